@@ -96,7 +96,7 @@ FAULTS := $(BUILD)/tests/libfaults.so
 Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
-.PHONY: all mpi dist check check-build compare check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-gpu check-emulated gpu-kit mutants \
+.PHONY: all mpi dist check check-build compare check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-frameworks check-gpu check-emulated gpu-kit mutants \
 	demo bench lint format asan ubsan coverage install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -260,9 +260,30 @@ check-long: setup-check
 	@.ci/setup check-long
 	@$(SUBMAKE) check-build
 	@$(MAKE) --no-print-directory TERSOR_LONG=1 check-unit check-cli
+	@$(MAKE) --no-print-directory check-frameworks
 ifdef TERSOR_LONG
 export TERSOR_LONG
 endif
+
+# Freshly made checkpoints of frameworks and optimizers, in an environment with what of them installs here, or by
+# FRAMEWORKS_PYTHON.  It ends: FRAMEWORKS_MINUTES for each of the two, and what is not reached is named.
+FRAMEWORKS := $(BUILD)/frameworks
+FRAMEWORKS_PYTHON ?= $(FRAMEWORKS)/venv/bin/python
+FRAMEWORKS_MINUTES ?= 40
+$(FRAMEWORKS)/venv/bin/python: tests/compare/frameworks.txt
+	$(call say,VENV,$(FRAMEWORKS)/venv)
+	$(Q)$(PYTHON) -m venv $(FRAMEWORKS)/venv
+	$(Q)tr ' ' '\n' < $< > $(FRAMEWORKS)/versions.txt
+	$(Q)while read -r names; do \
+		timeout 900 $@ -m pip install --quiet --disable-pip-version-check -c $(FRAMEWORKS)/versions.txt $$names || \
+		echo "make check-frameworks: not installed here, so left out: $$names" >&2; done < $<
+	@touch $@
+check-frameworks: $(BUILD)/tersor $(FRAMEWORKS_PYTHON)
+	$(Q)if ! $(FRAMEWORKS_PYTHON) -c 'import torch, numpy, safetensors' 2>/dev/null; then \
+		echo 'make check-frameworks: skipped, since PyTorch is not installed here' >&2; exit 0; fi; \
+	mkdir -p $(FRAMEWORKS) && export TERSOR=$(abspath $(BUILD)/tersor) && \
+	$(FRAMEWORKS_PYTHON) tests/compare/frameworks.py --minutes $(FRAMEWORKS_MINUTES) -o $(FRAMEWORKS)/frameworks.md && \
+	$(FRAMEWORKS_PYTHON) tests/compare/optimizers.py --roundtrip --minutes $(FRAMEWORKS_MINUTES) -o $(FRAMEWORKS)/optimizers.md
 
 # The program exits 77, and make fails, where there is no GPU: that is not a pass.
 ifeq ($(GPU),1)
@@ -321,12 +342,15 @@ dist:
 	$(Q)gzip -n9f $(DIST:.gz=)
 	@sha256sum $(DIST)
 
+# All tests but those of builds and of the shared library, which other programs load; SAN_TESTS: some of them.
+SAN_TESTS ?= $(filter-out $(patsubst %,tests/test_%.py,bounds build companion library memory_formats packages static), \
+	$(sort $(wildcard tests/test_*.py)))
 asan ubsan:
-	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CFLAGS='-O1 -g' \
-		SAN=$(if $(filter asan,$@),address,undefined) check-unit $(BUILD)/$@/tersor
-	@$(MAKE) --no-print-directory $(VENV)/ready
-	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) $(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) \
-		tests/test_safetensors.py tests/test_cli.py tests/test_format.py
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CC=clang CFLAGS='-O1 -g' VENV=$(VENV) \
+		SAN=$(if $(filter asan,$@),address,undefined) \
+		check-unit $(BUILD)/$@/tersor $(BUILD)/$@/tests/libfaults.so $(VENV)/ready
+	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) TERSOR_FAULTS=$(abspath $(BUILD)/$@/tests/libfaults.so) \
+		$(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) $(SAN_TESTS) $(PYTEST_ARGS)
 
 # Counters of processes that a test kills are lost; those of threads are not.
 coverage:
@@ -381,7 +405,8 @@ help:
 	@printf '%s\n' \
 	'make demo        install what is needed (says what first), build, show what tersor does' \
 	'make check       install what is needed, build, run the tests (under five minutes)' \
-	'make check-long  the same tests and the exhaustive rest' \
+	'make check-long  the same tests, the exhaustive rest, and check-frameworks' \
+	'make check-frameworks  fresh checkpoints of frameworks and optimizers (gigabytes from PyPI)' \
 	'make check-frozen  every command still writes what tests/frozen recorded' \
 	'make check-gpu   GPU kernels, packing and replays against the CPU (needs a GPU)' \
 	'make check-emulated  the same with kernels as C++ on the CPU (EMULATE_SAN=address,undefined)' \

@@ -127,6 +127,62 @@ def packed_tiny(folder):
     return [folder / "tiny.packed"]
 
 
+def test_what_is_applied_twice_is_said_to_be_there(tmp_path, pair):
+    model = tmp_path / "m.safetensors"
+    shutil.copy(pair[0], model)
+    quiet("apply", pair[2], model)
+    for out in [], ["-o", tmp_path / "out"], ["-o", tmp_path / "out", "--dry-run"]:
+        line = one_line_error(run_tersor("apply", pair[2], model, *out, check=3))
+        assert line == f"tersor: {pair[2]}: the update is already in {model}"
+    assert model.read_bytes() == pair[1].read_bytes() and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("weights", ["bf16+ulp8", "bf16+ulp16", "bf16+exact16", "bf16"])
+def test_narrow_weights_of_a_packed_checkpoint_are_a_base(tmp_path, weights):
+    """Whatever its codec adds to them: the update is that against the model that they are, nearly to the byte."""
+    moved = {k: x * np.float32(1.00001) if x.dtype == "f4" else x for k, x in load_file(TINY).items()}
+    save_file(moved, tmp_path / "next.safetensors", metadata={"format": "pt"})
+    base = tmp_path / "base.packed"
+    quiet("pack", TINY, "-o", base, "--weights", weights)
+    quiet("unpack", base, "-o", tmp_path / "plain.safetensors", "--only", "weights", "--as", "bf16")
+    update = make_update(tmp_path / "next.safetensors", base, tmp_path / "u", "--as", "bf16")
+    plain = make_update(tmp_path / "next.safetensors", tmp_path / "plain.safetensors", tmp_path / "v", "--as", "bf16")
+    assert abs(update.stat().st_size - plain.stat().st_size) < 100
+    quiet("verify", update)
+    quiet("apply", update, base, "-o", tmp_path / "out")
+    quiet("apply", plain, tmp_path / "plain.safetensors", "-o", tmp_path / "out2")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "out2").read_bytes()
+    quiet("pack", tmp_path / "out", "-o", tmp_path / "coded", "--entropy")
+    assert update.stat().st_size < (tmp_path / "coded").stat().st_size / 2
+
+
+@pytest.mark.parametrize("form", ["safetensors", "pt"])
+def test_a_base_of_another_type_is_refused_with_the_way_out(tmp_path, form):
+    base = tmp_path / f"base.{form}"
+    quiet("convert", TINY, "-o", base)
+    command = "pack", TINY, "-o", tmp_path / "u", "--only", "weights", "--as", "bf16", "--delta"
+    line = one_line_error(run_tersor(*command, base, check=3))
+    assert f"{base}: has no tensor with the name, shape and type of one" in line and "tersor pack makes" in line
+    assert not (tmp_path / "u").exists()
+    quiet("pack", base, "-o", tmp_path / "base.packed")
+    quiet(*command, tmp_path / "base.packed")
+    quiet("apply", tmp_path / "u", tmp_path / "base.packed", "-o", tmp_path / "out")
+
+
+def test_of_a_packed_directory_the_file_is_named(tmp_path):
+    (tmp_path / "in").mkdir()
+    shutil.copy(TINY, tmp_path / "in" / "model.safetensors")
+    quiet("pack", tmp_path / "in", "-o", tmp_path / "packed")
+    command = "pack", TINY, "-o", tmp_path / "u", "--only", "weights", "--as", "bf16", "--delta"
+    line = one_line_error(run_tersor(*command, tmp_path / "packed", check=2))
+    named = re.search(r"a base is one file, such as (\S+)", line).group(1)
+    assert named == f"{tmp_path}/packed/model.safetensors"
+    quiet(*command, named)
+    line = one_line_error(run_tersor("pack", TINY, "-o", tmp_path / "d", "--delta", tmp_path / "packed", check=2))
+    named = re.search(r"a base is one file, such as (\S+)", line).group(1)
+    quiet("pack", TINY, "-o", tmp_path / "d", "--delta", named)
+
+
 @pytest.mark.parametrize("change", ["shapes", "names"])
 def test_a_model_of_the_same_bytes_in_other_shapes_is_no_base(tmp_path, pair, change):
     """No byte of it is another one, so the update may as well be damaged: both are said, also of a plan."""
@@ -165,8 +221,8 @@ def test_a_model_of_other_bytes_in_other_shapes_is_said_to_be_another(tmp_path, 
     """Which is the better reason, and is known without what is damaged."""
     other = tmp_path / "other.safetensors"
     save_file({k: x.reshape(-1) for k, x in load_file(pair[1]).items()}, other, metadata={"format": "pt"})
-    refused(pair[2], other, 3, "has the set")
-    assert "has the set" in one_line_error(run_tersor("apply", pair[2], other, "--dry-run", check=3))
+    refused(pair[2], other, 3, f"{other}: is not what {pair[2]} was made from")
+    assert "is not what" in one_line_error(run_tersor("apply", pair[2], other, "--dry-run", check=3))
 
 
 def test_a_packed_base_is_taken_too(tmp_path):
@@ -310,11 +366,11 @@ def refused(update, model, status, *texts):
 def test_another_model_is_refused(tmp_path, pair):
     model = tmp_path / "m.safetensors"
     shutil.copy(pair[1], model)
-    refused(pair[2], model, 3, "has the set", "old.safetensors")
+    refused(pair[2], model, 3, f"{pair[2]}: the update is already in {model}")
     data = bytearray(pair[0].read_bytes())
     data[-1] ^= 1
     model.write_bytes(data)
-    refused(pair[2], model, 3, "has the set")
+    refused(pair[2], model, 3, f"{model}: is not what {pair[2]} was made from, which was called old.safetensors")
     refused(pair[2], pair[2], 3)
 
 
@@ -334,9 +390,9 @@ def test_what_the_update_does_not_read_is_checked(tmp_path):
     start = len(data) - 3 * 1400000
     for at in (0, 600000, 1400000, 2799999, 2800000, 4199999):
         old.write_bytes(data[:start + at] + bytes([data[start + at] ^ 1]) + data[start + at + 1:])
-        refused(update, old, 3, f"{update}: is a delta to old.safetensors with the set", f"but {old} has the set")
+        refused(update, old, 3, f"{old}: is not what {update} was made from, which was called old.safetensors")
         line = one_line_error(run_tersor("apply", update, old, "-o", tmp_path / "none", check=3))
-        assert "has the set" in line and not (tmp_path / "none").exists() and not list(tmp_path.glob(".*"))
+        assert "is not what" in line and not (tmp_path / "none").exists() and not list(tmp_path.glob(".*"))
 
 
 def test_a_damaged_update_is_refused(tmp_path, pair):
@@ -437,6 +493,28 @@ def test_a_model_that_changes_while_it_is_updated_is_not_lost(tmp_path, pair, ca
         assert "replaced by another program while its successor was written" in said
         assert model.read_bytes() == third.read_bytes()
     assert os.listdir(model.parent) == ([] if change == "removed" else [model.name])
+
+
+@pytest.mark.parametrize("change", ["other-apply", "index", "shard"])
+@pytest.mark.parametrize("call", ["fsync:1", "rename:1"])
+def test_shards_that_change_while_they_are_updated_are_not_lost(tmp_path, call, change):
+    """Before the first new shard is synced, when all has been read, and before it has its name."""
+    old, third, update = sharded_pair(tmp_path)
+    served = shutil.copytree(old, tmp_path / "served")
+    job = paused(call, update, served / INDEX)
+    if change == "other-apply":
+        quiet("apply", update, served / INDEX)
+    elif change == "index":
+        shutil.copy(served / INDEX, served / "t")
+        os.rename(served / "t", served / INDEX)
+    else:
+        shard = next(served.glob("model-00001-of-*"))
+        shutil.copy(third / shard.name, served / "t")
+        os.rename(served / "t", shard)
+    now = shards(served)
+    said, status = go_on(job)
+    assert status == 4 and len(said.splitlines()) == 1, said
+    assert shards(served) == now and len(os.listdir(served)) == 3
 
 
 def test_of_two_updates_at_once_one_is_refused(tmp_path, pair):

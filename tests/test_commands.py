@@ -1,4 +1,5 @@
 """Command lines with real checkpoints: inputs of several kinds in one command, and what verify says."""
+import io
 import json
 import os
 import pty
@@ -483,7 +484,22 @@ def test_replay_with_another_optimizer_is_warned_about():
 # --- Files of other programs --------------------------------------------------------------------
 
 # The first bytes of files that Flax 0.12, h5py, gguf and gzip wrote; llm.c's header by its source.
+def archive_of(*names):
+    """A zip archive with these members, as a program other than torch.save writes it."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        for name in names:
+            z.writestr(name, "content")
+    return out.getvalue()
+
+
 FOREIGN = {
+    "ppo.zip": (archive_of("data", "pytorch_variables.pth", "policy.pth", "policy.optimizer.pth",
+                           "_stable_baselines3_version", "system_info.txt"),
+                "a zip archive of other files, such as Stable-Baselines3 or Keras writes; unzip it and name one of them "
+                "(pytorch_variables.pth, policy.pth, policy.optimizer.pth)"),
+    "m.keras": (archive_of("metadata.json", "config.json", "model.weights.h5"), "a zip archive of other files"),
+    "folder.zip": (archive_of("run/config.json", "run/model.safetensors"), "a zip archive of other files"),
     "flax.msgpack": (b"\x82\xa6params\x81\xa5dense\x82\xa6kernel\xc7N\x01\x93\x92\x04\x04\xa7float32",
                      "a MessagePack file, such as Flax writes"),
     "long.msgpack": (b"\xde\x00\x10\xd9\x20" + b"encoder.block.0.attention.kernel" + b"\x01" * 40,

@@ -3,7 +3,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 import struct
+import subprocess
+import time
 
 import ml_dtypes
 import numpy as np
@@ -760,7 +763,7 @@ print(json.dumps(said))
 
 
 SCRATCH = """
-import json, os, sys
+import json, os, resource, sys
 sys.path.insert(0, sys.argv[1])
 import tersor_torch, torch
 folder, mine = sys.argv[2:]
@@ -783,8 +786,15 @@ try:
     tersor_torch.save("c", model, more=Broken())
 except ValueError as e:
     said.append(str(e))
+limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limit))        # as a full disk
+try:
+    tersor_torch.save("d", model, scratch=mine)
+except RuntimeError as e:
+    said.append(str(e))
 assert before == {name: os.listdir(name) for name in before}
-print(json.dumps([sorted(os.listdir(folder)), said]))
+print(json.dumps([sorted(os.listdir(folder)), said]), flush=True)
+os._exit(0)     # PyTorch 1.13 tries to write on when it ends
 """
 
 
@@ -797,6 +807,100 @@ def test_torch_saves_without_copies_in_memory_and_removes_nothing(tmp_path):
     files, said = torchfile.run_torch(SCRATCH, ROOT / "examples", out, mine)
     assert files == ["-", "a"] and (mine / "precious").read_text() == "x"
     assert "none" in said[0] and "absent" in said[1] and said[2] == "cannot be saved"
+    assert f"cannot write a checkpoint into {mine}, scratch= names another" in said[3]
+
+
+SLOW = """#!/bin/sh
+export LD_PRELOAD="{library}" TERSOR_FAULT=fsync:1:delay=3000 TERSOR_FAULT_PATH="{out}"
+exec "{binary}" "$@"
+"""
+
+SAVE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import tersor_torch, torch
+tersor_torch.save(sys.argv[2], torch.nn.Linear(64, 33))
+"""
+
+
+def temporaries(folder):
+    return [name for name in os.listdir(folder) if name.endswith(".tmp")]
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("sent,to_all", [("SIGTERM", False), ("SIGKILL", False), ("SIGINT", False),
+                                         ("SIGINT", True), ("SIGTERM", True)])
+def test_a_save_that_is_ended_leaves_nothing(tmp_path, sent, to_all):
+    """While the program packs, a signal to Python, or as by Ctrl-C to both: all of the file, or none."""
+    out, scratch, slow = tmp_path / "out", tmp_path / "scratch", tmp_path / "slow"
+    out.mkdir()
+    scratch.mkdir()
+    slow.write_text(SLOW.format(library=LIBRARY, out=out, binary=os.path.abspath(BINARY)))
+    slow.chmod(0o755)
+    library = pathlib.Path(BINARY).parent.absolute() / "libtersor.so"
+    env = {**os.environ, "TERSOR": str(slow), "TMPDIR": str(scratch),
+           "TERSOR_LIBRARY": os.environ.get("TERSOR_LIBRARY", str(library))}
+    python = subprocess.Popen([torchfile.TORCH, "-W", "ignore", "-c", SAVE, ROOT / "examples", out / "packed"],
+                              env=env, start_new_session=True, stderr=subprocess.DEVNULL)
+    wait_until(lambda: temporaries(out) or python.poll() is not None)
+    (os.killpg if to_all else os.kill)(python.pid, getattr(signal, sent))
+    assert python.wait(60) != 0
+    wait_until(lambda: not temporaries(out))
+    assert os.listdir(scratch) == [] and os.listdir(out) in ([], ["packed"])
+    if os.listdir(out):
+        run_tersor("verify", out / "packed", check=0)
+
+
+def test_torch_opens_nothing_outside_of_the_directory(tmp_path):
+    """Names in an index lead out, and nothing was checked before."""
+    for folder in "a", "b":
+        (tmp_path / folder).mkdir()
+    run_tersor("pack", mixed(tmp_path), "-o", tmp_path / "secret.safetensors", "-q", check=0)
+    (tmp_path / "a" / "tersor.json").write_text(json.dumps(
+        {"entries": [{"as": "packed", "files": [{"path": "../secret.safetensors"}]}]}))
+    index = tmp_path / "b" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": "../secret.safetensors"}}))
+    script = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import tersor_torch
+said = []
+for path in sys.argv[2:]:
+    try:
+        tersor_torch.read(path, check=False)
+    except (ValueError, RuntimeError) as e:
+        said.append(str(e))
+print(json.dumps(said))
+"""
+    said = torchfile.run_torch(script, ROOT / "examples", tmp_path / "a", index, tmp_path / "b")
+    assert len(said) == 3 and all("../secret.safetensors" in line for line in said)
+
+
+def test_torch_takes_plain_checkpoints_and_names_what_is_none(tmp_path):
+    """A .pt that was never packed has its values; a text is no checkpoint."""
+    w = np.arange(12, dtype="f4").reshape(3, 4)
+    (tmp_path / "plain.pt").write_bytes(torchfile.pt({"weight": torchfile.tensor(w)}))
+    (tmp_path / "text.pt").write_text("hello")
+    script = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import tersor_torch, torch
+model = torch.nn.Linear(4, 3, bias=False)
+left = tersor_torch.load(sys.argv[2], model)
+try:
+    tersor_torch.load(sys.argv[3], model)
+except RuntimeError as e:
+    said = str(e)
+print(json.dumps([left, model.weight.tolist(), said]))
+"""
+    left, values, said = torchfile.run_torch(script, ROOT / "examples", tmp_path / "plain.pt", tmp_path / "text.pt")
+    assert left == [] and values == w.tolist() and "text.pt: not a kind of file" in said
 
 
 SHARDED = """
@@ -867,6 +971,9 @@ params = dict(model.named_parameters())
 optimizer = torch.optim.AdamW([{"params": [params[n] for n in order if params[n].ndim > 1]},
                                {"params": [params[n] for n in order if params[n].ndim < 2]}])
 left = tersor_torch.load(sys.argv[2], model, optimizer)
+values = tersor_torch.read(sys.argv[2])     # the optimizer and what else has a tree, and the model
+assert any(isinstance(v, dict) and "param_groups" in v for v in values) and set(values[-1]) == set(order)
+assert all(torch.equal(values[-1][n], p) for n, p in model.named_parameters())
 saved = torch.load(sys.argv[3] + "/optimizer.pt")
 for p, number in zip((p for g in optimizer.param_groups for p in g["params"]), saved["state"]):
     assert optimizer.state[p].keys() == saved["state"][number].keys()

@@ -135,7 +135,7 @@ def test_diff_takes_two_deltas_whose_bases_moved(tmp_path):
     shutil.move(moved[0], one)
     quiet("diff", a, b, "--base-b", moved[1])
     refused = run_tersor("diff", a, b, "--base", one)
-    assert refused.returncode == 3 and "b.st: is a delta to two.st" in one_line_error(refused)
+    assert refused.returncode == 3 and "b.st was made from, which was called two.st" in one_line_error(refused)
 
 
 def test_another_base_is_refused(tmp_path):
@@ -144,7 +144,37 @@ def test_another_base_is_refused(tmp_path):
     delta = pack(new, tmp_path / "delta.st", "--delta", base)
     other = pack(second, tmp_path / "other.st")
     refused = run_tersor("verify", delta, "--base", other)
-    assert refused.returncode == 3 and "has the set" in one_line_error(refused)
+    assert refused.returncode == 3 and f"{other}: is not what {delta} was made from" in one_line_error(refused)
+
+
+def test_a_delta_that_uses_nothing_of_its_base_is_told(tmp_path):
+    new, = training(tmp_path, 1, shape=(50, 600))
+    base = pack(new, tmp_path / "base.st")
+    new, = training(tmp_path, 1)
+    options = "--weights", "fp16", "--state", "coat", "--delta", base
+    told = run_tersor("pack", new, "-o", tmp_path / "d", *options, check=0)
+    assert re.search(r"d: is no smaller than without --delta: base.st has no plane ", told.stderr), told.stderr
+    run_tersor("pack", new, "-o", tmp_path / "e", *options, "--strict", check=1)
+    plain = pack(new, tmp_path / "plain.st", *options[:4])
+    run_tersor("pack", plain, "-o", tmp_path / "f", "--delta", base, "--strict", check=1)
+    quiet("verify", tmp_path / "f")
+    assert run_tersor("pack", new, "-o", tmp_path / "g", "--delta", plain, "--strict", check=0).stderr == ""
+
+
+def test_a_delta_away_from_its_base_is_told(tmp_path):
+    old, new = training(tmp_path)
+    base = pack(old, tmp_path / "base.st")
+    (tmp_path / "other").mkdir()
+    out = tmp_path / "other" / "d.st"
+    for source in new, pack(new, tmp_path / "plain.st"):
+        told = run_tersor("pack", source, "-o", out, "--delta", base, "-f", check=0)
+        assert told.stderr == f"tersor: warning: {out}: its base is not beside it: move it to where {base} is, " \
+                              "or read it with --base\n"
+    quiet("inspect", out, "--base", base)
+    out.rename(tmp_path / "d.st")
+    quiet("inspect", tmp_path / "d.st")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert run_tersor("pack", new, "-o", tmp_path / "link" / "e.st", "--delta", base, check=0).stderr == ""
 
 
 def test_tensors_that_the_base_lacks_are_coded_without_it(tmp_path):
@@ -167,8 +197,8 @@ def edited(path, change):
 
 @pytest.mark.parametrize("base, words", [
     ({"name": "../base.st"}, "base is not"), ({"name": "/etc/passwd"}, "base is not"), ({"depth": 0}, "base is not"),
-    ({"depth": 65}, "over the limit of 64"), ({"depth": 1, "name": "gone.st"}, "which is missing"), ({"set": "0" * 16}, "has the set"),
-    ({"set": "x"}, "base is not"), ({"name": "delta.st"}, "chain"), ({"name": "new.safetensors"}, "the set"),
+    ({"depth": 65}, "over the limit of 64"), ({"depth": 1, "name": "gone.st"}, "which is missing"), ({"set": "0" * 16}, "is not what"),
+    ({"set": "x"}, "base is not"), ({"name": "delta.st"}, "chain"), ({"name": "new.safetensors"}, "is not what"),
 ])
 def test_lies_about_the_base_are_refused(tmp_path, base, words):
     old, new = training(tmp_path)

@@ -3,6 +3,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -19,12 +20,13 @@ import reader
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
 from test_dcp_write import metadata_of, stored_in
-from faults import spread
+import faults
+from faults import read_log, spread
 
 FRAMEWORKS = DATA / "frameworks"
 LAYOUTS = ["trainer/checkpoint-30", "accelerate/checkpoint_0", "peft/checkpoint-20",
            "accelerate-fsdp/checkpoint-10", "deepspeed/zero1-fp32-2rank",
-           "deepspeed/zero2-bf16-2rank", "deepspeed/zero3-bf16-2rank", "states"]
+           "deepspeed/zero2-bf16-2rank", "deepspeed/zero3-bf16-2rank", "states", "megatron"]
 TRAINER = FRAMEWORKS / LAYOUTS[0]
 LIBRARY = os.environ.get("TERSOR_FAULTS", str(ROOT / "build" / "tests" / "libfaults.so"))
 SHARED = pathlib.Path(BINARY).resolve().parent / "libtersor.so"
@@ -160,7 +162,7 @@ def check_dcp(original, restored, packed, tmp_path):
     run_tersor("convert", original, "-o", tmp_path / "whole.safetensors", "-f", check=0)
     whole = safetensors.numpy.load_file(tmp_path / "whole.safetensors")
     for name, t in decoded.items():
-        x, y = whole[name].astype("f8"), np.frombuffer(t.source_bytes, "<f4").astype("f8")
+        x, y = whole[name].astype("f8"), np.frombuffer(t.source_bytes, whole[name].dtype).astype("f8")
         assert np.square(x.ravel() - y).sum() <= 1e-3 * np.square(x).sum()
     assert metadata_of(original)["planner_data"] == metadata_of(restored)["planner_data"]
 
@@ -352,7 +354,7 @@ def test_checkpoint_with_an_object_that_is_left_out_is_copied(tmp_path):
     sparse = torchfile.Call(torchfile.Global("torch._utils", "_rebuild_sparse_tensor"), (1, 2))
     torchfile.dcp(source, {"w": torchfile.whole(torchfile.tensor(np.ones(64, "f4"))), "s": sparse},
                   {"s": ("s",)})
-    run_tersor("pack", source, "-o", tmp_path / "p", "-q", check=0)
+    run_tersor("pack", source, "-o", tmp_path / "p", "-q", "--opaque", "drop", check=0)
     assert entries_of(tmp_path / "p")[".metadata"]["reason"] == (
         "has an object that is not supported, which packing would leave out")
     check_round_trip(source, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
@@ -427,6 +429,106 @@ def test_what_packing_does_not_help_is_copied(name, content, reason, tmp_path):
     assert entry.get("reason", "x").startswith(reason or "x")
     assert reason is None or f"\n    {reason}" in done.stdout
     check_round_trip(root, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
+
+
+LOSSLESS = ["--weights", "bf16+exact16", "--momentum", "f32", "--variance", "f32"]
+
+
+def sizes_of(packed):
+    return {path.name: path.stat().st_size for path in packed.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("options", [LOSSLESS, []], ids=["lossless", "default"])
+def test_directory_is_archived_as_its_files_are(options, tmp_path):
+    """A file that coding makes smaller is packed, and takes what it takes when it is packed alone."""
+    packed = tmp_path / "packed"
+    report = json.loads(run_tersor("pack", TRAINER, "-o", packed, *options, "--entropy", "--json", check=0).stdout)
+    for name in "model.safetensors", "optimizer.pt":
+        run_tersor("pack", TRAINER / name, "-o", tmp_path / name, *options, "--entropy", check=0)
+        assert (tmp_path / name).read_bytes() == (packed / f"{name}.tersor").read_bytes()
+        assert not (packed / name).exists()
+    assert report["packed"] == 2 and report["stored_nbytes"] < (0.82 if options else 0.4) * report["nbytes"]
+    assert report["stored_nbytes"] == sum(sizes_of(packed).values())
+    run_tersor("verify", packed, "--against", TRAINER, check=0)
+    back = unpack(packed, tmp_path)
+    if options:
+        assert (back / "model.safetensors").read_bytes() == (TRAINER / "model.safetensors").read_bytes()
+        run_tersor("diff", back, TRAINER, check=0)
+    dry = run_tersor("pack", TRAINER, "-o", tmp_path / "dry", *options, "--entropy", "--dry-run", check=0).stdout
+    assert " planned before coding, " in dry and not (tmp_path / "dry").exists()
+    run_tersor("pack", TRAINER, "-o", tmp_path / "states", *options, "--entropy=states", check=0)
+    states = entries_of(tmp_path / "states")["model.safetensors"]
+    assert states["as"] == ("copied" if options else "packed")
+    assert (tmp_path / "states" / "model.safetensors").exists()
+
+
+def test_file_of_raw_tensors_is_coded_in_an_archive(tmp_path):
+    """A BF16 model has nothing to pack, but a coded plane; random bytes have neither."""
+    source, rng = tmp_path / "source", np.random.default_rng(7)
+    source.mkdir()
+    w = rng.normal(0, 0.02, (300, 400)).astype(ml_dtypes.bfloat16)
+    safetensors.numpy.save_file({"a.weight": w}, source / "model.safetensors")
+    safetensors.numpy.save_file({"rng": rng.integers(0, 256, 5000).astype("u1")}, source / "rng.safetensors")
+    run_tersor("pack", source, "-o", tmp_path / "coded", "--entropy", check=0)
+    entries = entries_of(tmp_path / "coded")
+    assert entries["model.safetensors"]["as"] == "packed" and entries["model.safetensors"]["generation"] == 0
+    assert sizes_of(tmp_path / "coded")["model.safetensors.tersor"] < 0.75 * w.nbytes
+    assert entries["rng.safetensors"]["as"] == "copied"
+    assert entries["rng.safetensors"]["reason"] == "has no weights or states to pack"
+    assert tree(unpack(tmp_path / "coded", tmp_path)) == tree(source)
+    for how in "--plain", "--entropy=states":
+        run_tersor("convert", tmp_path / "coded", "-o", tmp_path / how, how, check=0)
+        assert tree(unpack(tmp_path / how, tmp_path, how + "-back")) == tree(source)
+
+
+def make_orbax(root):
+    (root / "10" / "default").mkdir(parents=True)
+    for name in "_METADATA", "_sharding", "manifest.ocdbt":
+        (root / "10" / "default" / name).write_text("{}")
+
+
+def make_unfinished(root):
+    shutil.copytree(DATA / "torch" / "dcp-2rank", root, dirs_exist_ok=True)
+    (root / ".metadata").unlink()
+
+
+def make_bf16(root):
+    safetensors.numpy.save_file({"a.weight": np.ones((64, 64), ml_dtypes.bfloat16)}, root / "model.safetensors")
+
+
+def make_unread(root):
+    """A file that is refused, beside a small one that is read."""
+    shutil.copy(DATA / "torch" / "torchscript.pt", root)
+    (root / "rng.pt").write_bytes(torchfile.pt(torchfile.tensor(np.arange(99).astype("u1"))))
+
+
+NOTHING = {"empty": (lambda root: None, "no file in it holds tensors"),
+           "text": (lambda root: (root / "a.txt").write_text("x"), "no file in it holds tensors"),
+           "orbax": (make_orbax, "{root}/10/default: found a checkpoint of Orbax; restore it in Python and flatten it "
+                                 "to safetensors"),
+           "dcp": (make_unfinished, "__1_0.distcp: has no .metadata beside it: the save did not finish"),
+           "bf16": (make_bf16, "100% of the input's data is BF16, which stays as it is: "),
+           "unread": (make_unread, "torchscript.pt: found a TorchScript program"),
+           "coded": (lambda root: shutil.copy(DATA / "frameworks" / "states" / "torchao-adamw8bit.pt", root / "o.pt"),
+                     "o.pt: has states that another tool compressed already")}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_directory_of_which_nothing_is_packed_says_why(name, tmp_path):
+    make, why = NOTHING[name]
+    root = tmp_path / "source"
+    root.mkdir()
+    make(root)
+    lead = f"{root}: nothing was packed: {why.format(root=root)}"
+    done = run_tersor("pack", root, "-o", tmp_path / "p", check=0)
+    assert one_line_error(done).startswith(f"tersor: warning: {lead}")
+    assert run_tersor("pack", root, "-o", tmp_path / "q", "-q", check=0).stderr == ""
+    if name != "unread":        # that is an error of its own
+        done = run_tersor("pack", root, "-o", tmp_path / "s", "--strict", "-q", check=1)
+        assert one_line_error(done).startswith(f"tersor: {lead}")
+        assert tree(tmp_path / "s") == tree(tmp_path / "p")
+    if name == "bf16":
+        assert run_tersor("pack", root, "-o", tmp_path / "e", "--entropy", "--strict", check=0).stderr == ""
 
 
 def test_file_that_cannot_be_read_is_copied_and_named(tmp_path):
@@ -589,6 +691,19 @@ def test_signal_leaves_no_directory(name, status, call, small, tmp_path):
     assert not (tmp_path / "out" / "b").exists() and done.returncode == status
 
 
+@pytest.mark.parametrize("name", ["sigterm", "sigint", "sighup"])
+def test_signal_after_a_directory_has_its_name_changes_nothing(name, small, tmp_path):
+    out = tmp_path / "out" / "p"
+    log = tmp_path / "log"
+    run_tersor("pack", small, "-o", out, "-j1", env=faults.shim(tmp_path, log=log), check=0)
+    calls = [e for e in read_log(log) if e.mark == ">"]
+    named = max(i for i, e in enumerate(calls) if e.call.startswith("rename"))
+    for n in range(named + 2, len(calls) + 1):
+        shutil.rmtree(out)
+        run_tersor("pack", small, "-o", out, "-j1", env=faults.shim(tmp_path, f"any:{n}:{name}"), check=0)
+        run_tersor("verify", out, check=0)
+
+
 @pytest.mark.parametrize("command", ["pack", "unpack", "verify", "diff", "inspect"])
 def test_every_allocation_fails_cleanly(command, small, tmp_path):
     packed, out = tmp_path / "p", tmp_path / "out" / "x"
@@ -695,6 +810,16 @@ def test_packed_file_of_another_run_is_noticed(source, packed, tmp_path):
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.parametrize("lie", [{"generation": 7}, {"kind": "npz"}], ids=lambda lie: next(iter(lie)))
+def test_an_index_that_lies_about_a_packed_file_is_noticed(packed, lie):
+    index = index_of(packed)
+    next(e for e in index["entries"] if e["path"] == "model.safetensors").update(lie)
+    (packed / INDEX).write_bytes(seal(index))
+    done = run_tersor("verify", packed, check=3)
+    assert "FAULT   model.safetensors\n        the index is wrong: found generation 1 of a safetensors file" in done.stdout
+    assert done.stdout.count("FAULT") == 1
+
+
 def test_verify_against_the_original_and_others(source, packed, tmp_path):
     run_tersor("verify", packed, "--against", source, check=0)
     (source / "config.json").write_text('{"a": 2}\n')
@@ -757,12 +882,64 @@ def test_diff_compares_plain_directories_as_checkpoints(layout, tmp_path):
     n = len(json.loads(run_tersor("inspect", source, "--json", check=0).stdout)["tensors"])
     assert f"{n} tensors compared: 0 differ\n" in run_tersor("diff", source, source, check=0).stdout
     done = run_tersor("diff", source, back, "--tol", "nmse=1e-3", check=0)
-    assert f"{n} tensors compared: " in done.stdout and ": 0 differ" not in done.stdout
+    assert f"{n} tensors compared: " in done.stdout and "compared: 0 differ, " not in done.stdout
 
 
-def test_diff_of_directories_that_are_no_checkpoints_is_an_error(tmp_path):
-    (tmp_path / "a").mkdir()
-    assert str(tmp_path / "a") in run_tersor("diff", tmp_path / "a", tmp_path / "a", check=3).stderr
+def copies(source, tmp_path):
+    for name in "a", "b":
+        shutil.copytree(source, tmp_path / name)
+    return tmp_path / "a", tmp_path / "b"
+
+
+@pytest.mark.parametrize("layout", ["trainer/checkpoint-30", "deepspeed/zero2-bf16-2rank", "accelerate-fsdp/checkpoint-10"])
+def test_diff_of_checkpoints_compares_what_is_beside_them(layout, tmp_path):
+    """Tensors as those of one checkpoint, every other file by its bytes."""
+    a, b = copies(FRAMEWORKS / layout, tmp_path)
+    for root in a, b:
+        (root / "logs").mkdir()
+        (root / "logs" / "x.txt").write_text("equal")
+        (root / "trainer_state.json").write_text("{}")
+    done = run_tersor("diff", a, b, check=0)
+    assert ": 0 differ\n" in done.stdout and ": left out: " not in done.stderr
+    assert re.search(r"\n[2-9] other files compared: 0 differ\n$", done.stdout)
+    (b / "trainer_state.json").write_text("[]")
+    (b / "logs" / "x.txt").unlink()
+    (b / "more").write_text("")
+    done = run_tersor("diff", a, b, check=1)
+    assert " tensors compared: 0 differ\n" in done.stdout
+    assert ("differs logs/x.txt\n        only in A\ndiffers more\n        only in B\n"
+            "differs trainer_state.json\n        bytes differ\n") in done.stdout
+    assert re.search(r"\n[3-9] other files compared: 3 differ\n$", done.stdout)
+    report = json.loads(run_tersor("diff", a, b, "--json", check=1).stdout)
+    assert report["differing"] == 0 and report["faults"] == 3
+    assert {f["path"] for f in report["files"] if f["fault"]} == {"logs/x.txt", "more", "trainer_state.json"}
+
+
+def test_diff_of_directories_that_are_no_checkpoints_is_by_file(tmp_path):
+    source = tmp_path / "source"
+    for n in 10, 20:
+        shutil.copytree(TRAINER, source / f"checkpoint-{n}")
+    a, b = copies(source, tmp_path)
+    assert run_tersor("diff", a, b, check=0).stdout == "16 files compared: 0 differ\n"
+    (b / "checkpoint-20" / "config.json").write_text("{}")
+    (b / "checkpoint-10" / "training_args.bin").write_bytes(torchfile.pt({"a": 1}))
+    done = run_tersor("diff", a, b, check=1)
+    assert done.stdout == ("differs checkpoint-10/training_args.bin\n        bytes differ\n"
+                           "differs checkpoint-20/config.json\n        bytes differ\n16 files compared: 2 differ\n")
+    (tmp_path / "empty").mkdir()
+    assert run_tersor("diff", tmp_path / "empty", tmp_path / "empty", check=0).stdout == "0 files compared: 0 differ\n"
+
+
+def test_diff_compares_checkpoints_that_are_not_the_latest(tmp_path):
+    a, b = copies(FRAMEWORKS / "deepspeed" / "zero2-bf16-2rank", tmp_path)
+    latest = (a / "latest").read_text().strip()
+    for root in a, b:
+        shutil.copytree(root / latest, root / "global_step1")
+    assert " other files compared: 0 differ\n" in run_tersor("diff", a, b, check=0).stdout
+    victim = next((b / "global_step1").glob("*_optim_states.pt"))
+    victim.write_bytes(victim.read_bytes()[:-1] + b"x")
+    done = run_tersor("diff", a, b, check=1)
+    assert f"differs global_step1/{victim.name}\n        bytes differ\n" in done.stdout
 
 
 # ---- Hostile indices ---------------------------------------------------------------------------
@@ -885,6 +1062,38 @@ def test_damaged_copy_is_not_unpacked(packed, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["packed", "source"]
 
 
+def test_directories_that_the_index_lacks_are_said_to_be_left_out(packed, tmp_path):
+    index = index_of(packed)
+    index["entries"] = [e for e in index["entries"] if e["path"] != "sub/empty"]
+    (packed / INDEX).write_bytes(seal(index))
+    line = one_line_error(run_tersor("unpack", packed, "-o", tmp_path / "back", check=0))
+    assert line == f"tersor: warning: {packed}: left out 1 entry that is not in its index, such as sub/empty"
+
+
+@pytest.mark.parametrize("change", ["modified", "replaced", "removed", "added", "directory"])
+def test_a_directory_that_changes_while_it_is_packed_is_refused(change, source, tmp_path):
+    """A packed directory is of one moment: all files are there before its index is published, then one changes."""
+    job = subprocess.Popen([BINARY, "pack", source, "-o", tmp_path / "p", "-qq"], stderr=subprocess.PIPE, text=True,
+                           env=shim("rename:1:stop", INDEX))
+    os.waitid(os.P_PID, job.pid, os.WSTOPPED | os.WNOWAIT)
+    victim = source / "config.json"
+    if change == "modified":
+        victim.write_text('{"a": 2}\n')
+    elif change == "replaced":
+        (tmp_path / "t").write_text('{"a": 3}\n')
+        os.replace(tmp_path / "t", victim)
+    elif change == "removed":
+        victim.unlink()
+    else:
+        victim = source / "more"
+        victim.mkdir() if change == "directory" else victim.write_text("x")
+    job.send_signal(signal.SIGCONT)
+    line = job.communicate(timeout=60)[1]
+    how = {"modified": "modified or replaced", "replaced": "modified or replaced", "removed": "removed"}
+    assert line == f"tersor: {victim}: changed while reading: it was {how.get(change, 'added')}\n"
+    assert job.returncode == 4 and sorted(os.listdir(tmp_path)) == ["source"]
+
+
 @pytest.mark.parametrize("stage, bytes_per_parameter", [
     ("zero1-fp32-2rank", 8.125), ("zero2-bf16-2rank", 7.125), ("zero3-bf16-2rank", 5.125)])
 def test_flat_partitions_are_copies_of_the_model(tmp_path, stage, bytes_per_parameter):
@@ -895,6 +1104,35 @@ def test_flat_partitions_are_copies_of_the_model(tmp_path, stage, bytes_per_para
     assert line in done.stdout
     assert line in run_tersor("inspect", packed, check=0).stdout
     assert ("copies of parameters" in done.stdout) == (bytes_per_parameter > 6)
+
+
+def figures(args):
+    return json.loads(run_tersor(*args, "--json", check=0).stdout)["totals"]
+
+
+def test_an_average_in_a_file_of_its_own_is_a_copy(tmp_path):
+    source, packed = tmp_path / "source", tmp_path / "packed"
+    for folder in "unet", "unet_ema":
+        (source / folder).mkdir(parents=True)
+        shutil.copy(TRAINER / "model.safetensors", source / folder)
+    shutil.copy(TRAINER / "optimizer.pt", source)
+    for args in ["pack", source, "-o", packed], ["inspect", packed]:
+        totals = figures(args)
+        assert totals["parameters"] == 106816
+        assert totals["copies"] == [{"under": "another file", "elements": 106816}]
+        assert totals["bytes_per_parameter"] == pytest.approx(3 + 3 + 2 * 1.0625, abs=0.01)
+
+
+def test_states_of_another_tool_count_with_what_they_take(tmp_path):
+    """The file of torchao is copied: its codes, not the FP32 values that they stand for."""
+    source, packed = tmp_path / "source", tmp_path / "packed"
+    source.mkdir()
+    shutil.copy(FRAMEWORKS / "states" / "torchao-adamw8bit.pt", source / "o.pt")
+    alone = figures(["inspect", source / "o.pt"])
+    for args in ["pack", source, "-o", packed], ["inspect", packed]:
+        done = run_tersor(*args, "-f" if args[0] == "pack" else "-q", check=0).stdout
+        assert "dyn8 f32/256" in done or args[0] == "inspect"
+        assert figures([*args, *(["-f"] if args[0] == "pack" else [])]) == alone
 
 
 def test_unsettled_order_of_an_optimizer_does_not_keep_a_file_from_being_packed(tmp_path):
@@ -923,6 +1161,6 @@ def test_files_that_the_index_lacks_are_said_to_be_left_out(tmp_path):
         (tmp_path / "packed" / "sub" / f"note{n}.txt").write_text("by hand")
     for command in "unpack", "convert":
         assert said[command, 0] == ""
-        assert "left out 1 file that is not in its index, such as sub/note0.txt" in said[command, 1]
-        assert "left out 2 files that are not in its index" in said[command, 2]
+        assert "left out 2 entries that are not in its index, such as sub\n" in said[command, 1]
+        assert "left out 3 entries that are not in its index" in said[command, 2]
     assert not (tmp_path / "out2" / "sub").exists()

@@ -702,28 +702,16 @@ def test_megatron_tracker_is_the_number_of_an_iteration(text, tmp_path):
     refused(source, "iter")
 
 
-def torch_dist(source, *shape):
-    at = source / "iter_0000005"
-    source.mkdir()
-    a = tensor(values(*shape))
-    m = tensor(values(*shape))
-    tensors = {"decoder.weight": a, "optimizer.state.exp_avg.decoder.weight": m}
-    torchfile.dcp(at, {name: torchfile.whole(t) for name, t in tensors.items()},
-                  paths={name: (name,) for name in tensors})
-    (at / "common.pt").write_bytes(pt({"iteration": 5, "rng": tensor(values(4))}))
-    (at / "meta.pt").write_bytes(pt({"epoch": 3}))  # as Lightning has it
-    (at / "metadata.json").write_text('{"sharded_backend": "torch_dist"}')
-    (source / "latest_checkpointed_iteration.txt").write_text("5")
-    return tensors
-
-
 def test_torch_dist_has_plain_values_beside_its_tensors(tmp_path):
-    source = tmp_path / "in"
-    tensors = torch_dist(source, 3, 2)
+    """A real one of megatron-core, and what Lightning has in meta.pt."""
+    source = FRAMEWORKS / "megatron"
     found = joined(source, tmp_path)
-    assert found.pop("common.rng")[1] == [4]
-    assert found == {name: torchfile.as_array(t) for name, t in tensors.items()}
+    assert found["common.optimizer.optimizer.state.common_step"][2] == np.float32(6).tobytes()
+    assert found["optimizer.state.fp32_param.decoder.layers.mlp.linear_fc1.weight"][1] == [1, 64, 16]
     assert "left out: metadata.json" in notes("inspect", source)
+    shutil.copytree(source / "iter_0000006", tmp_path / "in")
+    (tmp_path / "in" / "meta.pt").write_bytes(pt({"epoch": 3}))
+    assert joined(tmp_path / "in", tmp_path, "-f") == found
 
 
 # ---- What tersor packed ----
@@ -744,7 +732,6 @@ MADE = {
     "deepspeed universal": lambda folder: (folder.mkdir(), universal(
         folder, Zero(2, 2, [{"w": param(50, 40)}, {"b": param(300)}]), boxed=True)),
     "megatron legacy": megatron,
-    "megatron torch_dist": lambda folder: torch_dist(folder, 50, 40),
     "torchtitan": torchtitan,
 }
 
@@ -795,4 +782,31 @@ def test_packed_directory_is_one_input_alone(tmp_path):
     run_tersor("pack", FRAMEWORKS / "trainer" / "checkpoint-30", "-o", f"{out}/", check=0)
     other = FRAMEWORKS / "peft" / "checkpoint-20"
     line = one_line_error(run_tersor("convert", out, other, "-o", tmp_path / "out.safetensors"))
-    assert "is a packed directory; tersor unpack" in line
+    assert "is a packed directory; name a packed file in it (model.safetensors.tersor, optimizer.pt.tersor); " in line
+    assert "tersor unpack restores it, and tersor convert makes it one checkpoint" in line
+
+
+@pytest.mark.parametrize("command", [["audit"], ["diff", "FILE"], ["pack", "FILE", "-o", "OUT", "--delta"]],
+                         ids=lambda c: c[0])
+def test_packed_directory_where_a_file_is_expected_is_named(tmp_path, command):
+    source, packed = FRAMEWORKS / "trainer" / "checkpoint-30", tmp_path / "packed"
+    run_tersor("pack", source, "-o", packed, check=0)
+    files = {"FILE": source / "model.safetensors", "OUT": tmp_path / "out"}
+    line = one_line_error(run_tersor(*[files.get(a, a) for a in command], packed, check=3))
+    assert line.startswith(f"tersor: {packed}: is a packed directory; name a packed file in it (model.safetensors.te")
+
+
+def test_warnings_about_a_packed_directory_name_it(tmp_path):
+    """Not the directory that it is unpacked into, which is gone by then."""
+    packed, long = tmp_path / "packed", tmp_path / ("d" * 120)
+    run_tersor("pack", FRAMEWORKS / "trainer" / "checkpoint-30", "-o", packed, check=0)
+    long.mkdir()
+    for out in tmp_path / "x.safetensors", long / "x.safetensors":
+        done = run_tersor("convert", packed, "-o", out, "--json", tmp_path / "report.json", check=0)
+        lines = done.stderr.splitlines()
+        assert lines and all(line.startswith(f"tersor: warning: {packed}") for line in lines)
+        assert out.parent == long or any(f"{packed}/rng_state.pth: " in line for line in lines)
+        assert ".unpacked." not in done.stderr + (tmp_path / "report.json").read_text()
+    (packed / "model.safetensors.tersor").write_bytes(b"x")
+    line = one_line_error(run_tersor("convert", packed, "-o", tmp_path / "y.safetensors", check=3))
+    assert ".unpacked." not in line

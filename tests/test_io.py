@@ -603,11 +603,26 @@ def test_signal_at_any_call_cleans_up(job, name):
         done = job.run(f"any:{n}:{name}", "-j", 1 + n % 2)
         state = job.state()
         states.add((state, done.returncode in ended))
+        assert state == "old" or done.returncode == 0, f"call {n}: the output is there, the status {done.returncode}"
         assert len(done.stderr.splitlines()) <= 1, done.stderr
         assert state in ("old", "new"), (n, state)
         assert done.returncode in ended or (done.returncode == 0 and state == "new"), (
             n, done.returncode, state)
     assert ("old", True) in states
+
+
+@pytest.mark.parametrize("name", ["sigint", "sigterm", "sighup"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_signal_after_the_output_has_its_name_changes_nothing(command, name, make_job):
+    """On the call that closes its directory, and on those after it that close the inputs."""
+    job = make_job(command, "tiny-gpt", replace=True)
+    job.must_have_worked(job.run(NEVER, "-j1"))
+    calls = [e for e in job.events() if e.mark == ">"]
+    named = max(i for i, e in enumerate(calls) if e.call.startswith("rename"))
+    assert len(calls) > named + 2
+    for n in range(named + 2, len(calls) + 1):
+        job.reset()
+        job.must_have_worked(job.run(f"any:{n}:{name}", "-j1"))
 
 
 @pytest.mark.parametrize("name", ["sigint", "sigterm", "sighup"])

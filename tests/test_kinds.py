@@ -2,13 +2,18 @@
 """What pack takes for a weight, for state that it knows, and for state that it does not; what stays raw."""
 import json
 import re
+import struct
 
+import ml_dtypes
 import numpy as np
 import pytest
+import xxhash
 from safetensors.numpy import load_file, save_file
 
 from conftest import DATA, one_line_error, run_tersor
 from helpers import torchfile as tf
+from test_entropy import rewritten
+from test_reader import split
 
 STATES = DATA / "frameworks" / "states"
 RNG = np.random.default_rng(12)
@@ -170,7 +175,7 @@ def test_small_tensors_stay_raw(tmp_path, n, options, codec):
 
 
 def test_small_tensors_are_no_reason_to_fail_or_warn(tmp_path):
-    save_file({"lr": f32(3), "steps": np.full(20, 100001, np.float32)}, tmp_path / "s.safetensors")
+    save_file({"w": f32(32), "lr": f32(3), "steps": np.full(20, 100001, np.float32)}, tmp_path / "s.safetensors")
     done = run_tersor("pack", tmp_path / "s.safetensors", "-o", tmp_path / "p", "--strict", check=0)
     assert done.stderr == ""
 
@@ -218,8 +223,14 @@ def test_a_buffer_that_is_trained_is_a_weight(tmp_path):
 # ---- Nothing was packed ------------------------------------------------------------------------
 
 def nothing_line(tmp_path, source, *options):
-    done = run_tersor("pack", source, "-o", tmp_path / "n", "-f", *options, check=0)
-    return [s for s in done.stdout.splitlines() if "nothing was packed" in s]
+    """The line of the report, or of stderr if nothing at all was packed: then --strict exits with 1."""
+    args = "pack", source, "-o", tmp_path / "n", "-f", *options
+    done = run_tersor(*args, check=0)
+    lead = f"tersor: warning: {source}: "
+    lines = [s.removeprefix(lead) for s in done.stderr.splitlines() if s.startswith(lead + "nothing was packed: ")]
+    strict = run_tersor(*args, "--strict", check=1 if lines else 0)
+    assert [f"tersor: {source}: {s}" for s in lines] == [s for s in strict.stderr.splitlines() if "nothing was" in s]
+    return lines + [s for s in done.stdout.splitlines() if "nothing was packed" in s]
 
 
 def test_says_when_nothing_was_packed(tmp_path):
@@ -236,6 +247,19 @@ def test_says_when_nothing_was_packed(tmp_path):
     assert line.startswith("almost nothing was packed: 97% of the input's data is F16, which stays as it is")
     assert "weights are packed if they are F32" in line
     assert not nothing_line(tmp_path, STATES / "soap.pt")
+
+
+@pytest.mark.parametrize("states, eps, kind", [
+    ("mb", True, "other"), ("bm", True, "other"), ("mb", False, "momentum"), ("mv", True, "momentum"),
+    ("m", True, "momentum"), ("bmv", True, "momentum")])
+def test_what_an_optimizer_divides_by_is_no_momentum(tmp_path, states, eps, kind):
+    """KATE's m is the sum under a root, beside a b and without a v; its optimizer has an eps."""
+    source = checkpoint(tmp_path, {name: np.square(f32(16, 8)) for name in states}, **({"eps": 1e-8} if eps else {}))
+    report = pack(tmp_path, source)
+    assert report["by_name"]["w.m"]["kind"] == kind
+    assert report["by_name"]["w.m"]["codec"] == ("softsign8" if kind == "momentum" else "raw")
+    fields = [field for kept in report["kept_raw"] for field in kept.get("fields", [])]
+    assert ("m" in fields) == (kind == "other")
 
 
 # ---- Names -------------------------------------------------------------------------------------
@@ -533,6 +557,57 @@ def test_flat_partitions(tmp_path, sizes, copies):
 def test_masters_beside_a_model_of_a_framework(tmp_path, file, where, n):
     totals = summary_of(tmp_path, STATES / file)
     assert totals["parameters"] == n and totals["copies"] == [{"under": where, "elements": n}]
+
+
+def masters(path, shape=(3000, 70)):
+    """A model in BF16 and its FP32 masters: any, and those that are hard to tell from the next narrow weight."""
+    x = RNG.standard_normal(shape).astype("f4") * np.float32(0.02)
+    narrow = x.astype(ml_dtypes.bfloat16).view("u2").astype("u4") << 16
+    x[:1000] = (narrow[:1000] + RNG.integers(0x7f80, 0x8000, (1000, shape[1]))).astype("u4").view("f4")
+    x[1000:2000] = (narrow[1000:2000] - RNG.integers(0x3f00, 0x8000, (1000, shape[1]))).astype("u4").view("f4")
+    x[2000] = np.exp2(np.arange(shape[1]) - 60) * (1 - 2.0**-10)
+    save_file({"model.w": x.astype(ml_dtypes.bfloat16), "master.w": x}, path)
+    return path
+
+
+@pytest.mark.parametrize("weights", ["bf16+ulp8", "bf16+ulp16"])
+def test_masters_round_to_the_model_that_they_share(tmp_path, weights):
+    """To the bits, so that what is unpacked shares them again, and its third copy is its second."""
+    source, seen = masters(tmp_path / "0.safetensors"), []
+    for i in range(3):
+        report = pack(tmp_path, source, options=("--map", "^master=weight", "--weights", weights))
+        assert report["data_nbytes"] == 210000 * (3 if weights == "bf16+ulp8" else 4)
+        run_tersor("verify", tmp_path / "packed.safetensors", "--against", source, check=0)
+        source = tmp_path / f"{i + 1}.safetensors"
+        run_tersor("unpack", tmp_path / "packed.safetensors", "-o", source, check=0)
+        seen.append(load_file(source))
+        assert np.array_equal(seen[-1]["master.w"].astype(ml_dtypes.bfloat16).view("u2"), seen[-1]["model.w"].view("u2"))
+    original = load_file(tmp_path / "0.safetensors")["master.w"]
+    error = np.abs(seen[0]["master.w"].astype("f8") - original)
+    ulp = np.exp2(np.floor(np.log2(np.abs(original))) - 7)
+    assert np.all(error <= 1.6 * ulp / 2 / (127 if weights == "bf16+ulp8" else 32767) + np.abs(original) * 2.0**-24)
+    if weights == "bf16+ulp8":
+        assert np.array_equal(seen[1]["master.w"], seen[2]["master.w"])
+
+
+def test_masters_that_do_not_round_are_found(tmp_path):
+    """As other programs may write them: a correction half way to the next narrow weight, which is even."""
+    pack(tmp_path, masters(tmp_path / "0.safetensors"), options=("--map", "^master=weight"))
+    path = tmp_path / "packed.safetensors"
+
+    def change(whole, text, data):
+        start, end = whole["master.w::error_bits"]["data_offsets"]
+        first, _ = whole["model.w"]["data_offsets"]
+        odd = next(i for i in range(end - start) if data[first + 2 * i] & 1)
+        data = bytearray(data)
+        data[start + odd] = 127
+        master, = (t for t in text["tensors"] if t["name"] == "master.w")
+        only = xxhash.xxh3_64_intdigest(data[start:end])    # piece of its plane
+        master["xxh3"][1] = xxhash.xxh3_64_hexdigest(struct.pack("<Q", only))
+        return bytes(data)
+    path.write_bytes(rewritten(*split(path.read_bytes()), change))
+    assert "tensor master.w: has values that do not round to the model's, which it shares" in \
+        one_line_error(run_tersor("verify", path, check=1))
 
 
 def test_state_alone_counts_by_its_momenta(tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from conftest import DATA
+from conftest import DATA, run_tersor
 from torchfile import Dict, ordered, pt, tensor
 
 TRAINED = DATA / "tiny-gpt" / "expected-adamw-fp32.safetensors"
@@ -183,6 +183,15 @@ def test_views_that_come_apart_are_noted(tersor, tmp_path, command):
     assert "shares its memory" in run.stderr and "come apart (1 in all)" in run.stderr
     run = tersor("inspect", TIED, check=0)
     assert "come apart" not in run.stderr
+
+
+def test_masters_that_share_planes_with_their_model_share_no_memory(tmp_path):
+    """A packed file stores a master as the correction of a weight; nothing comes apart."""
+    source = DATA / "frameworks" / "states" / "bf16-model-fp32-master.pt"
+    run_tersor("pack", source, "-o", tmp_path / "p", check=0)
+    for args in (["unpack", tmp_path / "p", "-o", tmp_path / "back.pt"], ["verify", tmp_path / "p", "--against", source],
+                 ["diff", tmp_path / "p", tmp_path / "back.pt"]):
+        assert "shares its memory" not in run_tersor(*args, check=0).stderr
 
 
 # ---- Directories, and what has no name ----

@@ -12,6 +12,7 @@ import safetensors.numpy
 from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
+QUANTIZED = DATA / "frameworks" / "quantized" / "bitsandbytes-int8.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
 COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "apply", "join", "audit", "sweep",
             "replay", "codecs", "codebook", "bench", "completion", "version")
@@ -77,7 +78,7 @@ def library(tmp_path_factory):
     states = {name: t for name, t in tensors.items() if ".exp_avg" in name}
     safetensors.numpy.save_file(states, folder / "optimizer.safetensors")
     safetensors.numpy.save_file({name: t for name, t in tensors.items() if name not in states},
-                                folder / "model.safetensors")
+                                folder / "model.safetensors", metadata={"format": "pt", "step": "400"})
     for name in ("checkpoint", "in", "before", "after"):
         shutil.copy(CHECKPOINT, folder / f"{name}.safetensors")
     for name in ("checkpoint", "big"):
@@ -266,11 +267,13 @@ def reports(command, library, scratch):
     out = scratch / "out"
     return {
         "pack": lambda: [report("pack", CHECKPOINT, "-o", out, "--json"),
+                         report("pack", QUANTIZED, "-o", scratch / "quantized", "--json"),
                          report("pack", packed, "--entropy", "-o", scratch / "coded", "--json"),
                          report("pack", packed, "--delta", packed, "-o", scratch / "delta", "--json")],
         "unpack": lambda: [report("unpack", packed, "-o", out, "--json")],
         "inspect": lambda: [report("inspect", packed, "--json"),
                             report("inspect", CHECKPOINT, "--json"),
+                            report("inspect", QUANTIZED, "--json"),
                             report("inspect", pair(scratch), "--json"),
                             report("inspect", coded(scratch), "--json"),
                             report("inspect", delta(scratch), "--json"),
@@ -330,7 +333,9 @@ def test_overview_lists_common_members_that_are_reported(tmp_path):
     model = DATA / "frameworks" / "states" / "bf16-model-fp32-master.pt"
     packed = report("pack", model, "-o", tmp_path / "model", "--json")
     master = next(t for t in packed["tensors"] if "narrow" in t)
-    assert listed and set(listed) <= {*momentum, *momentum["error"], *weight, *master}
+    packed = report("pack", QUANTIZED, "-o", tmp_path / "quantized", "--json")
+    scale = next(t for t in packed["tensors"] if "quantized" in t)
+    assert listed and set(listed) <= {*momentum, *momentum["error"], *weight, *master, *scale}
 
 
 # Tables

@@ -130,9 +130,11 @@ def test_an_order_of_metadata_that_is_none_is_refused(tmp_path, edit, coded_reco
 # --- Directories -----------------------------------------------------------------------------------
 
 def test_packed_directories_are_coded_and_plain_again(tmp_path):
-    """Models beside their weights, an index with the size of its shards, copies, a DCP: each of each other's bytes."""
+    """Models beside their weights, an index with the size of its shards, copies, a DCP: each of each other's bytes.
+
+    Gradients are left out: their files have nothing to pack, and are packed only where planes are coded."""
     source, forms = tmp_path / "source", {"p": [], "e": ["--entropy"], "s": ["--entropy=states"]}
-    shutil.copytree(TINY.parent, source / "tiny")
+    shutil.copytree(TINY.parent, source / "tiny", ignore=shutil.ignore_patterns("recording"))
     quiet("convert", TINY, "-o", source / "model.safetensors", "--max-shard-size", "300K")
     for name, how in forms.items():
         quiet("pack", source, "-o", tmp_path / name, *how)
@@ -142,6 +144,10 @@ def test_packed_directories_are_coded_and_plain_again(tmp_path):
             quiet("convert", tmp_path / start, "-o", tmp_path / "out", "-f", *(how or ["--plain"]))
             assert files_of(tmp_path / "out") == files_of(tmp_path / end), f"{start} to {end}"
     quiet("verify", tmp_path / "out", "--against", source)
+    quiet("pack", tmp_path / "p", "-o", tmp_path / "out", "-f", "--entropy")
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "e")
+    line = one_line_error(run_tersor("pack", tmp_path / "p", "-o", tmp_path / "x", "--entropy", "--group", "8", check=2))
+    assert "keeps its codecs" in line
 
 
 def test_a_damaged_packed_directory_is_not_recoded(tmp_path):

@@ -727,6 +727,7 @@ CALLS = [("posix", "system"), ("os", "system"), ("nt", "system"), ("builtins", "
          ("subprocess", "check_output"), ("runpy", "run_path"), ("socket", "create_connection"),
          ("importlib", "import_module"), ("torch._utils", "_rebuild_everything"),
          ("operator", "attrgetter"), ("pickle", "loads"), ("my_company.models", "Transformer")]
+NEVER_CARRIED = {"posix", "os", "nt", "subprocess", "runpy", "socket", "importlib"}
 CANARY = "touch canary"
 REFUSE = ("--opaque", "refuse")
 
@@ -742,9 +743,12 @@ def test_foreign_callables_are_named_and_refused_on_request(folder, module, name
     path = folder / "bad.pt"
     for how, value in calls.items():
         path.write_bytes(pt({"model": {"w": tensor(W)}, "payload": value}, proto))
-        words = re.compile(rf"{re.escape(module)}[. ]{name}")
+        words = re.compile(rf"({re.escape(module)}|builtins)[. ]{name}")
         must_refuse(path, words, "payload", commands=("inspect", "convert"), options=REFUSE)
-        assert f".{name} (1 in all)" in run_tersor("inspect", path, check=0).stderr
+        if module in NEVER_CARRIED or name in ("eval", "exec"):
+            must_refuse(path, words, "payload", "not carried", commands=("inspect", "convert"))
+        else:
+            assert f".{name} (1 in all)" in run_tersor("inspect", path, check=0).stderr
 
 
 def test_foreign_callables_are_refused_as_root_key_argument_and_state(refused):
@@ -813,14 +817,14 @@ def suspicious(lines, allowed, folder):
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "convert", "pack", "diff"])
 def test_strace_shows_nothing_but_the_input_opened(folder, command):
-    payload = Call(Global("posix", "system"), (CANARY,))
+    payload = Call(Global("pickle", "loads"), (CANARY,))
     (folder / "evil.pt").write_bytes(pt({"w": tensor(W), "payload": payload}))
     (folder / "good.pt").write_bytes(pt({"w": tensor(W)}))
     options = [*REFUSE, "-o", folder / "out.safetensors"] if command in ("convert", "pack") else []
     other = [folder / "good.pt"] if command == "diff" else []
     done, lines = traced(folder, command, folder / "evil.pt", *other, *options)
     assert done.returncode in {"convert": [3], "pack": [3], "diff": [0, 1]}.get(command, [0])
-    assert "posix.system" in done.stderr and not (folder / "canary").exists()
+    assert "pickle.loads" in done.stderr and not (folder / "canary").exists()
     opened = [line for line in lines if "evil.pt" in line]
     assert any("open" in line for line in opened)
     assert suspicious(lines, [folder / "evil.pt", *other, *options[3:]], folder) == []
@@ -1352,7 +1356,7 @@ def test_tensors_under_keys_that_look_alike_are_kept_distinct(folder, name):
     done = run_tersor("convert", source, "-o", out)
     if done.returncode == 0:
         contents = [c for _, _, c in arrays_in(out).values()]
-        assert sorted(contents) == [np.full(3, i, "<f4").tobytes() for i in range(len(keys))]
+        assert sorted(contents) == sorted(np.full(3, i, "<f4").tobytes() for i in range(len(keys)))
     else:
         assert done.returncode == 3 and not out.exists() and "part" in done.stderr
 
@@ -1391,10 +1395,10 @@ def test_names_that_collide_are_kept_distinct(folder):
 
 
 def test_names_are_escaped_for_terminals(folder):
-    """What cannot be shown is escaped, and what is no UTF-8 cannot be a name of safetensors."""
+    """What cannot be shown is escaped; a key that is no UTF-8 is called by its place."""
     source = folder / "in.pt"
     source.write_bytes(pt({"\ud800": tensor(W)}))
-    must_refuse(source, commands=("convert", "pack"))
+    assert list(converted(source)) == ["(0)"]
     source.write_bytes(pt({"\x1b[31m\n": tensor(W)}))
     done = run_tersor("inspect", "-v", source, check=0)
     assert "\x1b" not in done.stdout and "[31m" in done.stdout

@@ -67,6 +67,11 @@ struct tsr_tensor {
 	 * variance: the momentum.  Its index from 1 on; 0: none, or not known to tsr_names_assign()
 	 */
 	size_t partner;
+	/*
+	 * Of a floating-point tensor that belongs to a quantized weight, such as a scale, or that stores one:
+	 * the name of that weight.  NULL: it does not, or tsr_names_assign() was not called
+	 */
+	const char *quantized;
 };
 
 /* What becomes of Python objects that are no plain values (docs/containers.md). */

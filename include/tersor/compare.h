@@ -10,6 +10,17 @@
 #include "tersor/run.h"
 #include "tersor/status.h"
 
+/* --- What is not a tensor --------------------------------------------------------------------- */
+
+/* A value besides the tensors in which two checkpoints differ: texts that are safe to print. */
+struct tsr_value_difference {
+	const char *where; /* the keys that lead to it, such as "optimizer.param_groups.0.lr" */
+	const char *a, *b; /* NULL: that side has none */
+};
+
+/* So many are listed; all are counted. */
+#define TSR_VALUES_LISTED 100u
+
 /* --- Verify --------------------------------------------------------------------------------- */
 
 /* What to check a file against, and what to accept. */
@@ -71,6 +82,14 @@ TSR_API const struct tsr_verified_tensor *tsr_verification_tensor(const struct t
 /* Tensors with a fault, missing ones included; and tensors that only the original has. */
 TSR_API uint64_t tsr_verification_nfaults(const struct tsr_verification *v);
 TSR_API uint64_t tsr_verification_nmissing(const struct tsr_verification *v);
+
+/*
+ * Values besides the tensors in which it differs from the original, as tsr_comparison_nvalues() has
+ * them.  The file is then not as expected.
+ */
+TSR_API uint64_t tsr_verification_nvalues(const struct tsr_verification *v);
+TSR_API const struct tsr_value_difference *tsr_verification_value(const struct tsr_verification *v,
+								  size_t index);
 
 /* --- Diff ----------------------------------------------------------------------------------- */
 
@@ -148,5 +167,14 @@ TSR_API const struct tsr_diff_tensor *tsr_comparison_tensor(const struct tsr_com
 /* Tensors that differ in any way; and those of them that exceed the tolerances. */
 TSR_API uint64_t tsr_comparison_ndiffering(const struct tsr_comparison *c);
 TSR_API uint64_t tsr_comparison_nexceeding(const struct tsr_comparison *c);
+
+/*
+ * Values besides the tensors that differ, whatever the tolerances: of what was saved around the
+ * tensors, if both have that, and metadata of safetensors.  The first of them, up to
+ * TSR_VALUES_LISTED; NULL past the end.
+ */
+TSR_API uint64_t tsr_comparison_nvalues(const struct tsr_comparison *c);
+TSR_API const struct tsr_value_difference *tsr_comparison_value(const struct tsr_comparison *c,
+								size_t index);
 
 #endif

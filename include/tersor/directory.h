@@ -16,6 +16,9 @@
 /* The file of a packed directory that says what is in it; written last (docs/format.md). */
 #define TSR_DIRECTORY_INDEX "tersor.json"
 
+/* A packed file in it is called as its source and this. */
+#define TSR_DIRECTORY_SUFFIX ".tersor"
+
 /* How an entry of a directory is stored in the packed one. */
 enum tsr_stored_as {
 	TSR_STORED_DIRECTORY,
@@ -95,7 +98,8 @@ TSR_API struct tsr_directory_watch tsr_directory_watch_defaults(void);
  * @run:     threads and progress; NULL: the calling thread only
  * @ret:     out: to be freed with tsr_directory_close(); set on TSR_OK and TSR_E_DURABILITY
  *
- * The file F with tensors becomes F.tersor, a packed file.  Files that packing would not make smaller,
+ * The file F with tensors becomes F.tersor, a packed file; a model's narrow weights stay in F unless
+ * `coded` is TSR_CODED_ALL.  Files that packing would not make smaller,
  * or that hold something that is not supported, are copied, and their entries say why.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a damaged file; TSR_E_BOUND; or whatever packing, reading and

@@ -71,7 +71,10 @@ enum tsr_status {
 	X(TSR_HINT_FEW, 24, "few accepts it") \
 	X(TSR_HINT_CANDIDATES, 25, "smaller candidates, also for weights, or a larger max_nbytes") \
 	X(TSR_HINT_BASE, 26, "base is the file that a delta differs from") \
-	X(TSR_HINT_CHAIN, 27, "max_chain allows more deltas in a row")
+	X(TSR_HINT_CHAIN, 27, "max_chain allows more deltas in a row") \
+	X(TSR_HINT_PACKED_DIRECTORY, 28, "tsr_unpack_directory() restores it") \
+	X(TSR_HINT_PACK_CODED, 29, "tsr_pack() with coded packs and codes it") \
+	X(TSR_HINT_PACK_BASE, 30, "tsr_pack() of the base has its weights as BF16")
 
 enum tsr_hint {
 #define X(name, number, text) name = number,

@@ -45,6 +45,12 @@ struct tsr_shard {
 	uint64_t set; /* the same in all of them, and hardly in any others */
 };
 
+/* A file or directory that was not read. */
+struct tsr_not_read {
+	const char *path;
+	const struct tsr_not_read *next;
+};
+
 /* What a delta says of the checkpoint that its planes differ from. */
 struct tsr_base_name {
 	const char *name; /* of a file beside it; NULL: it is no delta */
@@ -95,8 +101,14 @@ struct tsr_checkpoint {
 	size_t *tensor_by_name; /* indices of tensors, sorted by name */
 	size_t ntrees;
 	struct tsr_value **trees; /* what was saved around the tensors; see src/format/value.h */
+	size_t nwrapped; /* tensors in another class than torch.Tensor: DTensors and their like */
+	size_t nparts; /* of these, one rank's parts of larger ones */
+	const struct tsr_value *part; /* the first of them in the trees */
 	size_t nnotes;
 	char **notes; /* what a user should know although it is not an error; safe to print */
+	/* Paths of what was not read of directories, and which notes (of the first 64) say so. */
+	const struct tsr_not_read *not_read;
+	uint64_t not_read_notes;
 	uint64_t names_nbytes; /* that were charged by tsr_build_charge_name() */
 	size_t nunchecked; /* records that should have a checksum and have none */
 	size_t nunused; /* records of archives that are part of nothing */

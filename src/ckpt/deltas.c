@@ -2,7 +2,6 @@
 /* Deltas: which tensor of a base a tensor differs from, and how its planes do. */
 #include "ckpt/deltas.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,17 +112,32 @@ enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, const struct tsr_run *ru
 
 /* --- Whether a base is the right one ------------------------------------------------------------ */
 
+/* Whether @model is what the update @c leads to, whose planes are the tensors of that. */
+static bool is_result(const struct tsr_checkpoint *c, const struct tsr_checkpoint *model)
+{
+	bool is = model->set == c->set && model->ntensors == c->ntensors;
+
+	for (size_t i = 0; is && i < c->ntensors; i++) {
+		const struct tsr_tensor *t = tsr_checkpoint_find(model, c->tensors[i].name);
+
+		is = t && tsr_tensor_same_shape(t, &c->tensors[i]);
+	}
+	return is;
+}
+
 enum tsr_status tsr_delta_check_base(const struct tsr_checkpoint *c, const char *path,
 				     struct tsr_err *err)
 {
 	const struct tsr_checkpoint *base = c->base;
 
-	if (base->set != c->base_name.set)
-		return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_BASE,
-				     "%s: is a delta to %s with the set %016" PRIx64
-				     ", but %s has the set %016" PRIx64,
-				     c->path, c->base_name.name, c->base_name.set, path, base->set);
-	return TSR_OK;
+	if (base->set == c->base_name.set)
+		return TSR_OK;
+	if (is_result(c, base))
+		return tsr_fail(err, TSR_E_FORMAT, "%s: the update is already in %s", c->path,
+				path);
+	return tsr_fail_hint(err, TSR_E_FORMAT, TSR_HINT_BASE,
+			     "%s: is not what %s was made from, which was called %s", path, c->path,
+			     c->base_name.name);
 }
 
 enum tsr_status tsr_delta_prove_later(struct tsr_checkpoint *c, const char *path,
@@ -154,33 +168,51 @@ enum tsr_status tsr_delta_prove(struct tsr_checkpoint *c, enum tsr_status status
 
 /* --- Planes and those of the base ---------------------------------------------------------------- */
 
+static bool same_coding(const struct tsr_tensor *a, const struct tsr_tensor *b)
+{
+	if (a->dtype != b->dtype || a->coding.codec != b->coding.codec)
+		return false;
+	return !a->coding.codec ||
+	       (a->coding.scale == b->coding.scale && a->coding.group == b->coding.group &&
+		a->coding.row == b->coding.row);
+}
+
+/* BF16 or FP16 if plane 0 holds one such float per element, whatever the codec adds to it. */
+static enum tsr_dtype narrow_dtype(const struct tsr_tensor *t)
+{
+	const struct tsr_codec *codec = t->coding.codec;
+	enum tsr_dtype dtype = t->dtype;
+
+	if (codec && (codec->planes[0].suffix[0] || codec->planes[0].unit != TSR_PER_ELEMENT))
+		return TSR_DTYPE_COUNT;
+	if (codec)
+		dtype = tsr_plane_dtype(&t->coding, 0);
+	return dtype == TSR_BF16 || dtype == TSR_F16 ? dtype : TSR_DTYPE_COUNT;
+}
+
 const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,
-				       const struct tsr_tensor *t)
+				       const struct tsr_tensor *t, unsigned plane)
 {
 	const struct tsr_tensor *old = base ? tsr_checkpoint_find(base, t->name) : NULL;
+	const enum tsr_dtype narrow = narrow_dtype(t);
 
-	if (!old || old->dtype != t->dtype || !tsr_tensor_same_shape(old, t) ||
-	    old->coding.codec != t->coding.codec)
+	if (!old || !tsr_tensor_same_shape(old, t))
 		return NULL;
-	if (t->coding.codec &&
-	    (old->coding.scale != t->coding.scale || old->coding.group != t->coding.group ||
-	     old->coding.row != t->coding.row))
-		return NULL;
-	return old;
+	if (same_coding(old, t))
+		return old;
+	return plane == 0 && narrow != TSR_DTYPE_COUNT && narrow_dtype(old) == narrow ? old : NULL;
 }
 
 bool tsr_delta_joins(const struct tsr_tensor *t)
 {
 	const struct tsr_codec *codec = t->coding.codec;
-	enum tsr_dtype narrow, correction;
+	enum tsr_dtype correction;
 
-	if (!codec || t->narrow || t->nplanes != 2 || codec->planes[0].suffix[0] ||
+	if (!codec || t->narrow || t->nplanes != 2 || narrow_dtype(t) == TSR_DTYPE_COUNT ||
 	    codec->planes[1].unit != TSR_PER_ELEMENT)
 		return false;
-	narrow = tsr_plane_dtype(&t->coding, 0);
 	correction = tsr_plane_dtype(&t->coding, 1);
-	return (narrow == TSR_BF16 || narrow == TSR_F16) &&
-	       (correction == TSR_I8 || correction == TSR_I16);
+	return correction == TSR_I8 || correction == TSR_I16;
 }
 
 static bool is_float(enum tsr_dtype dtype, unsigned *mantissa_ret)
@@ -242,12 +274,13 @@ static enum tsr_status link_plane(struct tsr_checkpoint *c, const struct tsr_ten
 static enum tsr_status link_tensor(struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				   struct tsr_err *err)
 {
-	const struct tsr_tensor *old = tsr_delta_old(c->base, t);
 	const bool joined = tsr_delta_joins(t) && c->arrays[t->plane[0]].coded &&
-			    c->arrays[t->plane[1]].coded;
+			    c->arrays[t->plane[1]].coded && tsr_delta_old(c->base, t, 1);
 
-	for (unsigned plane = t->narrow ? 1 : 0; old && plane < t->nplanes; plane++) {
-		if (c->arrays[t->plane[plane]].coded)
+	for (unsigned plane = t->narrow ? 1 : 0; plane < t->nplanes; plane++) {
+		const struct tsr_tensor *old = tsr_delta_old(c->base, t, plane);
+
+		if (old && c->arrays[t->plane[plane]].coded)
 			TSR_TRY(link_plane(c, t, old, plane, joined, err));
 	}
 	return TSR_OK;

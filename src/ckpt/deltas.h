@@ -18,7 +18,10 @@ uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n);
 enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, const struct tsr_run *run,
 			      struct tsr_err *err);
 
-/* TSR_E_FORMAT unless the base of a delta, which was found at @path, has the set that the delta names. */
+/*
+ * TSR_E_FORMAT unless the base of a delta, which was found at @path, has the set that the delta names; says
+ * so if the base is what the delta leads to.
+ */
 enum tsr_status tsr_delta_check_base(const struct tsr_checkpoint *c, const char *path,
 				     struct tsr_err *err);
 
@@ -37,9 +40,12 @@ enum tsr_status tsr_delta_prove_later(struct tsr_checkpoint *c, const char *path
 enum tsr_status tsr_delta_prove(struct tsr_checkpoint *c, enum tsr_status status,
 				const struct tsr_run *run, struct tsr_err *err);
 
-/* The tensor of @base that one can differ from: of its name, shape, dtype and coding; NULL: none. */
+/*
+ * The tensor of @base from which a plane of @t can differ: it has the same name and shape, and the same dtype
+ * and coding or, for plane 0, the same narrow floats there.  NULL: there is none.
+ */
 const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,
-				       const struct tsr_tensor *t);
+				       const struct tsr_tensor *t, unsigned plane);
 
 /* Whether the two planes of a tensor are coded as one, if both are coded: a float and its correction. */
 bool tsr_delta_joins(const struct tsr_tensor *t);

@@ -161,6 +161,9 @@ void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret);
 /* Parse and run a command; argv[0] is its name.  Returns the exit status. */
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv);
 
+/* Whether two paths name the same file, or would once created. */
+bool cli_same_file(const char *a, const char *b);
+
 /* CLI_OK, or CLI_IO after a message.  Neither a report nor an output lands on another option's file. */
 int cli_check_paths(const struct cli_opts *opts, const void *args);
 

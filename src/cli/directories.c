@@ -9,6 +9,7 @@
 
 #include "cli/directory_report.h"
 #include "cli/input.h"
+#include "cli/commands/nothing_packed.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
@@ -30,38 +31,55 @@ bool cli_packs_directory(const struct cli_common *common)
 struct packing {
 	const struct cli_common *common;
 	const struct cli_packing_report *how;
+	bool coded;
+	struct tsr_kept_raw kept;
 	struct cli_directory_totals totals;
 };
 
-/* The tensors of a copy are as they are. */
-static void add_raw(struct tsr_summary *s, const struct tsr_checkpoint *c)
+/* Add the tensors of one file, as its header has them. */
+static int add_file(const struct cli_common *common, const struct tsr_directory_entry *e,
+		    struct cli_directory_totals *totals)
 {
-	const struct tsr_tensor *t;
+	char *path = tsr_path_join(common->operands.items[0], e->stored[e->nstored - 1].path);
+	const char *const paths[] = { path };
+	struct tsr_checkpoint *c = NULL;
+	struct tsr_err err = { 0 };
+	enum tsr_status status;
 
-	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++) {
-		struct tsr_tensor raw = *t;
-
-		raw.coding = (struct tsr_coding){ .group = 1 };
-		tsr_summary_add(s, &raw, tsr_tensor_nbytes(t), -1);
-	}
-	(void)tsr_copies_add(&s->copies, c, NULL);
+	if (!path)
+		return cli_fail(CLI_IO, "out of memory");
+	status = tsr_checkpoint_open(paths, 1, &common->open, &c, &err);
+	free(path);
+	/* Why a copy was not packed can be that its tensors cannot be read. */
+	if (status != TSR_OK)
+		return e->as == TSR_STORED_COPY ? CLI_OK : cli_error(&err);
+	(void)tsr_names_assign(c, NULL, 0, NULL);
+	tsr_summary_add_all(&totals->summary, c);
+	(void)tsr_copies_add(&totals->summary.copies, c, NULL);
+	cli_directory_keep_worst(totals, e->path);
+	tsr_checkpoint_close(c);
+	return CLI_OK;
 }
 
 static void on_packed(void *ctx, const struct tsr_directory_entry *e, const struct tsr_packing *p)
 {
 	struct packing *work = ctx;
 
+	/* Whether tensors in the form of another tool would be packed says nothing. */
+	if (!tsr_packing_source(p)->coded)
+		tsr_kept_raw_add(&work->kept, p);
 	if (e->as == TSR_STORED_PACKED) {
 		work->how->warn(work->common, p);
 		work->how->summarize(p, &work->totals.summary);
+		cli_directory_keep_worst(&work->totals, e->path);
 	} else {
-		add_raw(&work->totals.summary, tsr_packing_source(p));
+		(void)add_file(work->common, e, &work->totals);
 	}
-	cli_directory_keep_worst(&work->totals, e->path);
 }
 
+/* @coded: planes are entropy coded, which no plan knows the outcome of. */
 static void print_sizes(const struct tsr_directory *d, const struct cli_common *common,
-			const struct tsr_summary *s)
+			const struct tsr_summary *s, bool coded)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
 	const double per_parameter = tsr_summary_bytes_per_parameter(s);
@@ -69,7 +87,9 @@ static void print_sizes(const struct tsr_directory *d, const struct cli_common *
 	printf("%s: %zu packed, %zu copied; %s", cli_output_name(common, 30).text, sizes.npacked,
 	       sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
 	printf(" to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
-	       common->dry_run ? " planned" : "",
+	       !common->dry_run ? ""
+	       : coded		? " planned before coding"
+				: " planned",
 	       sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
 	if (per_parameter > 0)
 		printf("%.3f bytes per parameter\n", per_parameter);
@@ -86,7 +106,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 	tsr_copies_add_flat(&totals->summary.copies);
 	if (cli_wants_text(common)) {
 		status = cli_directory_print(d, totals);
-		print_sizes(d, common, &totals->summary);
+		print_sizes(d, common, &totals->summary, work->coded);
 		if (totals->summary.total.worst && totals->summary.total.worst_nmse > 0) {
 			printf("largest error: NMSE %.2e in %s", totals->summary.total.worst_nmse,
 			       tsr_format_name(totals->worst_name, 45).text);
@@ -111,7 +131,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_pack_options *o, const struct cli_packing_report *how)
 {
-	struct packing work = { .common = common, .how = how };
+	struct packing work = { .common = common, .how = how, .coded = o->coded != TSR_CODED_NONE };
 	const struct tsr_directory_watch watch = { .size = sizeof(watch),
 						   .ctx = &work,
 						   .packed = on_packed };
@@ -135,6 +155,8 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 	if (!d)
 		return cli_error(&err);
 	status = report_packing(cmd, &work, d);
+	if (packed == TSR_OK && status == CLI_OK && !cli_directory_sizes(d).npacked)
+		status = cli_nothing_packed(common, o->strict, &work.kept, d);
 	tsr_directory_close(d);
 	return packed == TSR_OK ? status : cli_error(&err);
 }
@@ -218,31 +240,6 @@ int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *com
 }
 
 /* --- Inspect ---------------------------------------------------------------------------------- */
-
-/* Add the tensors of one file, as its header has them. */
-static int add_file(const struct cli_common *common, const struct tsr_directory_entry *e,
-		    struct cli_directory_totals *totals)
-{
-	char *path = tsr_path_join(common->operands.items[0], e->stored[e->nstored - 1].path);
-	const char *const paths[] = { path };
-	struct tsr_checkpoint *c = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status status;
-
-	if (!path)
-		return cli_fail(CLI_IO, "out of memory");
-	status = tsr_checkpoint_open(paths, 1, &common->open, &c, &err);
-	free(path);
-	/* Why a copy was not packed can be that its tensors cannot be read. */
-	if (status != TSR_OK)
-		return e->as == TSR_STORED_COPY ? CLI_OK : cli_error(&err);
-	(void)tsr_names_assign(c, NULL, 0, NULL);
-	tsr_summary_add_all(&totals->summary, c);
-	(void)tsr_copies_add(&totals->summary.copies, c, NULL);
-	cli_directory_keep_worst(totals, e->path);
-	tsr_checkpoint_close(c);
-	return CLI_OK;
-}
 
 static int report_inspection(const struct cli_cmd *cmd, const struct cli_common *common,
 			     const struct tsr_directory *d, struct cli_directory_totals *totals)
@@ -396,6 +393,16 @@ static void on_compared(void *ctx, const struct tsr_directory_entry *e,
 		printf("%s: %zu tensors compared, %" PRIu64 " differ\n",
 		       tsr_format_name(e->path, 40).text, tsr_comparison_ntensors(c),
 		       tsr_comparison_ndiffering(c));
+}
+
+void cli_print_other_files(const struct cli_common *common, const struct tsr_directory *d)
+{
+	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
+
+	cli_directory_print_faults(common, d, "differs");
+	if (sizes.ncopied || tsr_directory_nfaults(d))
+		printf("%zu other file%s compared: %zu differ\n", sizes.ncopied,
+		       sizes.ncopied == 1 ? "" : "s", tsr_directory_nfaults(d));
 }
 
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,

@@ -27,6 +27,8 @@ int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *com
 
 /* Whether diff compares two directories file by file. */
 bool cli_diffs_directories(const struct cli_common *common);
+/* Print what differs of files that are in no checkpoint. */
+void cli_print_other_files(const struct cli_common *common, const struct tsr_directory *d);
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_diff_options *o);
 

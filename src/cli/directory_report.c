@@ -25,6 +25,10 @@ void cli_directory_keep_worst(struct cli_directory_totals *totals, const char *p
 		s->total.worst = &totals->worst;
 	}
 	for (unsigned i = 0; i < s->nrows; i++) {
+		const struct tsr_codec *codec = s->rows[i].coding.codec;
+
+		/* A codec with a table of its own ends with its checkpoint. */
+		s->rows[i].coding.codec = codec ? tsr_codec_find(codec->name) : NULL;
 		if (s->rows[i].worst)
 			s->rows[i].worst = &totals->worst;
 	}
@@ -78,7 +82,7 @@ int cli_directory_print(const struct tsr_directory *d, struct cli_directory_tota
 	tsr_text_puts(&table, "\n");
 	if (totals->summary.nrows) {
 		tsr_summary_put_table(&totals->summary, &table);
-		tsr_summary_put_copies(&totals->summary, &table);
+		tsr_summary_put_remarks(&totals->summary, &table);
 		tsr_text_puts(&table, "\n");
 	}
 	return cli_write_report(&table, NULL);

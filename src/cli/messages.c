@@ -65,6 +65,9 @@ static const char *const hints[] = {
 	[TSR_HINT_FOLLOW_LINKS] = "; --follow-symlinks allows links",
 	[TSR_HINT_BASE] = "; --base names it where it is",
 	[TSR_HINT_CHAIN] = "; --max-chain allows more",
+	[TSR_HINT_PACK_BASE] =
+		"; without --as, or against what tersor pack makes of the base, whose "
+		"weights are BF16, there may be some",
 	[TSR_HINT_DTYPE] = "; --as does",
 	[TSR_HINT_STRICT] = "; only --strict refuses this",
 	[TSR_HINT_RULES] = "; --map or --keep settles it",
@@ -90,6 +93,10 @@ static const char *const hints[] = {
 	[TSR_HINT_OPAQUE] = "; --opaque carry keeps it as it is, --opaque drop leaves it out",
 	[TSR_HINT_FEW] = "; --few-bins accepts it",
 	[TSR_HINT_UNPACK] = "; tersor unpack restores its checkpoint",
+	[TSR_HINT_PACKED_DIRECTORY] =
+		"; tersor unpack restores it, and tersor convert makes it one "
+		"checkpoint",
+	[TSR_HINT_PACK_CODED] = "; tersor pack --entropy packs and codes it",
 	[TSR_HINT_CANDIDATES] =
 		"; name smaller codecs in --auto-codecs, also for weights, or give a larger "
 		"--max-bytes",
@@ -133,7 +140,10 @@ int cli_error(const struct tsr_err *err)
 
 static volatile sig_atomic_t signal_seen;
 
-/* Without an output in the making nothing is left behind, so the signal does what it does by default. */
+/*
+ * Without an output in the making nothing is left behind, so the signal does what it does by default.  Once
+ * an output has its name, only work that goes on after it stops.
+ */
 static void on_signal(int number)
 {
 	signal_seen = number;

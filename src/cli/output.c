@@ -191,6 +191,8 @@ static void put_tensor(struct tsr_text *json, const struct tsr_tensor *t)
 	tsr_json_put_string(json, "kind", tsr_kind_name(t->kind));
 	if (t->weight)
 		tsr_json_put_string(json, "weight", t->weight);
+	if (t->quantized)
+		tsr_json_put_string(json, "quantized", t->quantized);
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
 	tsr_json_put_u64s(json, "shape", t->shape, t->rank);
 	tsr_coding_put_json(&t->coding, json);

@@ -19,8 +19,7 @@ static bool stat_directory(const char *path, struct stat *st)
 	return found;
 }
 
-/* Whether two paths name the same file, or would once created. */
-static bool same_file(const char *a, const char *b)
+bool cli_same_file(const char *a, const char *b)
 {
 	const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
 	struct stat sa, sb;
@@ -47,7 +46,7 @@ static const char *path_of(const struct cli_opt *o, const void *args)
 
 static int check_not(const struct cli_opt *report, const char *path, const char *other)
 {
-	if (!other || !same_file(other, path))
+	if (!other || !cli_same_file(other, path))
 		return CLI_OK;
 	return cli_fail(CLI_IO, "%s: --%s would replace %s, another file of this command", path,
 			report->name, other);

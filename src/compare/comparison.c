@@ -55,3 +55,30 @@ uint64_t tsr_comparison_nexceeding(const struct tsr_comparison *c)
 {
 	return c->nexceeding;
 }
+
+static const struct tsr_value_difference *listed(const struct tsr_besides *b, size_t index)
+{
+	return index < b->nlisted ? &b->list[index] : NULL;
+}
+
+uint64_t tsr_verification_nvalues(const struct tsr_verification *v)
+{
+	return v->besides.ndiffering;
+}
+
+const struct tsr_value_difference *tsr_verification_value(const struct tsr_verification *v,
+							  size_t index)
+{
+	return listed(&v->besides, index);
+}
+
+uint64_t tsr_comparison_nvalues(const struct tsr_comparison *c)
+{
+	return c->besides.ndiffering;
+}
+
+const struct tsr_value_difference *tsr_comparison_value(const struct tsr_comparison *c,
+							size_t index)
+{
+	return listed(&c->besides, index);
+}

@@ -4,6 +4,7 @@
 
 /* The outcomes of verify and diff; users of the library have the functions of tersor/compare.h. */
 
+#include "compare/besides.h"
 #include "tersor/compare.h"
 
 /* The outcome of tsr_verify(). */
@@ -18,6 +19,7 @@ struct tsr_verification {
 	uint64_t nunlike; /* tensors that both have, and that cannot have been packed from it */
 	float eps; /* that updates were measured with */
 	bool eps_known; /* the original says it */
+	struct tsr_besides besides; /* what differs from the original */
 	uint64_t nchecksums; /* records of an archive whose CRC-32 was checked */
 };
 
@@ -28,6 +30,7 @@ struct tsr_comparison {
 	size_t ntensors;
 	uint64_t ndiffering; /* tensors that differ in any way */
 	uint64_t nexceeding; /* those that exceed the tolerances */
+	struct tsr_besides besides;
 	uint64_t nnoted; /* those that one side lacks without that being a difference */
 };
 

@@ -339,6 +339,7 @@ static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 	}
 	d->progress.what = r->a->path;
 	TSR_TRY(run_tiles(d, err));
+	TSR_TRY(tsr_besides_compare(r->a, r->b, &r->besides, err));
 	for (size_t i = 0; i < r->ntensors; i++) {
 		struct tsr_diff_tensor *t = &r->tensors[i];
 

@@ -21,6 +21,7 @@
 #include "container/packed/packed_write.h"
 #include "ckpt/checksum.h"
 #include "pack/bounds.h"
+#include "pack/masters.h"
 #include "pack/walk.h"
 #include "parts/part.h"
 #include "codec/narrow.h"
@@ -45,6 +46,7 @@ struct extra {
 	struct tsr_update_measure update;
 	uint64_t nonfinite;
 	bool bytes_differ;
+	bool astray; /* of a master: a value rounds to other narrow weights than those it shares */
 };
 
 /* Elements of the original, decoded if it is a compressed state of another tool. */
@@ -91,6 +93,8 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 	e->measure = (struct tsr_measure){ 0 };
 	e->update = (struct tsr_update_measure){ 0 };
 	e->bytes_differ = false;
+	e->astray = r->tensor->narrow &&
+		    !tsr_masters_round(&r->tensor->coding, r->coder->plane[0], r->data, r->tile.n);
 	if (!original)
 		return TSR_OK;
 	TSR_TRY(read_original(w->v->original, original, r, e, err));
@@ -167,6 +171,9 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 		t->measure = tsr_measure_result(&sums->measure);
 		t->update = tsr_update_measure_result(&sums->update);
 	}
+	if (e->astray)
+		fault(w, r->tile.tensor,
+		      "has values that do not round to the model's, which it shares");
 	if (e->bytes_differ)
 		w->v->nunlike += fault(w, r->tile.tensor, "raw data differs from the original");
 	return TSR_OK;
@@ -182,6 +189,7 @@ static void found_in_tile(void *ctx, void *extra, const struct tsr_walked *r, st
 	tsr_outcome_measure(o, &e->measure);
 	tsr_outcome_update(o, &e->update);
 	tsr_outcome_bool(o, &e->bytes_differ);
+	tsr_outcome_bool(o, &e->astray);
 }
 
 /* Which tensors are a momentum and its variance, as the original has them. */
@@ -315,6 +323,17 @@ static enum tsr_status report_unlike(const struct tsr_verification *v, struct ts
 			v->nunlike, c->ntensors, absent, missing);
 }
 
+/* The tensors are those of the original. */
+static enum tsr_status report_values(const struct tsr_verification *v, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = v->checked;
+	char text[TSR_BESIDES_TEXT];
+
+	return tsr_fail(err, TSR_E_BOUND, "%.200s: is not what %.200s was %s: %s",
+			v->original->path, c->path, c->packed ? "packed from" : "made of",
+			tsr_besides_first(&v->besides, text));
+}
+
 static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->v->checked;
@@ -327,7 +346,7 @@ static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_
 					c->tensors[i].name, w->v->tensors[i].fault,
 					w->v->nfaults > 1 ? " (and other tensors)" : "");
 	}
-	return TSR_OK;
+	return w->v->besides.ndiffering ? report_values(w->v, err) : TSR_OK;
 }
 
 /* Count the checksums of records, which the walk checks. */
@@ -384,6 +403,8 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 		TSR_TRY(tsr_checkpoint_check_unchanged(w->v->original, err));
 	if (run)
 		TSR_TRY(tsr_part_end(run->parts, err));
+	if (w->v->original)
+		TSR_TRY(tsr_besides_compare(w->v->checked, w->v->original, &w->v->besides, err));
 	judge(w);
 	return report_first_fault(w, err);
 }
@@ -407,7 +428,8 @@ enum tsr_status tsr_verify(const char *path, const struct tsr_verify_options *op
 		return tsr_fail_nomem(err, path);
 	status = run_verify(&w, path, run, err);
 	free(w.original);
-	if (status != TSR_OK && (status != TSR_E_BOUND || !w.v->nfaults)) {
+	if (status != TSR_OK &&
+	    (status != TSR_E_BOUND || !(w.v->nfaults || w.v->besides.ndiffering))) {
 		tsr_verification_free(w.v);
 		w.v = NULL;
 	}

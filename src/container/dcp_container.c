@@ -101,8 +101,9 @@ static enum tsr_status add_archive(struct tsr_writer *w, struct tsr_dcp_archivin
 
 	TSR_TRY(tsr_dcp_archive(a, items, i, generation, &w->archives[i].zip, err));
 	for (size_t k = 0; k < a->n; k++) {
+		const uint32_t member = (uint32_t)(TSR_DCP_DATA_MEMBER + k);
 		const struct tsr_place place = { .archive = (uint32_t)i,
-						 .member = (uint32_t)(TSR_DCP_DATA_MEMBER + k) };
+						 .member = items->items[i].unread ? 0 : member };
 
 		TSR_TRY(add_place(w, TSR_ARRAY_TAG(a->found[k], 0), placed, &place, err));
 	}
@@ -133,10 +134,10 @@ static void set_offsets(struct tsr_writer *w)
 		struct tsr_place *p = &w->places[i];
 		const struct tsr_writer_archive *a = &w->archives[p->archive];
 
-		if (!p->member)
+		if (!p->member && a->zip.n)
 			continue;
 		p->file = (uint32_t)a->file;
-		p->offset = tsr_zip_members_data(&a->zip, p->member);
+		p->offset = a->zip.n ? tsr_zip_members_data(&a->zip, p->member) : a->zip.base;
 	}
 }
 
@@ -171,7 +172,7 @@ static enum tsr_status note_losses(const struct tsr_dcp_items *items, struct tsr
 enum tsr_status tsr_dcp_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
 	struct tsr_dcp_items items = { 0 };
-	enum tsr_status status = tsr_dcp_flatten(w->plan.c, w->plan.path, &items, err);
+	enum tsr_status status = tsr_dcp_flatten(w->plan.c, NULL, w->plan.path, &items, err);
 
 	if (status == TSR_OK)
 		status = note_losses(&items, err);

@@ -137,8 +137,8 @@ enum tsr_status tsr_foreign_refuse_directory(const char *directory, struct tsr_e
 	    (has(directory, "_METADATA") && has(directory, "_sharding")))
 		return refuse(
 			directory,
-			"a checkpoint of Orbax; restore it in Python and save its arrays with "
-			"safetensors.numpy.save_file, named like params.dense.kernel",
+			"a checkpoint of Orbax; restore it in Python and flatten it to safetensors "
+			"(safetensors.numpy.save_file), with names like params.dense.kernel",
 			err);
 	if (has(directory, "saved_model.pb"))
 		return refuse(directory,

@@ -225,9 +225,10 @@ static enum tsr_status check_not_read(const struct tsr_checkpoint *inputs, const
 	return TSR_OK;
 }
 
-enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
+enum tsr_status tsr_outputs_check(struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
 				  struct tsr_err *err)
 {
+	o->replaced = inputs->replaces_base ? inputs->base : NULL;
 	if (o->index)
 		return check_directory(o, inputs, err);
 	for (size_t i = 0; i < o->n + o->indexed; i++) {
@@ -325,7 +326,10 @@ static enum tsr_status publish_index(const struct tsr_outputs *o, const struct t
 
 	TSR_TRY(o->index ? tsr_outdir_file(o->dir, o->index, index->nbytes, &f, err)
 			 : tsr_outfile_create(o->paths[o->n], o->force, index->nbytes, &f, err));
-	status = tsr_outfile_write(f, index->bytes, index->nbytes, 0, err);
+	/* Publishing replaces the index that is there now: it has to be the one that was read. */
+	status = tsr_checkpoint_check_unchanged(o->replaced, err);
+	if (status == TSR_OK)
+		status = tsr_outfile_write(f, index->bytes, index->nbytes, 0, err);
 	if (status == TSR_OK)
 		return tsr_outfile_publish(f, err);
 	tsr_outfile_discard(f);

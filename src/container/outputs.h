@@ -20,6 +20,7 @@ struct tsr_outputs {
 	struct tsr_outfile **files; /* once created, n of them */
 	size_t nold;
 	char **old; /* shards of the index that will be replaced */
+	const struct tsr_checkpoint *replaced; /* the input whose files they are; or NULL */
 	struct tsr_parts *part; /* who write the files together, or are joined; or NULL */
 };
 
@@ -49,7 +50,7 @@ enum tsr_status tsr_outputs_plan_pair(struct tsr_outputs *o, const char *path, c
 				      bool force, struct tsr_err *err);
 
 /* Whether the files could be created now, and none of them is an input. */
-enum tsr_status tsr_outputs_check(const struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
+enum tsr_status tsr_outputs_check(struct tsr_outputs *o, const struct tsr_checkpoint *inputs,
 				  struct tsr_err *err);
 
 /*

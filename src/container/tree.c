@@ -220,15 +220,15 @@ static enum tsr_status bind_typed(struct binding *b, struct tsr_value *v, struct
 }
 
 /* A subclass of tensor, whose array is that of one of its attributes. */
-static enum tsr_status bind_state(struct binding *b, struct tsr_value *v, struct tsr_value *codes,
-				  const struct tsr_value *tensor)
+static enum tsr_status bind_wrapper(struct binding *b, struct tsr_value *v, struct tsr_value *inner,
+				    const struct tsr_value *tensor)
 {
-	TSR_TRY(bind(b, codes));
-	if (codes->type != TSR_VALUE_TENSOR)
+	TSR_TRY(bind(b, inner));
+	if (inner->type != TSR_VALUE_TENSOR)
 		return bad_tensor(b);
 	v->type = TSR_VALUE_TENSOR;
 	v->tensor = tensor->tensor;
-	v->tensor.array = codes->tensor.array;
+	v->tensor.array = inner->tensor.array;
 	TSR_TRY(bind(b, v->tensor.attributes));
 	return bind(b, v->tensor.wrapper);
 }
@@ -298,8 +298,8 @@ static enum tsr_status bind(struct binding *b, struct tsr_value *v)
 		return bind_parameter(b, v);
 	if (tsr_torch_is_typed(v, &call, &part))
 		return bind_typed(b, v, &call, part);
-	if (tsr_torch_is_state(v, &part, &call))
-		return bind_state(b, v, part, &call);
+	if (tsr_torch_is_wrapper(v, &part, &call))
+		return bind_wrapper(b, v, part, &call);
 	if (v->type == TSR_VALUE_GLOBAL || v->type == TSR_VALUE_CALL)
 		return bind_global(b, v);
 	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n; i++)

@@ -57,7 +57,7 @@ enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_wr
 
 /* --- Files -------------------------------------------------------------------------------------- */
 
-static enum tsr_status check(const struct tsr_writer *w, struct tsr_err *err)
+static enum tsr_status check(struct tsr_writer *w, struct tsr_err *err)
 {
 	if (w->plan.base)
 		TSR_TRY(tsr_outputs_check(&w->outputs, w->plan.base, err));
@@ -300,7 +300,9 @@ void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32
 		const struct tsr_place *p = &w->places[at];
 		struct tsr_zip_members *zip = &w->archives[p->archive].zip;
 
-		if (is_strided(w, tag, &strided))
+		if (!zip->n)
+			; /* bytes that are no member of an archive */
+		else if (is_strided(w, tag, &strided))
 			zip->entries[p->member].crc ^= crc;
 		else
 			tsr_zip_members_sum(zip, p->member, crc, nbytes);
@@ -336,7 +338,8 @@ enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
 	for (size_t i = 0; i < w->narchives; i++) {
 		const struct tsr_writer_archive *a = &w->archives[i];
 
-		TSR_TRY(tsr_zip_members_write(&a->zip, w->outputs.files[a->file], err));
+		if (a->zip.n)
+			TSR_TRY(tsr_zip_members_write(&a->zip, w->outputs.files[a->file], err));
 	}
 	if (w->index_nbytes && !w->index.nbytes)
 		TSR_TRY(tsr_safetensors_compose_index(w, err));

@@ -6,8 +6,11 @@
 
 #include "base/fail.h"
 #include "base/option_size.h"
+#include "ckpt/checkpoint_model.h"
+#include "compare/comparison.h"
 #include "container/containers.h"
 #include "directory/by_file.h"
+#include "directory/diff_directory.h"
 #include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"
@@ -25,6 +28,7 @@ struct diffing {
 	const struct tsr_diff_options *options;
 	struct tsr_directory_watch watch;
 	struct tsr_by_file by_file;
+	bool bytes; /* tensors are compared elsewhere */
 	size_t nunread; /* files that cannot be read */
 	const struct tsr_directory_entry *first_unread;
 	struct tsr_err *err;
@@ -93,11 +97,13 @@ static void find_parts(struct tsr_directory *d)
 
 /* --- One file --------------------------------------------------------------------------------- */
 
-/* @run: that of all files, or who joins parts by itself. */
+/* @run: that of all files, or who joins parts by itself.  @differ: the bytes do. */
 static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_entry *e,
-				       const char *a, const char *b, const struct tsr_run *run)
+				       const char *a, const char *b, bool differ,
+				       const struct tsr_run *run)
 {
 	struct tsr_comparison *c = NULL;
+	char text[TSR_BESIDES_TEXT];
 	enum tsr_status status = TSR_OK;
 	uint64_t n;
 
@@ -108,10 +114,15 @@ static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_e
 	if (d->watch.compared)
 		d->watch.compared(d->watch.ctx, e, c);
 	n = tsr_comparison_nexceeding(c);
+	if (differ && !tsr_comparison_ntensors(c))
+		status = tsr_directory_fault(d->result, e, d->err, "bytes differ");
 	if (n)
 		status = tsr_directory_fault(d->result, e, d->err,
 					     "%" PRIu64 " of %zu tensors differ", n,
 					     tsr_comparison_ntensors(c));
+	else if (c->besides.ndiffering)
+		status = tsr_directory_fault(d->result, e, d->err, "%s",
+					     tsr_besides_first(&c->besides, text));
 	tsr_comparison_free(c);
 	return status;
 }
@@ -143,7 +154,7 @@ static enum tsr_status compare_bytes(struct diffing *d, const struct tsr_directo
 	TSR_TRY(tsr_copy_original(&d->by_file, &b, of_b, NULL, &in_b, d->err));
 	*same = in_a.nbytes == in_b.nbytes && in_a.hash == in_b.hash;
 	*tensors = false;
-	if (*same)
+	if (*same || d->bytes)
 		return TSR_OK;
 	TSR_TRY(probe(d, &d->a, path, tensors));
 	return *tensors ? probe(d, &d->b, path, tensors) : TSR_OK;
@@ -180,7 +191,7 @@ static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_ent
 	if (!file_a || !file_b)
 		status = tsr_fail_nomem(d->err, e->path);
 	else
-		status = compare_tensors(d, e, file_a, file_b, run);
+		status = compare_tensors(d, e, file_a, file_b, !packed, run);
 	free(file_a);
 	free(file_b);
 	/* What cannot be read as tensors can still differ in its bytes. */
@@ -213,6 +224,31 @@ static enum tsr_status compare_entry(struct diffing *d, const struct tsr_directo
 		return tsr_directory_fault(d->result, e, d->err, "a directory in %s only",
 					   a->as == TSR_STORED_DIRECTORY ? "A" : "B");
 	return a->as == TSR_STORED_DIRECTORY ? TSR_OK : compare_files(d, e, a, b);
+}
+
+/* --- What is in no checkpoint ------------------------------------------------------------------ */
+
+/* Leave only entries at or below a path that was not read. */
+static void keep_not_read(const struct side *s, const struct tsr_checkpoint *c)
+{
+	const size_t root = strlen(s->path);
+
+	for (size_t i = 0; i < s->d->n; i++) {
+		struct tsr_directory_entry *e = &s->d->entries[i];
+		const struct tsr_not_read *l = c->not_read;
+
+		for (; l; l = l->next) {
+			const char *path = l->path + root;
+			size_t n;
+
+			path += strspn(path, "/");
+			n = strlen(path);
+			if (strncmp(e->path, path, n) == 0 && (!e->path[n] || e->path[n] == '/'))
+				break;
+		}
+		if (!l)
+			e->as = TSR_STORED_PART;
+	}
 }
 
 /* --- The directories -------------------------------------------------------------------------- */
@@ -254,14 +290,17 @@ static enum tsr_status summarize(const struct diffing *d)
 			d->a.path, d->nunread, d->result->n, d->first_unread->fault);
 }
 
-enum tsr_status tsr_diff_directory(const char *a, const char *b,
-				   const struct tsr_diff_options *options,
-				   const struct tsr_directory_watch *watch,
-				   const struct tsr_run *run, struct tsr_directory **ret,
-				   struct tsr_err *err)
+/* With @checkpoints, which were read of both, only files that are in neither, by their bytes. */
+static enum tsr_status diff(const char *a, const char *b, const struct tsr_diff_options *options,
+			    const struct tsr_directory_watch *watch, const struct tsr_run *run,
+			    const struct tsr_comparison *checkpoints, struct tsr_directory **ret,
+			    struct tsr_err *err)
 {
 	struct tsr_diff_options o = tsr_diff_defaults();
-	struct diffing d = { .options = &o, .watch = tsr_directory_watch_defaults(), .err = err };
+	struct diffing d = { .options = &o,
+			     .watch = tsr_directory_watch_defaults(),
+			     .bytes = checkpoints != NULL,
+			     .err = err };
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
@@ -269,11 +308,15 @@ enum tsr_status tsr_diff_directory(const char *a, const char *b,
 	status = open_side(&d.a, a, tsr_opens_links(o.open), err);
 	if (status == TSR_OK)
 		status = open_side(&d.b, b, tsr_opens_links(o.open), err);
-	if (status == TSR_OK) {
+	if (status == TSR_OK && checkpoints) {
+		keep_not_read(&d.a, checkpoints->a);
+		keep_not_read(&d.b, checkpoints->b);
+	} else if (status == TSR_OK) {
 		find_parts(d.a.d);
 		find_parts(d.b.d);
-		status = compare_all(&d, run);
 	}
+	if (status == TSR_OK)
+		status = compare_all(&d, run);
 	tsr_directory_close(d.a.d);
 	tsr_directory_close(d.b.d);
 	if (status != TSR_OK) {
@@ -282,4 +325,20 @@ enum tsr_status tsr_diff_directory(const char *a, const char *b,
 	}
 	*ret = d.result;
 	return summarize(&d);
+}
+
+enum tsr_status tsr_diff_not_read(const struct tsr_comparison *c, const char *a, const char *b,
+				  const struct tsr_diff_options *options,
+				  struct tsr_directory **ret, struct tsr_err *err)
+{
+	return diff(a, b, options, NULL, NULL, c, ret, err);
+}
+
+enum tsr_status tsr_diff_directory(const char *a, const char *b,
+				   const struct tsr_diff_options *options,
+				   const struct tsr_directory_watch *watch,
+				   const struct tsr_run *run, struct tsr_directory **ret,
+				   struct tsr_err *err)
+{
+	return diff(a, b, options, watch, run, NULL, ret, err);
 }

@@ -293,14 +293,14 @@ enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow
 	for (size_t i = 0; known && i < nodes.n; i++) {
 		const struct tsr_node *node = &nodes.list[i];
 
-		if (node->is_directory || tsr_directory_knows(known, nknown, node->path))
+		if (tsr_directory_knows(known, nknown, node->path))
 			continue;
 		first = n++ ? first : node->path;
 	}
 	if (n)
 		d->remark = tsr_directory_text(
-			d, "%s: left out %zu file%s that %s not in its index, such as %.255s",
-			d->path, n, n == 1 ? "" : "s", n == 1 ? "is" : "are", first);
+			d, "%s: left out %zu %s not in its index, such as %.255s", d->path, n,
+			n == 1 ? "entry that is" : "entries that are", first);
 	tsr_nodes_free(&nodes);
 	if (known && (!n || d->remark)) {
 		free(known);

@@ -49,7 +49,7 @@ const char **tsr_directory_known(const struct tsr_directory *d, size_t *n_ret);
 /* Whether a path is one of those. */
 bool tsr_directory_knows(const char *const *known, size_t n, const char *path);
 
-/* Have the remark name files that are in it and not in its index: they are in no output. */
+/* Have the remark name entries that are in it and not in its index: they are in no output. */
 enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow,
 					    struct tsr_err *err);
 

@@ -70,7 +70,7 @@ static enum tsr_status keep_or_copy(struct tsr_dir_packing *p, struct tsr_direct
 
 	e->generation = tsr_packing_generation(packing);
 	TSR_TRY(tsr_stored_finish(e, out, p->err));
-	reason = tsr_dir_no_gain(packing, tsr_dir_source_nbytes(p, e));
+	reason = tsr_dir_no_gain(p, e, packing);
 	if (reason) {
 		remove_stored(e, out);
 		TSR_TRY(tsr_dir_plan_copy(p, e, reason));
@@ -146,6 +146,8 @@ static enum tsr_status write_all(struct tsr_dir_packing *p, const char *out)
 	TSR_TRY(tsr_dir_remove_index(&p->target, out, p->err));
 	TSR_TRY(tsr_correct_totals(p->d, out, &p->by_file, p->err));
 	TSR_TRY(tsr_by_file_settle(&p->by_file, tsr_directory_write_index(p->d, out, p->err)));
+	TSR_TRY(tsr_nodes_check_unchanged(&p->nodes, p->d->path, tsr_opens_links(p->options->open),
+					  p->err));
 	return tsr_by_file_next(&p->by_file, 0, p->err);
 }
 

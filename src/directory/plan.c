@@ -6,11 +6,13 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/containers.h"
 #include "container/sharded.h"
 #include "io/dir.h"
+#include "io/temporary.h"
 
 struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
 					     const char *weights_out)
@@ -23,38 +25,68 @@ struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
 	return o;
 }
 
-/*
- * The files that packing an entry's file leaves: the packed file, which is opened to read it, and before
- * it one under the source's own name with the narrow weights, where loaders look for a model.
- */
-static enum tsr_status list_stored(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
-				   bool two)
-{
-	struct tsr_stored_file *stored = tsr_arena_alloc(p->d->arena, 2 * sizeof(*stored));
-	const char *path = e->container == TSR_CONTAINER_DCP
-				   ? tsr_directory_dcp_name(p->d, e)
-				   : tsr_directory_join(p->d, e->path, TSR_DIRECTORY_SUFFIX);
+/* --- Quantized models ------------------------------------------------------------------------- */
 
-	if (!stored || !path)
+static bool has_quantized(const struct tsr_checkpoint *c)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (c->tensors[i].quantized)
+			return true;
+	}
+	return false;
+}
+
+/* A weight and its scales may be in different shards.  An index that cannot be read names none. */
+static enum tsr_status find_quantized_shards(struct tsr_dir_packing *p, const char *index)
+{
+	const struct tsr_directory_entry e = { .path = index };
+	char *full = tsr_path_join(p->d->path, index);
+	const char *const paths[] = { full };
+	struct tsr_checkpoint *c = NULL;
+	enum tsr_status status = TSR_E_NOMEM;
+
+	if (full)
+		status = tsr_checkpoint_open(paths, 1, p->options->open, &c, NULL);
+	if (status == TSR_OK)
+		status = tsr_names_assign(c, NULL, 0, NULL);
+	for (unsigned i = 0; status == TSR_OK && has_quantized(c) && i < c->nfiles; i++) {
+		const char *name = tsr_path_name(tsr_file_path(c->files[i]));
+		const char *shard = tsr_directory_beside(p->d, &e, name);
+		const struct tsr_node *node = shard ? tsr_nodes_find(&p->nodes, shard) : NULL;
+
+		status = shard ? TSR_OK : TSR_E_NOMEM;
+		if (node)
+			p->quantized[node - p->nodes.list] = true;
+	}
+	tsr_checkpoint_close(c);
+	free(full);
+	return status == TSR_E_NOMEM ? tsr_directory_nomem(p->d, p->err) : TSR_OK;
+}
+
+static enum tsr_status find_quantized(struct tsr_dir_packing *p)
+{
+	p->quantized = tsr_arena_alloc(p->d->arena, p->nodes.n * sizeof(*p->quantized));
+	if (!p->quantized)
 		return tsr_directory_nomem(p->d, p->err);
-	stored[0].path = e->path;
-	stored[two ? 1 : 0].path = path;
-	e->as = TSR_STORED_PACKED;
-	e->stored = stored;
-	e->nstored = two ? 2 : 1;
+	for (size_t i = 0; i < p->nodes.n; i++) {
+		const char *path = p->nodes.list[i].path;
+
+		if (tsr_dir_name_ends_with(path, TSR_SHARD_INDEX_SUFFIX))
+			TSR_TRY(find_quantized_shards(p, path));
+	}
 	return TSR_OK;
 }
 
-/* A model as loaders take it: safetensors with weights that are packed. */
-static bool is_model(const struct tsr_checkpoint *c)
+/*
+ * Loaders convert the weights of a model to the type that its config.json says, but not those of a quantized
+ * one: with some of them narrow it would compute otherwise, or not at all.
+ */
+static bool is_quantized(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e,
+			 const struct tsr_checkpoint *c)
 {
-	const struct tsr_tensor *t;
-
-	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++) {
-		if (t->kind == TSR_KIND_WEIGHT && t->coding.codec)
-			return tsr_checkpoint_container(c) == TSR_CONTAINER_SAFETENSORS;
-	}
-	return false;
+	return p->options->coded != TSR_CODED_ALL &&
+	       (p->quantized[e - p->d->entries] ||
+		(tsr_stored_as_model(c, TSR_CODED_NONE) && has_quantized(c)));
 }
 
 enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
@@ -117,6 +149,17 @@ static bool heads_dcp(const struct tsr_dir_packing *p, const struct tsr_director
 	return false;
 }
 
+/* Why a part of a checkpoint of torch.distributed.checkpoint cannot be packed with the others. */
+static const char *lost_part(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
+{
+	const char *metadata = tsr_directory_beside(p->d, e, ".metadata");
+
+	return tsr_dir_name_ends_with(e->path, ".distcp") && metadata &&
+			       !tsr_nodes_find(&p->nodes, metadata)
+		       ? "has no .metadata beside it: the save did not finish"
+		       : NULL;
+}
+
 /* Why a packed file cannot stand beside the others; NULL: it can. */
 static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
 {
@@ -139,27 +182,44 @@ static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr
 
 /* --- What packing would give ------------------------------------------------------------------ */
 
-const char *tsr_dir_no_gain(const struct tsr_packing *packing, uint64_t nbytes)
+/* Whether a tensor of it has a codec. */
+static bool packs_any(const struct tsr_checkpoint *c)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (c->tensors[i].coding.codec)
+			return true;
+	}
+	return false;
+}
+
+/* Why the outcome of packing is not worth keeping whatever its size is; NULL: it may be. */
+static const char *no_use(const struct tsr_dir_packing *p, const struct tsr_packing *packing)
 {
 	const struct tsr_checkpoint *c = tsr_packing_source(packing);
-	const struct tsr_tensor *t;
-	size_t n = 0;
 
-	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++)
-		n += t->coding.codec != NULL;
 	if (!tsr_checkpoint_ntensors(c))
 		return "has no tensors";
 	if (c->coded)
 		return "has states that another tool compressed already";
-	if (!n)
+	/* Entropy coding makes tensors smaller that have no codec. */
+	if (p->options->coded == TSR_CODED_NONE && !packs_any(c))
 		return "has no weights or states to pack";
 	if (c->left_out)
 		return "has an object that is not supported, which packing would leave out";
 	if (c->nunused)
 		return "has records that belong to no tensor, which packing would leave out";
-	if (tsr_packing_nbytes(packing) >= nbytes)
-		return "would not become smaller";
 	return NULL;
+}
+
+const char *tsr_dir_no_gain(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e,
+			    const struct tsr_packing *packing)
+{
+	const char *reason = no_use(p, packing);
+
+	if (reason || tsr_packing_nbytes(packing) < tsr_dir_source_nbytes(p, e))
+		return reason;
+	return packs_any(tsr_packing_source(packing)) ? "would not become smaller"
+						      : "has no weights or states to pack";
 }
 
 /* The message of a failure without the path that it begins with. */
@@ -223,19 +283,24 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	struct tsr_packing *packing = NULL;
 	enum tsr_status status;
 	const char *reason;
+	bool two;
 
-	TSR_TRY(list_stored(p, e, false));
+	TSR_TRY(tsr_stored_list(p->d, e, false, p->err));
 	TSR_TRY(try_packing(p, e, full, &packing));
 	if (!packing)
 		return tsr_dir_plan_copy(p, e, e->reason);
 	e->container = tsr_checkpoint_container(tsr_packing_source(packing));
 	e->generation = tsr_packing_generation(packing);
 	e->stored_nbytes = tsr_packing_nbytes(packing);
-	reason = tsr_dir_no_gain(packing, tsr_dir_source_nbytes(p, e));
+	/* How small coding makes it shows when the file is packed. */
+	reason = p->options->coded == TSR_CODED_NONE ? tsr_dir_no_gain(p, e, packing)
+						     : no_use(p, packing);
 	if (!reason)
 		reason = unnamed_parts(p, e, tsr_packing_source(packing));
-	status = reason ? tsr_dir_plan_copy(p, e, reason)
-			: list_stored(p, e, is_model(tsr_packing_source(packing)));
+	if (!reason && is_quantized(p, e, tsr_packing_source(packing)))
+		reason = "is a quantized model, which is opened in the types that it has";
+	two = tsr_stored_as_model(tsr_packing_source(packing), p->options->coded);
+	status = reason ? tsr_dir_plan_copy(p, e, reason) : tsr_stored_list(p->d, e, two, p->err);
 	if (status == TSR_OK && p->watch.packed && (reason || p->options->dry_run))
 		p->watch.packed(p->watch.ctx, e, packing);
 	tsr_packing_free(packing);
@@ -253,7 +318,7 @@ static enum tsr_status plan_file(struct tsr_dir_packing *p, struct tsr_directory
 		e->container = TSR_CONTAINER_DCP;
 	else if (!tsr_dir_name_ends_with(e->path, ".distcp"))
 		TSR_TRY(holds_tensors(p, e->path, &holds));
-	reason = holds ? no_name_for(p, e) : NULL;
+	reason = holds ? no_name_for(p, e) : lost_part(p, e);
 	if (!holds || reason)
 		return tsr_dir_plan_copy(p, e, reason);
 	full = tsr_directory_source(p->d->path, e);
@@ -289,6 +354,7 @@ uint64_t tsr_dir_source_nbytes(const struct tsr_dir_packing *p, const struct tsr
 
 enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p)
 {
+	TSR_TRY(find_quantized(p));
 	for (size_t i = 0; i < p->nodes.n; i++) {
 		const struct tsr_node *node = &p->nodes.list[i];
 		struct tsr_directory_entry *e;

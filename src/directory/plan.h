@@ -15,6 +15,7 @@ struct tsr_dir_packing {
 	struct tsr_directory_watch watch;
 	struct tsr_by_file by_file;
 	struct tsr_dir_target target;
+	bool *quantized; /* per node: whether it is a shard of a quantized model */
 	struct tsr_err *err;
 };
 
@@ -36,8 +37,9 @@ void tsr_dir_settle_parts(struct tsr_dir_packing *p, const struct tsr_directory_
 uint64_t tsr_dir_source_nbytes(const struct tsr_dir_packing *p,
 			       const struct tsr_directory_entry *e);
 
-/* Why the outcome of packing @nbytes is not worth keeping; NULL: it is. */
-const char *tsr_dir_no_gain(const struct tsr_packing *packing, uint64_t nbytes);
+/* Why the packed file of an entry is not worth keeping; NULL: it is. */
+const char *tsr_dir_no_gain(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e,
+			    const struct tsr_packing *packing);
 
 /* Make the entry one of a copy, for @reason; NULL if it never was to be packed. */
 enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,

@@ -35,27 +35,22 @@ static enum tsr_status check_copy(const struct recoding *r, const struct tsr_dir
 			e->stored[0].hash);
 }
 
-/* As the packed directory has it; an index with another total has the hash of its source's. */
-static enum tsr_status copy_to(struct recoding *r, const struct tsr_directory_entry *e,
-			       const char *to)
+/* As the source has it: totals in an index of shards are those of their new files. */
+static enum tsr_status copy_to(struct recoding *r, struct tsr_directory_entry *e, const char *to)
 {
 	const struct tsr_place_in from = { r->d->path, e->path, tsr_opens_links(r->options->open) };
 	struct tsr_stored_file found = { 0 };
 
 	if (r->target.parts)
 		(void)tsr_dir_remove_file(to);
-	if (e->total_was) {
-		TSR_TRY(tsr_copy_original(&r->by_file, &from, e, NULL, &found, r->err));
-		TSR_TRY(check_copy(r, e, &found));
-	}
-	TSR_TRY(tsr_copy_file(&r->by_file, &from, to, &found, r->err));
-	if (!e->total_was)
-		TSR_TRY(check_copy(r, e, &found));
+	TSR_TRY(tsr_copy_original(&r->by_file, &from, e, to, &found, r->err));
+	TSR_TRY(check_copy(r, e, &found));
+	e->stored_nbytes = found.nbytes;
+	e->total_was = NULL;
 	return tsr_dir_set_mode(to, e->mode, r->err);
 }
 
-static enum tsr_status copy(struct recoding *r, const struct tsr_directory_entry *e,
-			    const char *out)
+static enum tsr_status copy(struct recoding *r, struct tsr_directory_entry *e, const char *out)
 {
 	char *to = tsr_path_join(out, e->path);
 	const enum tsr_status status = to ? copy_to(r, e, to) : tsr_fail_nomem(r->err, out);
@@ -81,17 +76,31 @@ static enum tsr_status run_recode(struct recoding *r, struct tsr_directory_entry
 	return status;
 }
 
+/* Whether a file becomes two: a packed directory opens as a model unless it is coded as an archive. */
+static enum tsr_status becomes_two(const struct recoding *r, const char *from, bool *ret)
+{
+	struct tsr_checkpoint *c = NULL;
+
+	TSR_TRY(tsr_checkpoint_open(&from, 1, r->options->open, &c, r->err));
+	*ret = tsr_stored_as_model(c, r->options->coded);
+	tsr_checkpoint_close(c);
+	return TSR_OK;
+}
+
 static enum tsr_status recode(struct recoding *r, struct tsr_directory_entry *e, const char *out)
 {
 	char *from = tsr_path_join(r->d->path, tsr_opened_file(e)->path);
 	char *to = tsr_path_join(out, tsr_opened_file(e)->path);
-	char *weights = e->nstored > 1 ? tsr_path_join(out, e->stored[0].path) : NULL;
-	enum tsr_status status;
+	char *weights = tsr_path_join(out, e->path);
+	enum tsr_status status = from && to && weights ? TSR_OK : tsr_fail_nomem(r->err, out);
+	bool two = false;
 
-	if (!from || !to || (e->nstored > 1 && !weights))
-		status = tsr_fail_nomem(r->err, out);
-	else
-		status = run_recode(r, e, from, to, weights);
+	if (status == TSR_OK)
+		status = becomes_two(r, from, &two);
+	if (status == TSR_OK)
+		status = tsr_stored_list(r->d, e, two, r->err);
+	if (status == TSR_OK)
+		status = run_recode(r, e, from, to, two ? weights : NULL);
 	if (status == TSR_OK && !tsr_part_is_one(r->target.parts))
 		status = tsr_stored_finish(e, out, r->err);
 	free(from);
@@ -130,6 +139,7 @@ static enum tsr_status write_all(struct recoding *r, const char *out)
 	tsr_part_end_files(r->target.parts);
 	TSR_TRY(tsr_part_end(r->target.parts, r->err));
 	TSR_TRY(tsr_dir_remove_index(&r->target, out, r->err));
+	TSR_TRY(tsr_correct_totals(r->d, out, &r->by_file, r->err));
 	TSR_TRY(tsr_by_file_settle(&r->by_file, tsr_directory_write_index(r->d, out, r->err)));
 	return tsr_by_file_next(&r->by_file, 0, r->err);
 }

@@ -25,6 +25,37 @@ bool tsr_opens_links(const struct tsr_open_options *open)
 	return open && open->follow;
 }
 
+bool tsr_stored_as_model(const struct tsr_checkpoint *c, enum tsr_coded_planes coded)
+{
+	const struct tsr_tensor *t;
+
+	if (coded == TSR_CODED_ALL || tsr_checkpoint_container(c) != TSR_CONTAINER_SAFETENSORS)
+		return false;
+	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++) {
+		if (t->kind == TSR_KIND_WEIGHT && t->coding.codec)
+			return true;
+	}
+	return false;
+}
+
+enum tsr_status tsr_stored_list(struct tsr_directory *d, struct tsr_directory_entry *e, bool two,
+				struct tsr_err *err)
+{
+	struct tsr_stored_file *stored = tsr_arena_alloc(d->arena, 2 * sizeof(*stored));
+	const char *path = e->container == TSR_CONTAINER_DCP
+				   ? tsr_directory_dcp_name(d, e)
+				   : tsr_directory_join(d, e->path, TSR_DIRECTORY_SUFFIX);
+
+	if (!stored || !path)
+		return tsr_directory_nomem(d, err);
+	stored[0].path = e->path;
+	stored[two ? 1 : 0].path = path;
+	e->as = TSR_STORED_PACKED;
+	e->stored = stored;
+	e->nstored = two ? 2 : 1;
+	return TSR_OK;
+}
+
 const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *e)
 {
 	return &e->stored[e->nstored - 1];

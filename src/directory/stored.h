@@ -16,6 +16,19 @@ enum tsr_status tsr_directory_open_options(struct tsr_open_options *ret,
 					   const struct tsr_open_options *given,
 					   struct tsr_err *err);
 
+/*
+ * Whether a checkpoint is stored as a model that loaders take: safetensors with packed weights in a file of
+ * their own.  Coded as an archive (TSR_CODED_ALL) it is one file.
+ */
+bool tsr_stored_as_model(const struct tsr_checkpoint *c, enum tsr_coded_planes coded);
+
+/*
+ * Give a packed entry the names of its files: the packed file, which is opened to read it, and with @two
+ * before it one under the source's own name with the narrow weights, where loaders look for a model.
+ */
+enum tsr_status tsr_stored_list(struct tsr_directory *d, struct tsr_directory_entry *e, bool two,
+				struct tsr_err *err);
+
 /* The one of an entry's files that is opened to read its tensors. */
 const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *e);
 

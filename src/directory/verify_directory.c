@@ -85,6 +85,22 @@ static enum tsr_status verify_copy(struct verifying *v, struct tsr_directory_ent
 	return tsr_directory_fault(v->d, e, v->err, "differs from the original");
 }
 
+/* What the index says of a packed file and its header says, too. */
+static enum tsr_status check_entry(const struct verifying *v, const struct tsr_directory_entry *e,
+				   const struct tsr_checkpoint *c)
+{
+	const unsigned generation = tsr_checkpoint_generation(c);
+	const enum tsr_container container = tsr_checkpoint_container(c);
+
+	if (e->generation == generation && e->container == container)
+		return TSR_OK;
+	return tsr_fail(v->err, TSR_E_FORMAT,
+			"the index is wrong: found generation %u of a %s file in the packed file, "
+			"the index says %u of a %s file",
+			generation, tsr_container_name(container), e->generation,
+			tsr_container_name(e->container));
+}
+
 static enum tsr_status run_verify(struct verifying *v, struct tsr_directory_entry *e,
 				  const char *path, const char *source)
 {
@@ -100,6 +116,8 @@ static enum tsr_status run_verify(struct verifying *v, struct tsr_directory_entr
 	if (verification && v->watch.verified)
 		v->watch.verified(v->watch.ctx, e, verification);
 	v->nother += source && status == TSR_E_BOUND;
+	if (status == TSR_OK)
+		status = check_entry(v, e, tsr_verification_checked(verification));
 	tsr_verification_free(verification);
 	return take(v, e, status);
 }

@@ -213,6 +213,74 @@ bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **
 	return item != NULL;
 }
 
+/* --- Keys of two ---------------------------------------------------------------------------- */
+
+/* A key, and which one it is; first, as is_same_key() takes a pointer to a value. */
+struct numbered {
+	const struct tsr_value *key;
+	size_t number;
+};
+
+/* Those that are in the same places, which most are. */
+static bool pair_in_order(const struct tsr_value *a, const struct tsr_value *b, size_t step,
+			  size_t *in_b)
+{
+	for (size_t i = 0; i < a->list.n / step; i++) {
+		const struct tsr_value *key = a->list.items[i * step], *other;
+
+		other = i < b->list.n / step ? b->list.items[i * step] : NULL;
+		if (!other || is_comparable(key) != is_comparable(other) ||
+		    (is_comparable(key) && !is_same_key(&key, other)))
+			return false;
+		in_b[i] = i;
+	}
+	return true;
+}
+
+/* Room for a key of one side, or what the other side put there. */
+static struct numbered *room_for(struct tsr_map *keys, const struct tsr_value *key, bool *is_new)
+{
+	struct numbered *item = tsr_map_put(keys, hash_key(keys, key), key, is_new);
+
+	if (item && *is_new)
+		*item = (struct numbered){ key, SIZE_MAX };
+	return item;
+}
+
+bool tsr_value_pair_keys(const struct tsr_value *a, const struct tsr_value *b, size_t step,
+			 size_t *in_b_ret)
+{
+	struct tsr_map keys = { .item_nbytes = sizeof(struct numbered), .same = is_same_key };
+	const size_t na = a->list.n / step, nb = b->list.n / step;
+	struct numbered *item = NULL;
+	size_t other = 0; /* among the keys of @b that are in no map */
+	bool is_new, ok = true;
+
+	if (pair_in_order(a, b, step, in_b_ret))
+		return true;
+	for (size_t k = 0; k < nb && ok; k++) {
+		if (!is_comparable(b->list.items[k * step]))
+			continue;
+		item = room_for(&keys, b->list.items[k * step], &is_new);
+		ok = item != NULL;
+		if (ok && is_new)
+			item->number = k;
+	}
+	for (size_t i = 0; i < na && ok; i++) {
+		if (is_comparable(a->list.items[i * step])) {
+			item = room_for(&keys, a->list.items[i * step], &is_new);
+			ok = item != NULL;
+			in_b_ret[i] = ok ? item->number : SIZE_MAX;
+			continue;
+		}
+		while (other < nb && is_comparable(b->list.items[other * step]))
+			other++;
+		in_b_ret[i] = other < nb ? other++ : SIZE_MAX;
+	}
+	tsr_map_free(&keys);
+	return ok;
+}
+
 /* --- Words ---------------------------------------------------------------------------------- */
 
 const char *tsr_value_describe(const struct tsr_value *v, char out[TSR_VALUE_DESCRIBED])

@@ -51,6 +51,14 @@ uint64_t tsr_value_keys_nbytes(const struct tsr_value *dict);
  */
 bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **ret);
 
+/*
+ * For each key of @a, a DICT (@step 2) or a set (@step 1), which one of @b is the same to Python:
+ * *in_b_ret has its number, or SIZE_MAX.  Keys that are neither numbers nor texts are paired in their
+ * order.  False when out of memory.
+ */
+bool tsr_value_pair_keys(const struct tsr_value *a, const struct tsr_value *b, size_t step,
+			 size_t *in_b_ret);
+
 /* What to call a value in a message: "a list", "-1", "a call of posix.system". */
 #define TSR_VALUE_DESCRIBED 640u
 const char *tsr_value_describe(const struct tsr_value *v, char out[TSR_VALUE_DESCRIBED]);

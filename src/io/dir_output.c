@@ -550,6 +550,7 @@ enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, const struct tsr_outdir
 		return status;
 	}
 	status = make_durable(d, old_remains, err);
+	d->held = false; /* for good: the output is there, and no signal says otherwise */
 	release(d);
 	return status;
 }

@@ -70,7 +70,11 @@ static enum tsr_status add(struct listing *l, char *path, const struct stat *st)
 						     .mode = st->st_mode & 0777,
 						     .nbytes = S_ISREG(st->st_mode)
 								       ? (uint64_t)st->st_size
-								       : 0 };
+								       : 0,
+						     .device = st->st_dev,
+						     .inode = st->st_ino,
+						     .mtime_s = st->st_mtim.tv_sec,
+						     .mtime_ns = st->st_mtim.tv_nsec };
 	return TSR_OK;
 }
 
@@ -164,6 +168,39 @@ void tsr_nodes_free(struct tsr_nodes *nodes)
 		free(nodes->list[i].path);
 	free(nodes->list);
 	*nodes = (struct tsr_nodes){ 0 };
+}
+
+static bool is_unchanged(const struct tsr_node *a, const struct tsr_node *b)
+{
+	return a->is_directory == b->is_directory && a->device == b->device &&
+	       a->inode == b->inode &&
+	       (a->is_directory ||
+		(a->nbytes == b->nbytes && a->mtime_s == b->mtime_s && a->mtime_ns == b->mtime_ns));
+}
+
+enum tsr_status tsr_nodes_check_unchanged(const struct tsr_nodes *nodes, const char *directory,
+					  bool follow, struct tsr_err *err)
+{
+	struct tsr_nodes now = { 0 };
+	const char *changed = NULL, *how = "";
+	size_t i = 0, j = 0;
+
+	TSR_TRY(tsr_nodes_list(directory, follow, &now, err));
+	for (; !changed && (i < nodes->n || j < now.n); i++, j++) {
+		const int order = i == nodes->n ? 1
+				  : j == now.n	? -1
+						: by_path(&nodes->list[i], &now.list[j]);
+
+		changed = order > 0 ? now.list[j].path : nodes->list[i].path;
+		how = order < 0 ? "removed" : order > 0 ? "added" : "modified or replaced";
+		if (order == 0 && is_unchanged(&nodes->list[i], &now.list[j]))
+			changed = NULL;
+	}
+	if (changed)
+		tsr_fail(err, TSR_E_IO, "%s/%s: changed while reading: it was %s", directory,
+			 changed, how);
+	tsr_nodes_free(&now);
+	return changed ? TSR_E_IO : TSR_OK;
 }
 
 enum tsr_status tsr_node_mode(const char *path, unsigned *ret, struct tsr_err *err)

@@ -20,6 +20,9 @@ struct tsr_node {
 	bool is_directory;
 	unsigned mode; /* permissions, at most 0777 */
 	uint64_t nbytes; /* of a file */
+	/* Of a file: what tells that it was modified or replaced. */
+	uint64_t device, inode;
+	int64_t mtime_s, mtime_ns;
 };
 
 /* Sorted by path, as strcmp() does: a directory is before what is in it. */
@@ -35,6 +38,10 @@ struct tsr_nodes {
 enum tsr_status tsr_nodes_list(const char *directory, bool follow, struct tsr_nodes *ret,
 			       struct tsr_err *err);
 void tsr_nodes_free(struct tsr_nodes *nodes);
+
+/* Whether the directory has the same files as when it was listed: TSR_E_IO with the first that changed. */
+enum tsr_status tsr_nodes_check_unchanged(const struct tsr_nodes *nodes, const char *directory,
+					  bool follow, struct tsr_err *err);
 
 /* The permissions of one path, at most 0777. */
 enum tsr_status tsr_node_mode(const char *path, unsigned *ret, struct tsr_err *err);

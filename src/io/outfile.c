@@ -535,6 +535,7 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 		goto discard;
 	}
 	status = make_durable(f, temp_remains, err);
+	f->held = false; /* for good: the output is there, and no signal says otherwise */
 discard:
 	tsr_outfile_discard(f);
 	return status;

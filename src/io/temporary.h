@@ -33,7 +33,8 @@ bool tsr_temporary_is_name(const char *name);
 
 /*
  * Count outputs in the making: @change more of them.  While there is none a signal may end the
- * process at once, since nothing is left behind.  Async-signal-safe, as is asking.
+ * process at once, since nothing is left behind.  One that got its name counts for good: a process that a
+ * signal ends has not done its work.  Async-signal-safe, as is asking.
  */
 void tsr_temporary_hold(int change);
 bool tsr_temporary_any(void);

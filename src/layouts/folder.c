@@ -75,6 +75,22 @@ bool tsr_folder_has(const struct tsr_folder *d, const char *name)
 	return tsr_folder_find(d, name) != SIZE_MAX;
 }
 
+/* Remember what is not read of it. */
+static enum tsr_status note_not_read(struct tsr_folder *d, const char *name)
+{
+	struct tsr_not_read *n = tsr_arena_alloc(d->c->arena, sizeof(*n));
+	char *path = tsr_arena_alloc(d->c->arena, strlen(d->path) + strlen(name) + 2);
+
+	if (!n || !path)
+		return tsr_build_nomem(d->c, d->err);
+	strcpy(path, d->path);
+	strcat(path, "/");
+	strcat(path, name);
+	*n = (struct tsr_not_read){ path, d->c->not_read };
+	d->c->not_read = n;
+	return TSR_OK;
+}
+
 enum tsr_status tsr_folder_skip_others(struct tsr_folder *d, const char *latest,
 				       bool (*is_other)(const struct tsr_folder *d,
 							const char *name))
@@ -88,6 +104,7 @@ enum tsr_status tsr_folder_skip_others(struct tsr_folder *d, const char *latest,
 		d->taken[i] = true;
 		other = d->names.names[i];
 		n++;
+		TSR_TRY(note_not_read(d, other));
 	}
 	if (!n)
 		return TSR_OK;
@@ -387,6 +404,8 @@ enum tsr_status tsr_folder_account(struct tsr_folder *d)
 		if (d->taken[i])
 			continue;
 		status = leave_out(d, d->names.names[i], &out);
+		if (status == TSR_OK)
+			status = note_not_read(d, d->names.names[i]);
 		n++;
 		if (out.nbytes <= 300)
 			shown = out.nbytes;
@@ -399,6 +418,8 @@ enum tsr_status tsr_folder_account(struct tsr_folder *d)
 					"as output keeps such files",
 					d->path, (int)shown, out.bytes,
 					shown < out.nbytes ? " and others" : "");
+	if (status == TSR_OK && n && d->c->nnotes <= 64)
+		d->c->not_read_notes |= UINT64_C(1) << (d->c->nnotes - 1);
 	tsr_text_free(&out);
 	return status;
 }

@@ -10,6 +10,7 @@
 #include "layouts/layouts.h"
 #include "tersor/directory.h"
 #include "text/text.h"
+#include "torch/dcp.h"
 
 /* The first that applies is used. */
 static const struct tsr_folder_layout layouts[] = {
@@ -20,19 +21,6 @@ static const struct tsr_folder_layout layouts[] = {
 	{ tsr_megatron_detect, tsr_megatron_read },
 	{ tsr_hugging_face_detect, tsr_hugging_face_read },
 };
-
-/* --- What was packed file by file ---------------------------------------------------------------- */
-
-bool tsr_packed_folder_detect(const struct tsr_folder *d)
-{
-	return tsr_folder_has(d, TSR_DIRECTORY_INDEX);
-}
-
-enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
-{
-	return tsr_fail_hint(d->err, TSR_E_UNSUPPORTED, TSR_HINT_UNPACK,
-			     "%s: is a packed directory", d->path);
-}
 
 /* --- What is in no layout ----------------------------------------------------------------------- */
 
@@ -50,6 +38,29 @@ static void list_name(struct listing *l, const char *name, bool is_folder)
 	else if (l->names.nbytes < 300)
 		tsr_text_puts(&l->names, ", ...");
 	l->n++;
+}
+
+/* --- What was packed file by file ---------------------------------------------------------------- */
+
+bool tsr_packed_folder_detect(const struct tsr_folder *d)
+{
+	return tsr_folder_has(d, TSR_DIRECTORY_INDEX);
+}
+
+enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
+{
+	struct listing packed = { .n = 0 };
+
+	for (size_t i = 0; i < d->names.n; i++) {
+		if (tsr_dir_name_ends_with(d->names.names[i], TSR_DIRECTORY_SUFFIX))
+			list_name(&packed, d->names.names[i], false);
+	}
+	tsr_fail_hint(d->err, TSR_E_UNSUPPORTED, TSR_HINT_PACKED_DIRECTORY,
+		      "%s: is a packed directory%s%.400s%s", d->path,
+		      packed.n ? "; name a packed file in it (" : "",
+		      packed.names.bytes ? packed.names.bytes : "", packed.n ? ")" : "");
+	tsr_text_free(&packed.names);
+	return TSR_E_UNSUPPORTED;
 }
 
 static bool is_layout(const struct tsr_folder *d)
@@ -83,10 +94,18 @@ static void list_names(const struct tsr_folder *d, struct listing *all, struct l
 static enum tsr_status refuse(const struct tsr_folder *d)
 {
 	struct listing all = { .n = 0 }, checkpoints = { .n = 0 };
+	bool ranks = false;
 
 	TSR_TRY(tsr_foreign_refuse_directory(d->path, d->err));
 	list_names(d, &all, &checkpoints);
-	if (checkpoints.n)
+	for (size_t i = 0; i < d->names.n && !ranks; i++)
+		ranks = strstr(d->names.names[i], "_world_size_") != NULL;
+	if (ranks)
+		tsr_fail(d->err, TSR_E_UNSUPPORTED,
+			 "%s: found the files of several ranks (%.400s), which have tensors of the "
+			 "same names; name those of one rank",
+			 d->path, all.names.bytes);
+	else if (checkpoints.n)
 		tsr_fail(d->err, TSR_E_UNSUPPORTED,
 			 "%s: found checkpoints in directories of it (%.400s); name the one that "
 			 "is meant",
@@ -104,13 +123,23 @@ static enum tsr_status refuse(const struct tsr_folder *d)
 
 /* --- Reading ------------------------------------------------------------------------------------ */
 
-/* Put what the trees from @first on hold into the root, so that the directory has one tree. */
+/*
+ * Put what the trees from @first on hold into the root, so that the directory has one tree.  A tree that
+ * lists its entries stays the root, if there is no other tree.
+ */
 static enum tsr_status join_trees(struct tsr_folder *d, size_t first)
 {
 	struct tsr_checkpoint *c = d->c;
+	struct tsr_value *listing = NULL;
 
 	for (size_t i = first; i < c->ntrees; i++) {
 		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
+
+		if (tsr_dcp_attribute(c->trees[i])) {
+			listing = c->trees[i];
+			if (c->ntrees > first + 1)
+				return TSR_OK;
+		}
 
 		for (size_t k = 0; mapping && k + 1 < mapping->list.n; k += 2) {
 			const struct tsr_value *key = mapping->list.items[k];
@@ -129,6 +158,10 @@ static enum tsr_status join_trees(struct tsr_folder *d, size_t first)
 					       mapping->list.items[k + 1]));
 	}
 	c->ntrees = first;
+	if (!listing)
+		return TSR_OK;
+	listing->call.items = d->root;
+	d->root = listing;
 	return TSR_OK;
 }
 
@@ -143,7 +176,8 @@ static enum tsr_status read_layout(struct tsr_folder *d)
 		TSR_TRY(layouts[i].read(d));
 		TSR_TRY(join_trees(d, ntrees));
 		TSR_TRY(tsr_folder_account(d));
-		return d->root->list.n ? tsr_build_tree(d->c, d->root, d->err) : TSR_OK;
+		return tsr_value_mapping(d->root)->list.n ? tsr_build_tree(d->c, d->root, d->err)
+							  : TSR_OK;
 	}
 	return refuse(d);
 }

@@ -16,6 +16,7 @@
 #include "text/shape.h"
 #include "names/aliases.h"
 #include "names/name_rules.h"
+#include "names/quantized.h"
 #include "names/roles.h"
 #include "names/wrappers.h"
 
@@ -187,8 +188,10 @@ static enum tsr_status parse_name(const struct assigning *a, struct candidate *k
 		k->weak = alias->weak && !rooted;
 		k->factored = alias->factored;
 	}
-	k->buffer = !alias && tsr_alias_is_buffer(last);
 	k->optimizer = rooted || k->t->field;
+	if (k->optimizer || (alias && !alias->weak))
+		k->t->quantized = NULL;
+	k->buffer = k->t->quantized || (!alias && tsr_alias_is_buffer(last));
 	if (rooted && !k->t->field)
 		k->t->field = alias ? alias->component : last;
 	if (alias && !k->base)
@@ -230,11 +233,6 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 }
 
 /* --- Joining states to weights --------------------------------------------------------------- */
-
-bool tsr_names_is_floating(enum tsr_dtype dtype)
-{
-	return dtype == TSR_F32 || dtype == TSR_F16 || dtype == TSR_BF16 || dtype == TSR_F64;
-}
 
 static bool may_be_weight(const struct candidate *k)
 {
@@ -339,16 +337,19 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		k->weight = NULL;
 	}
 	/* What is trained is no buffer, whatever it is called. */
-	if (k->weight && is_state(k))
+	if (k->weight && is_state(k)) {
 		k->weight->buffer = false;
+		k->weight->t->quantized = NULL;
+	}
 	if (k->weak)
 		return TSR_OK;
 	if (!k->weight || is_scalar(k) || k->role == TSR_ROLE_STATE || k->t->numel == 0 ||
 	    fits(k->t, k->weight->t))
 		return TSR_OK;
 	w = k->weight->t;
-	/* A mean, a factor or a projection of a momentum or variance is what its optimizer alone knows. */
-	if (tsr_shape_is_reduced(k->t->rank, k->t->shape, w->rank, w->shape)) {
+	/* A mean, a factor, a projection or another arrangement is what its optimizer alone knows. */
+	if (k->t->numel == w->numel ||
+	    tsr_shape_is_reduced(k->t->rank, k->t->shape, w->rank, w->shape)) {
 		k->role = TSR_ROLE_STATE;
 		return TSR_OK;
 	}
@@ -390,12 +391,33 @@ static bool is_same_weight(const struct candidate *a, const struct candidate *b)
 				      : strcmp(a->canonical, b->canonical) == 0;
 }
 
-/* A state1 alone: Adagrad and RMSprop of bitsandbytes, which have an eps, divide by it; Lion has none. */
+/* Whether the same parameter has an unknown state of the same shape: states of one stand side by side. */
+static bool has_unknown(const struct assigning *a, const struct candidate *k, size_t prefix)
+{
+	const struct candidate *first = k, *end = a->all + a->n;
+
+	while (first > a->all && strncmp(first[-1].t->name, k->t->name, prefix) == 0)
+		first--;
+	for (; first < end && strncmp(first->t->name, k->t->name, prefix) == 0; first++) {
+		if (first->role == TSR_ROLE_NONE && tsr_tensor_same_shape(first->t, k->t))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What an optimizer with an eps divides by: state1 alone of Adagrad and RMSprop of bitsandbytes (Lion has no
+ * eps), and m beside another state that is no variance, as KATE has it.
+ */
 static bool is_denominator(const struct assigning *a, const struct candidate *k)
 {
 	const char *dot = strrchr(k->t->name, '.');
 
-	return a->c->eps > 0 && dot && strcmp(dot, ".state1") == 0;
+	if (a->c->eps <= 0 || !dot)
+		return false;
+	return strcmp(dot, ".state1") == 0 ||
+	       ((strcmp(dot, ".m") == 0 || strcmp(dot, ".mu") == 0) &&
+		has_unknown(a, k, (size_t)(dot - k->t->name) + 1));
 }
 
 /*
@@ -509,6 +531,7 @@ static void settle_field(struct candidate *k)
 static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules,
 			      unsigned nrules, const bool *params)
 {
+	TSR_TRY(tsr_quantized_find(a->c, a->err));
 	TSR_TRY(tsr_wrappers_find(a->c, &a->wrappers, a->err));
 	for (size_t i = 0; i < a->n; i++) {
 		struct candidate *k = &a->all[i];
@@ -595,7 +618,7 @@ static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule 
 enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				 unsigned nrules, struct tsr_err *err)
 {
-	return c->packed ? TSR_OK : run(c, rules, nrules, NULL, NULL, err);
+	return c->packed ? tsr_quantized_find(c, err) : run(c, rules, nrules, NULL, NULL, err);
 }
 
 enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,

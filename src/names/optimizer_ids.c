@@ -32,12 +32,13 @@ static const struct tsr_value *group_of(const struct tsr_optim *o, size_t group)
 	return o->groups->list.items[group];
 }
 
-/* The list of a group's parameters, or NULL. */
+/* The list of a group's parameters; Megatron's torch_dist saves groups without one. */
 static const struct tsr_value *params_of(const struct tsr_optim *o, size_t group)
 {
+	static const struct tsr_value none = { .type = TSR_VALUE_LIST };
 	const struct tsr_value *params = tsr_value_at(group_of(o, group), "params");
 
-	return params && params->type == TSR_VALUE_LIST ? params : NULL;
+	return params && params->type == TSR_VALUE_LIST ? params : &none;
 }
 
 uint64_t tsr_optim_bytewidth(const struct tsr_optim *o, size_t group)
@@ -241,13 +242,8 @@ enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value 
 			       .groups = tsr_value_at(v, "param_groups") };
 	size_t n = 0;
 
-	for (size_t i = 0; i < o.groups->list.n; i++) {
-		if (!params_of(&o, i))
-			return tsr_fail(err, TSR_E_FORMAT,
-					"%s: %.200s.param_groups.%zu: has no list of params",
-					c->path, path, i);
+	for (size_t i = 0; i < o.groups->list.n; i++)
 		n += params_of(&o, i)->list.n;
-	}
 	o.ids = tsr_arena_alloc(c->arena, n * sizeof(*o.ids));
 	if (!o.ids)
 		return tsr_build_nomem(c, err);

@@ -5,6 +5,7 @@
  */
 #include "names/state_dict.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,9 +145,8 @@ static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t droppe
 
 	if (v->type == TSR_VALUE_TENSOR) {
 		TSR_TRY(name_tensor(n, v->tensor.array, dropped, param));
-		return v->tensor.attributes
-			       ? walk_mapping(n, v->tensor.attributes, NULL, dropped, false)
-			       : TSR_OK;
+		mapping = v->tensor.attributes ? tsr_value_mapping(v->tensor.attributes) : NULL;
+		return mapping ? walk_mapping(n, mapping, NULL, dropped, false) : TSR_OK;
 	}
 	if (v->mark == MARK_NAMED)
 		return TSR_OK;
@@ -269,11 +269,38 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 	return walk_mapping(n, tsr_value_mapping(o->state), NULL, 0, false);
 }
 
+/* What has another's name all the same gets a number: keys with dots read like those of deeper dicts. */
+static enum tsr_status number_twins(struct naming *n, struct tsr_named *sorted)
+{
+	struct tsr_array *arrays = n->c->arrays;
+	size_t twin = 1;
+
+	for (size_t i = 0; i < n->c->narrays; i++)
+		sorted[i] = (struct tsr_named){ arrays[i].name, i };
+	tsr_named_sort(sorted, n->c->narrays);
+	for (size_t i = 1; i < n->c->narrays; i++) {
+		const size_t room = strlen(sorted[i].name) + 24;
+		char *name;
+
+		twin = strcmp(sorted[i].name, sorted[i - 1].name) == 0 ? twin + 1 : 1;
+		if (twin == 1 || !n->path[sorted[i].index])
+			continue;
+		TSR_TRY(tsr_build_charge_name(n->c, room, n->err));
+		name = tsr_arena_alloc(n->c->arena, room);
+		if (!name)
+			return tsr_build_nomem(n->c, n->err);
+		snprintf(name, room, "%s#%zu", sorted[i].name, twin);
+		arrays[sorted[i].index].name = name;
+	}
+	return TSR_OK;
+}
+
 /* Where two tensors would have one name, all but the first are called by their path. */
 static enum tsr_status settle_names(struct naming *n)
 {
 	struct tsr_checkpoint *c = n->c;
 	struct tsr_named *sorted = calloc(c->narrays + 1, sizeof(*sorted));
+	enum tsr_status status;
 	size_t last = SIZE_MAX;
 
 	if (!sorted)
@@ -293,8 +320,9 @@ static enum tsr_status settle_names(struct naming *n)
 			c->arrays[last].name = n->path[last];
 		last = again ? last : a;
 	}
+	status = number_twins(n, sorted);
 	free(sorted);
-	return TSR_OK;
+	return status;
 }
 
 /* A model whose arrays came with names, in an order that is not the model's. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "codec/narrow.h"
+#include "names/roles.h"
 
 /* Elements that are converted at once. */
 #define BATCH 1024u
@@ -63,6 +64,11 @@ static size_t count_finite_f64(const unsigned char *in, size_t n)
 		count += isfinite(x) != 0;
 	}
 	return count;
+}
+
+bool tsr_takes_dtype(const struct tsr_tensor *t)
+{
+	return tsr_names_is_floating(t->dtype) && !t->quantized;
 }
 
 size_t tsr_as_dtype(enum tsr_dtype from, const void *in, size_t n, enum tsr_dtype to, void *out)

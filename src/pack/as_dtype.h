@@ -5,7 +5,10 @@
 
 #include <stddef.h>
 
-#include "tersor/dtype.h"
+#include "tersor/checkpoint.h"
+
+/* Whether a tensor of a model is written in the type that is asked for: what is quantized stays as it is. */
+bool tsr_takes_dtype(const struct tsr_tensor *t);
 
 /*
  * @n elements of @from (F64, F32, BF16 or F16), rounded once to nearest, into @out as @to (F32, BF16

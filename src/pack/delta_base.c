@@ -61,6 +61,23 @@ enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool p
 	return TSR_OK;
 }
 
+enum tsr_status tsr_delta_base_fits(const struct tsr_checkpoint *base,
+				    const struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	bool fits = c->ntensors == 0;
+
+	if (!base || base->packed)
+		return TSR_OK;
+	for (size_t i = 0; i < c->ntensors && !fits; i++)
+		fits = tsr_delta_old(base, &c->tensors[i], 0) != NULL;
+	if (fits)
+		return TSR_OK;
+	return tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_PACK_BASE,
+			     "%s: has no tensor with the name, shape and type of one of the %zu "
+			     "that are to be packed",
+			     base->path, c->ntensors);
+}
+
 enum tsr_status tsr_written_delta_init(struct tsr_written_delta *d,
 				       const struct tsr_base_name *base, size_t ntensors,
 				       struct tsr_err *err)

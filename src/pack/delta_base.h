@@ -15,4 +15,8 @@ enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool p
 				    const struct tsr_run *run, struct tsr_checkpoint **ret,
 				    struct tsr_base_name *name_ret, struct tsr_err *err);
 
+/* TSR_E_UNSUPPORTED if no tensor of @c can be a difference from a plain base. */
+enum tsr_status tsr_delta_base_fits(const struct tsr_checkpoint *base,
+				    const struct tsr_checkpoint *c, struct tsr_err *err);
+
 #endif

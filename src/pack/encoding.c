@@ -42,9 +42,12 @@ enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, struct tsr_encoded
 					 &found->measure, &found->report, err));
 	if (!t->tensor->narrow)
 		return TSR_OK;
+	if (!t->has_planes)
+		found->apart = !tsr_masters_settle(&coding, t->coder->plane, t->data, t->tile.n,
+						   &found->measure);
 	TSR_TRY(tsr_masters_check(e->stored, t->tensor, &t->tile, t->coder->plane[0],
 				  t->coder->m->x, &same, err));
-	found->apart = !same;
+	found->apart = found->apart || !same;
 	return TSR_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
+#include "codec/narrow.h"
 #include "io/hash.h"
 
 /* A sample of a tensor is so many elements at its start, in its middle and at its end. */
@@ -192,6 +193,95 @@ enum tsr_status tsr_masters_check(const struct tsr_checkpoint *stored, const str
 			       tile->first * sizeof(uint16_t), nbytes, room, err));
 	*is_ret = memcmp(plane, room, nbytes) == 0;
 	return TSR_OK;
+}
+
+/* --- Rounding back -------------------------------------------------------------------------------- */
+
+/* Values that are rounded at once, and the most steps of a correction. */
+#define BATCH 1024u
+#define STEPS 2u
+
+static bool rounds(const struct tsr_coding *coding, const uint16_t *narrow, const float *x,
+		   size_t n)
+{
+	float rounded[BATCH];
+
+	memcpy(rounded, x, n * sizeof(*x));
+	tsr_narrow_in_place(tsr_plane_dtype(coding, 0), rounded, n);
+	return memcmp(rounded, narrow, n * sizeof(*narrow)) == 0;
+}
+
+bool tsr_masters_round(const struct tsr_coding *coding, const uint16_t *narrow, const float *x,
+		       size_t n)
+{
+	bool all = true;
+
+	for (size_t at = 0; at < n && all; at += BATCH)
+		all = rounds(coding, narrow + at, x + at, n - at < BATCH ? n - at : BATCH);
+	return all;
+}
+
+/* Decode @n elements from element @at on. */
+static void decode(const struct tsr_coding *coding, void *const plane[TSR_PLANES_MAX], size_t at,
+		   size_t n, float *x)
+{
+	const void *in[TSR_PLANES_MAX];
+
+	for (unsigned i = 0; i < coding->codec->nplanes; i++)
+		in[i] = (const char *)plane[i] + tsr_plane_nbytes(coding, i, at);
+	coding->codec->decode(coding, in, n, x);
+}
+
+/* Take a correction one step towards zero; false at zero, or if the codec has other ones. */
+static bool step(const struct tsr_coding *coding, void *correction, size_t i)
+{
+	int8_t *const q8 = correction;
+	int16_t *const q16 = correction;
+
+	switch (tsr_plane_dtype(coding, 1)) {
+	case TSR_I8:
+		q8[i] = (int8_t)(q8[i] - (q8[i] > 0) + (q8[i] < 0));
+		return true;
+	case TSR_I16:
+		q16[i] = (int16_t)(q16[i] - (q16[i] > 0) + (q16[i] < 0));
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool settle(const struct tsr_coding *coding, void *const plane[TSR_PLANES_MAX], size_t i,
+		   float *decoded)
+{
+	const uint16_t *narrow = plane[0];
+
+	for (unsigned left = STEPS; !rounds(coding, narrow + i, decoded, 1); left--) {
+		if (!left || !step(coding, plane[1], i))
+			return false;
+		decode(coding, plane, i, 1, decoded);
+	}
+	return true;
+}
+
+bool tsr_masters_settle(const struct tsr_coding *coding, void *const plane[TSR_PLANES_MAX],
+			const float *x, size_t n, struct tsr_measure *measure)
+{
+	const uint16_t *narrow = plane[0];
+	float decoded[BATCH];
+	bool all = true;
+
+	*measure = (struct tsr_measure){ 0 };
+	for (size_t at = 0; at < n; at += BATCH) {
+		const size_t count = n - at < BATCH ? n - at : BATCH;
+
+		decode(coding, plane, at, count, decoded);
+		if (!rounds(coding, narrow + at, decoded, count)) {
+			for (size_t i = 0; i < count; i++)
+				all = settle(coding, plane, at + i, decoded + i) && all;
+		}
+		tsr_measure_add(measure, x + at, decoded, count);
+	}
+	return all;
 }
 
 /* --- What is stored twice ------------------------------------------------------------------------ */

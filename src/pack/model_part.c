@@ -63,6 +63,18 @@ static enum tsr_status walk(struct taking *t, const struct tsr_value *v)
 	return TSR_OK;
 }
 
+/* All that a value refers to, so that it can be written as it is; its depth is bounded. */
+static enum tsr_status take_all(struct taking *t, const struct tsr_value *v)
+{
+	if (v->type == TSR_VALUE_TENSOR)
+		TSR_TRY(take(t, v->tensor.array));
+	for (size_t i = 0; i < tsr_value_nchildren(v); i++) {
+		if (tsr_value_child(v, i))
+			TSR_TRY(take_all(t, tsr_value_child(v, i)));
+	}
+	return TSR_OK;
+}
+
 /* The one value that is a model's state_dict, of what was saved or of a list of it; or NULL. */
 static struct tsr_value *find_model(const struct tsr_checkpoint *c)
 {
@@ -98,8 +110,8 @@ static enum tsr_status take_model(struct taking *t, struct tsr_value *model)
 	t->from = c->tensors;
 	c->tensors = NULL;
 	tsr_build_drop_tensors(c);
-	TSR_TRY(walk(t, model));
-	if (t->nothers && !t->once)
+	TSR_TRY(t->once ? take_all(t, model) : walk(t, model));
+	if (t->nothers)
 		TSR_TRY(tsr_build_note(c, t->err,
 				       "%s: %zu values of the model that are no tensors are left "
 				       "out",

@@ -495,6 +495,7 @@ static enum tsr_status run_packing(struct packing *p)
 		TSR_TRY(tsr_delta_base_open(o->delta, o->max_chain, p->given->plain_base, o->open,
 					    p->run, &p->base, &p->base_name, p->err));
 	TSR_TRY(prepare(p));
+	TSR_TRY(tsr_delta_base_fits(p->base, p->c, p->err));
 	TSR_TRY(name_inputs(p));
 	TSR_TRY(plan(p));
 	if (p->options->dry_run) {

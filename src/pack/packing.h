@@ -9,9 +9,6 @@
 #include "container/writer.h"
 #include "tersor/pack.h"
 
-/* In a packed directory a packed file is called as its source and this. */
-#define TSR_DIRECTORY_SUFFIX ".tersor"
-
 /* A delta that was written: what it says of its base, and its planes, TSR_PLANES_MAX of each tensor. */
 struct tsr_written_delta {
 	struct tsr_base_name base; /* without a name: it is none */

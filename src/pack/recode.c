@@ -206,7 +206,8 @@ enum tsr_status tsr_recode(const char *path, const char *out,
 		o.coded = TSR_CODED_ALL;
 	TSR_TRY(tsr_checkpoint_open(&path, 1, o.open, &c, err));
 	status = c->packed ? recode(c, out, &o, run, ret, err)
-			   : tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not a packed file", path);
+			   : tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_PACK_CODED,
+					   "%s: is not a packed file", path);
 	if (status != TSR_OK && status != TSR_E_DURABILITY)
 		tsr_checkpoint_close(c);
 	return status;

@@ -14,7 +14,7 @@
 #include "ckpt/fingerprint.h"
 #include "ckpt/meta.h"
 #include "ckpt/shared_views.h"
-#include "names/flashoptim_export.h"
+#include "names/import/flashoptim_export.h"
 #include "container/shards/shard_keep.h"
 #include "container/tree.h"
 #include "container/writer.h"
@@ -227,24 +227,24 @@ static enum tsr_status note_losses(struct writing *w, enum tsr_container contain
 	return note_strides(w, container, err);
 }
 
-static bool is_rounded(const struct tsr_tensor *t)
-{
-	return t->dtype == TSR_F64 || t->dtype == TSR_F32 || t->dtype == TSR_F16 ||
-	       t->dtype == TSR_BF16;
-}
-
 /* Remember how tensors are stored before their types change. */
 static enum tsr_status change_types(struct writing *w, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->c;
 
+	if (c->nwrapped && (w->options->as != TSR_DTYPE_COUNT || w->options->flashoptim))
+		return tsr_fail(
+			err, TSR_E_UNSUPPORTED,
+			"%s: found DTensors, which say in several places what type they have, "
+			"expected plain tensors for another type",
+			c->path);
 	w->stored = *c;
 	w->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	if (!w->stored.tensors)
 		return tsr_fail_nomem(err, w->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		w->stored.tensors[i] = c->tensors[i];
-		if (w->options->as != TSR_DTYPE_COUNT && is_rounded(&c->tensors[i]))
+		if (w->options->as != TSR_DTYPE_COUNT && tsr_takes_dtype(&c->tensors[i]))
 			c->tensors[i].dtype = w->options->as;
 	}
 	return TSR_OK;

@@ -97,7 +97,7 @@ static bool claims_to_be_ours(const char *directory)
 static bool is_part(const char *directory, const char *name)
 {
 	char *path = tsr_path_join(directory, name);
-	const bool part = path && tsr_hf_parts_named(path);
+	const bool part = path && (tsr_hf_parts_named(path) || strstr(name, "_world_size_"));
 
 	free(path);
 	return part;

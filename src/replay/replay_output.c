@@ -8,7 +8,7 @@
 #include "io/mapped.h"
 #include "ckpt/checksum.h"
 #include "ckpt/build.h"
-#include "names/flashoptim_export.h"
+#include "names/import/flashoptim_export.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
 #include "replay/counters.h"

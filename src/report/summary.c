@@ -42,6 +42,8 @@ void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t
 {
 	add(row_for(s, t), t, stored_nbytes, nmse);
 	add(&s->total, t, stored_nbytes, nmse);
+	if (t->quantized)
+		add(&s->quantized, t, stored_nbytes, nmse);
 }
 
 void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c)
@@ -124,8 +126,15 @@ void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out)
 	put_row(out, "total", &s->total, "", false);
 }
 
-void tsr_summary_put_copies(const struct tsr_summary *s, struct tsr_text *out)
+void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out)
 {
+	const struct tsr_summary_row *quantized = &s->quantized;
+
+	if (quantized->ntensors)
+		tsr_text_printf(out,
+				"raw, as part of quantized weights: %" PRIu64 " tensor%s, %s\n",
+				quantized->ntensors, quantized->ntensors == 1 ? "" : "s",
+				tsr_format_bytes((double)quantized->nbytes).text);
 	for (unsigned i = 0; i < s->copies.nplaces; i++) {
 		tsr_text_printf(out, "%s%s elements under %s", i ? ", " : "copies of parameters: ",
 				tsr_format_count(s->copies.places[i].nelements).text,
@@ -160,6 +169,11 @@ void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
 	}
 	tsr_json_close(json, ']');
 	tsr_json_close(json, '}');
+	if (s->quantized.ntensors) {
+		tsr_json_open(json, "quantized", '{');
+		row_json(json, &s->quantized);
+		tsr_json_close(json, '}');
+	}
 	tsr_json_open(json, "by_kind", '[');
 	for (unsigned i = 0; i < s->nrows; i++) {
 		const struct tsr_coding *coding = &s->rows[i].coding;

@@ -27,6 +27,7 @@ struct tsr_summary {
 	unsigned nrows;
 	struct tsr_summary_row total;
 	struct tsr_copies copies; /* which are no parameters */
+	struct tsr_summary_row quantized; /* of what belongs to quantized weights */
 	struct tsr_losses losses;
 	struct tsr_choices choices; /* of a packing */
 };
@@ -38,11 +39,14 @@ void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t
 /* Add all tensors of a checkpoint, with the errors that a packed one records. */
 void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c);
 
-/* Bytes stored per parameter: all bytes over the elements of weights that are no copies. */
+/*
+ * Bytes stored per parameter: those of all tensors, in the form that they are stored in, over the elements of
+ * weights that are no copies.  docs/names.md
+ */
 double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
 
-/* A line about the copies, if there are any. */
-void tsr_summary_put_copies(const struct tsr_summary *s, struct tsr_text *out);
+/* Lines about copies and about what belongs to quantized weights, if there are any. */
+void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out);
 
 /* The table, at most 80 columns. */
 void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out);

@@ -10,7 +10,9 @@
 #include "io/dir.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "format/pickle.h"
 #include "torch/dcp_read.h"
+#include "torch/dcp_write.h"
 #include "torch/torch_archive.h"
 
 /* --- The directory -------------------------------------------------------------------------- */
@@ -119,10 +121,35 @@ static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 
 /* --- Entries -------------------------------------------------------------------------------- */
 
+/* An entry that no value stands for: its bytes are a tensor outside of the tree. */
+static enum tsr_status carry_bytes(struct tsr_dcp_reading *r, const struct tsr_dcp_part *p,
+				   const char *why)
+{
+	struct tsr_arena *arena = r->c->arena;
+	uint64_t *shape = tsr_arena_alloc(arena, sizeof(*shape));
+	struct tsr_array a = { .name = tsr_arena_copy(arena, p->fqn, strlen(p->fqn)),
+			       .dtype = TSR_U8,
+			       .rank = 1,
+			       .shape = shape,
+			       .file = p->index,
+			       .offset = p->offset };
+	size_t array;
+
+	if (!shape || !a.name)
+		return tsr_build_nomem(r->c, r->err);
+	*shape = p->nbytes;
+	TSR_TRY(tsr_build_array(r->c, &a, &array, r->err));
+	if (!tsr_value_put(arena, r->unread, tsr_value_string(arena, p->fqn),
+			   tsr_value_tensor(arena, array)))
+		return tsr_build_nomem(r->c, r->err);
+	r->c->nunchecked++;
+	return tsr_build_note(r->c, r->err, "%s (its bytes are carried as they are, for a DCP)",
+			      why);
+}
+
 /*
- * What was saved as a Python object.  One that cannot be kept is left out with a note, unless the
- * policy is to refuse it: entries are independent, so no other is changed by it, and the tensors of a
- * checkpoint should not be lost for the sake of, say, a data loader's state.
+ * What was saved as a Python object.  Of one that cannot be read only the bytes are carried, or nothing,
+ * as the policy says: entries are independent, so no other is changed by it.
  */
 static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_dcp_part *p,
 				   const char *where, struct tsr_value **ret)
@@ -134,11 +161,19 @@ static enum tsr_status read_object(struct tsr_dcp_reading *r, const struct tsr_d
 
 	if (status == TSR_E_UNSUPPORTED && r->c->opaque != TSR_OPAQUE_REFUSE) {
 		r->c->narrays = narrays;
+		if (r->c->opaque == TSR_OPAQUE_CARRY)
+			return carry_bytes(r, p, reason.msg);
 		r->c->left_out = true;
 		return tsr_build_note(r->c, r->err, "%s (left out)", reason.msg);
 	}
 	if (status != TSR_OK && r->err)
 		*r->err = reason;
+	/* A tensor would be written as one. */
+	if (status == TSR_OK && (*ret)->type == TSR_VALUE_TENSOR) {
+		r->c->narrays = narrays;
+		*ret = NULL;
+		return carry_bytes(r, p, where);
+	}
 	return status;
 }
 
@@ -194,18 +229,100 @@ static enum tsr_status read_entries(struct tsr_dcp_reading *r, struct tsr_dcp_tr
 	return TSR_OK;
 }
 
+/* --- What the values do not show ------------------------------------------------------------ */
+
+/* The attribute of the root, in the arena of the checkpoint: the metadata's own goes with it. */
+static enum tsr_status read_attribute(struct tsr_dcp_reading *r, struct tsr_value **ret)
+{
+	struct tsr_arena *arena = r->m.arena;
+	struct tsr_value *dict = tsr_value_new(arena, TSR_VALUE_DICT);
+	struct tsr_value *none = tsr_value_new(arena, TSR_VALUE_NONE), *paths = r->m.planner_data;
+	struct tsr_text pickle = { 0 };
+	enum tsr_status status;
+
+	if (!tsr_value_put(arena, dict, tsr_value_string(arena, "planner_data"),
+			   paths ? paths : none) ||
+	    (r->m.mcore_data &&
+	     !tsr_value_put(arena, dict, tsr_value_string(arena, "mcore_data"), r->m.mcore_data)))
+		return tsr_build_nomem(r->c, r->err);
+	status = tsr_pickle_write(dict, NULL, r->path, &pickle, r->err);
+	if (status == TSR_OK && pickle.failed)
+		status = tsr_fail_nomem(r->err, r->path);
+	if (status == TSR_OK)
+		status = tsr_pickle_read(pickle.bytes, pickle.nbytes, r->path, r->c->arena, ret,
+					 r->err);
+	tsr_text_free(&pickle);
+	return status;
+}
+
+/* The items of @root in an OrderedDict with the attribute. */
+static enum tsr_status with_attribute(struct tsr_dcp_reading *r, struct tsr_value *root,
+				      struct tsr_value **ret)
+{
+	struct tsr_arena *arena = r->c->arena;
+	struct tsr_value *v = tsr_value_new(arena, TSR_VALUE_CALL), *attribute = NULL;
+
+	TSR_TRY(read_attribute(r, &attribute));
+	if (!v || (r->unread->list.n &&
+		   !tsr_value_put(arena, attribute, tsr_value_string(arena, "unread"), r->unread)))
+		return tsr_build_nomem(r->c, r->err);
+	v->call.callee = tsr_value_global(arena, "collections", "OrderedDict");
+	v->call.args = tsr_value_new(arena, TSR_VALUE_TUPLE);
+	v->call.items = root;
+	v->call.state = tsr_value_new(arena, TSR_VALUE_DICT);
+	if (!v->call.callee || !v->call.args ||
+	    !tsr_value_put(arena, v->call.state, tsr_value_string(arena, TSR_DCP_ATTRIBUTE),
+			   attribute))
+		return tsr_build_nomem(r->c, r->err);
+	*ret = v;
+	return TSR_OK;
+}
+
+/* Whether the values have the same entries with the attribute of @listed as without, in @plain. */
+static enum tsr_status is_usual(struct tsr_dcp_reading *r, struct tsr_value *listed,
+				struct tsr_value *plain, bool *ret)
+{
+	struct tsr_dcp_items a = { 0 }, b = { 0 };
+	enum tsr_status status = tsr_dcp_flatten(r->c, listed, r->path, &a, NULL);
+
+	if (status == TSR_OK)
+		status = tsr_dcp_flatten(r->c, plain, r->path, &b, NULL);
+	*ret = status == TSR_OK && a.n == b.n;
+	for (size_t i = 0; i < a.n && *ret; i++)
+		*ret = a.items[i].path && a.items[i].value == b.items[i].value &&
+		       strcmp(a.items[i].fqn, b.items[i].fqn) == 0;
+	free(a.items);
+	free(b.items);
+	return status == TSR_E_NOMEM ? tsr_fail_nomem(r->err, r->path) : TSR_OK;
+}
+
+/* What dcp.save() makes of the nesting needs no attribute. */
+static enum tsr_status keep_entries(struct tsr_dcp_reading *r, struct tsr_value **root)
+{
+	struct tsr_value *listed = NULL;
+	bool usual = false;
+
+	TSR_TRY(with_attribute(r, *root, &listed));
+	if (r->m.planner_data && r->m.planner_data->type == TSR_VALUE_DICT && !r->m.mcore_data &&
+	    !r->unread->list.n)
+		TSR_TRY(is_usual(r, listed, *root, &usual));
+	*root = usual ? *root : listed;
+	return TSR_OK;
+}
+
 static enum tsr_status read_tree(struct tsr_dcp_reading *r)
 {
 	struct tsr_dcp_tree *t = tsr_dcp_tree_new(r->c->arena);
 	struct tsr_value *root = NULL;
 	enum tsr_status status;
 
-	if (!t)
-		return tsr_build_nomem(r->c, r->err);
-	status = read_entries(r, t);
+	r->unread = tsr_value_new(r->c->arena, TSR_VALUE_DICT);
+	status = t && r->unread ? read_entries(r, t) : tsr_build_nomem(r->c, r->err);
 	if (status == TSR_OK)
 		status = tsr_dcp_tree_finish(t, r, &root);
 	tsr_dcp_tree_free(t);
+	if (status == TSR_OK)
+		status = keep_entries(r, &root);
 	return status == TSR_OK ? tsr_build_tree(r->c, root, r->err) : status;
 }
 

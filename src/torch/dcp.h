@@ -5,6 +5,16 @@
 
 #include "ckpt/build.h"
 
+/*
+ * The attribute of a root, which is an OrderedDict then, that keeps what its items do not show: a DICT
+ * of the members planner_data (paths by names of entries, or None) and mcore_data of .metadata, and
+ * `unread`: entries that are not among the items, by their names, with their bytes as tensors.
+ */
+#define TSR_DCP_ATTRIBUTE "_dcp_metadata"
+
+/* What this attribute of a root says, or NULL. */
+const struct tsr_value *tsr_dcp_attribute(const struct tsr_value *root);
+
 /* Whether a directory holds a checkpoint of torch.distributed.checkpoint, finished or not. */
 bool tsr_dcp_looks_like(const char *directory);
 
@@ -14,8 +24,9 @@ bool tsr_dcp_looks_like(const char *directory);
  *     tree with the nesting that was saved (planner_data), or flat where that is not known
  *
  * Keys of dicts are strings, as flattening made them; places of lists where nothing was saved are
- * None.  What was saved as a Python object is read as tsr_torch_read() does it; one that has a
- * class or function that is not plain is left out of the tree, and a note says so with its name.
+ * None.  What was saved as a Python object is read as tsr_torch_read() does it.  Of one that is not
+ * supported the bytes are carried, and a note says so with its name; it is left out if the policy is to
+ * drop what is not plain.
  * Every chunk is there once, chunks neither overlap nor leave a gap, nothing is stored that no
  * tensor has, and what is stored has the types and shapes that .metadata says.  Data is not read
  * yet, so checksums are not checked; they are in the arrays and chunks.

@@ -11,11 +11,20 @@
 #include "text/named.h"
 #include "text/text.h"
 #include "torch/dcp_write.h"
+#include "torch/torch_archive.h"
+
+/* An entry that the root's attribute lists. */
+struct listed {
+	const struct tsr_value *path, *fqn;
+};
 
 struct flattening {
 	struct tsr_dcp_items *out;
 	struct tsr_value *keys[TSR_VALUE_DEPTH_MAX]; /* that lead to the current value */
 	size_t nkeys;
+	bool has_entries; /* the current root says what its entries are */
+	struct listed *listed; /* of the current root: sorted by path */
+	size_t nlisted;
 	bool *reached; /* per array */
 	struct tsr_err *err;
 };
@@ -39,14 +48,17 @@ static void put_key(struct tsr_text *t, const struct tsr_value *key)
 		tsr_text_printf(t, "%" PRId64, number);
 }
 
-/* The keys joined with dots, in the arena. */
-static enum tsr_status join(const struct flattening *f, const char **ret)
+/* The name of an entry, in the arena: @fqn, or the keys joined with dots if that is NULL. */
+static enum tsr_status name_entry(const struct flattening *f, const struct tsr_value *fqn,
+				  const char **ret)
 {
 	struct tsr_text name = { 0 };
 	enum tsr_status status = TSR_OK;
 
+	if (fqn)
+		put_key(&name, fqn);
 	/* Keys may be long and shared: no more of them is copied than shows that there is too much. */
-	for (size_t i = 0; i < f->nkeys && name.nbytes <= TSR_NAME_MAX; i++) {
+	for (size_t i = 0; !fqn && i < f->nkeys && name.nbytes <= TSR_NAME_MAX; i++) {
 		if (i)
 			tsr_text_puts(&name, ".");
 		put_key(&name, f->keys[i]);
@@ -87,6 +99,107 @@ static enum tsr_status key_of(struct flattening *f, struct tsr_value *key, struc
 	return *ret ? TSR_OK : nomem(f);
 }
 
+/* --- Entries that the root lists -------------------------------------------------------------- */
+
+static int compare_keys(const struct tsr_value *a, const struct tsr_value *b)
+{
+	const size_t n = a->text.nbytes < b->text.nbytes ? a->text.nbytes : b->text.nbytes;
+	const int order = a->type == b->type && n ? memcmp(a->text.bytes, b->text.bytes, n) : 0;
+
+	if (a->type != b->type)
+		return a->type < b->type ? -1 : 1;
+	return order ? order
+		     : (a->text.nbytes > b->text.nbytes) - (a->text.nbytes < b->text.nbytes);
+}
+
+/* A path that begins with all of the other comes after it. */
+static int compare_paths(struct tsr_value *const *a, size_t na, struct tsr_value *const *b,
+			 size_t nb)
+{
+	for (size_t i = 0; i < na && i < nb; i++) {
+		const int order = compare_keys(a[i], b[i]);
+
+		if (order)
+			return order;
+	}
+	return (na > nb) - (na < nb);
+}
+
+static int compare_listed(const void *va, const void *vb)
+{
+	const struct tsr_value *a = ((const struct listed *)va)->path;
+	const struct tsr_value *b = ((const struct listed *)vb)->path;
+
+	return compare_paths(a->list.items, a->list.n, b->list.items, b->list.n);
+}
+
+const struct tsr_value *tsr_dcp_attribute(const struct tsr_value *root)
+{
+	return root->type == TSR_VALUE_CALL ? tsr_value_at(root->call.state, TSR_DCP_ATTRIBUTE)
+					    : NULL;
+}
+
+static enum tsr_status list_entries(struct flattening *f, const struct tsr_value *attribute)
+{
+	const struct tsr_value *paths = tsr_value_at(attribute, "planner_data");
+	char text[TSR_VALUE_DESCRIBED];
+
+	free(f->listed);
+	f->listed = NULL;
+	f->nlisted = 0;
+	if (!paths || paths->type != TSR_VALUE_DICT)
+		return TSR_OK;
+	f->listed = calloc(paths->list.n / 2 + 1, sizeof(*f->listed));
+	if (!f->listed)
+		return tsr_fail_nomem(f->err, f->out->path);
+	for (size_t i = 0; i + 1 < paths->list.n; i += 2) {
+		const struct listed entry = { paths->list.items[i + 1], paths->list.items[i] };
+
+		if (entry.fqn->type != TSR_VALUE_STRING || !tsr_dcp_is_path(entry.path))
+			return tsr_fail(f->err, TSR_E_FORMAT,
+					"%s: " TSR_DCP_ATTRIBUTE ": found %s, expected the path of "
+					"an entry by its name",
+					f->out->path, tsr_value_describe(entry.path, text));
+		f->listed[f->nlisted++] = entry;
+	}
+	qsort(f->listed, f->nlisted, sizeof(*f->listed), compare_listed);
+	return TSR_OK;
+}
+
+enum place {
+	UNKNOWN, /* the root does not say what its entries are */
+	ENTRY, /* the current value is one */
+	ABOVE_ENTRIES,
+	NO_ENTRY,
+};
+
+/* What the current value is. @fqn: out: the name of an entry that is listed */
+static enum place find_place(const struct flattening *f, const struct tsr_value **fqn)
+{
+	size_t first = 0, end = f->nlisted;
+	const struct tsr_value *path;
+
+	if (!f->has_entries || !f->nkeys)
+		return UNKNOWN;
+	while (first < end) {
+		const size_t at = first + (end - first) / 2;
+
+		path = f->listed[at].path;
+		if (compare_paths(path->list.items, path->list.n, f->keys, f->nkeys) < 0)
+			first = at + 1;
+		else
+			end = at;
+	}
+	path = first < f->nlisted ? f->listed[first].path : NULL;
+	if (path && path->list.n >= f->nkeys &&
+	    compare_paths(path->list.items, f->nkeys, f->keys, f->nkeys) == 0) {
+		*fqn = f->listed[first].fqn;
+		return path->list.n == f->nkeys ? ENTRY : ABOVE_ENTRIES;
+	}
+	/* What has no path is in the root, under its name. */
+	return f->nkeys == 1 ? ENTRY : NO_ENTRY;
+}
+
 /* --- Entries -------------------------------------------------------------------------------- */
 
 static void mark_reached(struct flattening *f, const struct tsr_value *v)
@@ -103,18 +216,10 @@ static void mark_reached(struct flattening *f, const struct tsr_value *v)
 	}
 }
 
-static enum tsr_status add_item(struct flattening *f, struct tsr_value *v)
+static enum tsr_status push_item(struct flattening *f, const struct tsr_dcp_item *item)
 {
 	struct tsr_dcp_items *out = f->out;
-	struct tsr_value *path = tsr_value_new(out->c->arena, TSR_VALUE_TUPLE);
-	struct tsr_dcp_item item = { .path = path, .value = v };
-	bool ok = path != NULL;
 
-	TSR_TRY(join(f, &item.fqn));
-	for (size_t i = 0; i < f->nkeys && ok; i++)
-		ok = tsr_value_add(out->c->arena, path, f->keys[i]);
-	if (!ok)
-		return nomem(f);
 	if (out->n == out->room) {
 		const size_t room = out->room ? 2 * out->room : 64;
 		struct tsr_dcp_item *items = realloc(out->items, room * sizeof(*items));
@@ -124,7 +229,25 @@ static enum tsr_status add_item(struct flattening *f, struct tsr_value *v)
 		out->items = items;
 		out->room = room;
 	}
-	out->items[out->n++] = item;
+	out->items[out->n++] = *item;
+	return TSR_OK;
+}
+
+/* @fqn: its name, or NULL if the keys make it; @has_path: whether the keys are its path */
+static enum tsr_status add_item(struct flattening *f, struct tsr_value *v,
+				const struct tsr_value *fqn, bool has_path)
+{
+	struct tsr_dcp_items *out = f->out;
+	struct tsr_value *path = has_path ? tsr_value_new(out->c->arena, TSR_VALUE_TUPLE) : NULL;
+	struct tsr_dcp_item item = { .path = path, .value = v };
+	bool ok = path || !has_path;
+
+	TSR_TRY(name_entry(f, fqn, &item.fqn));
+	for (size_t i = 0; i < f->nkeys && ok && path; i++)
+		ok = tsr_value_add(out->c->arena, path, f->keys[i]);
+	if (!ok)
+		return nomem(f);
+	TSR_TRY(push_item(f, &item));
 	if (v->type != TSR_VALUE_TENSOR) {
 		mark_reached(f, v);
 		return TSR_OK;
@@ -135,15 +258,15 @@ static enum tsr_status add_item(struct flattening *f, struct tsr_value *v)
 			"%s: found a tensor with an empty name, expected one that a directory of "
 			"torch.distributed.checkpoint can be read with",
 			out->path);
-	if (v->tensor.wrapper)
+	if (v->tensor.wrapper && !tsr_torch_is_whole(v, &out->c->arrays[v->tensor.array]))
 		return tsr_fail(
 			f->err, TSR_E_UNSUPPORTED,
 			"%s: %.200s: a directory of torch.distributed.checkpoint cannot hold "
-			"a tensor subclass (%s)",
+			"a tensor subclass, or one rank's part of a tensor (%s); a .pt file can",
 			out->path, item.fqn, v->tensor.wrapper->list.items[0]->global.name);
-	/* A tensor is stored by itself. */
+	/* A tensor is stored by itself, also one that is a whole DTensor; what its mesh has, too. */
 	f->reached[v->tensor.array] = true;
-	out->nattributed += v->tensor.attributes != NULL;
+	out->nattributed += v->tensor.attributes && !v->tensor.wrapper;
 	return TSR_OK;
 }
 
@@ -194,12 +317,18 @@ static enum tsr_status flatten_mapping(struct flattening *f, const struct tsr_va
 
 static enum tsr_status flatten(struct flattening *f, struct tsr_value *v)
 {
-	const struct tsr_value *mapping = tsr_value_mapping(v);
+	const struct tsr_value *mapping = tsr_value_mapping(v), *fqn = NULL;
+	const enum place place = find_place(f, &fqn);
 
+	if (place == ENTRY)
+		return add_item(f, v, fqn, fqn != NULL);
+	/* A place of a list to which nothing was saved. */
+	if (place == NO_ENTRY && v->type == TSR_VALUE_NONE)
+		return TSR_OK;
 	if (mapping)
 		return flatten_mapping(f, mapping);
-	if (is_terminal(v))
-		return add_item(f, v);
+	if (v->type != TSR_VALUE_LIST || (place != ABOVE_ENTRIES && is_terminal(v)))
+		return add_item(f, v, NULL, true);
 	for (size_t i = 0; i < v->list.n; i++) {
 		struct tsr_value *key = tsr_value_int(f->out->c->arena, (int64_t)i);
 
@@ -222,13 +351,48 @@ static bool is_list_of_mappings(const struct tsr_value *v)
 	return all;
 }
 
+/* Entries that are not among the items, with their bytes. */
+static enum tsr_status add_unread(struct flattening *f, const struct tsr_value *attribute)
+{
+	const struct tsr_value *unread = tsr_value_mapping(tsr_value_at(attribute, "unread"));
+	const struct tsr_value *paths = tsr_value_at(attribute, "planner_data");
+
+	for (size_t i = 0; unread && i + 1 < unread->list.n; i += 2) {
+		struct tsr_dcp_item item = { .value = unread->list.items[i + 1], .unread = true };
+
+		if (unread->list.items[i]->type != TSR_VALUE_STRING ||
+		    item.value->type != TSR_VALUE_TENSOR)
+			return tsr_fail(f->err, TSR_E_FORMAT,
+					"%s: " TSR_DCP_ATTRIBUTE
+					": unread: expected tensors by names of entries",
+					f->out->path);
+		TSR_TRY(name_entry(f, unread->list.items[i], &item.fqn));
+		item.path = tsr_value_at(paths, item.fqn);
+		f->reached[item.value->tensor.array] = true;
+		TSR_TRY(push_item(f, &item));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status flatten_dict(struct flattening *f, struct tsr_value *root)
+{
+	const struct tsr_value *attribute = tsr_dcp_attribute(root);
+
+	if (!f->out->mcore_data)
+		f->out->mcore_data = tsr_value_at(attribute, "mcore_data");
+	f->has_entries = attribute != NULL;
+	TSR_TRY(list_entries(f, attribute));
+	TSR_TRY(flatten(f, root));
+	return add_unread(f, attribute);
+}
+
 static enum tsr_status flatten_root(struct flattening *f, struct tsr_value *root)
 {
 	char described[TSR_VALUE_DESCRIBED];
 
 	TSR_TRY(tsr_value_check(root, f->out->path, f->err));
 	if (tsr_value_mapping(root))
-		return flatten(f, root);
+		return flatten_dict(f, root);
 	if (!is_list_of_mappings(root))
 		return tsr_fail(
 			f->err, TSR_E_UNSUPPORTED,
@@ -236,7 +400,7 @@ static enum tsr_status flatten_root(struct flattening *f, struct tsr_value *root
 			"holds nothing else",
 			f->out->path, tsr_value_describe(root, described));
 	for (size_t i = 0; i < root->list.n; i++)
-		TSR_TRY(flatten(f, root->list.items[i]));
+		TSR_TRY(flatten_dict(f, root->list.items[i]));
 	return TSR_OK;
 }
 
@@ -245,6 +409,7 @@ static enum tsr_status add_rest(struct flattening *f)
 {
 	struct tsr_checkpoint *c = f->out->c;
 
+	f->has_entries = false;
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 		struct tsr_value *name, *tensor;
@@ -283,27 +448,34 @@ static enum tsr_status check_names(const struct flattening *f)
 	return status;
 }
 
-enum tsr_status tsr_dcp_flatten(struct tsr_checkpoint *c, const char *path,
+/* @root: what alone is flattened, or NULL */
+static enum tsr_status flatten_all(struct flattening *f, struct tsr_value *root)
+{
+	struct tsr_checkpoint *c = f->out->c;
+
+	if (root)
+		return flatten_root(f, root);
+	for (size_t i = 0; i < c->ntrees; i++)
+		TSR_TRY(flatten_root(f, c->trees[i]));
+	TSR_TRY(add_rest(f));
+	return check_names(f);
+}
+
+enum tsr_status tsr_dcp_flatten(struct tsr_checkpoint *c, struct tsr_value *root, const char *path,
 				struct tsr_dcp_items *items, struct tsr_err *err)
 {
 	struct flattening *f = calloc(1, sizeof(*f));
-	enum tsr_status status = TSR_OK;
+	enum tsr_status status;
 
 	*items = (struct tsr_dcp_items){ .c = c, .path = path };
-	if (f)
-		*f = (struct flattening){ .out = items,
-					  .reached = calloc(c->narrays + 1, sizeof(bool)),
-					  .err = err };
-	if (!f || !f->reached)
-		status = tsr_fail_nomem(err, path);
-	for (size_t i = 0; i < c->ntrees && status == TSR_OK; i++)
-		status = flatten_root(f, c->trees[i]);
-	if (status == TSR_OK)
-		status = add_rest(f);
-	if (status == TSR_OK)
-		status = check_names(f);
-	if (f)
-		free(f->reached);
+	if (!f)
+		return tsr_fail_nomem(err, path);
+	*f = (struct flattening){ .out = items,
+				  .reached = calloc(c->narrays + 1, sizeof(bool)),
+				  .err = err };
+	status = f->reached ? flatten_all(f, root) : tsr_fail_nomem(err, path);
+	free(f->listed);
+	free(f->reached);
 	free(f);
 	return status;
 }

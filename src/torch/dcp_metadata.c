@@ -353,7 +353,7 @@ struct tsr_dcp_part *tsr_dcp_find_part(const struct tsr_dcp_metadata *m,
 
 /* --- Paths ---------------------------------------------------------------------------------- */
 
-static bool is_path(const struct tsr_value *v)
+bool tsr_dcp_is_path(const struct tsr_value *v)
 {
 	uint64_t index;
 
@@ -393,7 +393,7 @@ static enum tsr_status read_paths(const struct reading *r, const struct tsr_valu
 
 		TSR_TRY(read_name(r, "planner_data", "a name", key, &p->fqn, &p->name));
 		p->keys = path;
-		if (!is_path(path))
+		if (!tsr_dcp_is_path(path))
 			return bad(r, p->fqn, path,
 				   "its path: a tuple of 1 to 200 keys, each a string or a list "
 				   "index");
@@ -424,6 +424,7 @@ static bool is_known_global(const struct tsr_value *v)
 {
 	return v->type == TSR_VALUE_GLOBAL &&
 	       (strncmp(v->global.module, "torch.distributed.", 18) == 0 ||
+		strncmp(v->global.module, "megatron.core.dist_checkpointing.", 33) == 0 ||
 		tsr_torch_is_harmless(v));
 }
 
@@ -469,7 +470,9 @@ static enum tsr_status interpret(const struct reading *r, struct tsr_value *root
 		return bad(r, "the root", root, "a " METADATA ".Metadata with its fields");
 	TSR_TRY(read_entries(r, tsr_value_at(fields, "state_dict_metadata")));
 	TSR_TRY(read_parts(r, tsr_value_at(fields, "storage_data")));
-	return read_paths(r, tsr_value_at(fields, "planner_data"));
+	r->m->planner_data = tsr_value_at(fields, "planner_data");
+	r->m->mcore_data = tsr_value_at(fields, "mcore_data");
+	return read_paths(r, r->m->planner_data);
 }
 
 static enum tsr_status load(const struct reading *r, const struct tsr_file *f,

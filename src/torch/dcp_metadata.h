@@ -54,7 +54,11 @@ struct tsr_dcp_metadata {
 	struct tsr_dcp_part *parts; /* sorted by number of name, and start, which differ */
 	size_t npaths;
 	struct tsr_dcp_path *paths; /* sorted by number of name; names differ */
+	struct tsr_value *planner_data, *mcore_data; /* as they are, or NULL */
 };
+
+/* Whether a value is a path: a TUPLE of 1 to 200 strings and list indices. */
+bool tsr_dcp_is_path(const struct tsr_value *v);
 
 /**
  * tsr_dcp_metadata_read() - Read and check a .metadata file

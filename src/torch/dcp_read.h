@@ -16,6 +16,7 @@ struct tsr_dcp_reading {
 	const char *directory, *path; /* path: of .metadata */
 	bool follow; /* links */
 	struct tsr_dcp_metadata m;
+	struct tsr_value *unread; /* DICT: entries of which only the bytes are carried */
 	uint64_t ncomparisons; /* that are left */
 	struct tsr_err *err;
 };

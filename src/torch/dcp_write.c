@@ -141,6 +141,10 @@ enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_item
 	}
 	a->n = 0;
 	TSR_TRY(find_tensors(a, v, i, err));
+	if (items->items[i].unread) {
+		items->items[i].nbytes = tsr_tensor_nbytes(&a->c->tensors[a->found[0]]);
+		return TSR_OK;
+	}
 	TSR_TRY(tsr_zip_members_init(ret, a->n + 4, items->path, err));
 	TSR_TRY(add_members(a, v, generation, ret, err));
 	items->items[i].nbytes = tsr_zip_layout(ret->entries, ret->n);
@@ -317,7 +321,7 @@ static bool list_items(struct composing *m, const struct tsr_dcp_items *items,
 						      : object_of(m, m->bytes_class, NULL, true);
 
 		ok = tsr_value_put(m->arena, listed, name, what) &&
-		     tsr_value_put(m->arena, paths, name, path) &&
+		     (!path || tsr_value_put(m->arena, paths, name, path)) &&
 		     tsr_value_put(m->arena, stored, index_of(m, item), place_of(m, item));
 	}
 	return ok;
@@ -334,9 +338,10 @@ static struct tsr_value *compose(struct composing *m, const struct tsr_dcp_items
 	make_shared(m);
 	if (!listed || !paths || !stored || !list_items(m, items, listed, paths, stored) ||
 	    !put(m, fields, "state_dict_metadata", listed) ||
-	    !put(m, fields, "planner_data", paths) || !put(m, fields, "storage_data", stored) ||
-	    !put(m, fields, "storage_meta", m->none) ||
-	    !put(m, fields, "version", text_of(m, DCP_VERSION)))
+	    !put(m, fields, "planner_data", paths->list.n || !items->n ? paths : m->none) ||
+	    !put(m, fields, "storage_data", stored) || !put(m, fields, "storage_meta", m->none) ||
+	    !put(m, fields, "version", text_of(m, DCP_VERSION)) ||
+	    (items->mcore_data && !put(m, fields, "mcore_data", items->mcore_data)))
 		return NULL;
 	return object_of(m, global_of(m, METADATA, "Metadata"), fields, false);
 }

@@ -6,14 +6,16 @@
 #include "ckpt/build.h"
 #include "format/pickle.h"
 #include "format/zip_members.h"
+#include "torch/dcp.h"
 #include "torch/dcp_metadata.h"
 
 /* An entry and where it is stored. */
 struct tsr_dcp_item {
-	const char *fqn; /* the keys joined with dots */
+	const char *fqn;
 	const struct tsr_value
-		*path; /* the keys: a TUPLE of strings, and ints for places of lists */
+		*path; /* the keys: a TUPLE of strings, and ints for places of lists; or NULL */
 	const struct tsr_value *value; /* a TENSOR, or anything else, which is pickled */
+	bool unread; /* the data of the TENSOR is the bytes of an object */
 	const struct tsr_tensor *tensor; /* that the value is, or NULL; set with its archive */
 	uint64_t nbytes; /* of its archive */
 	size_t file; /* the caller says where it is: __0_FILE.distcp */
@@ -26,6 +28,7 @@ struct tsr_dcp_items {
 	const char *path; /* of the output, for messages */
 	size_t n, room;
 	struct tsr_dcp_item *items;
+	struct tsr_value *mcore_data; /* of Megatron's Metadata, or NULL */
 	size_t nattributed; /* tensors with attributes, which are left out */
 	size_t nempty; /* dicts without items, which have no place */
 	size_t nnumbered; /* keys that were ints and are strings now */
@@ -33,16 +36,19 @@ struct tsr_dcp_items {
 
 /**
  * tsr_dcp_flatten() - What torch.distributed.checkpoint makes of a checkpoint
+ * @root: NULL, or a value that takes the place of the whole checkpoint
  * @items: filled; free its `items`, also on failure
  *
  * As dcp.save() flattens a state dict since PyTorch 2.4: keys of dicts and places of those lists that
- * hold tensors or dicts are joined with dots, every other value is one Python object.  Several dicts
- * are joined, and tensors that are in none stand at the top under their names.
+ * hold tensors or dicts are joined with dots, every other value is one Python object.  A root with
+ * TSR_DCP_ATTRIBUTE has the entries that this attribute lists, and the items to which no listed path
+ * leads are one entry each.  Several dicts are joined, and tensors that are in none stand at the top
+ * under their names.
  *
  * Return: TSR_OK; TSR_E_UNSUPPORTED for what has no place there: a root that is no dict, two entries of
  * one name, keys that are no text or ints; TSR_E_LIMIT; TSR_E_NOMEM.
  */
-enum tsr_status tsr_dcp_flatten(struct tsr_checkpoint *c, const char *path,
+enum tsr_status tsr_dcp_flatten(struct tsr_checkpoint *c, struct tsr_value *root, const char *path,
 				struct tsr_dcp_items *items, struct tsr_err *err);
 
 /* What the archives of all items have in common. */
@@ -52,7 +58,7 @@ struct tsr_dcp_archiving {
 	struct tsr_pickle_tensor *tensors; /* per array */
 	size_t *tensor_of; /* per array: the tensor that it is */
 	size_t *last; /* per array: 1 + the item that had it last */
-	size_t n, room; /* tensors of the current item */
+	size_t n, room; /* tensors of the current item, one if it is unread */
 	size_t *found;
 };
 
@@ -63,7 +69,8 @@ void tsr_dcp_archiving_free(struct tsr_dcp_archiving *a);
 
 /*
  * The members of the archive of item number @i, laid out; its size is set.  The data of tensor
- * a->found[k] is member TSR_DCP_DATA_MEMBER + k.  @generation: lossy generations, noted if not 0.
+ * a->found[k] is member TSR_DCP_DATA_MEMBER + k.  An unread item has no members.  @generation: lossy
+ * generations, noted if not 0.
  */
 #define TSR_DCP_DATA_MEMBER 2u
 enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_items *items, size_t i,

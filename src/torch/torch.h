@@ -4,6 +4,7 @@
 #define TSR_TORCH_TORCH_H
 
 #include "ckpt/build.h"
+#include "text/text.h"
 
 /* The most that a data.pkl may take; see also the limits of format/pickle.h. */
 #define TSR_TORCH_PICKLE_MAX (UINT64_C(256) << 20)
@@ -37,8 +38,9 @@
  *
  * A class or function is an inert value if it is known to be a plain one (docs/containers.md lists
  * them); any other is kept, replaced by None with a note, or TSR_E_UNSUPPORTED, as the checkpoint's
- * `opaque` says.  Tensors that are not plain ones are TSR_E_UNSUPPORTED: sparse, quantized,
- * distributed, conjugated and so on; and so are whole modules.
+ * `opaque` says.  A DTensor, and a ShardedTensor, has the array of what the rank has of it.  Tensors
+ * that are not plain ones otherwise are TSR_E_UNSUPPORTED: sparse, quantized, conjugated and so on; and
+ * so are whole modules.
  *
  * Return: TSR_OK, TSR_E_FORMAT, TSR_E_UNSUPPORTED, TSR_E_LIMIT, TSR_E_IO or TSR_E_NOMEM.
  */
@@ -46,8 +48,14 @@ enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t
 			       uint64_t nbytes, const char *where, const char *prefix,
 			       struct tsr_value **root_ret, struct tsr_err *err);
 
-/* A note with the names of all classes and functions in the trees that make no plain values. */
+/*
+ * A note with the names of all classes and functions in the trees that make no plain values.  Counts
+ * the parts of tensors.
+ */
 enum tsr_status tsr_torch_name_carried(struct tsr_checkpoint *c, struct tsr_err *err);
+
+/* "Shard(0) of [256, 64]": what a part of a tensor is, of which other ranks have the rest. */
+void tsr_torch_describe_part(const struct tsr_value *tensor, struct tsr_text *out);
 
 /*
  * Detects from its first bytes (512 suffice) a file that torch.save wrote before PyTorch 1.6, or that

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "io/dir.h"
 #include "text/text.h"
 #include "format/pickle.h"
 
@@ -78,12 +79,49 @@ static enum tsr_status load(struct tsr_torch_archive *a, const struct tsr_zip_me
 
 /* --- The root directory --------------------------------------------------------------------- */
 
+/* Names of members that are checkpoints of their own, or "" if it is an archive of torch.save. */
+static void list_others(const struct tsr_zip *z, struct tsr_text *names)
+{
+	static const char *const ends[] = { ".pth", ".pt", ".safetensors", ".npz", ".h5" };
+
+	for (size_t i = 0; i < z->nmembers; i++) {
+		const char *name = z->members[i].name;
+
+		if (tsr_dir_name_ends_with(name, "/data.pkl")) {
+			names->nbytes = 0;
+			return;
+		}
+		for (size_t k = 0; k < sizeof(ends) / sizeof(*ends) && names->nbytes < 200; k++) {
+			if (tsr_dir_name_ends_with(name, ends[k]))
+				tsr_text_printf(names, "%s%.60s", names->nbytes ? ", " : "", name);
+		}
+	}
+}
+
+/* Other programs pack files into an archive, such as Stable-Baselines3 and Keras. */
+static enum tsr_status check_others(const struct tsr_torch_archive *a)
+{
+	enum tsr_status status = TSR_OK;
+	struct tsr_text names = { 0 };
+
+	list_others(a->zip, &names);
+	if (names.nbytes)
+		status = tsr_fail(
+			a->err, TSR_E_UNSUPPORTED,
+			"%s: found a zip archive of other files, such as Stable-Baselines3 "
+			"or Keras writes; unzip it and name one of them (%s)",
+			a->where, names.bytes);
+	tsr_text_free(&names);
+	return status;
+}
+
 /* The folder of the first member; all others must be in it. */
 static enum tsr_status find_root(struct tsr_torch_archive *a)
 {
 	const struct tsr_zip_member *m = a->zip->members;
 	const char *slash = a->zip->nmembers ? strchr(m->name, '/') : NULL;
 
+	TSR_TRY(check_others(a));
 	if (!slash)
 		return tsr_fail(a->err, TSR_E_FORMAT,
 				"%s: found a zip archive that starts with member \"%.200s\", "

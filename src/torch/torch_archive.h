@@ -108,33 +108,21 @@ bool tsr_torch_is_typed(const struct tsr_value *v, struct tsr_value *call_ret,
 /* The GLOBAL of a tensor's class where such a call makes another one; NULL: it is not such a call. */
 const struct tsr_value *tsr_torch_subclass(const struct tsr_value *v);
 
-/* Whether a GLOBAL is the class of a state of torchao that is read. */
-bool tsr_torch_is_state_class(const struct tsr_value *global);
+/* Whether a GLOBAL is the class of a subclass that is read: a state of torchao, or a part of a tensor. */
+bool tsr_torch_is_wrapper_class(const struct tsr_value *global);
 
 /*
- * Whether such a call makes a state of torchao: the tensor to put in its place, but for the array, and
- * the value of the codes, which has the array once it is bound.
+ * Whether such a call makes one: the tensor to put in its place, but for the array, and the value in it,
+ * which has the array once it is bound: the codes, or what the rank has of the tensor.
  */
-bool tsr_torch_is_state(const struct tsr_value *v, struct tsr_value **codes_ret,
-			struct tsr_value *tensor_ret);
+bool tsr_torch_is_wrapper(const struct tsr_value *v, struct tsr_value **inner_ret,
+			  struct tsr_value *tensor_ret);
 
-/* A DTensor. */
-struct tsr_torch_dtensor {
-	struct tsr_value *local; /* its part on this rank */
-	const struct tsr_value *spec, *placements; /* TUPLE: how it is spread over its mesh */
-	const struct tsr_value *size; /* TUPLE: of all parts together */
-	struct tsr_value *attributes; /* or NULL */
-	bool requires_grad, parameter;
-};
+/* Its wrapper says the CPU, as the storage of the tensor in it will; false when out of memory. */
+bool tsr_torch_move_to_cpu(struct tsr_arena *arena, const struct tsr_value *tensor);
 
-bool tsr_torch_is_dtensor(const struct tsr_value *v, struct tsr_torch_dtensor *ret);
-
-/* Whether a part of this shape is all of it. */
-bool tsr_torch_is_placed_whole(const struct tsr_torch_dtensor *d, unsigned rank,
-			       const uint64_t *shape);
-
-/* "Shard(0), Replicate" */
-void tsr_torch_describe_placements(const struct tsr_torch_dtensor *d, struct tsr_text *out);
+/* Whether a TENSOR with a wrapper is a DTensor of which its array has every element. */
+bool tsr_torch_is_whole(const struct tsr_value *tensor, const struct tsr_array *a);
 
 /* What becomes of a class, a function or a call of one. */
 enum tsr_torch_verdict {
@@ -151,6 +139,9 @@ bool tsr_torch_is_tensor_like(const struct tsr_value *v, const struct tsr_value 
 
 /* Whether a class or function only makes plain values. */
 bool tsr_torch_is_harmless(const struct tsr_value *global);
+
+/* Whether a function runs programs or loads code (posix.system, eval): never carried into an output. */
+bool tsr_torch_is_dangerous(const struct tsr_value *global);
 
 /* Refuse a class or function, or a call of one (@v), by the kind of thing it is. */
 enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *at,

@@ -61,6 +61,16 @@ static const char *const harmless[] = {
 	"pathlib._local WindowsPath",
 	"torch Size",
 	"torch device",
+	"torch.distributed._mesh_layout _FlatLayout",
+	"torch.distributed._mesh_layout _MeshLayout",
+	"torch.distributed.device_mesh DeviceMesh",
+	"torch.distributed.tensor._dtensor_spec DTensorSpec",
+	"torch.distributed.tensor._dtensor_spec ShardOrderEntry",
+	"torch.distributed.tensor._dtensor_spec TensorMeta",
+	"torch.distributed.tensor.placement_types Partial",
+	"torch.distributed.tensor.placement_types Replicate",
+	"torch.distributed.tensor.placement_types Shard",
+	"torch.distributed.tensor.placement_types _StridedShard",
 	"torch.serialization _get_layout",
 };
 
@@ -79,16 +89,47 @@ bool tsr_torch_is_harmless(const struct tsr_value *global)
 		if (is_listed(global, harmless[i]))
 			return true;
 	}
-	return tsr_torch_is_state_class(global) || (strcmp(global->global.module, "torch") == 0 &&
-						    tsr_torch_is_dtype(global->global.name));
+	return tsr_torch_is_wrapper_class(global) || (strcmp(global->global.module, "torch") == 0 &&
+						      tsr_torch_is_dtype(global->global.name));
+}
+
+/* Modules whose functions run programs or load code; NULL: all of them. */
+static const struct {
+	const char *module, *name;
+} dangerous[] = {
+	{ "__builtin__", "__import__" },
+	{ "__builtin__", "compile" },
+	{ "__builtin__", "eval" },
+	{ "__builtin__", "exec" },
+	{ "__builtin__", "execfile" },
+	{ "__builtin__", "open" },
+	{ "ctypes", NULL },
+	{ "importlib", NULL },
+	{ "nt", NULL },
+	{ "os", NULL },
+	{ "posix", NULL },
+	{ "pty", NULL },
+	{ "runpy", NULL },
+	{ "shutil", NULL },
+	{ "socket", NULL },
+	{ "subprocess", NULL },
+};
+
+bool tsr_torch_is_dangerous(const struct tsr_value *global)
+{
+	for (size_t i = 0; i < sizeof(dangerous) / sizeof(*dangerous); i++) {
+		if (strcmp(global->global.module, dangerous[i].module) == 0 &&
+		    (!dangerous[i].name || strcmp(global->global.name, dangerous[i].name) == 0))
+			return true;
+	}
+	return false;
 }
 
 /* --- Refusals ------------------------------------------------------------------------------- */
 
-/* Tensors that are not plain: module, or a prefix of it that ends with a dot, name and kind. */
+/* Tensors that are not plain. */
 static const struct {
-	const char *module, *name; /* name NULL: any */
-	const char *kind;
+	const char *module, *name, *kind;
 } kinds[] = {
 	{ "torch._utils", "_rebuild_sparse_tensor", "a sparse tensor" },
 	{ "torch._utils", "_rebuild_sparse_csr_tensor", "a sparse (csr) tensor" },
@@ -99,23 +140,14 @@ static const struct {
 	{ "torch._utils", "_rebuild_device_tensor_from_cpu_tensor", "a tensor of another device" },
 	{ "torch._utils", "_rebuild_wrapper_subclass", "a wrapper subclass of tensor" },
 	{ "torch._tensor", "_rebuild_from_type_v2", "a tensor subclass, or one with attributes" },
-	{ "torch.distributed.tensor", NULL, "a DTensor" },
-	{ "torch.distributed.tensor.", NULL, "a DTensor" },
-	{ "torch.distributed._tensor.", NULL, "a DTensor" },
-	{ "torch.distributed._shard.", NULL, "a ShardedTensor" },
 };
 
 static const char *kind_of(const struct tsr_value *global)
 {
-	const char *module = global->global.module;
-
+	if (tsr_torch_is_wrapper_class(global))
+		return "a tensor subclass";
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-		const size_t len = strlen(kinds[i].module);
-		const bool prefix = kinds[i].module[len - 1] == '.';
-
-		if ((prefix ? strncmp(module, kinds[i].module, len)
-			    : strcmp(module, kinds[i].module)) == 0 &&
-		    (!kinds[i].name || strcmp(global->global.name, kinds[i].name) == 0))
+		if (tsr_value_is_global(global, kinds[i].module, kinds[i].name))
 			return kinds[i].kind;
 	}
 	return NULL;
@@ -159,7 +191,7 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 	name = global->global.name;
 	builtin = strcmp(module, "__builtin__") == 0;
 	kind = kind_of(global);
-	if (subclass && !kind_of(subclass))
+	if (subclass)
 		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
 				      "found a tensor subclass, %s.%s, expected a plain tensor; "
 				      "nothing was executed",
@@ -174,6 +206,12 @@ enum tsr_status tsr_torch_refuse(const struct tsr_torch_archive *a, const char *
 				      "found an object of %s.%s: a whole module was pickled; save "
 				      "its state_dict() instead; nothing was executed",
 				      module, name);
+	if (a->c->opaque == TSR_OPAQUE_CARRY && tsr_torch_is_dangerous(global))
+		return tsr_torch_fail(a, TSR_E_UNSUPPORTED, at,
+				      "found %s%s.%s, which runs code wherever the file is loaded; "
+				      "nothing was executed, and it is not carried",
+				      v->type == TSR_VALUE_CALL ? "a call of " : "",
+				      builtin ? "builtins" : module, name);
 	tsr_torch_fail(
 		a, TSR_E_UNSUPPORTED, at,
 		"found %s%s.%s%s%s%s, which is not known to be a plain value; nothing was executed",

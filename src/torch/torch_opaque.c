@@ -25,13 +25,15 @@ enum tsr_torch_verdict tsr_torch_judge(const struct tsr_checkpoint *c, const str
 	/* What was left out can be neither called nor kept. */
 	if (global->type == TSR_VALUE_NONE)
 		return TSR_TORCH_DROP;
+	if (v->type == TSR_VALUE_GLOBAL && tsr_torch_is_wrapper_class(v))
+		return TSR_TORCH_KEEP;
 	if (global->type != TSR_VALUE_GLOBAL || tsr_torch_is_tensor_like(v, global))
 		return TSR_TORCH_REFUSE;
 	if (tsr_torch_is_harmless(global) && (v == global || v->call.callee == global))
 		return TSR_TORCH_KEEP;
 	switch (c->opaque) {
 	case TSR_OPAQUE_CARRY:
-		return TSR_TORCH_KEEP;
+		return tsr_torch_is_dangerous(global) ? TSR_TORCH_REFUSE : TSR_TORCH_KEEP;
 	case TSR_OPAQUE_DROP:
 		return TSR_TORCH_DROP;
 	case TSR_OPAQUE_REFUSE:
@@ -72,8 +74,8 @@ static bool add_name(struct tsr_map *seen, const struct tsr_value *global, struc
 	return !names->failed;
 }
 
-static bool collect(struct tsr_value_walk *w, struct tsr_value *root, struct tsr_map *seen,
-		    struct tsr_text *names)
+static bool collect(struct tsr_checkpoint *c, struct tsr_value_walk *w, struct tsr_value *root,
+		    struct tsr_map *seen, struct tsr_text *names)
 {
 	struct tsr_value *v;
 	bool ok = true;
@@ -84,6 +86,11 @@ static bool collect(struct tsr_value_walk *w, struct tsr_value *root, struct tsr
 	while (ok && (v = tsr_value_walk_next(w)) != NULL) {
 		if (v->type == TSR_VALUE_GLOBAL && !tsr_torch_is_harmless(v))
 			ok = add_name(seen, v, names);
+		if (v->type != TSR_VALUE_TENSOR || !v->tensor.wrapper)
+			continue;
+		c->nwrapped++;
+		if (!tsr_torch_is_whole(v, &c->arrays[v->tensor.array]) && !c->nparts++)
+			c->part = v;
 	}
 	return ok;
 }
@@ -97,7 +104,7 @@ enum tsr_status tsr_torch_name_carried(struct tsr_checkpoint *c, struct tsr_err 
 	bool ok = w != NULL;
 
 	for (size_t i = 0; ok && i < c->ntrees; i++)
-		ok = collect(w, c->trees[i], &seen, &names);
+		ok = collect(c, w, c->trees[i], &seen, &names);
 	if (!ok)
 		status = tsr_fail_nomem(err, c->path);
 	else if (seen.n)

@@ -34,7 +34,6 @@ struct binding {
 	uint64_t nbytes; /* of the tensors so far */
 	uint64_t keys_nbytes; /* of the dicts so far */
 	size_t ndropped; /* objects */
-	size_t ndtensors;
 	size_t nloose; /* views with gaps, or with elements twice */
 	const char *loose; /* the name of the first */
 	size_t nnumpy;
@@ -146,71 +145,24 @@ static enum tsr_status bind_typed(struct binding *b, struct tsr_value *v, struct
 	return TSR_OK;
 }
 
-/* A tensor in another value. */
-static enum tsr_status bind_inner(struct binding *b, struct tsr_value *v, const char *at)
+/* A subclass around a tensor, or around another subclass, has the array of that one. */
+static enum tsr_status bind_wrapper(struct binding *b, struct tsr_value *v, struct tsr_value *inner,
+				    const struct tsr_value *tensor, const char *at)
 {
-	if (tsr_torch_is_tensor(v))
-		TSR_TRY(bind_tensor(b, v, at));
-	if (v->type == TSR_VALUE_TENSOR && !v->tensor.wrapper)
-		return TSR_OK;
-	return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
-			      "found a tensor subclass without a plain tensor in it");
-}
+	struct tsr_value within, *part;
 
-/* A state of torchao: its array is that of its codes. */
-static enum tsr_status bind_state(struct binding *b, struct tsr_value *v, struct tsr_value *codes,
-				  const struct tsr_value *tensor, const char *at)
-{
-	TSR_TRY(bind_inner(b, codes, at));
+	if (tsr_torch_is_tensor(inner))
+		TSR_TRY(bind_tensor(b, inner, at));
+	else if (tsr_torch_is_wrapper(inner, &part, &within))
+		TSR_TRY(bind_wrapper(b, inner, part, &within, at));
+	if (inner->type != TSR_VALUE_TENSOR)
+		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
+				      "found a tensor subclass without a plain tensor in it");
 	v->type = TSR_VALUE_TENSOR;
 	v->tensor = tensor->tensor;
-	v->tensor.array = codes->tensor.array;
-	return TSR_OK;
-}
-
-/* The storages of what a DTensor says about its mesh are known, and of no further use. */
-static enum tsr_status use_storages(struct binding *b, const struct tsr_value *v, const char *at)
-{
-	struct tsr_torch_view view;
-
-	if (tsr_torch_is_tensor(v))
-		return tsr_torch_view(b->a, v, at, &view);
-	for (size_t i = 0; i < tsr_value_nchildren(v); i++) {
-		if (tsr_value_child(v, i))
-			TSR_TRY(use_storages(b, tsr_value_child(v, i), at));
-	}
-	return TSR_OK;
-}
-
-/* A DTensor that is all on this rank becomes a plain tensor. */
-static enum tsr_status bind_dtensor(struct binding *b, struct tsr_value *v,
-				    const struct tsr_torch_dtensor *d, const char *at)
-{
-	const struct tsr_array *a;
-	struct tsr_text text = { 0 };
-	enum tsr_status status;
-
-	TSR_TRY(bind_inner(b, d->local, at));
-	a = &b->a->c->arrays[d->local->tensor.array];
-	if (!tsr_torch_is_placed_whole(d, a->rank, a->shape)) {
-		tsr_torch_describe_placements(d, &text);
-		status = tsr_torch_fail(
-			b->a, TSR_E_UNSUPPORTED, at,
-			"found a part of a DTensor (%s), expected all of it: save "
-			"it with torch.distributed.checkpoint, or its full_tensor()",
-			text.bytes ? text.bytes : "");
-		tsr_text_free(&text);
-		return status;
-	}
-	TSR_TRY(use_storages(b, d->spec, at));
-	b->ndtensors++;
-	v->type = TSR_VALUE_TENSOR;
-	v->tensor.array = d->local->tensor.array;
-	v->tensor.requires_grad = d->requires_grad;
-	v->tensor.parameter = d->parameter;
-	v->tensor.attributes = d->attributes;
-	v->tensor.wrapper = NULL;
-	return TSR_OK;
+	v->tensor.array = inner->tensor.array;
+	return tsr_torch_move_to_cpu(b->a->c->arena, v) ? TSR_OK
+							: tsr_build_nomem(b->a->c, b->a->err);
 }
 
 static bool is_parameter(const struct tsr_value *v)
@@ -353,15 +305,12 @@ static enum tsr_status check_dict(struct binding *b, const struct tsr_value *v)
 static enum tsr_status bind_subclass(struct binding *b, struct tsr_value *v, const char *at)
 {
 	struct tsr_value tensor, *part;
-	struct tsr_torch_dtensor dtensor;
 
 	TSR_TRY(check_place(b, at));
 	if (tsr_torch_is_typed(v, &tensor, &part))
 		return bind_typed(b, v, &tensor, part, at);
-	if (tsr_torch_is_state(v, &part, &tensor))
-		return bind_state(b, v, part, &tensor, at);
-	if (tsr_torch_is_dtensor(v, &dtensor))
-		return bind_dtensor(b, v, &dtensor, at);
+	if (tsr_torch_is_wrapper(v, &part, &tensor))
+		return bind_wrapper(b, v, part, &tensor, at);
 	return tsr_torch_refuse(b->a, at, v);
 }
 
@@ -417,10 +366,6 @@ static enum tsr_status bind_all(struct binding *b)
 	while ((v = tsr_value_walk_next(&b->walk)) != NULL)
 		TSR_TRY(bind_value(b, v));
 	TSR_TRY(check_total(b));
-	if (b->ndtensors)
-		TSR_TRY(tsr_build_note(b->a->c, b->a->err,
-				       "%.200s: DTensors that are whole become plain tensors (%zu)",
-				       b->a->where, b->ndtensors));
 	if (b->nloose)
 		TSR_TRY(tsr_build_note(
 			b->a->c, b->a->err,

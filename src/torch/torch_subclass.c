@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tensors that torch.save writes as more than plain ones, all with _rebuild_from_type_v2: those with
- * attributes of their own, the states of torchao's optimizers, and DTensors.
+ * attributes of their own, the states of torchao's optimizers, and one rank's parts of tensors.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "torch/torch_archive.h"
@@ -48,93 +49,108 @@ const struct tsr_value *tsr_torch_subclass(const struct tsr_value *v)
 		return class;
 	if (wrapper->type != TSR_VALUE_TUPLE || wrapper->list.n < WRAPPER_COUNT ||
 	    !tsr_value_is_global(wrapper->list.items[CLASS], class->global.module,
-				 class->global.name))
+				 class->global.name) ||
+	    !tsr_value_is_list(wrapper->list.items[SIZE]))
 		return NULL;
 	return class;
 }
 
-/* --- The states of torchao ------------------------------------------------------------------------ */
+/* --- Subclasses around a tensor ------------------------------------------------------------------- */
 
-bool tsr_torch_is_state_class(const struct tsr_value *global)
+/* What the tensor in it is called, in a dict or in slots; NULL: the first of its local shards. */
+static const struct {
+	const char *module, *name, *inner;
+} wrappers[] = {
+	{ "torchao.optim.subclass_8bit", "OptimState8bit", "codes" },
+	{ "torchao.optim.subclass_fp8", "OptimStateFp8", "codes" },
+	{ "torchao.prototype.low_bit_optim.subclass_8bit", "OptimState8bit", "codes" },
+	{ "torchao.prototype.low_bit_optim.subclass_fp8", "OptimStateFp8", "codes" },
+	{ "torch.distributed.tensor", "DTensor", "_local_tensor" },
+	{ "torch.distributed.tensor._api", "DTensor", "_local_tensor" },
+	{ "torch.distributed._tensor.api", "DTensor", "_local_tensor" },
+	{ "torch.distributed._shard.sharded_tensor.api", "ShardedTensor", NULL },
+};
+
+static size_t find_wrapper(const struct tsr_value *global)
 {
-	return tsr_value_is_global(global, "torchao.optim.subclass_8bit", "OptimState8bit") ||
-	       tsr_value_is_global(global, "torchao.optim.subclass_fp8", "OptimStateFp8") ||
-	       tsr_value_is_global(global, "torchao.prototype.low_bit_optim.subclass_8bit",
-				   "OptimState8bit") ||
-	       tsr_value_is_global(global, "torchao.prototype.low_bit_optim.subclass_fp8",
-				   "OptimStateFp8");
+	size_t i = 0;
+
+	while (i < sizeof(wrappers) / sizeof(*wrappers) &&
+	       !tsr_value_is_global(global, wrappers[i].module, wrappers[i].name))
+		i++;
+	return i;
 }
 
-bool tsr_torch_is_state(const struct tsr_value *v, struct tsr_value **codes_ret,
-			struct tsr_value *tensor_ret)
+bool tsr_torch_is_wrapper_class(const struct tsr_value *global)
+{
+	return find_wrapper(global) < sizeof(wrappers) / sizeof(*wrappers);
+}
+
+/* What an object keeps in slots stands behind a dict, or None, of what it keeps in attributes. */
+static const struct tsr_value *slots_of(const struct tsr_value *state)
+{
+	return state && state->type == TSR_VALUE_TUPLE && state->list.n == 2 ? state->list.items[1]
+									     : state;
+}
+
+/* The tensor of the first local shard of a ShardedTensor, whose state begins with the list of them. */
+static struct tsr_value *first_shard(const struct tsr_value *state)
+{
+	const struct tsr_value *shards = state->type == TSR_VALUE_TUPLE && state->list.n
+						 ? state->list.items[0]
+						 : NULL;
+
+	if (!shards || shards->type != TSR_VALUE_LIST || !shards->list.n ||
+	    shards->list.items[0]->type != TSR_VALUE_CALL)
+		return NULL;
+	return tsr_value_at(slots_of(shards->list.items[0]->call.state), "tensor");
+}
+
+bool tsr_torch_is_wrapper(const struct tsr_value *v, struct tsr_value **inner_ret,
+			  struct tsr_value *tensor_ret)
 {
 	const struct tsr_value *class = tsr_torch_subclass(v);
 	struct tsr_value *const *args = class ? typed_args(v) : NULL;
+	const char *inner;
 
-	if (!class || !tsr_torch_is_state_class(class) || args[STATE]->type != TSR_VALUE_DICT ||
+	if (!class || !tsr_torch_is_wrapper_class(class) ||
 	    !tsr_value_is_global(args[FUNCTION], "torch._utils", "_rebuild_wrapper_subclass"))
 		return false;
-	*codes_ret = tsr_value_at(args[STATE], "codes");
+	inner = wrappers[find_wrapper(class)].inner;
+	*inner_ret = inner ? tsr_value_at(slots_of(args[STATE]), inner) : first_shard(args[STATE]);
 	*tensor_ret = (struct tsr_value){ .type = TSR_VALUE_TENSOR };
 	tensor_ret->tensor.attributes = args[STATE];
 	tensor_ret->tensor.wrapper = args[ARGS];
-	return *codes_ret != NULL;
+	return *inner_ret != NULL;
 }
 
-/* --- DTensors ------------------------------------------------------------------------------------- */
-
-static bool is_dtensor(const struct tsr_value *class)
+bool tsr_torch_move_to_cpu(struct tsr_arena *arena, const struct tsr_value *tensor)
 {
-	return class && strcmp(class->global.name, "DTensor") == 0 &&
-	       (strcmp(class->global.module, "torch.distributed.tensor") == 0 ||
-		strcmp(class->global.module, "torch.distributed.tensor._api") == 0 ||
-		strcmp(class->global.module, "torch.distributed._tensor.api") == 0);
+	struct tsr_value *device = tensor->tensor.wrapper->list.items[DEVICE];
+	struct tsr_value *args, *cpu;
+
+	if (!tsr_value_is_call(device, "torch", "device"))
+		return true;
+	args = tsr_value_new(arena, TSR_VALUE_TUPLE);
+	cpu = tsr_value_string(arena, "cpu");
+	if (!args || !cpu || !tsr_value_add(arena, args, cpu))
+		return false;
+	device->call.args = args;
+	return true;
 }
 
-static void read_wrapper(struct tsr_torch_dtensor *d, const struct tsr_value *wrapper)
+/* --- Parts of tensors ------------------------------------------------------------------------------ */
+
+/* How a DTensor is spread over its mesh: a TUPLE, or NULL. */
+static const struct tsr_value *placements_of(const struct tsr_value *tensor)
 {
-	const struct tsr_value *grad = wrapper->list.items[REQUIRES_GRAD];
+	const struct tsr_value *spec = tsr_value_at(slots_of(tensor->tensor.attributes), "_spec");
+	const struct tsr_value *placements;
 
-	d->size = wrapper->list.items[SIZE];
-	d->requires_grad = grad->type == TSR_VALUE_BOOL && grad->boolean;
-}
-
-/* What it keeps in slots, besides a dict or None for what it keeps in attributes. */
-static const struct tsr_value *read_state(struct tsr_torch_dtensor *d, struct tsr_value *state)
-{
-	const struct tsr_value *is_parameter;
-
-	if (state->type == TSR_VALUE_DICT)
-		return state;
-	if (state->type != TSR_VALUE_TUPLE || state->list.n != 2)
+	if (!spec || spec->type != TSR_VALUE_CALL)
 		return NULL;
-	is_parameter = tsr_value_at(state->list.items[0], "_is_param");
-	d->parameter = is_parameter && is_parameter->type == TSR_VALUE_BOOL &&
-		       is_parameter->boolean;
-	if (state->list.items[0]->type == TSR_VALUE_DICT &&
-	    state->list.items[0]->list.n > (is_parameter ? 2 : 0))
-		d->attributes = state->list.items[0];
-	return state->list.items[1];
-}
-
-bool tsr_torch_is_dtensor(const struct tsr_value *v, struct tsr_torch_dtensor *ret)
-{
-	struct tsr_value *const *args = typed_args(v);
-	const struct tsr_value *slots;
-
-	memset(ret, 0, sizeof(*ret));
-	if (!is_dtensor(tsr_torch_subclass(v)) ||
-	    !tsr_value_is_global(args[FUNCTION], "torch._utils", "_rebuild_wrapper_subclass"))
-		return false;
-	read_wrapper(ret, args[ARGS]);
-	slots = read_state(ret, args[STATE]);
-	ret->local = tsr_value_at(slots, "_local_tensor");
-	ret->spec = tsr_value_at(slots, "_spec");
-	if (!ret->local || !ret->spec || ret->spec->type != TSR_VALUE_CALL ||
-	    ret->size->type != TSR_VALUE_TUPLE)
-		return false;
-	ret->placements = tsr_value_at(ret->spec->call.state, "placements");
-	return ret->placements && ret->placements->type == TSR_VALUE_TUPLE;
+	placements = tsr_value_at(spec->call.state, "placements");
+	return placements && placements->type == TSR_VALUE_TUPLE ? placements : NULL;
 }
 
 /* What a placement is called: "Shard". */
@@ -145,38 +161,44 @@ static const char *placement(const struct tsr_value *v)
 	return v->call.callee->global.name;
 }
 
-void tsr_torch_describe_placements(const struct tsr_torch_dtensor *d, struct tsr_text *out)
+void tsr_torch_describe_part(const struct tsr_value *tensor, struct tsr_text *out)
 {
-	for (size_t i = 0; i < d->placements->list.n; i++) {
-		const struct tsr_value *p = d->placements->list.items[i];
-		const struct tsr_value *dim = NULL;
-		int64_t number;
+	const struct tsr_value *placements = placements_of(tensor);
+	const struct tsr_value *size = tensor->tensor.wrapper->list.items[SIZE];
+	uint64_t number;
+
+	for (size_t i = 0; placements && i < placements->list.n; i++) {
+		const struct tsr_value *p = placements->list.items[i], *dim = NULL;
 
 		if (p->type == TSR_VALUE_CALL)
 			dim = tsr_value_at(p->call.state, "dim");
 		tsr_text_printf(out, "%s%s", i ? ", " : "", placement(p));
-		if (dim && tsr_value_get_i64(dim, &number))
-			tsr_text_printf(out, "(%lld)", (long long)number);
+		if (dim && tsr_value_get_u64(dim, &number))
+			tsr_text_printf(out, "(%" PRIu64 ")", number);
 	}
+	tsr_text_puts(out, placements ? " of [" : "of [");
+	for (size_t i = 0; i < size->list.n; i++) {
+		if (tsr_value_get_u64(size->list.items[i], &number))
+			tsr_text_printf(out, "%s%" PRIu64, i ? ", " : "", number);
+	}
+	tsr_text_puts(out, "]");
 }
 
-/* Elements that are nowhere but here, or everywhere; partial sums are neither. */
-bool tsr_torch_is_placed_whole(const struct tsr_torch_dtensor *d, unsigned rank,
-			       const uint64_t *shape)
+bool tsr_torch_is_whole(const struct tsr_value *tensor, const struct tsr_array *a)
 {
-	uint64_t size;
+	const struct tsr_value *size = tensor->tensor.wrapper->list.items[SIZE];
+	const struct tsr_value *placements = placements_of(tensor);
+	uint64_t number;
 
-	for (size_t i = 0; i < d->placements->list.n; i++) {
-		const char *name = placement(d->placements->list.items[i]);
-
-		if (strcmp(name, "Replicate") != 0 && strcmp(name, "Shard") != 0 &&
-		    strcmp(name, "_StridedShard") != 0)
+	for (size_t i = 0; placements && i < placements->list.n; i++) {
+		/* Sums of which each rank has a term: there may be several kinds of them. */
+		if (strstr(placement(placements->list.items[i]), "Partial"))
 			return false;
 	}
-	if (d->size->list.n != rank)
+	if (!placements || size->list.n != a->rank)
 		return false;
-	for (unsigned i = 0; i < rank; i++) {
-		if (!tsr_value_get_u64(d->size->list.items[i], &size) || size != shape[i])
+	for (unsigned i = 0; i < a->rank; i++) {
+		if (!tsr_value_get_u64(size->list.items[i], &number) || number != a->shape[i])
 			return false;
 	}
 	return true;

@@ -12,7 +12,7 @@
 
 /* --- What is saved ------------------------------------------------------------------------------ */
 
-static bool is_flat(const struct tsr_value *v)
+bool tsr_torch_is_flat(const struct tsr_value *v)
 {
 	const struct tsr_value *mapping = tsr_value_mapping(v);
 
@@ -33,7 +33,7 @@ enum tsr_status tsr_torch_root(struct tsr_checkpoint *c, struct tsr_value **ret,
 	if (c->ntrees < 2)
 		return TSR_OK;
 	for (size_t i = 0; i < c->ntrees; i++)
-		flat = flat && is_flat(c->trees[i]);
+		flat = flat && tsr_torch_is_flat(c->trees[i]);
 	root = tsr_value_new(c->arena, flat ? TSR_VALUE_DICT : TSR_VALUE_LIST);
 	for (size_t i = 0; root && ok && i < c->ntrees; i++) {
 		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);

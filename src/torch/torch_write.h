@@ -14,6 +14,9 @@
 enum tsr_status tsr_torch_root(struct tsr_checkpoint *c, struct tsr_value **ret,
 			       struct tsr_err *err);
 
+/* Whether a value is a mapping of nothing but tensors. */
+bool tsr_torch_is_flat(const struct tsr_value *v);
+
 /* A value as a pickle, in which the storage of tensor number i has the key @keys[i]. */
 enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_value *root,
 				 const char *const *keys, struct tsr_text *out,

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Optimizers of published libraries, each packed, unpacked, and trained on with what came back.
 
-    optimizers.py [--only REGEX] [-o TABLE.md]     with a Python that has the libraries; TERSOR names the program
+    optimizers.py [--only REGEX] [--roundtrip] [--minutes N] [-o TABLE.md]
+                                        with a Python that has the libraries; TERSOR names the program
 
 Every class trains a small model for 12 steps.  What torch.save makes of {"model", "optimizer"}, and a directory
 with model.safetensors and optimizer.pt as Trainer writes it, go through inspect, pack, verify, verify --against,
 unpack and convert.  The optimizer loads the state that unpack wrote and goes on for 8 steps; so does one with
 the original state, and the largest difference of the losses is in the table.  Keys, types and values of all that
-is not packed must be the original's, after convert all of them.
+is not packed must be the original's, after convert all of them.  With --roundtrip the file goes through
+tests/roundtrip.py too, and every fault that it finds is one of the class.
 """
 import argparse
 import collections
@@ -24,12 +26,16 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import warnings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 warnings.simplefilter("ignore")
 import torch                                                          # noqa: E402
 from safetensors.torch import load_file, save_file                    # noqa: E402
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import roundtrip                                                      # noqa: E402
 
 TERSOR = os.environ.get("TERSOR", "build/tersor")
 AS_FP32 = "gives FP32 states"            # what pack says of states that another program compressed
@@ -300,11 +306,20 @@ def directory_trip(d, saved):
             "optimizer": load(d / "back" / "optimizer.pt")}
 
 
-def row(makers, d):
+def oracle(path):
+    report = roundtrip.Report(quiet=True)
+    roundtrip.roundtrip(path, TERSOR, report)
+    if report.faults:
+        raise RuntimeError("not as it was: {1}: {2}".format(*report.faults[0]))
+
+
+def row(makers, d, roundtrip_too=False):
     make, step, m, o = trained(makers)
     state = o.state_dict()
     saved = {"model": m.state_dict(), "optimizer": state}
     said, report, back = file_trip(d, saved)
+    if roundtrip_too:
+        oracle(d / "in.pt")
     also = directory_trip(d, saved)
     carried = re.search(r"\((\d+) in all\)", "".join(x for x in said.splitlines() if "carries Python" in x))
     kinds = collections.Counter()
@@ -323,19 +338,25 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--only", default="")
     p.add_argument("-o", default="/dev/stdout")
+    p.add_argument("--roundtrip", action="store_true")
+    p.add_argument("--minutes", type=float, default=1e6)
     args = p.parse_args()
     rows, untried, worked, seen = [], [], 0, {}
+    last = time.monotonic() + 60 * args.minutes
     with tempfile.NamedTemporaryFile() as meeting:
         torch.distributed.init_process_group("gloo", init_method=f"file://{meeting.name}.gloo", rank=0,
                                              world_size=1)
     for library, name, makers in classes():
         if not re.search(args.only, f"{library}.{name}"):
             continue
+        if time.monotonic() > last:
+            untried.append(f"- {library} {name}: was not reached in time")
+            continue
         seen[library] = 1
         with tempfile.TemporaryDirectory(prefix="optimizers-") as d:
             try:
                 with contextlib.redirect_stdout(None):
-                    text = row(makers, pathlib.Path(d))
+                    text = row(makers, pathlib.Path(d), args.roundtrip)
                 worked += 1
             except Exception as e:
                 text = str(e).split("\n")[0].replace(d + "/", "").replace("|", "/")
@@ -355,7 +376,8 @@ def main():
               "|---|---|---|---|---|---|---|---|", *rows, sep="\n", file=out)
         if untried:
             print("\nThese do not train this model here, by what they say:\n", *untried, sep="\n", file=out)
+    return 1 if worked < len(rows) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A file of torch.save of any bytes, or (if the first byte is odd) one whose pickle is any bytes
- * and whose records are fixed: it is refused, or all its tensors are in the file.
+ * and whose records are fixed: it is refused, or all its tensors are in the file.  With bit 1 of the first
+ * byte, objects of any class are carried.
  */
 #include <stdio.h>
 
@@ -11,7 +12,7 @@
 #include "memory_files.h"
 #include "mutate.h"
 
-static void read_bytes(const uint8_t *bytes, size_t nbytes)
+static void read_bytes(const uint8_t *bytes, size_t nbytes, bool carry)
 {
 	struct tsr_checkpoint *c = empty_checkpoint();
 	struct tsr_value *root = NULL;
@@ -21,6 +22,8 @@ static void read_bytes(const uint8_t *bytes, size_t nbytes)
 	unsigned file = 0;
 	static const char path[] = MEMORY "/torch.pt";
 
+	if (carry)
+		c->opaque = TSR_OPAQUE_CARRY;
 	REQUIRE(memory_put(path, bytes, nbytes));
 	REQUIRE(tsr_file_open(path, &f, NULL) == TSR_OK);
 	REQUIRE(tsr_build_file(c, f, &file, NULL) == TSR_OK);
@@ -58,7 +61,7 @@ void fuzz_input(const uint8_t *data, size_t nbytes)
 	if (!nbytes)
 		return;
 	if (data[0] % 2 == 0) {
-		read_bytes(data + 1, nbytes - 1);
+		read_bytes(data + 1, nbytes - 1, data[0] & 2);
 		return;
 	}
 	zip = small_zip((const struct small_member[]){ { "r/data.pkl", data + 1, nbytes - 1 },
@@ -66,6 +69,6 @@ void fuzz_input(const uint8_t *data, size_t nbytes)
 						       { "r/data/1", record, 4 },
 						       { "r/version", "3", 1 } },
 			4, &n);
-	read_bytes(zip, n);
+	read_bytes(zip, n, data[0] & 2);
 	free(zip);
 }

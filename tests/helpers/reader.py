@@ -307,6 +307,11 @@ def plane_hash(tensor, plane, content):
     return xxhash.xxh3_64_hexdigest(struct.pack(f"<{len(pieces)}Q", *pieces))
 
 
+def is_hash(found, recorded, name, i):
+    """Whether the i-th piece or plane of `name` has the hash that is recorded."""
+    return found == recorded
+
+
 def planes_of(tensor):
     """(array name, dtype, shape) of each plane."""
     name, shape = tensor.name, list(tensor.shape)
@@ -834,9 +839,10 @@ def read_file(content, folder=None):
         planes = [take_any(arrays, tensor, i + (tensor.narrow is not None), used if checkpoint.entropy else None,
                            beside.get(tensor.name)) for i in range(len(own))]
         recorded = hashes[tensor.name]
-        check(len(recorded) == len(planes_of(tensor))
-              and [plane_hash(tensor, len(recorded) - len(own) + i, plane)
-                   for i, plane in enumerate(planes)] == recorded[-len(own):],
+        first = len(planes_of(tensor)) - len(own)
+        check(len(recorded) == first + len(own)
+              and all(is_hash(plane_hash(tensor, first + i, plane), recorded[first + i], tensor.name, first + i)
+                      for i, plane in enumerate(planes)),
               f"{tensor.name}: a plane does not have the hash that was recorded")
         if tensor.narrow is not None:
             tensor.waiting = recorded[0], planes[0]
@@ -922,7 +928,7 @@ def take_coded(arrays, tensor, plane, variance):
             width = BITS[dtype] // 8
             beside = coded_planes.Lines(plane_size(tensor, plane, begin) // width, row, size // width, width)
         piece = decode_piece(content[at:end], dtype, size, beside)
-        check(xxhash.xxh3_64_intdigest(piece) == digest, f"{name}: piece {i} does not have its hash")
+        check(is_hash(xxhash.xxh3_64_intdigest(piece), digest, name, i), f"{name}: piece {i} does not have its hash")
         decoded.append(piece)
         at = end
     check(at == len(content), f"{name}: bytes behind its last piece")

@@ -260,6 +260,7 @@ static inline UNUSED struct tsr_checkpoint *read_dcp(struct dcp *d)
 	struct tsr_checkpoint *c = new_checkpoint();
 	struct tsr_err err = { 0 };
 
+	c->opaque = TSR_OPAQUE_DROP;
 	finish_dcp(d);
 	if (tsr_dcp_read_links(c, d->path, false, &err) != TSR_OK)
 		fail_msg("%s", err.msg);

@@ -374,7 +374,7 @@ static void test_an_object_that_is_not_plain_is_left_out_with_a_note(void **stat
 	put_object(&d, "evil", "cposix\nsystem\nU\2ls\205R");
 	put_object(&d, "step", "K\7");
 	c = read_dcp(&d);
-	expect_shown(c->trees[0], "{'w': tensor 0, 'step': 7}");
+	expect_shown(c->trees[0], "{'w': tensor 0, 'loader': None, 'evil': None, 'step': 7}");
 	assert_int_equal(c->nnotes, 2);
 	assert_non_null(strstr(c->notes[0], "loader"));
 	assert_non_null(strstr(c->notes[0], "my.data.Loader"));
@@ -399,7 +399,7 @@ static void put_pair(struct dcp *d, const char *fqn, const char *second)
 	put_saved(d, fqn, &s);
 }
 
-static void test_tensors_in_objects_are_arrays_unless_left_out(void **state)
+static void test_tensors_in_objects_are_arrays(void **state)
 {
 	struct dcp d = new_dcp();
 	struct tsr_checkpoint *c;
@@ -408,10 +408,10 @@ static void test_tensors_in_objects_are_arrays_unless_left_out(void **state)
 	put_pair(&d, "bad", "cposix\nsystem\n");
 	put_pair(&d, "good", "N");
 	c = read_dcp(&d);
-	expect_shown(c->trees[0], "{'good': (tensor 0, None)}");
-	assert_int_equal(c->narrays, 1);
-	assert_string_equal(c->arrays[0].name, "good.0");
-	expect_numbers(c, &c->arrays[0], 2);
+	expect_shown(c->trees[0], "{'bad': (tensor 0, None), 'good': (tensor 1, None)}");
+	assert_int_equal(c->narrays, 2);
+	assert_string_equal(c->arrays[1].name, "good.0");
+	expect_numbers(c, &c->arrays[1], 2);
 	tsr_checkpoint_close(c);
 }
 
@@ -532,7 +532,7 @@ int main(void)
 		cmocka_unit_test(test_paths_that_cannot_be_are_refused),
 		cmocka_unit_test(test_many_keys_are_told_apart),
 		cmocka_unit_test(test_an_object_that_is_not_plain_is_left_out_with_a_note),
-		cmocka_unit_test(test_tensors_in_objects_are_arrays_unless_left_out),
+		cmocka_unit_test(test_tensors_in_objects_are_arrays),
 		cmocka_unit_test(test_a_broken_object_is_an_error),
 		cmocka_unit_test(test_other_pickles_are_no_metadata),
 		cmocka_unit_test(test_a_save_that_did_not_finish_is_no_checkpoint),

@@ -213,6 +213,13 @@ static const struct layout layouts[] = {
 		  TENSOR("optim.state.w.momentum_buffer", MOMENTUM, "w"),
 		  TENSOR("optim.w.exp_avg_sq", VARIANCE, "w"),
 	  } },
+	{ "means and factors of states",
+	  {
+		  TENSOR("w", WEIGHT, NULL),
+		  VECTOR("optimizer.state.w.exp_avg", OTHER, NULL, 2),
+		  OF_SHAPE("optimizer.state.w.exp_avg_sq", OTHER, NULL, .rank = 2,
+			   .shape = { 2, 1 }),
+	  } },
 	{ "optimizer.state.<kind>.<name>",
 	  {
 		  TENSOR("a.b", WEIGHT, NULL),
@@ -522,7 +529,7 @@ static void test_a_state_of_another_shape_is_an_error(void **state)
 		{ TENSOR("w", WEIGHT, NULL),
 		  OF_SHAPE("w.exp_avg", MOMENTUM, NULL, .rank = 3, .shape = { 2, 3, 1 }) },
 		{ TENSOR("module.w", WEIGHT, NULL),
-		  VECTOR("optimizer.state.exp_avg.w", MOMENTUM, NULL, 2) },
+		  VECTOR("optimizer.state.exp_avg.w", MOMENTUM, NULL, 4) },
 	};
 	static const char *const words[] = { "exp_avg", "found shape [", "expected [2, 3]", "w",
 					     NULL };

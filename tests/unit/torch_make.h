@@ -151,6 +151,7 @@ static inline UNUSED struct tsr_checkpoint *new_checkpoint(void)
 
 	assert_non_null(c);
 	c->path = WHERE;
+	c->opaque = TSR_OPAQUE_REFUSE;
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
 	assert_non_null(c->arena);
 	return c;

@@ -2,8 +2,11 @@
 /* tersor convert: checkpoints from one file format to another. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 #include "cli/commands/recoding.h"
 #include "cli/unpacking.h"
 #include "cli/output.h"
@@ -61,6 +64,36 @@ static void put_json(struct tsr_text *json, const struct cli_common *common,
 			     u->source->nnotes);
 }
 
+/* A message about the temporary directory @made is one about the packed directory; NULL if it is none. */
+static char *renamed(const char *message, const char *made, const char *packed)
+{
+	size_t n = 0;
+	char *text;
+
+	/* The directory may be cut in it. */
+	while (made[n] && made[n] == message[n])
+		n++;
+	if (made[n] && n < 100)
+		return NULL;
+	return asprintf(&text, "%s%s", packed, message + n) < 0 ? NULL : text;
+}
+
+static void rename_messages(struct tsr_checkpoint *c, const char *made, const char *packed,
+			    struct tsr_err *err)
+{
+	char *text = renamed(err->msg, made, packed);
+
+	if (text)
+		snprintf(err->msg, sizeof(err->msg), "%s", text);
+	free(text);
+	for (size_t i = 0; c && i < c->nnotes; i++) {
+		text = renamed(c->notes[i], made, packed);
+		if (text)
+			c->notes[i] = tsr_arena_copy(c->arena, text, strlen(text));
+		free(text);
+	}
+}
+
 /* A packed directory is unpacked beside the output, converted, and removed again. */
 static enum tsr_status convert_unpacked(const struct cli_common *common,
 					const struct tsr_write_options *o,
@@ -82,6 +115,7 @@ static enum tsr_status convert_unpacked(const struct cli_common *common,
 	if (status == TSR_OK)
 		status = tsr_convert((const char *const *)&path, 1, common->output, o, run, ret,
 				     err);
+	rename_messages(*ret ? (*ret)->source : NULL, path, common->operands.items[0], err);
 	free(path);
 	return status;
 }
@@ -130,7 +164,7 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 	if (a->entropy.given)
 		how.coded = cli_coded_planes(&a->entropy);
 	if (!tsr_directory_is_packed(path) && !tsr_recording_probe(path))
-		return cli_recode(cmd, &a->common, &how);
+		return cli_recode(cmd, &a->common, &how, false);
 	if (!tsr_directory_is_packed(path))
 		CLI_TRY(cli_part_refuse(cmd, "a recording"));
 	if (how.coded == TSR_CODED_STATES && !tsr_directory_is_packed(path))

@@ -5,11 +5,15 @@
 
 #include "cli/coding.h"
 #include "cli/directories.h"
+#include "cli/directory_report.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
 #include "compare/comparison.h"
 #include "report/render/format.h"
+#include "directory/diff_directory.h"
+#include "io/dir.h"
+#include "report/value_differences.h"
 #include "text/json.h"
 
 struct args {
@@ -84,6 +88,14 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 	return worst;
 }
 
+static void print_besides(const struct args *a, const struct tsr_comparison *r)
+{
+	struct tsr_text lines = { 0 };
+
+	tsr_besides_put_text(&r->besides, a->common.verbose, &lines);
+	(void)cli_write_report(&lines, NULL);
+}
+
 static void print_report(const struct args *a, const struct tsr_comparison *r)
 {
 	const struct tsr_diff_tensor *worst = worst_of(r);
@@ -108,6 +120,7 @@ static void print_report(const struct args *a, const struct tsr_comparison *r)
 		       " tensors that the other kind of file has no place for, or has none of: "
 		       "not counted\n",
 		       r->nnoted);
+	print_besides(a, r);
 	printf("%zu tensors compared: %" PRIu64 " differ", r->ntensors - (size_t)r->nnoted,
 	       r->ndiffering);
 	if (a->tol.n)
@@ -140,7 +153,7 @@ static void tensor_json(struct tsr_text *json, const struct tsr_diff_tensor *d)
 }
 
 static int report_json(const struct cli_cmd *cmd, const struct args *a,
-		       const struct tsr_comparison *r)
+		       const struct tsr_comparison *r, const struct tsr_directory *others)
 {
 	struct tsr_text json = { 0 };
 
@@ -150,37 +163,62 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a,
 	tsr_json_put_u64(&json, "differing", r->ndiffering);
 	tsr_json_put_u64(&json, "exceeding", r->nexceeding);
 	tsr_json_put_u64(&json, "noted", r->nnoted);
+	tsr_besides_put_json(&r->besides, &json);
 	tsr_json_open(&json, "tensors", '[');
 	for (size_t i = 0; i < r->ntensors; i++)
 		tensor_json(&json, &r->tensors[i]);
 	tsr_json_close(&json, ']');
+	if (others)
+		cli_directory_put_json(&json, others, NULL);
 	return cli_json_end(&json, &a->common);
+}
+
+/* Files that were not read are compared all the same. */
+static void warn_notes(const struct cli_common *common, const struct tsr_checkpoint *c)
+{
+	for (size_t i = 0; i < c->nnotes; i++) {
+		if (i >= 64 || !(c->not_read_notes >> i & 1))
+			cli_warn(common, "%s", c->notes[i]);
+	}
 }
 
 static int diff(const struct cli_cmd *cmd, const struct args *a, const struct tsr_diff_options *o)
 {
 	const char *const *operands = a->common.operands.items;
+	const bool folders = tsr_dir_is(operands[0]) && tsr_dir_is(operands[1]);
+	struct tsr_directory *others = NULL;
 	struct tsr_comparison *r = NULL;
 	struct tsr_err err = { 0 };
 	enum tsr_status compared;
 	struct cli_work work;
-	bool exceeding;
+	bool differ;
 	int status = CLI_OK;
 
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
 	compared = tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &err);
 	cli_work_end(&work);
-	if (compared != TSR_OK)
+	/* Directories that are no checkpoints are compared file by file. */
+	if (folders && compared == TSR_E_UNSUPPORTED)
+		return cli_diff_directory(cmd, &a->common, o);
+	if (compared == TSR_OK && folders)
+		compared = tsr_diff_not_read(r, operands[0], operands[1], o, &others, &err);
+	if (compared != TSR_OK) {
+		tsr_comparison_free(r);
 		return cli_error(&err);
-	cli_warn_notes(&a->common, r->a);
-	cli_warn_notes(&a->common, r->b);
+	}
+	warn_notes(&a->common, r->a);
+	warn_notes(&a->common, r->b);
 	if (cli_wants_text(&a->common))
 		print_report(a, r);
+	if (others && cli_wants_text(&a->common))
+		cli_print_other_files(&a->common, others);
 	if (a->common.json.given)
-		status = report_json(cmd, a, r);
-	exceeding = r->nexceeding != 0;
+		status = report_json(cmd, a, r, others);
+	differ = r->nexceeding || r->besides.ndiffering ||
+		 (others && tsr_directory_nfaults(others));
 	tsr_comparison_free(r);
-	return status == CLI_OK && exceeding ? CLI_DIFFERS : status;
+	tsr_directory_close(others);
+	return status == CLI_OK && differ ? CLI_DIFFERS : status;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -209,10 +247,12 @@ const struct cli_cmd cmd_diff = {
 	.details =
 		"Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
 		"others by their bytes. Exits 1 if anything differs, or with --tol if a tensor "
-		"differs by more. Metadata is not compared. Between different kinds of files a "
+		"differs by more. Values around the tensors and metadata are compared if both have "
+		"them, by their bits and without tolerance. Between different kinds of files a "
 		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
-		"a state, or if that side has weights only; --strict counts it. Two directories, "
-		"of which one is packed at least, are compared file by file.",
+		"a state, or if that side has weights only; --strict counts it. Of two directories "
+		"every file is compared: as one checkpoint each, and what is in none by its bytes, "
+		"or file by file if one is packed or is no checkpoint.",
 	.examples = "  tersor diff before.safetensors after.safetensors\n"
 		    "  tersor diff checkpoint.safetensors packed.safetensors --tol nmse=1e-4\n",
 	.opts = opts,

@@ -12,6 +12,7 @@
 #include "report/summary.h"
 #include "tersor/names.h"
 #include "text/json.h"
+#include "torch/torch.h"
 
 static void print_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
 {
@@ -20,6 +21,8 @@ static void print_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor
 	printf("  %-30s %-9s %-11s %-16s %8s\n", tsr_format_name(t->name, 30).text,
 	       tsr_kind_name(t->kind), coding, tsr_format_shape(t->rank, t->shape).text,
 	       tsr_format_bytes((double)tsr_tensor_stored_nbytes(c, t)).text);
+	if (t->quantized)
+		printf("    of the quantized %s\n", tsr_format_name(t->quantized, 60).text);
 }
 
 /* The bytes of all arrays if no plane were entropy coded; 0 if none is. */
@@ -39,10 +42,27 @@ static uint64_t plain_nbytes(const struct tsr_checkpoint *c)
 	return coded ? nbytes : 0;
 }
 
+/* What a rank has of tensors that are spread over several. */
+static void print_parts(const struct tsr_checkpoint *c)
+{
+	struct tsr_text text = { 0 };
+
+	if (!c->nparts)
+		return;
+	tsr_torch_describe_part(c->part, &text);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (c->tensors[i].plane[0] == c->part->tensor.array)
+			printf("%zu of them are one rank's parts: %s is %s\n", c->nparts,
+			       tsr_format_name(c->tensors[i].name, 60).text,
+			       text.failed ? "?" : text.bytes);
+	}
+	tsr_text_free(&text);
+}
+
 static int print_report(const struct cli_common *common, const struct tsr_checkpoint *c,
 			struct tsr_summary *s)
 {
-	struct tsr_text table = { 0 }, copies = { 0 };
+	struct tsr_text table = { 0 }, remarks = { 0 };
 	int status;
 
 	printf("%s: %s%s%s, %zu tensors", tsr_format_name(c->path, 50).text,
@@ -59,6 +79,7 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 	for (const struct tsr_checkpoint *d = c; d->base; d = d->base)
 		printf("delta at depth %u to %s\n", d->base_name.depth,
 		       tsr_format_name(d->base->path, 60).text);
+	print_parts(c);
 	printf("\n");
 	if (common->verbose) {
 		for (size_t i = 0; i < c->nmeta; i++) {
@@ -73,10 +94,10 @@ static int print_report(const struct cli_common *common, const struct tsr_checkp
 	status = cli_write_report(&table, NULL);
 	if (tsr_summary_bytes_per_parameter(s) > 0)
 		printf("\n%.3f bytes per parameter\n", tsr_summary_bytes_per_parameter(s));
-	tsr_summary_put_copies(s, &copies);
+	tsr_summary_put_remarks(s, &remarks);
 	if (status == CLI_OK)
-		return cli_write_report(&copies, NULL);
-	tsr_text_free(&copies);
+		return cli_write_report(&remarks, NULL);
+	tsr_text_free(&remarks);
 	return status;
 }
 
@@ -124,6 +145,8 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 	tsr_json_put_string(&json, "kind", c->packed ? "packed" : tsr_container_name(c->container));
 	tsr_json_put_string(&json, "container", tsr_container_name(c->container));
 	tsr_json_put_u64(&json, "generation", c->generation);
+	if (c->nparts)
+		tsr_json_put_u64(&json, "parts", c->nparts);
 	if (c->weights)
 		tsr_json_put_string(&json, "weights", c->weights);
 	if (plain_nbytes(c))

@@ -11,6 +11,7 @@
 #include "cli/directories.h"
 #include "cli/commands/recoding.h"
 #include "cli/input.h"
+#include "cli/commands/nothing_packed.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
@@ -83,7 +84,8 @@ static const struct cli_opt opts[] = {
 	CLI_OPT_FLAG(
 		"strict", strict,
 		"fail if a tensor has values that its codec cannot store, if a record of the input "
-		"has no checksum, or if a --keep or --map matches no tensor"),
+		"has no checksum, if a --keep or --map matches no tensor, or if nothing was "
+		"packed"),
 	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
 		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
 		"loaders take, and the rest to OUT"),
@@ -93,7 +95,7 @@ static const struct cli_opt opts[] = {
 		"codecs"),
 	CLI_OPT("delta", "BASE", CLI_STRING, delta, "@file",
 		"code what differs from BASE, a packed file, where that takes fewer bytes; OUT is "
-		"then read with BASE beside it. Implies --entropy"),
+		"then read with BASE beside it. Implies --entropy; --strict fails if nothing does"),
 	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
 		"with --delta: the model alone, as a small update that 'tersor apply' puts onto "
 		"BASE, which may be a plain model; --as bf16 rounds it to that first"),
@@ -210,6 +212,8 @@ static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_ten
 		printf("    %s of %s\n", tsr_kind_name(t->kind),
 		       tsr_format_name(t->weight, 60).text);
 	}
+	if (t->quantized)
+		printf("    of the quantized %s\n", tsr_format_name(t->quantized, 60).text);
 	if (t->narrow)
 		printf("    master of %s\n", tsr_format_name(t->narrow, 60).text);
 	if (r->choice && r->choice->ntried)
@@ -234,9 +238,9 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 	(void)tsr_copies_add(&s->copies, p->source, NULL);
 }
 
-static int print_report(const struct args *a, const struct tsr_packing *p, struct tsr_summary *s)
+static int print_report(const struct args *a, const struct tsr_packing *p, struct tsr_summary *s,
+			const struct tsr_kept_raw *kept)
 {
-	const struct tsr_kept_raw kept = tsr_kept_raw_of(p);
 	const uint64_t out = p->header_nbytes + p->data_nbytes;
 	const double per_parameter = tsr_summary_bytes_per_parameter(s);
 	struct tsr_text table = { 0 }, lines = { 0 };
@@ -266,9 +270,9 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	}
 	tsr_losses_put_text(&s->losses, &lines);
 	tsr_choices_put_text(&s->choices, &lines);
-	tsr_summary_put_copies(s, &lines);
+	tsr_summary_put_remarks(s, &lines);
 	if (!a->only)
-		tsr_kept_raw_put_text(&kept, &lines);
+		tsr_kept_raw_put_text(kept, &lines);
 	if (status == CLI_OK)
 		return cli_write_report(&lines, NULL);
 	tsr_text_free(&lines);
@@ -293,9 +297,8 @@ static void put_tensor(struct tsr_text *json, const void *result, size_t i)
 }
 
 static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_packing *p,
-		       struct tsr_summary *s)
+		       struct tsr_summary *s, const struct tsr_kept_raw *kept)
 {
-	const struct tsr_kept_raw kept = tsr_kept_raw_of(p);
 	struct tsr_text json = { 0 };
 
 	cli_json_begin(&json, cmd);
@@ -310,7 +313,7 @@ static int report_json(const struct cli_cmd *cmd, const struct args *a, const st
 	tsr_summary_put_json(s, &json);
 	tsr_losses_put_json(&s->losses, &json);
 	tsr_choices_put_json(&s->choices, &json);
-	tsr_kept_raw_put_json(&kept, &json);
+	tsr_kept_raw_put_json(kept, &json);
 	cli_json_tensors(&json, p->source, put_tensor, p);
 	return cli_json_end(&json, &a->common);
 }
@@ -374,11 +377,12 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack_options *o)
 {
 	struct tsr_summary summary = { 0 };
+	struct tsr_kept_raw kept = { 0 };
 	struct tsr_packing *p = NULL;
 	struct tsr_err err = { 0 };
 	enum tsr_status packed;
 	struct cli_work work;
-	int status = CLI_OK;
+	int status = CLI_OK, checked = CLI_OK;
 
 	if (a->only)
 		CLI_TRY(cli_part_refuse(cmd, "a model alone"));
@@ -390,17 +394,24 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	if (!p)
 		return cli_error(&err);
 	summarize(p, &summary);
+	tsr_kept_raw_add(&kept, p);
 	a->written = packed != TSR_E_BOUND && !a->common.dry_run;
 	if (packed == TSR_OK) {
 		warn_name(a);
 		warn(&a->common, p);
+		checked = cli_check_delta(&a->common, p->source, &p->delta,
+					  a->only ? NULL : a->delta, a->strict);
 	}
 	if (cli_wants_text(&a->common))
-		status = print_report(a, p, &summary);
+		status = print_report(a, p, &summary, &kept);
 	if (a->common.json.given)
-		status = report_json(cmd, a, p, &summary);
+		status = report_json(cmd, a, p, &summary, &kept);
+	if (packed == TSR_OK && status == CLI_OK && !a->only)
+		status = cli_check_packed(&a->common, o, p, &kept);
 	tsr_packing_free(p);
-	return packed == TSR_OK ? status : cli_error(&err);
+	if (packed != TSR_OK)
+		return cli_error(&err);
+	return status == CLI_OK ? checked : status;
 }
 
 /* A rule is for all files of the directory together. */
@@ -429,7 +440,7 @@ static int find_packed(const struct cli_common *common, bool *ret)
 	struct tsr_err err = { 0 };
 	struct stat st;
 
-	*ret = false;
+	*ret = cli_packs_directory(common) && tsr_directory_is_packed(common->operands.items[0]);
 	if (common->operands.n != 1 || cli_packs_directory(common) ||
 	    (stat(common->operands.items[0], &st) == 0 && !S_ISREG(st.st_mode)))
 		return CLI_OK;
@@ -461,7 +472,9 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 	how.weights_out = a->model;
 	how.delta = o->delta;
 	how.max_chain = o->max_chain;
-	return cli_recode(cmd, &a->common, &how);
+	if (cli_packs_directory(&a->common))
+		return cli_recode_files(cmd, &a->common, &how);
+	return cli_recode(cmd, &a->common, &how, a->strict);
 }
 
 /* What --codebook-from gives. */
@@ -538,6 +551,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--max-chain needs --delta");
 	if (a->delta && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--delta is for one packed file");
+	if (a->delta)
+		CLI_TRY(cli_check_base(cmd, a->delta, a->only != NULL));
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own");

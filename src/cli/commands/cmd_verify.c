@@ -13,6 +13,7 @@
 #include "compare/comparison.h"
 #include "report/render/format.h"
 #include "report/losses.h"
+#include "report/value_differences.h"
 #include "text/json.h"
 
 struct args {
@@ -70,11 +71,14 @@ static void print_report(const struct args *a, const struct tsr_verification *v)
 	printf("  %" PRIu64 " non-finite values\n", nonfinite);
 	if (v->nfaults)
 		printf("  %" PRIu64 " tensor%s at fault\n", v->nfaults, v->nfaults == 1 ? "" : "s");
-	else if (v->original)
+	else if (v->original && !v->besides.ndiffering)
 		printf("  raw tensors equal the original's, errors are as recorded\n");
 	if (v->original) {
 		const struct tsr_losses losses = tsr_losses_of_verification(v);
+		struct tsr_text lines = { 0 };
 
+		tsr_besides_put_text(&v->besides, a->common.verbose, &lines);
+		(void)cli_write_report(&lines, NULL);
 		cli_print_losses(&losses);
 	}
 }
@@ -106,6 +110,7 @@ static void put_file(struct tsr_text *json, const struct tsr_verification *v)
 		const struct tsr_losses losses = tsr_losses_of_verification(v);
 
 		tsr_losses_put_json(&losses, json);
+		tsr_besides_put_json(&v->besides, json);
 	}
 	cli_json_tensors(json, c, put_tensor, v);
 }
@@ -249,9 +254,10 @@ const struct cli_cmd cmd_verify = {
 		"Reads all of each file and checks what can be checked: its structure, in a packed "
 		"file the header's checksum and the hash of every plane, in a .pt or .npz the "
 		"CRC-32 of every record. Reports NaN and infinite values. With --against also "
-		"checks that raw tensors equal the original's byte for byte and that errors are "
-		"the recorded ones. Of several files the exit status is the worst. Of a packed "
-		"directory every file is checked, and missing and additional ones are named.",
+		"checks that raw tensors equal the original's byte for byte, that errors are the "
+		"recorded ones, and that values besides tensors are the original's. Of several "
+		"files the exit status is the worst. Of a packed directory every file is checked, "
+		"and missing and additional ones are named.",
 	.examples = "  tersor verify packed.safetensors\n"
 		    "  tersor verify packed.safetensors checkpoint.pt\n"
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",

@@ -3,6 +3,7 @@
 #include "cli/commands/recoding.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ckpt/checkpoint_model.h"
@@ -10,6 +11,8 @@
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
+#include "io/dir.h"
+#include "io/temporary.h"
 #include "pack/packing.h"
 #include "report/render/format.h"
 #include "tersor/recording.h"
@@ -73,6 +76,67 @@ void cli_put_delta(const struct cli_common *common, const struct tsr_checkpoint 
 	       tsr_format_name(d->base.name, 40).text, d->base.depth, n[1],
 	       tsr_format_bytes((double)nbytes[1]).text);
 	printf("; %zu stand on their own, %s\n", n[0], tsr_format_bytes((double)nbytes[0]).text);
+}
+
+static bool is_beside(const char *base, const char *out)
+{
+	char *directory = tsr_path_directory(out);
+	char *path = directory ? tsr_path_join(directory, tsr_path_name(base)) : NULL;
+	const bool beside = path && cli_same_file(path, base);
+
+	free(path);
+	free(directory);
+	return beside;
+}
+
+int cli_check_delta(const struct cli_common *common, const struct tsr_checkpoint *source,
+		    const struct tsr_written_delta *d, const char *base, bool strict)
+{
+	if (!d->base.name || common->dry_run)
+		return CLI_OK;
+	if (base && strcmp(common->output, TSR_STANDARD_OUTPUT) != 0 &&
+	    !is_beside(base, common->output))
+		cli_warn(common,
+			 "%s: its base is not beside it: move it to where %s is, or read it with "
+			 "--base",
+			 common->output, base);
+	for (size_t i = 0; i < source->ntensors * TSR_PLANES_MAX; i++) {
+		if (d->planes[i].differs)
+			return CLI_OK;
+	}
+	cli_warn(common,
+		 "%s: is no smaller than without --delta: %s has no plane of the same tensor, "
+		 "shape and coding from which a plane differs little",
+		 common->output, d->base.name);
+	return strict ? CLI_DIFFERS : CLI_OK;
+}
+
+int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model)
+{
+	const struct tsr_directory_entry *e;
+	struct tsr_directory *d = NULL;
+	struct tsr_err err = { 0 };
+	int status = CLI_OK;
+
+	if (!tsr_directory_is_packed(base))
+		return CLI_OK;
+	if (tsr_directory_open(base, &d, &err) != TSR_OK)
+		return cli_error(&err);
+	for (size_t i = 0; status == CLI_OK && (e = tsr_directory_entry(d, i)) != NULL; i++) {
+		for (unsigned k = 0; k < e->nstored && e->as == TSR_STORED_PACKED; k++) {
+			const char *path = e->stored[k].path;
+
+			if (tsr_dir_name_ends_with(path, TSR_DIRECTORY_SUFFIX) != !model)
+				continue;
+			status = cli_usage(cmd,
+					   "--delta: %s is a packed directory, and a base is one "
+					   "file, such as %s/%s",
+					   base, base, path);
+			break;
+		}
+	}
+	tsr_directory_close(d);
+	return status;
 }
 
 void cli_json_delta(struct tsr_text *json, const struct tsr_checkpoint *source,
@@ -155,13 +219,13 @@ static int report_json(const struct cli_cmd *cmd, const struct cli_common *commo
 }
 
 int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
-	       struct tsr_recode_options *how)
+	       struct tsr_recode_options *how, bool strict)
 {
 	struct tsr_unpacking *u = NULL;
 	struct tsr_err err = { 0 };
 	enum tsr_status written;
 	struct cli_work work;
-	int status = CLI_OK;
+	int status = CLI_OK, checked;
 
 	how->max_shard_nbytes = common->max_shard;
 	how->open = &common->open;
@@ -173,12 +237,15 @@ int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	if (!u)
 		return cli_error(&err);
 	cli_warn_notes(common, u->source);
+	checked = cli_check_delta(common, u->source, &u->delta, how->delta, strict);
 	if (cli_wants_text(common))
 		print_report(common, u);
 	if (common->json.given)
 		status = report_json(cmd, common, u);
 	tsr_unpacking_free(u);
-	return written == TSR_OK ? status : cli_error(&err);
+	if (written != TSR_OK)
+		return cli_error(&err);
+	return status == CLI_OK ? checked : status;
 }
 
 /* --- Directories and recordings ----------------------------------------------------------------- */

@@ -7,9 +7,12 @@
 #include "pack/packing.h"
 #include "tersor/pack.h"
 
-/* Write the one operand again and report.  @how says which planes are coded, and --model.  Exit status. */
+/*
+ * Write the one operand again and report.  @how says which planes are coded, and --model; @strict: as for
+ * cli_check_delta().  Exit status.
+ */
 int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
-	       struct tsr_recode_options *how);
+	       struct tsr_recode_options *how, bool strict);
 
 /* Print what coding gains, or in a dry run that it is not known. */
 void cli_put_coded(uint64_t nbytes, uint64_t plain_nbytes, bool dry_run);
@@ -22,6 +25,16 @@ void cli_json_delta(struct tsr_text *json, const struct tsr_checkpoint *source,
 
 /* Which planes --entropy means, if it is given. */
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy);
+
+/* Misuse if @base is a packed directory, naming a file of it: with @model one with the weights alone. */
+int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model);
+
+/*
+ * Warn if none of a delta's planes uses its base, which with @strict is CLI_DIFFERS, and if it was written
+ * away from @base; NULL: whoever reads it names the base.
+ */
+int cli_check_delta(const struct cli_common *common, const struct tsr_checkpoint *source,
+		    const struct tsr_written_delta *d, const char *base, bool strict);
 
 /* The same as cli_recode() of a packed directory or a recording. */
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,

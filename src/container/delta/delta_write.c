@@ -52,7 +52,7 @@ static void take(struct tsr_delta_scratch *s, const struct tsr_delta_piece *p, s
 enum tsr_status tsr_delta_code(struct tsr_delta_scratch *s, const struct tsr_delta_piece *p,
 			       struct tsr_err *err)
 {
-	const struct tsr_tensor *old = tsr_delta_old(p->base, p->tensor);
+	const struct tsr_tensor *old = tsr_delta_old(p->base, p->tensor, p->plane);
 	struct tsr_entropy_old from = { .kind = tsr_delta_kind(p->tensor, p->plane, false),
 					.plane = s->old };
 	size_t nbytes;
@@ -86,7 +86,7 @@ static size_t size_of_other(struct tsr_delta_scratch *s, const struct tsr_delta_
 enum tsr_status tsr_delta_code_both(struct tsr_delta_scratch *s, const struct tsr_delta_piece *p,
 				    struct tsr_err *err)
 {
-	const struct tsr_tensor *old = tsr_delta_old(p->base, p->tensor);
+	const struct tsr_tensor *old = tsr_delta_old(p->base, p->tensor, 1);
 	const struct tsr_difference_kind kind = tsr_delta_kind(p->tensor, 0, true);
 	const size_t n = (size_t)p->tile.n, at = n * kind.width;
 	const struct tsr_entropy_old from = { .kind = kind,

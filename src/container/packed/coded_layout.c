@@ -37,7 +37,7 @@ bool tsr_coded_is_joined(const struct tsr_writer *w, size_t tag)
 	const size_t first = tag - TSR_TAG_PLANE(tag);
 
 	return w->plan.base && tsr_delta_joins(t) && w->coded_nbytes[first] &&
-	       w->coded_nbytes[first + 1] && tsr_delta_old(w->plan.base, t);
+	       w->coded_nbytes[first + 1] && tsr_delta_old(w->plan.base, t, 1);
 }
 
 bool tsr_coded_is_tried(const struct tsr_writer *w, const struct tsr_st_entry *e)

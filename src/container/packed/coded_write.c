@@ -352,7 +352,7 @@ static enum tsr_status write_as(struct coding *k, const struct scratch *s, uint6
 	if (tile.first == 0)
 		TSR_TRY(begin_array(k, tile.tensor, err));
 	if (tile.n) {
-		unsigned char *entry = k->index + k->npieces++ * TSR_CODED_ENTRY;
+		const size_t at = k->npieces++ * TSR_CODED_ENTRY;
 
 		TSR_TRY(put(k, e, bytes, nbytes, k->at, err));
 		k->at += nbytes;
@@ -360,8 +360,8 @@ static enum tsr_status write_as(struct coding *k, const struct scratch *s, uint6
 		if (coded) {
 			k->w->differs[e->tag] |= bytes[0] == TSR_ENTROPY_DIFFERENCES ||
 						 bytes[0] == TSR_ENTROPY_WITHIN;
-			tsr_put_le(entry, k->at, 8);
-			tsr_put_le(entry + 8, s->hash, 8);
+			tsr_put_le(k->index + at, k->at, 8);
+			tsr_put_le(k->index + at + 8, s->hash, 8);
 		}
 		drop_plain(k, e, &tile);
 	}

@@ -12,6 +12,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "io/hash.h"
 #include "names/aliases.h"
 #include "text/named.h"
 
@@ -151,6 +152,28 @@ static enum tsr_status find_copy(struct finding *f, size_t i)
 	return TSR_OK;
 }
 
+/* Whether an earlier checkpoint had weights of these names and shapes: then the model is a copy of it. */
+static bool is_again(struct finding *f)
+{
+	struct tsr_copies *s = f->s;
+	uint64_t id = 0;
+
+	for (size_t i = 0; i < f->nown; i++) {
+		const struct tsr_tensor *t = &f->c->tensors[f->own[i].index];
+		const char *name = f->own[i].name;
+
+		id += tsr_hash(name, strlen(name),
+			       tsr_hash(t->shape, t->rank * sizeof(*t->shape), 0));
+	}
+	for (unsigned i = 0; i < s->nmodels; i++) {
+		if (s->models[i] == id)
+			return true;
+	}
+	if (f->nmodel && s->nmodels < TSR_COPIES_MODELS_MAX)
+		s->models[s->nmodels++] = id;
+	return false;
+}
+
 /* Lists outside the model with as many elements as it has, as flat partitions are. */
 static void count_groups(struct finding *f)
 {
@@ -200,7 +223,10 @@ static enum tsr_status find(struct finding *f)
 	}
 	tsr_named_sort(f->groups, f->ngroups);
 	count_groups(f);
-	f->s->nmodel += f->nmodel;
+	if (f->nmodel && is_again(f))
+		count(f->s, f->nmodel, "another file");
+	else
+		f->s->nmodel += f->nmodel;
 	return TSR_OK;
 }
 

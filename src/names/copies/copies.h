@@ -6,12 +6,16 @@
 #include "tersor/checkpoint.h"
 
 #define TSR_COPIES_MAX 8
+#define TSR_COPIES_MODELS_MAX 256
 
 /* Those of one checkpoint or of several; docs/names.md says what counts as a copy. */
 struct tsr_copies {
 	uint64_t nelements;
 	/* Of several checkpoints: elements of models, and of lists of vectors where there is no model. */
 	uint64_t nmodel, nlisted;
+	/* Hashes of the models in several checkpoints: of two with the same parameters one is a copy. */
+	uint64_t models[TSR_COPIES_MODELS_MAX];
+	unsigned nmodels;
 	struct tsr_copied {
 		char name[64]; /* of where they are, such as "ema.*" */
 		uint64_t nelements;

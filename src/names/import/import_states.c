@@ -83,8 +83,10 @@ static enum tsr_status clean(struct tsr_importing *m, struct tsr_value *v)
 	if (!v || v->mark == MARK_CLEANED)
 		return TSR_OK;
 	v->mark = MARK_CLEANED;
-	if (v->type == TSR_VALUE_TENSOR && v->tensor.wrapper)
-		return tsr_import_torchao(m, v);
+	if (v->type == TSR_VALUE_TENSOR && v->tensor.wrapper) {
+		TSR_TRY(tsr_import_torchao(m, v));
+		return clean(m, v->tensor.attributes);
+	}
 	if (v->type == TSR_VALUE_CALL) {
 		TSR_TRY(clean(m, v->call.args));
 		return clean(m, v->call.items);

@@ -75,6 +75,8 @@ enum tsr_status tsr_import_torchao(struct tsr_importing *m, struct tsr_value *v)
 	struct tsr_coding coding = { .scale = TSR_SCALE_F32 };
 	const bool fp8 = strcmp(class, "OptimStateFp8") == 0;
 
+	if (!fp8 && strcmp(class, "OptimState8bit") != 0)
+		return TSR_OK;
 	if (a->dtype != (fp8 ? TSR_F8_E4M3 : TSR_U8) || scales == SIZE_MAX)
 		return tsr_fail(m->err, TSR_E_UNSUPPORTED,
 				"%s: tensor %.200s: found codes of %s for %s of torchao%s",

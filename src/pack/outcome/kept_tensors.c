@@ -21,6 +21,8 @@ static enum tsr_kept class_of(const struct tsr_tensor *t, enum tsr_raw_reason ra
 	case TSR_RAW_NO:
 		break;
 	}
+	if (t->quantized)
+		return TSR_KEPT_QUANTIZED;
 	if (t->dtype != TSR_F32)
 		return TSR_KEPT_DTYPE;
 	return t->field && t->rank ? TSR_KEPT_STATE : TSR_KEPT_OTHER;
@@ -45,30 +47,28 @@ static void add_field(struct tsr_kept_raw *k, const char *field)
 		memcpy(k->fields[k->nfields++], text, sizeof(text));
 }
 
-struct tsr_kept_raw tsr_kept_raw_of(const struct tsr_packing *p)
+void tsr_kept_raw_add(struct tsr_kept_raw *k, const struct tsr_packing *p)
 {
 	const struct tsr_checkpoint *c = tsr_packing_source(p);
-	struct tsr_kept_raw k = { 0 };
 
 	for (size_t i = 0; i < tsr_checkpoint_ntensors(c); i++) {
 		const struct tsr_tensor *t = tsr_checkpoint_tensor(c, i);
 		const uint64_t nbytes = tsr_tensor_nbytes(t);
 		enum tsr_kept class;
 
-		k.nbytes += nbytes;
+		k->nbytes += nbytes;
 		if (t->coding.codec) {
-			k.packed_nbytes += nbytes;
+			k->packed_nbytes += nbytes;
 			continue;
 		}
 		if (!nbytes)
 			continue;
 		class = class_of(t, tsr_packing_tensor(p, i)->raw);
-		k.by[class].ntensors++;
-		k.by[class].nbytes += nbytes;
+		k->by[class].ntensors++;
+		k->by[class].nbytes += nbytes;
 		if (class == TSR_KEPT_DTYPE)
-			k.dtype_nbytes[t->dtype] += nbytes;
+			k->dtype_nbytes[t->dtype] += nbytes;
 		if (class == TSR_KEPT_STATE)
-			add_field(&k, t->field);
+			add_field(k, t->field);
 	}
-	return k;
 }

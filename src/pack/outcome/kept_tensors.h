@@ -13,6 +13,7 @@ enum tsr_kept {
 	TSR_KEPT_INTEGERS, /* all elements are integers */
 	TSR_KEPT_CHOICE, /* no codec to choose from is within the bound */
 	TSR_KEPT_VALUES, /* values that the codec cannot hold */
+	TSR_KEPT_QUANTIZED, /* it belongs to a quantized weight */
 	TSR_KEPT_OTHER, /* neither weight nor state, or kept by a rule */
 	TSR_KEPT_COUNT
 };
@@ -29,6 +30,7 @@ struct tsr_kept_raw {
 	unsigned nfields;
 };
 
-struct tsr_kept_raw tsr_kept_raw_of(const struct tsr_packing *p);
+/* Add the tensors of a packing. */
+void tsr_kept_raw_add(struct tsr_kept_raw *k, const struct tsr_packing *p);
 
 #endif

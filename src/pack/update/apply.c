@@ -13,6 +13,7 @@
 #include "layouts/open_update.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
+#include "tersor/directory.h"
 
 static enum tsr_status check_update(const struct tsr_checkpoint *c, struct tsr_err *err)
 {

@@ -10,6 +10,7 @@
 #include "io/dir_output.h"
 #include "io/temporary.h"
 #include "names/model_names.h"
+#include "pack/as_dtype.h"
 #include "pack/open_checkpoint.h"
 
 /* Whether this is the model and nothing else, in the types that are asked for. */
@@ -22,10 +23,8 @@ static enum tsr_status is_model(struct tsr_checkpoint *c, enum tsr_dtype as, boo
 
 	*ret = c->container == TSR_CONTAINER_SAFETENSORS && !c->packed && !c->ntrees;
 	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
-		const enum tsr_dtype dtype = c->tensors[i].dtype;
-		const bool rounded = as != TSR_DTYPE_COUNT && as != dtype &&
-				     (dtype == TSR_F64 || dtype == TSR_F32 || dtype == TSR_F16 ||
-				      dtype == TSR_BF16);
+		const struct tsr_tensor *t = &c->tensors[i];
+		const bool rounded = as != TSR_DTYPE_COUNT && as != t->dtype && tsr_takes_dtype(t);
 
 		*ret = *ret && model[i] && !rounded;
 	}

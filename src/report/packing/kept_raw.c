@@ -35,37 +35,36 @@ static enum tsr_dtype commonest(const struct tsr_kept_raw *k)
 	return (enum tsr_dtype)most;
 }
 
-/* Why almost nothing was packed: what most of the rest is. */
-static void put_nothing(const struct tsr_kept_raw *k, struct tsr_text *out)
+void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out)
 {
 	static const char *const why[TSR_KEPT_COUNT] = {
 		[TSR_KEPT_DTYPE] = ", which stays as it is: weights are packed if they are F32, "
-				   "moments also if they are BF16 or F16",
+				   "moments also if they are BF16 or F16; --entropy codes all "
+				   "without loss",
 		[TSR_KEPT_STATE] =
 			"optimizer state that tersor does not know; --other CODEC packs it",
 		[TSR_KEPT_SMALL] = "in small tensors; --min-elements 1 packs them",
 		[TSR_KEPT_INTEGERS] = "integers",
 		[TSR_KEPT_CHOICE] = "in tensors for which no codec is within the bound",
 		[TSR_KEPT_VALUES] = "in tensors with values that their codec cannot hold",
+		[TSR_KEPT_QUANTIZED] = "part of quantized weights",
 		[TSR_KEPT_OTHER] =
 			"neither weight nor moment by its name, or kept; -v shows kinds, --map "
 			"changes them",
 	};
+	const enum tsr_dtype dtype = commonest(k);
 	unsigned most = 0;
 
-	for (unsigned i = 0; i < TSR_KEPT_COUNT; i++)
-		most = k->by[i].nbytes > k->by[most].nbytes ? i : most;
-	tsr_text_printf(out, "%snothing was packed: ", k->packed_nbytes ? "almost " : "");
-	if (most == TSR_KEPT_DTYPE) {
-		const enum tsr_dtype dtype = commonest(k);
-
-		put_share(out, k->dtype_nbytes[dtype], k->nbytes);
-		tsr_text_printf(out, " of the input's data is %s%s\n", tsr_dtype_name(dtype),
-				why[most]);
+	if (!k->nbytes) {
+		tsr_text_puts(out, "the input has no tensors");
 		return;
 	}
-	put_share(out, k->by[most].nbytes, k->nbytes);
-	tsr_text_printf(out, " of the input's data is %s\n", why[most]);
+	for (unsigned i = 0; i < TSR_KEPT_COUNT; i++)
+		most = k->by[i].nbytes > k->by[most].nbytes ? i : most;
+	put_share(out, most == TSR_KEPT_DTYPE ? k->dtype_nbytes[dtype] : k->by[most].nbytes,
+		  k->nbytes);
+	tsr_text_printf(out, " of the input's data is %s%s",
+			most == TSR_KEPT_DTYPE ? tsr_dtype_name(dtype) : "", why[most]);
 }
 
 void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
@@ -92,8 +91,11 @@ void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
 		put_line(out, &by[TSR_KEPT_CHOICE], "no codec within the bound");
 		tsr_text_puts(out, " (--auto-codecs names others)\n");
 	}
-	if (k->packed_nbytes < k->nbytes / ALMOST_NOTHING || (k->nbytes && !k->packed_nbytes))
-		put_nothing(k, out);
+	if (k->packed_nbytes && k->packed_nbytes < k->nbytes / ALMOST_NOTHING) {
+		tsr_text_puts(out, "almost nothing was packed: ");
+		tsr_kept_raw_put_why(k, out);
+		tsr_text_puts(out, "\n");
+	}
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
@@ -101,7 +103,8 @@ void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
 void tsr_kept_raw_put_json(const struct tsr_kept_raw *k, struct tsr_text *json)
 {
 	static const char *const names[TSR_KEPT_COUNT] = {
-		"dtype", "unknown_state", "few_elements", "integers", "bound", "values", "other"
+		"dtype", "unknown_state", "few_elements", "integers",
+		"bound", "values",	  "quantized",	  "other",
 	};
 
 	tsr_json_put_u64(json, "packed_nbytes", k->packed_nbytes);

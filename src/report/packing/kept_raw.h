@@ -6,6 +6,9 @@
 #include "pack/outcome/kept_tensors.h"
 #include "text/text.h"
 
+/* Why nothing, or almost nothing, was packed: what most of the rest is, and which option packs it. */
+void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out);
+
 /* Lines about state, small tensors and integers, and one if almost nothing was packed. */
 void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Export of a packed checkpoint as a compressed state dict of FlashOptim. */
-#include "names/flashoptim_export.h"
+#include "names/import/flashoptim_export.h"
 
 #include <stdlib.h>
 #include <string.h>
