@@ -104,12 +104,10 @@ static void put_field(const struct tsr_field *f, struct tsr_text *csv)
 	tsr_text_puts(csv, number);
 }
 
-static void put_line(const struct tsr_table *t, size_t row, const char *columns,
-		     struct tsr_text *csv)
+/* @slots: of the columns that the table has. */
+static void put_line(const struct tsr_table *t, size_t row, const struct tsr_slot *slots,
+		     unsigned n, const char *columns, struct tsr_text *csv)
 {
-	struct tsr_slot slots[TSR_SLOTS_MAX];
-	const unsigned n = tsr_table_slots(t, columns, slots);
-
 	for (unsigned k = 0;; columns++) {
 		const size_t len = strcspn(columns, ",");
 		const char *key = k < n ? slots[k].column->key : "";
@@ -128,7 +126,10 @@ static void put_line(const struct tsr_table *t, size_t row, const char *columns,
 
 void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv)
 {
+	struct tsr_slot slots[TSR_SLOTS_MAX];
+	const unsigned n = tsr_table_slots(t, columns, slots);
+
 	csv->failed = csv->failed || t->failed;
 	for (size_t row = 0; row < t->nrows && !csv->failed; row++)
-		put_line(t, row, columns, csv);
+		put_line(t, row, slots, n, columns, csv);
 }
