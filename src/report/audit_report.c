@@ -27,7 +27,7 @@ static void say_verdict(struct tsr_report *r, const struct tsr_audit *a,
 	tsr_audit_put_verdict(a, cells, n, &verdict);
 	r->text.failed = r->text.failed || verdict.failed;
 	if (verdict.nbytes)
-		tsr_report_find(r, "fine", "", verdict.bytes);
+		tsr_report_find(r, TSR_TO_BOTH, "fine", "", verdict.bytes);
 	tsr_text_free(&verdict);
 }
 

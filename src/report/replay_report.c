@@ -296,19 +296,19 @@ static void report_any(struct tsr_report *r, struct tsr_table t, const char *tex
 	tsr_report_table(r, &t, t.nrows ? text : NULL, t.nrows ? page : NULL);
 }
 
-static void report_findings(const struct tsr_replay *replay, struct tsr_report *r)
+static void report_findings(const struct tsr_replay *replay, enum tsr_to to, struct tsr_report *r)
 {
 	struct tsr_findings f;
 	char lead[16];
 
 	tsr_replay_find(replay, &f);
-	if (f.n)
+	if (f.n && to == TSR_TO_TEXT)
 		tsr_report_gap(r);
 	for (unsigned i = 0; i < f.n; i++) {
 		const char *level = tsr_finding_level_name(f.item[i].level);
 
 		snprintf(lead, sizeof(lead), "%-5s ", level);
-		tsr_report_find(r, level, lead, f.item[i].text);
+		tsr_report_find(r, to, level, lead, f.item[i].text);
 	}
 }
 
@@ -407,7 +407,6 @@ static void report_figures(const struct tsr_replay *replay, const struct tsr_cur
 		       "column is bold. At most %d tensors.",
 		       5 * ROWS_SHOWN);
 	report_any(r, tensors_of(replay, c), NULL, "");
-	tsr_report_markup(r, how_to_read);
 }
 
 static void report_people(const struct tsr_replay *replay, const struct tsr_curves *c,
@@ -419,10 +418,11 @@ static void report_people(const struct tsr_replay *replay, const struct tsr_curv
 	tsr_report_open(r, "tersor replay", "Replay");
 	tsr_replay_report_facts(replay, true, r);
 	report_bytes(replay, r);
-	report_findings(replay, r);
-	report_warnings(replay, r);
+	report_findings(replay, TSR_TO_PAGE, r);
 	if (drawn)
 		report_figures(replay, c, r);
+	report_findings(replay, TSR_TO_TEXT, r);
+	report_warnings(replay, r);
 	if (replay->nmissing)
 		tsr_report_heading(r, TSR_TO_BOTH,
 				   "Steps without a gradient for a parameter did not step it:");
@@ -430,8 +430,10 @@ static void report_people(const struct tsr_replay *replay, const struct tsr_curv
 		   "steps,-of,first,tensor");
 	report_skipped(replay, r);
 	tsr_replay_report_gate(replay, NULL, r);
-	if (drawn && r->wants_html)
+	if (drawn) {
+		tsr_report_markup(r, how_to_read);
 		put_json(&json, c);
+	}
 	tsr_report_close(r, drawn ? &json : NULL);
 }
 

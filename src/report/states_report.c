@@ -146,7 +146,8 @@ static void report_findings(const struct tsr_replay_states *s, struct tsr_report
 			continue;
 		snprintf(lead, sizeof(lead), "%-5s %s: ", tsr_finding_level_name(f.item[0].level),
 			 s->form[i].name);
-		tsr_report_find(r, tsr_finding_level_name(f.item[0].level), lead, f.item[0].text);
+		tsr_report_find(r, TSR_TO_BOTH, tsr_finding_level_name(f.item[0].level), lead,
+				f.item[0].text);
 	}
 }
 

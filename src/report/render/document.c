@@ -104,14 +104,15 @@ void tsr_report_gap(struct tsr_report *r)
 		tsr_text_puts(&r->text, "\n");
 }
 
-void tsr_report_find(struct tsr_report *r, const char *level, const char *lead, const char *words)
+void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *lead,
+		     const char *words)
 {
 	struct tsr_text line = { 0 };
 
 	tsr_text_printf(&line, "%s%s", lead, words);
-	if (r->wants_text && line.bytes)
+	if (r->wants_text && (to & TSR_TO_TEXT) && line.bytes)
 		tsr_put_wrapped(&r->text, line.bytes, 0, *lead ? 6 : 2);
-	if (r->wants_html) {
+	if (r->wants_html && (to & TSR_TO_PAGE)) {
 		enter(r, TSR_IN_FINDINGS);
 		tsr_text_printf(&r->html, "<li class=\"%s\">", level);
 		put_element(r, "<b>", *lead ? lead : "", "</b> ");

@@ -42,7 +42,8 @@ void tsr_report_put(struct tsr_report *r, enum tsr_to to, enum tsr_block block, 
 void tsr_report_gap(struct tsr_report *r);
 
 /* What the report says above all, in a box of the colour of @level; text begins with @lead. */
-void tsr_report_find(struct tsr_report *r, const char *level, const char *lead, const char *words);
+void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *lead,
+		     const char *words);
 
 /* A table, which is freed: the keys of the columns that text and page show; NULL: it is not there. */
 void tsr_report_table(struct tsr_report *r, struct tsr_table *t, const char *text,
