@@ -186,8 +186,10 @@ static void report_state(const struct tsr_replay *replay, struct tsr_report *r)
 static void report_hyper(const struct tsr_replay *replay, struct tsr_report *r)
 {
 	for (size_t g = 0; g < replay->ngroups && replay->hyper; g++) {
-		char line[512] = "";
+		char line[512] = "", group[48] = "hyperparameters";
 
+		if (replay->ngroups > 1)
+			snprintf(group, sizeof(group), "hyperparameters %zu", g + 1);
 		for (unsigned h = 0; h < TSR_HYPER_COUNT; h++) {
 			const enum tsr_hyper_name name = (enum tsr_hyper_name)h;
 			const size_t at = strlen(line);
@@ -196,7 +198,7 @@ static void report_hyper(const struct tsr_replay *replay, struct tsr_report *r)
 				snprintf(line + at, sizeof(line) - at, "%s%s %.6g", at ? ", " : "",
 					 tsr_hyper_name(name), replay->hyper[g].value[name]);
 		}
-		tsr_report_fact(r, TSR_TO_PAGE, "hyperparameters", "%s", line);
+		tsr_report_fact(r, TSR_TO_PAGE, group, "%s", line);
 	}
 }
 
