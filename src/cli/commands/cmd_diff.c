@@ -214,7 +214,8 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 		cli_print_other_files(&a->common, others);
 	if (a->common.json.given)
 		status = report_json(cmd, a, r, others);
-	differ = r->nexceeding || r->besides.ndiffering || (others && tsr_directory_nfaults(others));
+	differ = r->nexceeding || r->besides.ndiffering ||
+		 (others && tsr_directory_nfaults(others));
 	tsr_comparison_free(r);
 	tsr_directory_close(others);
 	return status == CLI_OK && differ ? CLI_DIFFERS : status;
