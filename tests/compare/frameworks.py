@@ -350,6 +350,7 @@ def deepspeed_(d, stage):
 def megatron(d):
     import torch
     torch.cuda.synchronize = torch.cuda.current_device = lambda *a: 0
+    torch.cuda._is_in_bad_fork = lambda: False
     from megatron.core import dist_checkpointing as mc, parallel_state
     from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor
     alone()
@@ -386,7 +387,7 @@ def llama(**more):
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+    return LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=160, num_hidden_layers=2,
                                         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, **more))
 
 
@@ -411,6 +412,8 @@ def trainer(d, optim):
     from transformers import Trainer, TrainingArguments
 
     def run(d, n, **more):
+        if re.match("galore|apollo", optim):             # transformers itself cannot load their objects otherwise
+            os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
         low_rank = {"optim_target_modules": ["attn", "mlp"]} if re.match("galore|apollo", optim) else {}
         schedule = {"lr_scheduler_type": "constant"} if "schedule_free" in optim else {}
         args = TrainingArguments(output_dir=str(d), max_steps=20, per_device_train_batch_size=4, optim=optim, save_steps=12,
