@@ -2,7 +2,6 @@
 /* Earlier reports of sweeps: read back and compared with. */
 #include "report/sweep_baseline.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,83 +171,5 @@ enum tsr_status tsr_sweep_load(const char *path, struct tsr_sweep **ret, struct 
 		return status;
 	}
 	*ret = l.sweep;
-	return TSR_OK;
-}
-
-/* --- Comparing -------------------------------------------------------------------------------- */
-
-/* The figures of a row, compared as text. */
-#define NFIGURES (TSR_SWEEP_COUNTS + 3)
-
-static void format_figures(const struct tsr_sweep_row *row, char out[NFIGURES][40])
-{
-	for (unsigned i = 0; i < TSR_SWEEP_COUNTS; i++)
-		snprintf(out[i], 40, "%" PRIu64, tsr_sweep_get_count(row, i));
-	tsr_sweep_format_sum(out[TSR_SWEEP_COUNTS], row->rel_sum);
-	tsr_json_format_double(out[TSR_SWEEP_COUNTS + 1], 40, (double)row->max_rel);
-	snprintf(out[TSR_SWEEP_COUNTS + 2], 40, "%" PRIu32, row->max_ulp);
-}
-
-static const char *figure_name(unsigned i)
-{
-	static const char *const more[] = { "rel_sum", "max_rel", "max_ulp" };
-
-	return i < TSR_SWEEP_COUNTS ? tsr_sweep_count_name(i) : more[i - TSR_SWEEP_COUNTS];
-}
-
-/* The figures of a row that differ, into @changes; NULL only counts them. */
-static size_t compare_rows(const struct tsr_sweep_row *now, const struct tsr_sweep_row *before,
-			   const char *codec, unsigned exponent, struct tsr_sweep_change *changes)
-{
-	char is[NFIGURES][40], was[NFIGURES][40];
-	size_t n = 0;
-
-	if (tsr_sweep_row_equal(now, before))
-		return 0;
-	format_figures(now, is);
-	format_figures(before, was);
-	for (unsigned i = 0; i < NFIGURES; i++) {
-		struct tsr_sweep_change *c = changes ? &changes[n] : NULL;
-
-		if (strcmp(is[i], was[i]) == 0)
-			continue;
-		n++;
-		if (!c)
-			continue;
-		*c = (struct tsr_sweep_change){ codec, exponent, figure_name(i), "", "" };
-		memcpy(c->was, was[i], sizeof(c->was));
-		memcpy(c->now, is[i], sizeof(c->now));
-	}
-	return n;
-}
-
-/* The same for all rows. */
-static size_t compare_all(const struct tsr_sweep *now, const struct tsr_sweep *before,
-			  struct tsr_sweep_change *changes)
-{
-	size_t n = 0;
-
-	for (unsigned c = 0; c < now->ncodecs; c++) {
-		const struct tsr_sweep_result *r = &now->results[c];
-		const struct tsr_sweep_result *b = tsr_sweep_find(before, r->codec->name);
-
-		for (unsigned i = 0; i < TSR_SWEEP_ROWS; i++)
-			n += compare_rows(&r->rows[i], &b->rows[i], r->codec->name, i,
-					  changes ? changes + n : NULL);
-	}
-	return n;
-}
-
-enum tsr_status tsr_sweep_compare(const struct tsr_sweep *now, const struct tsr_sweep *before,
-				  struct tsr_sweep_change **ret, size_t *n_ret, struct tsr_err *err)
-{
-	*n_ret = compare_all(now, before, NULL);
-	*ret = NULL;
-	if (!*n_ret)
-		return TSR_OK;
-	*ret = calloc(*n_ret, sizeof(**ret));
-	if (!*ret)
-		return tsr_fail_nomem(err, "comparison");
-	compare_all(now, before, *ret);
 	return TSR_OK;
 }

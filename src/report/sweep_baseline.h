@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Earlier reports of sweeps: read back and compared with. */
+/* Earlier reports of sweeps, read back. */
 #ifndef TSR_REPORT_SWEEP_BASELINE_H
 #define TSR_REPORT_SWEEP_BASELINE_H
 
@@ -15,21 +15,5 @@
  * its range or do not add up; TSR_E_UNSUPPORTED for another schema; TSR_E_LIMIT; TSR_E_IO.
  */
 enum tsr_status tsr_sweep_load(const char *path, struct tsr_sweep **ret, struct tsr_err *err);
-
-/* A figure that differs from the baseline's. */
-struct tsr_sweep_change {
-	const char *codec;
-	unsigned exponent;
-	const char *member;
-	char was[40], now[40];
-};
-
-/*
- * Every figure of @now that differs in @before, which has all its codecs and its range.
- * *@ret: out: @n_ret changes by codec and exponent, to be freed; NULL if there are none.
- */
-enum tsr_status tsr_sweep_compare(const struct tsr_sweep *now, const struct tsr_sweep *before,
-				  struct tsr_sweep_change **ret, size_t *n_ret,
-				  struct tsr_err *err);
 
 #endif

@@ -12,8 +12,11 @@
 /* All forms that are asked for: the totals of each codec; text has its exponents only if it is verbose. */
 void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r);
 
-/* What differs from the baseline, behind it: text has the first few unless it is verbose. */
-void tsr_sweep_report_changes(const struct tsr_sweep_change *changes, size_t n,
-			      struct tsr_report *r);
+/*
+ * What differs in @before, which has all its codecs and its range, behind the report: text has the first few
+ * unless it is verbose.  Returns how many figures.
+ */
+size_t tsr_sweep_report_changes(const struct tsr_sweep *s, const struct tsr_sweep *before,
+				struct tsr_report *r);
 
 #endif

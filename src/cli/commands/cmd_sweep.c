@@ -146,28 +146,18 @@ static int load_baseline(const char *path, const struct choice *c, struct tsr_sw
 
 /* --- Reports ---------------------------------------------------------------------------------- */
 
-struct moved {
-	struct tsr_sweep_change *changes;
-	size_t n;
-};
-
 static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
 		  const struct tsr_sweep *baseline)
 {
-	struct moved moved = { 0 };
-	struct tsr_report r;
-	struct tsr_err err;
+	struct tsr_report r = cli_report(cmd, &a->common, NULL);
+	size_t nmoved = 0;
 	int status;
 
-	if (baseline && tsr_sweep_compare(s, baseline, &moved.changes, &moved.n, &err) != TSR_OK)
-		return cli_error(&err);
-	r = cli_report(cmd, &a->common, NULL);
 	tsr_sweep_report(s, &r);
 	if (baseline)
-		tsr_sweep_report_changes(moved.changes, moved.n, &r);
+		nmoved = tsr_sweep_report_changes(s, baseline, &r);
 	status = cli_end_report(&r, &a->common);
-	free(moved.changes);
-	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
+	return status == CLI_OK && nmoved ? CLI_DIFFERS : status;
 }
 
 /* Patterns times codecs from which a GPU is faster, although it takes a while to start. */
