@@ -14,10 +14,12 @@
 /*
  * The tool is src/cli, src/report and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
- *   base/clock.h, base/fail.h, io/dir.h, io/file.h, base/pipeline.h
- *   text/json.h, text/nearest.h, text/shape.h, text/text.h
- *   ckpt/checkpoint_model.h: the members of a checkpoint; codec/state_forms.h
- *   src/bench alone: format/safetensors.h, gpu/gpu_work.h, step/step.h
+ *   base, io, text: arenas, clocks, failures, files, JSON, growing texts
+ *   what results are made of: ckpt/checkpoint_model.h, compare/comparison.h, pack/packing.h,
+ *   replay/replay_result.h, recording/recording_summary.h
+ *   what reports say of them: audit/audit_figures.h and its like, compare/lost.h, names/copies, pack/outcome,
+ *   replay/findings
+ *   src/bench alone: entropy/entropy.h, format/safetensors.h, gpu/gpu_work.h, step/step.h
  */
 
 /* Exit status; 128 + n on signal n. */

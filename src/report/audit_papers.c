@@ -117,20 +117,14 @@ static void put_kind(const struct tsr_audit *a, enum tsr_kind kind, struct tsr_r
 	}
 }
 
-/* --- FlashOptim --------------------------------------------------------------------------------- */
+/* --- What else they show ------------------------------------------------------------------------ */
 
-static void put_flashoptim(const struct tsr_audit *a, struct tsr_report *r)
+/* FlashOptim: updates, whose codes for both moments are those of one line. */
+static void put_updates(const struct tsr_audit *a, struct tsr_report *r)
 {
 	struct tsr_audit_cell c = { .n = 0 };
 	struct tsr_table t = { 0 };
 
-	tsr_report_say(r, TSR_TO_TEXT,
-		       "FlashOptim, Figure 4: linear and companded codes, over tensors");
-	tsr_report_gap(r);
-	put_kind(a, TSR_KIND_MOMENTUM, r);
-	tsr_report_gap(r);
-	put_kind(a, TSR_KIND_VARIANCE, r);
-	tsr_report_gap(r);
 	for (unsigned i = 0; i < a->momenta.n && i < a->variances.n; i++) {
 		t.failed |= !tsr_audit_cell(a, i, i, &c);
 		add_box(&t, "update, NMSE", &a->variances.codings[i], c.nmse);
@@ -140,10 +134,8 @@ static void put_flashoptim(const struct tsr_audit *a, struct tsr_report *r)
 		       "updates: with the momentum's code of the same line; of full range: e8m8");
 }
 
-/* --- COAT --------------------------------------------------------------------------------------- */
-
-/* Updates of every momentum's codec with all of variances; of all elements, or of the worst pair. */
-static void put_coat(const struct tsr_audit *a, bool worst, struct tsr_report *r)
+/* COAT: updates of every momentum's codec with all of variances, of all elements or of the worst pair. */
+static void put_grid(const struct tsr_audit *a, bool worst, struct tsr_report *r)
 {
 	struct tsr_audit_cell c = { .n = 0 };
 	struct tsr_table t = { 0 };
@@ -160,58 +152,34 @@ static void put_coat(const struct tsr_audit *a, bool worst, struct tsr_report *r
 			TSR_CELL(&t, name, head, worst ? c.nmse[LAST] : tsr_audit_pooled(a, m, v));
 		}
 	}
-	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of %s; rows: momentum, columns: variance",
-			   worst ? "the worst tensor" : "all elements together");
+	tsr_report_say(r, TSR_TO_TEXT, "NMSE of %s; rows: momentum, columns: variance",
+		       worst ? "the worst tensor" : "all elements together");
 	tsr_report_table(r, &t, "", NULL);
 }
 
-static void put_coat_table(const struct tsr_audit *a, const char *title, struct tsr_report *r)
+static void put_grids(const struct tsr_audit *a, struct tsr_report *r)
 {
-	tsr_report_say(r, TSR_TO_TEXT, "%s: error of m / (sqrt(v) + %.4g)", title, (double)a->eps);
-	put_coat(a, false, r);
-	put_coat(a, true, r);
-}
-
-static void put_coat_1(const struct tsr_audit *a, struct tsr_report *r)
-{
-	put_coat_table(a, "COAT, Table 1", r);
-}
-
-static void put_coat_9(const struct tsr_audit *a, struct tsr_report *r)
-{
-	put_coat_table(a, "COAT, Table 9", r);
-}
-
-/* --- Gefen -------------------------------------------------------------------------------------- */
-
-static void put_gefen(const struct tsr_audit *a, struct tsr_report *r)
-{
-	tsr_report_say(r, TSR_TO_TEXT,
-		       "Gefen: codebooks in the blocks that were found, over tensors");
+	put_grid(a, false, r);
 	tsr_report_gap(r);
-	put_kind(a, TSR_KIND_MOMENTUM, r);
-	tsr_report_gap(r);
-	put_kind(a, TSR_KIND_VARIANCE, r);
+	put_grid(a, true, r);
+}
+
+static void put_blocks(const struct tsr_audit *a, struct tsr_report *r)
+{
 	if (!a->learned)
 		return;
-	tsr_report_heading(r, TSR_TO_TEXT,
-			   "codebook: NMSE %.4e of the normalised values, in %u of %d bins",
-			   a->learned->nmse, a->learned->nonempty, TSR_LEARNED_BINS);
+	tsr_report_say(r, TSR_TO_TEXT,
+		       "codebook: NMSE %.4e of the normalised values, in %u of %d bins",
+		       a->learned->nmse, a->learned->nonempty, TSR_LEARNED_BINS);
 	tsr_report_gap(r);
 	tsr_learned_put_blocks(a->learned, r);
 }
 
-/* --- Extra bits --------------------------------------------------------------------------------- */
-
-static void put_extra_bits(const struct tsr_audit *a, struct tsr_report *r)
+static void put_weights(const struct tsr_audit *a, struct tsr_report *r)
 {
 	struct tsr_audit_column c = { 0 };
 	struct tsr_table t = { 0 };
 
-	tsr_report_say(r, TSR_TO_TEXT, "FP8, FP16 and BF16 weights with extra bits, over tensors");
-	tsr_report_gap(r);
-	put_kind(a, TSR_KIND_WEIGHT, r);
-	tsr_report_gap(r);
 	for (unsigned i = 0; i < a->weights.n; i++) {
 		t.failed |= !tsr_audit_column(a, TSR_KIND_WEIGHT, i, &c);
 		add_box(&t, "weight", &a->weights.codings[i], NULL);
@@ -225,16 +193,23 @@ static void put_extra_bits(const struct tsr_audit *a, struct tsr_report *r)
 
 /* --- All of them -------------------------------------------------------------------------------- */
 
+#define MOMENTS (TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
+
 static const struct {
-	const char *name;
+	const char *name, *title;
 	const struct row *rows;
-	void (*put)(const struct tsr_audit *a, struct tsr_report *r);
+	unsigned boxes; /* the kinds that have some */
+	bool eps; /* the title ends in what updates are */
+	void (*more)(const struct tsr_audit *a, struct tsr_report *r);
 } tables[] = {
-	{ "flashoptim-4", flashoptim_4, put_flashoptim },
-	{ "coat-1", coat_1, put_coat_1 },
-	{ "coat-9", coat_9, put_coat_9 },
-	{ "gefen", gefen, put_gefen },
-	{ "extra-bits", extra_bits, put_extra_bits },
+	{ "flashoptim-4", "FlashOptim, Figure 4: linear and companded codes, over tensors",
+	  flashoptim_4, MOMENTS, false, put_updates },
+	{ "coat-1", "COAT, Table 1", coat_1, 0, true, put_grids },
+	{ "coat-9", "COAT, Table 9", coat_9, 0, true, put_grids },
+	{ "gefen", "Gefen: codebooks in the blocks that were found, over tensors", gefen, MOMENTS,
+	  false, put_blocks },
+	{ "extra-bits", "FP8, FP16 and BF16 weights with extra bits, over tensors", extra_bits,
+	  TSR_KIND_WEIGHT, false, put_weights },
 };
 
 unsigned tsr_audit_table_codings(const char *name, struct tsr_coding *ret)
@@ -248,8 +223,23 @@ unsigned tsr_audit_table_codings(const char *name, struct tsr_coding *ret)
 
 void tsr_audit_put_paper(const char *name, const struct tsr_audit *a, struct tsr_report *r)
 {
-	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++) {
-		if (strcmp(tables[i].name, name) == 0)
-			tables[i].put(a, r);
+	static const enum tsr_kind kinds[] = { TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE,
+					       TSR_KIND_WEIGHT };
+	size_t i = 0;
+
+	while (strcmp(tables[i].name, name) != 0)
+		i++;
+	if (tables[i].eps)
+		tsr_report_say(r, TSR_TO_TEXT, "%s: error of m / (sqrt(v) + %.4g)", tables[i].title,
+			       (double)a->eps);
+	else
+		tsr_report_say(r, TSR_TO_TEXT, "%s", tables[i].title);
+	tsr_report_gap(r);
+	for (unsigned k = 0; k < 3; k++) {
+		if (!(tables[i].boxes & kinds[k]))
+			continue;
+		put_kind(a, kinds[k], r);
+		tsr_report_gap(r);
 	}
+	tables[i].more(a, r);
 }
