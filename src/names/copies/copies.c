@@ -193,6 +193,7 @@ static void count_groups(struct finding *f)
 static enum tsr_status find(struct finding *f)
 {
 	const struct tsr_checkpoint *c = f->c;
+	uint64_t masters = 0;
 
 	for (size_t i = 0; i < c->ntensors; i++)
 		f->tree = f->tree || c->tensors[i].model;
@@ -204,14 +205,18 @@ static enum tsr_status find(struct finding *f)
 		f->canonical[i] = tsr_names_canonical(t->name);
 		if (!f->canonical[i])
 			return tsr_fail_nomem(f->err, c->path);
-		if (f->tree ? !t->model : master_alias(t->name) || is_copy_key(t->name))
+		if (f->tree ? !t->model : master_alias(t->name) || is_copy_key(t->name)) {
+			masters += master_alias(t->name) ? t->numel : 0;
 			continue;
+		}
 		f->own[f->nown++] = (struct tsr_named){ f->canonical[i], i };
 		if (!f->tree && t->rank == 1 && t->name[without_numbers(t->name)])
 			f->s->nlisted += t->numel;
 		else
 			f->nmodel += t->numel;
 	}
+	if (!f->nown) /* an optimizer's file: they are of the model in another one */
+		f->s->nlisted += masters;
 	tsr_named_sort(f->own, f->nown);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (c->tensors[i].kind == TSR_KIND_WEIGHT)
@@ -223,7 +228,8 @@ static enum tsr_status find(struct finding *f)
 	}
 	tsr_named_sort(f->groups, f->ngroups);
 	count_groups(f);
-	if (f->nmodel && is_again(f))
+	/* Other parts of the same parameters have their names and shapes, and are no copies. */
+	if (f->nmodel && !c->nparts && is_again(f))
 		count(f->s, f->nmodel, "another file");
 	else
 		f->s->nmodel += f->nmodel;
@@ -233,7 +239,7 @@ static enum tsr_status find(struct finding *f)
 void tsr_copies_add_flat(struct tsr_copies *s)
 {
 	if (s->nmodel && s->nlisted >= s->nmodel && s->nlisted - s->nmodel <= s->nmodel / 100)
-		count(s, s->nlisted, "flat partitions");
+		count(s, s->nlisted, "masters of a model in another file");
 }
 
 enum tsr_status tsr_copies_add(struct tsr_copies *s, const struct tsr_checkpoint *c,

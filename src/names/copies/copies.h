@@ -11,7 +11,7 @@
 /* Those of one checkpoint or of several; docs/names.md says what counts as a copy. */
 struct tsr_copies {
 	uint64_t nelements;
-	/* Of several checkpoints: elements of models, and of lists of vectors where there is no model. */
+	/* Of several checkpoints: elements of models; of masters and lists of vectors where there is no model. */
 	uint64_t nmodel, nlisted;
 	/* Hashes of the models in several checkpoints: of two with the same parameters one is a copy. */
 	uint64_t models[TSR_COPIES_MODELS_MAX];
@@ -29,7 +29,7 @@ enum tsr_status tsr_copies_add(struct tsr_copies *s, const struct tsr_checkpoint
 
 /*
  * The same for what the files of a directory have together, after the last of them: flat partitions of
- * an optimizer that hold as many elements as the models, and at most 1% of padding.
+ * an optimizer, or its masters, that hold as many elements as the models, and at most 1% of padding.
  */
 void tsr_copies_add_flat(struct tsr_copies *s);
 
