@@ -993,7 +993,7 @@ print(json.dumps([left, {n: p.detach().double().sum().item() for n, p in params.
 def test_torch_executes_nothing_of_a_tree(tmp_path):
     """An object that was carried is a placeholder, and what stands around it is there."""
     canary = tmp_path / "canary"
-    evil = torchfile.Call(torchfile.Global("posix", "system"), (f"touch {canary}",))
+    evil = torchfile.Call(torchfile.Global("evil", "run"), (f"touch {canary}",))
     source, packed = tmp_path / "source.pt", tmp_path / "packed"
     source.write_bytes(torchfile.pt({"evil": evil, "step": 3, "state_dict": torchfile.ordered(
         [("w", torchfile.tensor(np.arange(64, dtype="f4")))], version=1)}))
@@ -1007,4 +1007,4 @@ print(json.dumps([isinstance(value["evil"], tersor_torch.Opaque), type(value["ev
                   value["step"], value["state_dict"]["w"].tolist()]))
 """
     done = torchfile.run_torch(script, ROOT / "examples", packed)
-    assert done == [True, "system", 3, list(range(64))] and not canary.exists()
+    assert done == [True, "run", 3, list(range(64))] and not canary.exists()

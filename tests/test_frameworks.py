@@ -786,12 +786,11 @@ def test_packed_directory_is_one_input_alone(tmp_path):
     assert "tersor unpack restores it, and tersor convert makes it one checkpoint" in line
 
 
-@pytest.mark.parametrize("command", [["audit"], ["diff", "FILE"], ["pack", "FILE", "-o", "OUT", "--delta"]],
-                         ids=lambda c: c[0])
+@pytest.mark.parametrize("command", [["audit"], ["diff", "FILE"]], ids=lambda c: c[0])
 def test_packed_directory_where_a_file_is_expected_is_named(tmp_path, command):
     source, packed = FRAMEWORKS / "trainer" / "checkpoint-30", tmp_path / "packed"
     run_tersor("pack", source, "-o", packed, check=0)
-    files = {"FILE": source / "model.safetensors", "OUT": tmp_path / "out"}
+    files = {"FILE": source / "model.safetensors"}
     line = one_line_error(run_tersor(*[files.get(a, a) for a in command], packed, check=3))
     assert line.startswith(f"tersor: {packed}: is a packed directory; name a packed file in it (model.safetensors.te")
 

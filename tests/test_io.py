@@ -1239,6 +1239,9 @@ def test_input_is_not_a_readable_file(command, kind, make_job):
         kwargs = {"preexec_fn": drop_root_override}
     tail = {"diff": [path], "pack": ["-o", job.target], "unpack": ["-o", job.target]}
     done = run_tersor(command, path, *tail.get(command, []), timeout=20, **kwargs)
+    if (command, kind) == ("diff", "dir"):                              # compared file by file: there is none
+        assert (done.returncode, done.stdout) == (0, "0 files compared: 0 differ\n")
+        return
     assert done.returncode in ((4,) if kind in ("missing", "unreadable") else (3, 4))
     assert str(path) in one_line_error(done)
     assert job.names() == []

@@ -245,6 +245,10 @@ static bool step(const struct tsr_coding *coding, void *correction, size_t i)
 	case TSR_I16:
 		q16[i] = (int16_t)(q16[i] - (q16[i] > 0) + (q16[i] < 0));
 		return true;
+	case TSR_BF16:
+	case TSR_F16: /* a float's magnitude, below its sign */
+		q16[i] = (int16_t)(q16[i] - ((q16[i] & 0x7fff) != 0));
+		return true;
 	default:
 		return false;
 	}
