@@ -590,6 +590,19 @@ def test_masters_round_to_the_model_that_they_share(tmp_path, weights):
         assert np.array_equal(seen[1]["master.w"], seen[2]["master.w"])
 
 
+def test_masters_without_loss_are_not_moved(tmp_path):
+    """A model that is rounded half away from zero, as the codec rounds, beside masters half way to the next."""
+    x = (RNG.standard_normal((1000, 70)) * 0.02).astype("f4")
+    x[:10] = ((x[:10].view("u4") & 0xffff0000) | 0x8000).view("f4")
+    away = ((x.view("u4") + 0x8000) >> 16).astype("u2").view(ml_dtypes.bfloat16)
+    source, out = tmp_path / "0.safetensors", tmp_path / "1.safetensors"
+    save_file({"model.w": away, "master.w": x}, source)
+    pack(tmp_path, source, options=("--map", "^master=weight", "--weights", "bf16+exact16"))
+    run_tersor("unpack", tmp_path / "packed.safetensors", "-o", out, check=0)
+    assert np.array_equal(load_file(out)["master.w"].view("u4"), x.view("u4"))
+    assert np.array_equal(load_file(out)["model.w"].view("u2"), away.view("u2"))
+
+
 def test_masters_that_do_not_round_are_found(tmp_path):
     """As other programs may write them: a correction half way to the next narrow weight, which is even."""
     pack(tmp_path, masters(tmp_path / "0.safetensors"), options=("--map", "^master=weight"))

@@ -260,7 +260,7 @@ static bool settle(const struct tsr_coding *coding, void *const plane[TSR_PLANES
 	const uint16_t *narrow = plane[0];
 
 	for (unsigned left = STEPS; !rounds(coding, narrow + i, decoded, 1); left--) {
-		if (!left || !step(coding, plane[1], i))
+		if (!left || coding->codec->lossless || !step(coding, plane[1], i))
 			return false;
 		decode(coding, plane, i, 1, decoded);
 	}
