@@ -321,7 +321,7 @@ endif
 bench: $(BUILD)/tersor
 	$(BUILD)/tersor bench
 
-# Other programs beside tersor on one checkpoint (docs/comparison.md): COMPARE_CHECKPOINT, or a small GPT that is
+# Other programs beside tersor on one checkpoint (docs/codecs.md): COMPARE_CHECKPOINT, or a small GPT that is
 # trained for it; COMPARE_PYTHON: a Python that has the libraries, instead of an environment of its own.
 COMPARE_CHECKPOINT ?= $(BUILD)/compare/gpt.safetensors
 COMPARE_PYTHON ?= $(BUILD)/compare/venv/bin/python
