@@ -32,7 +32,7 @@ SO_NAME := libtersor.so.1
 
 # --- Flags ----------------------------------------------------------------------------------
 #
-# Those that keep the numerics contract come last and cannot be overridden (docs/numerics.md).
+# Those that keep the numerics contract come last and cannot be overridden (docs/internals/numerics.md).
 
 CFLAGS ?= -O2 -g
 NVCCFLAGS ?= -O3
@@ -360,7 +360,7 @@ coverage:
 		CFLAGS='-O1 -g --coverage -fprofile-update=atomic' check-build check-unit check-cli
 	@$(PYTHON) tests/coverage.py $(BUILD)/$@ $(COVERAGE_ARGS)
 
-# Do tests fail when the code is wrong?  A fault for each row of docs/reliability.md, and a hundred chosen ones.
+# Do tests fail when the code is wrong?  Faults for each row of docs/internals/reliability.md, and 100 chosen ones.
 mutants: setup-check $(VENV)/ready
 	@VENV=$(abspath $(VENV)) $(PYTHON) tests/mutants/run.py rows
 	@VENV=$(abspath $(VENV)) $(PYTHON) tests/mutants/run.py chosen

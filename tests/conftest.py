@@ -17,7 +17,7 @@ for _signal in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("TERSOR", str(ROOT / "build" / "tersor"))
 DATA = ROOT / "tests" / "data"
-VECTORS = ROOT / "tests" / "vectors"       # test vectors and bytes of docs/format.md
+VECTORS = ROOT / "tests" / "vectors"       # test vectors and bytes of docs/internals/format.md
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))     # import oracle, torchfile and so on
 
 

@@ -1,4 +1,4 @@
-"""Coded planes: the library against helpers/coded_planes.py, which knows docs/format.md, section 18, only."""
+"""Coded planes: the library against helpers/coded_planes.py, which knows docs/internals/format.md, section 18, only."""
 import pathlib
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""docs/format.md against the binary, and damage to packed files.
+"""docs/internals/format.md against the binary, and damage to packed files.
 
 The document's dump, test vectors and definitions are read from the document and must be what the
 binary does today. Damage: every truncation, every bit flip, swapped planes, wrong versions and
@@ -23,7 +23,7 @@ import oracle
 import reader
 from conftest import BINARY, ROOT, VECTORS, codec_vectors, one_line_error, run_tersor
 
-DOCUMENT = (ROOT / "docs" / "format.md").read_text()
+DOCUMENT = (ROOT / "docs" / "internals" / "format.md").read_text()
 LONG = os.environ.get("TERSOR_LONG") == "1"
 # A sanitizer's binary takes ten times as long: it gets one bit of every byte.
 SANITIZED = b"__asan_init" in pathlib.Path(BINARY).read_bytes()

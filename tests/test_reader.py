@@ -1,4 +1,4 @@
-"""helpers/reader.py, which knows docs/format.md only, against the binary and against the document."""
+"""helpers/reader.py, which knows docs/internals/format.md only, against the binary and against the document."""
 import base64
 import collections
 import dataclasses
@@ -19,7 +19,7 @@ import xxhash
 import reader
 from conftest import DATA, ROOT, VECTORS, codec_vectors, safetensors_bytes, write_source
 
-DOCUMENT = (ROOT / "docs" / "format.md").read_text()
+DOCUMENT = (ROOT / "docs" / "internals" / "format.md").read_text()
 CHECK = b'"tersor_check":"'
 ZEROS = "0" * 16
 ANY_NAN = {*reader.SCALED, "bf16+bf16", "fp16+fp16"}    # whose NaN have no pattern of their own

@@ -210,7 +210,7 @@ TSR_API enum tsr_status tsr_checkpoint_read_stored(const struct tsr_checkpoint *
 /**
  * tsr_checkpoint_tree() - What was saved around the tensors, as a pickle
  * @ret:        out: the pickle, in which the storage of each tensor has the tensor's name as its key
- *              (docs/format.md, section 5.6); lives as long as @c.  NULL: there is only a flat list
+ *              (docs/internals/format.md, section 5.6); lives as long as @c.  NULL: there is only a flat list
  * @nbytes_ret: out: how long it is
  *
  * Not to be called while another thread uses @c.
