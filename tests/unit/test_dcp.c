@@ -272,7 +272,7 @@ static void expect_tree(struct dcp *d, const char *want)
 	struct tsr_checkpoint *c = read_dcp(d);
 
 	assert_int_equal(c->ntrees, 1);
-	expect_shown(c->trees[0], want);
+	expect_shown(tsr_value_mapping(c->trees[0]), want);
 	tsr_checkpoint_close(c);
 }
 
@@ -353,7 +353,7 @@ static void test_many_keys_are_told_apart(void **state)
 		put_vector(&d, fqn, 1);
 	}
 	c = read_dcp(&d);
-	assert_int_equal(c->trees[0]->list.n, 600);
+	assert_int_equal(tsr_value_mapping(c->trees[0])->list.n, 600);
 	for (unsigned i = 0; i < 300; i++) {
 		snprintf(fqn, sizeof(fqn), "key%u", i);
 		assert_int_equal(tsr_value_at(c->trees[0], fqn)->tensor.array, i);
@@ -374,7 +374,8 @@ static void test_an_object_that_is_not_plain_is_left_out_with_a_note(void **stat
 	put_object(&d, "evil", "cposix\nsystem\nU\2ls\205R");
 	put_object(&d, "step", "K\7");
 	c = read_dcp(&d);
-	expect_shown(c->trees[0], "{'w': tensor 0, 'loader': None, 'evil': None, 'step': 7}");
+	expect_shown(tsr_value_mapping(c->trees[0]),
+		     "{'w': tensor 0, 'loader': None, 'evil': None, 'step': 7}");
 	assert_int_equal(c->nnotes, 2);
 	assert_non_null(strstr(c->notes[0], "loader"));
 	assert_non_null(strstr(c->notes[0], "my.data.Loader"));
@@ -408,7 +409,8 @@ static void test_tensors_in_objects_are_arrays(void **state)
 	put_pair(&d, "bad", "cposix\nsystem\n");
 	put_pair(&d, "good", "N");
 	c = read_dcp(&d);
-	expect_shown(c->trees[0], "{'bad': (tensor 0, None), 'good': (tensor 1, None)}");
+	expect_shown(tsr_value_mapping(c->trees[0]),
+		     "{'bad': (tensor 0, None), 'good': (tensor 1, None)}");
 	assert_int_equal(c->narrays, 2);
 	assert_string_equal(c->arrays[1].name, "good.0");
 	expect_numbers(c, &c->arrays[1], 2);

@@ -213,9 +213,11 @@ static const struct layout layouts[] = {
 		  TENSOR("optim.state.w.momentum_buffer", MOMENTUM, "w"),
 		  TENSOR("optim.w.exp_avg_sq", VARIANCE, "w"),
 	  } },
-	{ "means and factors of states",
+	{ "means, factors and other arrangements of states",
 	  {
 		  TENSOR("w", WEIGHT, NULL),
+		  OF_SHAPE("optimizer.state.w.exp_avg_slow", OTHER, NULL, .rank = 3,
+			   .shape = { 1, 1, 6 }),
 		  VECTOR("optimizer.state.w.exp_avg", OTHER, NULL, 2),
 		  OF_SHAPE("optimizer.state.w.exp_avg_sq", OTHER, NULL, .rank = 2,
 			   .shape = { 2, 1 }),
@@ -523,11 +525,11 @@ static void test_two_claims_to_one_state_are_an_error(void **state)
 static void test_a_state_of_another_shape_is_an_error(void **state)
 {
 	static const struct row cases[][ROWS_MAX] = {
-		{ TENSOR("w", WEIGHT, NULL), VECTOR("w.exp_avg", MOMENTUM, NULL, 6) },
+		{ TENSOR("w", WEIGHT, NULL), VECTOR("w.exp_avg", MOMENTUM, NULL, 7) },
 		{ TENSOR("w", WEIGHT, NULL),
-		  OF_SHAPE("w.exp_avg", MOMENTUM, NULL, .rank = 2, .shape = { 3, 2 }) },
+		  OF_SHAPE("w.exp_avg", MOMENTUM, NULL, .rank = 2, .shape = { 3, 3 }) },
 		{ TENSOR("w", WEIGHT, NULL),
-		  OF_SHAPE("w.exp_avg", MOMENTUM, NULL, .rank = 3, .shape = { 2, 3, 1 }) },
+		  OF_SHAPE("w.exp_avg", MOMENTUM, NULL, .rank = 3, .shape = { 2, 3, 2 }) },
 		{ TENSOR("module.w", WEIGHT, NULL),
 		  VECTOR("optimizer.state.exp_avg.w", MOMENTUM, NULL, 4) },
 	};
