@@ -32,7 +32,7 @@ SO_NAME := libtersor.so.1
 
 # --- Flags ----------------------------------------------------------------------------------
 #
-# Those that keep the numerics contract come last and cannot be overridden (docs/numerics.md).
+# Those that keep the numerics contract come last and cannot be overridden (docs/internals/numerics.md).
 
 CFLAGS ?= -O2 -g
 NVCCFLAGS ?= -O3
@@ -283,7 +283,7 @@ check-frameworks: $(BUILD)/tersor $(FRAMEWORKS_PYTHON)
 		echo 'make check-frameworks: skipped, since PyTorch is not installed here' >&2; exit 0; fi; \
 	mkdir -p $(FRAMEWORKS) && export TERSOR=$(abspath $(BUILD)/tersor) && \
 	$(FRAMEWORKS_PYTHON) tests/compare/frameworks.py --minutes $(FRAMEWORKS_MINUTES) -o $(FRAMEWORKS)/frameworks.md && \
-	$(FRAMEWORKS_PYTHON) tests/compare/optimizers.py --roundtrip --minutes $(FRAMEWORKS_MINUTES) -o $(FRAMEWORKS)/optimizers.md
+	$(FRAMEWORKS_PYTHON) tests/compare/optimizers.py --roundtrip --minutes $(FRAMEWORKS_MINUTES) -o $(FRAMEWORKS)/optimizers.csv
 
 # The program exits 77, and make fails, where there is no GPU: that is not a pass.
 ifeq ($(GPU),1)
@@ -320,7 +320,7 @@ endif
 bench: $(BUILD)/tersor
 	$(BUILD)/tersor bench
 
-# Other programs beside tersor on one checkpoint (docs/comparison.md): COMPARE_CHECKPOINT, or a small GPT that is
+# Other programs beside tersor on one checkpoint (docs/codecs.md): COMPARE_CHECKPOINT, or a small GPT that is
 # trained for it; COMPARE_PYTHON: a Python that has the libraries, instead of an environment of its own.
 COMPARE_CHECKPOINT ?= $(BUILD)/compare/gpt.safetensors
 COMPARE_PYTHON ?= $(BUILD)/compare/venv/bin/python
@@ -359,7 +359,7 @@ coverage:
 		CFLAGS='-O1 -g --coverage -fprofile-update=atomic' check-build check-unit check-cli
 	@$(PYTHON) tests/coverage.py $(BUILD)/$@ $(COVERAGE_ARGS)
 
-# Do tests fail when the code is wrong?  A fault for each row of docs/reliability.md, and a hundred chosen ones.
+# Do tests fail when the code is wrong?  Faults for each row of docs/internals/reliability.md, and 100 chosen ones.
 mutants: setup-check $(VENV)/ready
 	@VENV=$(abspath $(VENV)) $(PYTHON) tests/mutants/run.py rows
 	@VENV=$(abspath $(VENV)) $(PYTHON) tests/mutants/run.py chosen

@@ -132,7 +132,7 @@ def check_openings():
 
 
 def documents():
-    for top in (".", "docs", "tests", "tests/fuzz", "tests/data", "examples", ".github"):
+    for top in (".", "docs", "docs/internals", "tests", "tests/fuzz", "tests/data", "examples", ".github"):
         yield from sorted(pathlib.Path(top).glob("*.md"))
 
 

@@ -17,6 +17,7 @@ for _signal in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = os.environ.get("TERSOR", str(ROOT / "build" / "tersor"))
 DATA = ROOT / "tests" / "data"
+VECTORS = ROOT / "tests" / "vectors"       # test vectors and bytes of docs/internals/format.md
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))     # import oracle, torchfile and so on
 
 
@@ -48,6 +49,12 @@ def safetensors_bytes(header, data=b"", pad=True):
         if pad:
             header += b" " * (-len(header) % 8)
     return struct.pack("<Q", len(header)) + header + data
+
+
+def codec_vectors():
+    """The lines of vectors/codecs.txt, split."""
+    lines = (VECTORS / "codecs.txt").read_text().splitlines()
+    return [line.split() for line in lines if not line.startswith(("#", "codec "))]
 
 
 def write_source(path, tensors, metadata=None):

@@ -1,4 +1,4 @@
-"""Coded planes: the library against helpers/coded_planes.py, which knows docs/format.md, section 18, only."""
+"""Coded planes: the library against helpers/coded_planes.py, which knows docs/internals/format.md, section 18, only."""
 import pathlib
 import re
 import subprocess
@@ -12,7 +12,7 @@ from helpers import coded_planes
 from helpers.coded_planes import Refused
 
 FILTER = pathlib.Path(BINARY).parent / "tests" / "test_entropy"
-DOCUMENT = (ROOT / "docs" / "format.md").read_text()
+DOCUMENT = (ROOT / "docs" / "internals" / "format-coded.md").read_text()
 
 
 def filtered(what, data, width, rotated, n, **kwargs):

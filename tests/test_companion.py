@@ -1,4 +1,4 @@
-"""Packed checkpoints in two files: a plain model and, beside it, the rest (docs/format.md, 5.8)."""
+"""Packed checkpoints in two files: a plain model and, beside it, the rest (docs/internals/format.md, 5.8)."""
 import json
 import os
 import pathlib

@@ -369,7 +369,7 @@ def test_masters_and_weights_in_another_file(tmp_path):
 
 
 def test_the_vectors_of_the_document():
-    text = (ROOT / "docs" / "format.md").read_text().partition("```differences\n")[2].partition("```")[0]
+    text = (ROOT / "docs" / "internals" / "format-coded.md").read_text().partition("```differences\n")[2].partition("```")[0]
     rows = re.sub(r"\n +", "", text).splitlines()
     assert len(rows) == 4
     for row in rows:

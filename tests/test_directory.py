@@ -1,4 +1,4 @@
-"""A directory in, a directory out: every file is accounted for (docs/containers.md, section 13)."""
+"""A directory in, a directory out: every file is accounted for (docs/directories.md)."""
 import ctypes
 import json
 import os

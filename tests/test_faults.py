@@ -1,7 +1,7 @@
 """Faults in every operation that writes: each call and each allocation fails once, power cuts, kills.
 
 As SQLite's tests do it: the n-th call fails, for n = 1, 2, ... until a run passes untouched.  With
-TERSOR_LONG=1 that is every n; without, every n-th with a fixed seed.  docs/testing.md has the figures.
+TERSOR_LONG=1 that is every n; without, every n-th with a fixed seed.  tests/README.md has the figures.
 """
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""docs/format.md against the binary, and damage to packed files.
+"""docs/internals/format.md against the binary, and damage to packed files.
 
 The document's dump, test vectors and definitions are read from the document and must be what the
 binary does today. Damage: every truncation, every bit flip, swapped planes, wrong versions and
@@ -21,9 +21,9 @@ import xxhash
 
 import oracle
 import reader
-from conftest import BINARY, ROOT, one_line_error, run_tersor
+from conftest import BINARY, ROOT, VECTORS, codec_vectors, one_line_error, run_tersor
 
-DOCUMENT = (ROOT / "docs" / "format.md").read_text()
+DOCUMENT = (ROOT / "docs" / "internals" / "format.md").read_text()
 LONG = os.environ.get("TERSOR_LONG") == "1"
 # A sanitizer's binary takes ten times as long: it gets one bit of every byte.
 SANITIZED = b"__asan_init" in pathlib.Path(BINARY).read_bytes()
@@ -155,6 +155,7 @@ def unpacked(folder, blob):
 # ---- what the document shows ---------------------------------------------------------------------
 
 SECTION_16 = DOCUMENT[DOCUMENT.index("\n## 16. "):]
+DUMP = (VECTORS / "packed-file.txt").read_text()
 DUMP_LINE = re.compile(r"^([0-9a-f]{8})  ((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  .*)?$", re.M)
 
 
@@ -176,7 +177,7 @@ def tiny(tmp_path_factory):
 def test_hex_dump_is_what_the_binary_writes(tmp_path):
     blob = example(tmp_path)[1]
     found = b""
-    for offset, digits in DUMP_LINE.findall(SECTION_16):
+    for offset, digits in DUMP_LINE.findall(DUMP):
         assert int(offset, 16) == len(found), f"offset {offset} follows {len(found):08x}"
         found += bytes.fromhex(digits)
     assert found == blob
@@ -184,7 +185,7 @@ def test_hex_dump_is_what_the_binary_writes(tmp_path):
 
 
 def test_text_beside_the_hex_dump_is_the_same_bytes():
-    lines = re.findall(r"^[0-9a-f]{8}  ([0-9a-f ]+?) +\|(.*)\|$", SECTION_16, re.M)
+    lines = re.findall(r"^[0-9a-f]{8}  ([0-9a-f ]+?) +\|(.*)\|$", DUMP, re.M)
     assert len(lines) > 90
     for digits, text in lines:
         shown = "".join(chr(c) if 32 <= c < 127 else "." for c in bytes.fromhex(digits))
@@ -214,9 +215,7 @@ def test_decoded_values_of_the_example(tmp_path):
 
 
 def vectors():
-    block = re.search(r"```vectors\n.*?\n(.*?)```", DOCUMENT, re.S)[1]
-    for line in block.splitlines():
-        codec, scale, *values = line.split()
+    for codec, scale, *values in codec_vectors():
         yield codec, scale.replace("-", ""), [int(v, 16) for v in values[:-1]], int(values[-1], 16)
 
 

@@ -1,4 +1,4 @@
-"""Coded files and deltas, changed and their hashes set right: the program and the reader of docs/format.md agree.
+"""Coded files and deltas, changed and their hashes set right: the program and the reader of docs/internals/format.md agree.
 
 A case depends on its number alone: FUZZ_CASE=17 runs number 17 and no other.
 """

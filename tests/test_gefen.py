@@ -17,7 +17,7 @@ RECORDING = DATA / "tiny-gpt" / "recording"
 
 
 def mean_of(block):
-    """In pieces of 64 and one after the other, as docs/format.md says."""
+    """In pieces of 64 and one after the other, as docs/internals/format.md says."""
     total = F64(0)
     for first in range(0, len(block), 64):
         piece = F64(0)

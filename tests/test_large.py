@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of very many tensors, and of more bytes than memory (docs/large.md)."""
+"""Checkpoints of very many tensors, and of more bytes than memory (docs/scale.md)."""
 import json
 import os
 import struct
@@ -114,7 +114,7 @@ def test_values_over_the_limit_are_sharded(tmp_path, n, nshards):
 
 # ---- Memory per tensor ----
 
-# KiB of the process per tensor: what docs/large.md says, and some room.
+# KiB of the process per tensor: what docs/scale.md says, and some room.
 PER_TENSOR = {"pack": 2.2, "verify": 1.8, "unpack": 1.8, "diff": 2.2}
 
 
@@ -152,7 +152,7 @@ def test_memory_of_50000_tensors(tmp_path):
 def test_memory_of_150000_tensors_in_shards(tmp_path):
     found = peaks(tmp_path, 50_000)
     assert max(found["verify"], found["unpack"]) <= 64 + 150_000 / 1024, found
-    # What docs/large.md says of the others, which are over that, and some room.
+    # What docs/scale.md says of the others, which are over that, and some room.
     assert found["pack"] <= 230 and found["diff"] <= 225, found
 
 

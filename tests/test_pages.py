@@ -47,8 +47,15 @@ def test_tables_are_those_of_the_data(page, program):
         assert table.strip() in text, table
 
 
+def anchors(page):
+    """What links to a heading of the page are called."""
+    headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_of_the_pages_lead_somewhere():
-    pages = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / pathlib.PurePosixPath(target)).exists(), f"{page.name}: {target}"
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "tests" / "README.md"]:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+            found = page.parent / pathlib.PurePosixPath(target) if target else page
+            assert found.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors(found), f"{page.name}: {target}#{anchor}"

@@ -1,4 +1,4 @@
-"""Hugging Face's shards with an index, in and out (docs/reliability.md)."""
+"""Hugging Face's shards with an index, in and out (docs/internals/reliability.md)."""
 import collections
 import hashlib
 import json

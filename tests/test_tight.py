@@ -1,4 +1,4 @@
-"""Momenta as ratios to their variances: docs/numerics.md, docs/format.md 8.13."""
+"""Momenta as ratios to their variances: docs/internals/numerics.md, docs/internals/format.md 8.13."""
 import json
 import struct
 

@@ -1,4 +1,4 @@
-"""Positive variances stay positive, and groups follow rows: docs/numerics.md, docs/format.md 4.4 and 8.8."""
+"""Positive variances stay positive, and groups follow rows: docs/internals/numerics.md, docs/internals/format.md 4.4 and 8.8."""
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file

@@ -74,7 +74,7 @@ struct tsr_tensor {
 	const char *quantized;
 };
 
-/* What becomes of Python objects that are no plain values (docs/containers.md). */
+/* What becomes of Python objects that are no plain values (docs/internals/containers.md). */
 enum tsr_opaque {
 	TSR_OPAQUE_CARRY, /* as inert instructions, which an output has again; a note names them */
 	TSR_OPAQUE_REFUSE, /* refuse all */
@@ -128,14 +128,14 @@ struct tsr_checkpoint;
  * tsr_checkpoint_open() - Open files as one checkpoint
  * @paths: @npaths files or directories, whose tensors and metadata are joined: safetensors; an
  *         index of shards, or a directory with one; what torch.save wrote; a directory of
- *         torch.distributed.checkpoint or of another framework (docs/containers.md); .npz, .npy.  Files
+ *         torch.distributed.checkpoint or of another framework (docs/directories.md); .npz, .npy.  Files
  *         are detected by content, never by name.  A FIFO, and "/dev/stdin" if that is no regular file,
  *         is read to its end into a scratch file first
  * @options: NULL for the defaults
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *
  * A packed file presents the tensors that were packed; so do the compressed states of other tools
- * (docs/containers.md).  Optimizer states in a torch container are named after their parameters.
+ * (docs/internals/containers.md).  Optimizer states in a torch container are named after their parameters.
  * Only a packed file knows its tensors' kinds; tsr_names_assign() finds those of others.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a malformed file, a name that two files share or metadata in
@@ -210,7 +210,7 @@ TSR_API enum tsr_status tsr_checkpoint_read_stored(const struct tsr_checkpoint *
 /**
  * tsr_checkpoint_tree() - What was saved around the tensors, as a pickle
  * @ret:        out: the pickle, in which the storage of each tensor has the tensor's name as its key
- *              (docs/format.md, section 5.6); lives as long as @c.  NULL: there is only a flat list
+ *              (docs/internals/format.md, section 5.6); lives as long as @c.  NULL: there is only a flat list
  * @nbytes_ret: out: how long it is
  *
  * Not to be called while another thread uses @c.

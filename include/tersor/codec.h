@@ -160,7 +160,7 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  * encode and decode work on any elements of a tensor from a multiple of tsr_coding_align() on, so
  * that a large tensor can be coded tile by tile.  All arrays are contiguous, little-endian and of
  * any alignment that malloc or an element boundary gives; they do not overlap.  Values are never
- * rejected here: for NaN, infinities and overflow see docs/numerics.md; callers measure.
+ * rejected here: for NaN, infinities and overflow see docs/internals/numerics.md; callers measure.
  * Thread-safe.  The same bits on every SIMD level and GPU.
  */
 struct tsr_codec {

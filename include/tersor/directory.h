@@ -13,7 +13,7 @@
 #include "tersor/run.h"
 #include "tersor/status.h"
 
-/* The file of a packed directory that says what is in it; written last (docs/format.md). */
+/* The file of a packed directory that says what is in it; written last (docs/internals/format.md). */
 #define TSR_DIRECTORY_INDEX "tersor.json"
 
 /* A packed file in it is called as its source and this. */

@@ -43,7 +43,7 @@ enum tsr_dtype {
 		TSR_DTYPE_COUNT
 };
 
-/* Limits on what a file may ask for; see docs/format.md. */
+/* Limits on what a file may ask for; see docs/internals/format.md. */
 #define TSR_RANK_MAX 64u
 #define TSR_NAME_MAX 65535u
 

@@ -107,7 +107,7 @@ struct tsr_moments {
  *
  * Start from all zeros and add runs of elements.  As in struct tsr_measure, sums are in binary64 and
  * element i of a run goes to lane i mod TSR_MEASURE_LANES: a result depends on the lengths and the
- * order of the runs only, not on the SIMD level.  Tersor adds the tiles of docs/format.md in order.
+ * order of the runs only, not on the SIMD level.  Tersor adds the tiles of docs/internals/format.md in order.
  */
 struct tsr_update_measure {
 	uint64_t n;

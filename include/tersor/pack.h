@@ -69,7 +69,7 @@ struct tsr_choice {
 	double refused_error; /* infinite also if it cannot hold the tensor */
 };
 
-/* Which planes of a packed file are entropy coded, losslessly: docs/format.md, sections 4.8 and 18. */
+/* Which planes of a packed file are entropy coded, losslessly: format.md, sections 4.8 and 18. */
 enum tsr_coded_planes {
 	TSR_CODED_NONE,
 	TSR_CODED_STATES, /* all but weights and other tensors under their names: it opens as a model */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading arrays, and coded planes, which hold the pieces of a plane entropy coded (docs/format.md, section
+ * Reading arrays, and coded planes, which hold the pieces of a plane entropy coded (format.md, section
  * 4.8), as they are or as what differs from a base.
  */
 #include "ckpt/coded.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Coded planes: arrays that hold the pieces of a plane entropy coded (docs/format.md, section 4.8). */
+/* Coded planes: arrays that hold the pieces of a plane entropy coded (format.md, section 4.8). */
 #ifndef TSR_CKPT_CODED_H
 #define TSR_CKPT_CODED_H
 

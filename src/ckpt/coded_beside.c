@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies beside coded codes: their scales, and of momenta the variances (docs/format.md, 4.8). */
+/* What lies beside coded codes: their scales, and of momenta the variances (format.md, 4.8). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deltas: checkpoints whose planes may be what differs from a base (docs/format.md, section 4.9). */
+/* Deltas: checkpoints whose planes may be what differs from a base (format.md, section 4.9). */
 #ifndef TSR_CKPT_DELTAS_H
 #define TSR_CKPT_DELTAS_H
 

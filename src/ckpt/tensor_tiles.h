@@ -7,7 +7,7 @@
 #include "ckpt/checkpoint_model.h"
 
 /*
- * What a tensor is hashed and coded in: docs/format.md, section 4.7.  A piece is 262,144 elements, or the
+ * What a tensor is hashed and coded in: format.md, section 4.7.  A piece is 262,144 elements, or the
  * next lower multiple of the group; without a codec it is not more bytes than such a piece of FP32.
  */
 #define TSR_PIECE_ELEMENTS 262144u

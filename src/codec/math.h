@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The formulas that decide stored bits, for C and for CUDA; extra_bits_math.h and group_math.h have
- * the others.  docs/numerics.md derives them.
+ * the others.  docs/internals/numerics.md derives them.
  *
  * Each formula stands here once, and whatever else computes it is for speed only and proven equal:
  * codec/simd/lanes.h and lanes_f16.h have the ULP split and the companding of ordinary values for
@@ -88,7 +88,7 @@ TSR_HD float tsr_clamp(float x, float lo, float hi)
  *
  * Without a fused instruction the sum is formed in binary64.  That is the same value wherever the
  * exact a * b + c has at most 53 significant bits, which holds for every use in this file
- * (docs/numerics.md, "The fused form without a fused instruction") and is tested exhaustively.
+ * (docs/internals/numerics.md, "The fused form without a fused instruction") and is tested exhaustively.
  */
 TSR_HD float tsr_fma(float a, float b, float c)
 {

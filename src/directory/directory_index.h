@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What writing and reading the index of a packed directory share (docs/format.md). */
+/* What writing and reading the index of a packed directory share (docs/internals/format.md). */
 #ifndef TSR_DIRECTORY_DIRECTORY_INDEX_H
 #define TSR_DIRECTORY_DIRECTORY_INDEX_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the index of a packed directory (docs/format.md), every byte of it untrusted. */
+/* Reading the index of a packed directory (docs/internals/format.md), every byte of it untrusted. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

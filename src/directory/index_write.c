@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing the index of a packed directory (docs/format.md). */
+/* Writing the index of a packed directory (docs/internals/format.md). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pieces coded by what differs from older elements of the same place (docs/format.md, "Differences").
+ * Pieces coded by what differs from older elements of the same place (format.md, "Differences").
  * Elements are integers in their order, and the older ones choose the tables, so that the elements of a
  * piece are decoded independently of each other.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The formulas of differences to older elements, for C and for CUDA; docs/format.md, "Differences", has
+ * The formulas of differences to older elements, for C and for CUDA; format.md, "Differences", has
  * them in words.  Integers only.
  */
 #ifndef TSR_ENTROPY_DIFFERENCES_MATH_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entropy coding of planes, a piece at a time and in memory (docs/format.md, "Coded planes"): rANS of
+ * Entropy coding of planes, a piece at a time and in memory (format.md, "Coded planes"): rANS of
  * 32 interleaved states (Duda, arXiv 1311.2540; Giesen, arXiv 1402.3392), with tables in each piece.
  * A piece depends on no other, so pieces are coded and decoded in any order and by any thread, and
  * the same elements give the same bytes on every SIMD level and GPU.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which pieces of scales may be coded by their lines (docs/format.md, 18.8), for C and for CUDA. */
+/* Which pieces of scales may be coded by their lines (docs/internals/format.md, 18.8), for C and for CUDA. */
 #ifndef TSR_ENTROPY_LINES_MATH_H
 #define TSR_ENTROPY_LINES_MATH_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The formulas of coded planes, for C and for CUDA; docs/format.md, "Coded planes", has them in words.
+ * The formulas of coded planes, for C and for CUDA; format.md, "Coded planes", has them in words.
  * Integers only: what is written depends on the elements alone.
  */
 #ifndef TSR_ENTROPY_RANS_MATH_H

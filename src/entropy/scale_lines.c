@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pieces of scales, coded by how they differ from what the means of their rows and columns let expect
- * (docs/format.md, "Lines of scales").
+ * (docs/internals/format.md, "Lines of scales").
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Optimizers of published libraries, each packed, unpacked, and trained on with what came back.
 
-    optimizers.py [--only REGEX] [--roundtrip] [--minutes N] [-o TABLE.md]
+    optimizers.py [--only REGEX] [--roundtrip] [--minutes N] [-o TABLE.csv]
                                         with a Python that has the libraries; TERSOR names the program
 
 Every class trains a small model for 12 steps.  What torch.save makes of {"model", "optimizer"}, and a directory
@@ -14,6 +14,7 @@ tests/roundtrip.py too, and every fault that it finds is one of the class.
 import argparse
 import collections
 import contextlib
+import csv
 import functools
 import importlib
 import importlib.metadata
@@ -364,18 +365,18 @@ def main():
                     untried.append(f"- {library} {name}: {text[:80]}")
                     text = ""
                 else:
-                    text = f" | | | | | **{text[:160]}**"
+                    text = f"|||||{text[:160]}"
         print(library, name, text or untried[-1], file=sys.stderr, flush=True)
         if text:
-            rows.append(f"| {name} | {library} | {text} |")
+            rows.append([name, library, *(cell.strip() for cell in text.split("|"))])
     versions = ", ".join(f"{x} {importlib.metadata.version(x)}" for x in seen)
     with open(args.o, "w", encoding="utf-8") as out:
-        print(textwrap.fill(f"{worked} of {len(rows)} classes work, with {versions}. {len(untried)} more do not "
-                            "train this model here.", 110) + "\n\n"
-              "| class | library | packed | raw | objects | B/param | loss difference | |\n"
-              "|---|---|---|---|---|---|---|---|", *rows, sep="\n", file=out)
-        if untried:
-            print("\nThese do not train this model here, by what they say:\n", *untried, sep="\n", file=out)
+        table = csv.writer(out, lineterminator="\n")
+        table.writerow(["class", "library", "packed", "raw", "objects", "bytes per parameter", "loss difference",
+                        "result"])
+        table.writerows(rows)
+    print(textwrap.fill(f"{worked} of {len(rows)} classes work, with {versions}. {len(untried)} more do not train "
+                        "this model here.", 110), *untried, sep="\n", file=sys.stderr)
     return 1 if worked < len(rows) else 0
 
 

@@ -8,7 +8,7 @@ encoding of 16,384 entries that is learned from it.  The model has 12 layers of 
 separate embedding and head.  AdamW (beta1 0.9, eps 1e-8, weight decay 0.1), learning rate 6e-4 to 6e-5 by a
 cosine, 32,768 tokens a step, weights in FP32 and arithmetic in BF16.  At each step of --save
 (default: the last), OUT/state-<step>.safetensors has <name>, <name>.exp_avg and <name>.exp_avg_sq in FP32.
-The same seed does not give the same bits on another GPU; docs/performance.md says what was measured on which.
+The same seed does not give the same bits on another GPU; docs/internals/performance.md says what was measured on which.
 Needs torch, numpy, tokenizers and safetensors.
 """
 import argparse

@@ -1,4 +1,4 @@
-"""Coded planes a second time, from docs/format.md, section 18, alone: decode() and encode() a piece."""
+"""Coded planes a second time, from docs/internals/format.md, section 18, alone: decode() and encode() a piece."""
 import numpy as np
 
 SEGMENT, BLOCK, LANES, LOW, SLOTS = 32768, 128, 32, 65536, 4096

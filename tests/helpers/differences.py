@@ -1,4 +1,4 @@
-"""Pieces of differences a second time, from docs/format.md, section 18.7, alone: decode() one."""
+"""Pieces of differences a second time, from docs/internals/format.md, section 18.7, alone: decode() one."""
 import numpy as np
 
 from coded_planes import Bytes, code_level, decode_segments, need, read_table

@@ -1,4 +1,4 @@
-"""A reader of the tersor packed format, which follows docs/format.md and nothing else.
+"""A reader of the tersor packed format, which follows docs/internals/format.md and nothing else.
 
     checkpoint = reader.read("packed.safetensors")  # or the index of a sharded one
     checkpoint.tensors["layer.weight"].array        # float32

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The packed format (docs/format.md): what its reader and its writer share. */
+/* The packed format (docs/internals/format.md): what its reader and its writer share. */
 #ifndef TSR_CONTAINER_PACKED_H
 #define TSR_CONTAINER_PACKED_H
 

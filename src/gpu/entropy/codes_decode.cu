@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoding pieces of codes whose tables are chosen by what lies beside them (docs/format.md, "Contexts"):
+ * Decoding pieces of codes whose tables are chosen by what lies beside them (format.md, "Contexts"):
  * of the first piece that is damaged the number is reported, and the CPU says why.
  */
 #include "gpu/entropy/decode_stream.cuh"

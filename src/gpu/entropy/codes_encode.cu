@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Coding pieces of codes with tables chosen by what lies beside them (docs/format.md, "Contexts"): a block
+ * Coding pieces of codes with tables chosen by what lies beside them (format.md, "Contexts"): a block
  * of threads finds the means of a variance's rows and columns, counts the codes of each context, makes
  * tables, one per warp, and codes segments as those of other streams.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which contexts of a piece share a table (docs/format.md, "What an encoder writes"), by a block. */
+/* Which contexts of a piece share a table (format.md, "What an encoder writes"), by a block. */
 #ifndef TSR_GPU_CODES_TABLES_CUH
 #define TSR_GPU_CODES_TABLES_CUH
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoding streams (docs/format.md, "Coded planes").  Whatever the bytes are, nothing outside of them and
+ * Decoding streams (format.md, "Coded planes").  Whatever the bytes are, nothing outside of them and
  * of the plane is touched.
  */
 #ifndef TSR_GPU_DECODE_STREAM_CUH

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Coding streams (docs/format.md, "Coded planes"): a block of threads counts the symbols of a stream, makes
+ * Coding streams (format.md, "Coded planes"): a block of threads counts the symbols of a stream, makes
  * its table, and codes its segments, one per warp, to staging memory; then it knows where they go.
  */
 #ifndef TSR_GPU_ENCODE_STREAM_CUH

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoding planes (docs/format.md, "Coded planes"): of a piece that is damaged its number is reported, and
+ * Decoding planes (format.md, "Coded planes"): of a piece that is damaged its number is reported, and
  * the CPU says why.
  */
 #include "gpu/entropy/decode_stream.cuh"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Coding planes (docs/format.md, "Coded planes"): blocks of threads take one piece after the other. */
+/* Coding planes (format.md, "Coded planes"): blocks of threads take one piece after the other. */
 #include "gpu/entropy/encode_stream.cuh"
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contexts of codes (docs/format.md, "Contexts"), of a lane's runs as it goes through a segment. */
+/* The contexts of codes (format.md, "Contexts"), of a lane's runs as it goes through a segment. */
 #ifndef TSR_GPU_GPU_CONTEXTS_CUH
 #define TSR_GPU_GPU_CONTEXTS_CUH
 

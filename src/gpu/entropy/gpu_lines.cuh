@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What coding and decoding of scales by their lines share (docs/format.md, "Lines of scales"). */
+/* What coding and decoding of scales by their lines share (docs/internals/format.md, "Lines of scales"). */
 #ifndef TSR_GPU_GPU_LINES_CUH
 #define TSR_GPU_GPU_LINES_CUH
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoding pieces of scales (docs/format.md, "Lines of scales"): of the first piece that is damaged the
+ * Decoding pieces of scales (format.md, "Lines of scales"): of the first piece that is damaged the
  * number is reported, and the CPU says why.
  */
 #include "gpu/entropy/decode_stream.cuh"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Coding pieces of scales (docs/format.md, "Lines of scales"): a block of threads finds the means of rows and
+ * Coding pieces of scales (format.md, "Lines of scales"): a block of threads finds the means of rows and
  * columns, codes the rests, and the scales as they are, and keeps what has fewer bytes.
  */
 #include "gpu/entropy/encode_stream.cuh"

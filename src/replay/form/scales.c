@@ -12,7 +12,7 @@
 
 /*
  * An e8m8 scale is rounded up at every step.  Where a step without a gradient leaves this share of
- * it or more, the state drifts by 0.5% and more (docs/numerics.md), and above 1 - 2^-8 the scale
+ * it or more, the state drifts by 0.5% and more (docs/internals/numerics.md), and above 1 - 2^-8 the scale
  * never shrinks at all.  An f16 scale is rounded to nearest: its variances follow further.
  */
 #define E8M8_KEPT_MAX 0.95

@@ -13,7 +13,7 @@
 
 /*
  * With at least so many bytes of gradients per thread a GPU is faster, though it takes half a second
- * to start; measured with 16 threads (docs/performance.md, "Replays").  Steps on FP32 cost a CPU little
+ * to start; measured with 16 threads (performance.md, "Replays").  Steps on FP32 cost a CPU little
  * beside reading gradients, which a GPU waits for as well; comparisons cost it much more.
  */
 #define WORTH_A_GPU (UINT64_C(1) << 29)
