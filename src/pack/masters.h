@@ -26,8 +26,8 @@ bool tsr_masters_round(const struct tsr_coding *coding, const uint16_t *narrow, 
 /*
  * Of a master that shares its narrow weights: take each correction at which a decoded value rounds to another
  * narrow one, as half of the distance to that may, a step or two towards zero.  @x: the @n elements, against
- * which what is decoded then is measured.  False if some still round to others, as one of a lossless codec does:
- * it is not moved.
+ * which what is decoded then is measured.  False if some still round to others; those of a lossless codec are
+ * not moved.
  */
 bool tsr_masters_settle(const struct tsr_coding *coding, void *const plane[TSR_PLANES_MAX],
 			const float *x, size_t n, struct tsr_measure *measure);

@@ -11,7 +11,7 @@
 /* Those of one checkpoint or of several; docs/names.md says what counts as a copy. */
 struct tsr_copies {
 	uint64_t nelements;
-	/* Of several checkpoints: elements of models; of masters and lists of vectors where there is no model. */
+	/* Of several checkpoints: elements of models, and of masters and lists of vectors without a model. */
 	uint64_t nmodel, nlisted;
 	/* Hashes of the models in several checkpoints: of two with the same parameters one is a copy. */
 	uint64_t models[TSR_COPIES_MODELS_MAX];
