@@ -20,16 +20,13 @@ def filtered(what, data, width, rotated, n, **kwargs):
                           capture_output=True, check=False, **kwargs)
 
 
-def filtered_codes(what, data, group, columns, first=0, row=0, momentum=None):
-    """`data`: scales and what is coded; `momentum`: what lies beside one."""
+def filtered_codes(what, data, group, columns, first=0, row=0):
+    """`data`: scales and what is coded."""
     scales, piece, n = data
-    front = scales.tobytes()
-    if momentum:
-        front += momentum[0].tobytes() + momentum[1].tobytes()
     numbers = n, first, columns, row, group, len(scales)
-    sort = "momentum" if momentum else "log8" if scales.itemsize == 4 else "sqrt8"
-    return subprocess.run([FILTER, what, *map(str, numbers), sort], input=front + bytes(piece), capture_output=True,
-                          check=False)
+    sort = "log8" if scales.itemsize == 4 else "sqrt8"
+    return subprocess.run([FILTER, what, *map(str, numbers), sort], input=scales.tobytes() + bytes(piece),
+                          capture_output=True, check=False)
 
 
 def block(name):
@@ -86,89 +83,39 @@ def variance_case():
 def test_vectors_with_contexts(line):
     kind, nbytes, digest = line.split()
     codes, scales = variance_case()
-    each = np.repeat(scales, 32)
-    beside = coded_planes.Variance(each, 0, 64)
-    if kind == "momentum":
-        beside = coded_planes.Momentum(each, codes, each)
+    variance = coded_planes.Variance(np.repeat(scales, 32), 0, 64)
     if kind == "log8":
         scales = (2**15 * scales.astype(int) + np.arange(625) % 16).astype("<u4")
-        beside = coded_planes.LogVariance(np.repeat(scales, 32), 0, 64)
-    coded = coded_planes.encode_codes(codes, beside)
+        variance = coded_planes.LogVariance(np.repeat(scales, 32), 0, 64)
+    coded = coded_planes.encode_codes(codes, variance)
     assert (len(coded), xxhash.xxh3_64_hexdigest(coded), coded[0]) == (int(nbytes), digest, 3)
-    assert (coded_planes.decode(coded, 1, False, len(codes), beside) == codes).all()
-    momentum = (codes, scales) if kind == "momentum" else None
-    assert filtered_codes("encode-codes", (scales, codes, len(codes)), 32, 64, momentum=momentum).stdout == coded
-    assert filtered_codes("decode-codes", (scales, coded, len(codes)), 32, 64, momentum=momentum).stdout \
-        == codes.tobytes()
-
-
-def filtered_scales(what, data, width, n, first, columns):
-    return subprocess.run([FILTER, what, *map(str, (width, n, first, columns))], input=bytes(data),
-                          capture_output=True, check=False)
-
-
-@pytest.mark.parametrize("line", block("lines"))
-def test_vectors_of_scales_by_lines(line):
-    W, nbytes, digest = line.split()
-    i = np.arange(2048)
-    scales = 0x7f00 + 16 * (5 * (i // 32) % 64) + 16 * (9 * (i % 32) % 32) + generated(2048)
-    scales = (scales if W == "2" else 2**15 * scales + generated(2048) % 16).astype(f"<u{W}")
-    lines = coded_planes.Lines(0, 32, 2048, int(W))
-    coded = coded_planes.encode_scales(scales, lines)
-    assert (len(coded), xxhash.xxh3_64_hexdigest(coded), coded[0]) == (int(nbytes), digest, 6)
-    assert (coded_planes.decode_scales(coded, lines) == scales).all()
-    assert filtered_scales("encode-scales", scales.tobytes(), W, 2048, 0, 32).stdout == coded
-    assert filtered_scales("decode-scales", coded, W, 2048, 0, 32).stdout == scales.tobytes()
-
-
-@pytest.mark.parametrize("n, first, columns, mode", [
-    (8192, 0, 24, 6), (3001, 1000, 37, 6), (2000, 24, 250, 2), (4000, 39, 40, 6), (500, 3, 0, 2)])
-@pytest.mark.parametrize("width", [2, 4])
-def test_scales_by_lines_wherever_a_piece_begins(n, first, columns, mode, width):
-    """Also of any bits, such as those of negative and infinite scales; and without columns, or too many of them."""
-    rng, C = np.random.default_rng(n), max(columns, 1)
-    at = np.arange(first, first + n)
-    levels = 32000 + rng.normal(0, 600, at[-1] // C + 1)[at // C] + rng.normal(0, 300, C)[at % C] + rng.normal(0, 10, n)
-    scales = levels.astype(np.uint64) << np.uint64(15 if width == 4 else 0)
-    scales[::977] = rng.integers(0, 2**(8 * width), len(scales[::977]), np.uint64)
-    scales = scales.astype(f"<u{width}")
-    lines = coded_planes.Lines(first, columns, n, width)
-    coded = filtered_scales("encode-scales", scales.tobytes(), width, n, first, columns).stdout
-    assert coded == coded_planes.encode_scales(scales, lines)
-    assert (coded[0] == 6) == (mode == 6)
-    assert (coded_planes.decode_scales(coded, lines) == scales).all()
-    assert filtered_scales("decode-scales", coded, width, n, first, columns).stdout == scales.tobytes()
+    assert (coded_planes.decode(coded, 1, False, len(codes), variance) == codes).all()
+    assert filtered_codes("encode-codes", (scales, codes, len(codes)), 32, 64).stdout == coded
+    assert filtered_codes("decode-codes", (scales, coded, len(codes)), 32, 64).stdout == codes.tobytes()
 
 
 def rank_one(rng, shape, group, noise=0.5):
-    """Codes and scales of sqrt8 and of softsign8 for moments near a product of rows and columns; groups in rows."""
+    """Codes and scales of sqrt8 for variances near a product of rows and columns; groups in rows."""
     v = np.exp(rng.normal(0, 2, (shape[0], 1)) + rng.normal(0, 2, (1, shape[1])) + rng.normal(0, noise, shape))
-    m = rng.normal(0, 1, shape) * np.sqrt(v)
-    blocks = [x.reshape(shape[0], -1, group) for x in (np.sqrt(v), np.abs(m))]
-    bits = [(x.max(-1).astype("<f4").view("<u4") + 0x7fff) >> 15 for x in blocks]
-    largest = [np.repeat((b << 15).astype("<u4").view("<f4"), group, 1) for b in bits]
-    codes = np.rint(255 * np.sqrt(v) / largest[0]).astype(np.uint8), \
-        np.rint(127 * m / largest[1]).astype(np.int8).view(np.uint8)
-    return *(c.reshape(-1) for c in codes), *(b.astype("<u2").reshape(-1) for b in bits)
+    blocks = np.sqrt(v).reshape(shape[0], -1, group)
+    bits = (blocks.max(-1).astype("<f4").view("<u4") + 0x7fff) >> 15
+    largest = np.repeat((bits << 15).astype("<u4").view("<f4"), group, 1)
+    codes = np.rint(255 * np.sqrt(v) / largest).astype(np.uint8)
+    return codes.reshape(-1), bits.astype("<u2").reshape(-1)
 
 
 def test_contexts_of_a_piece_in_the_middle_of_a_tensor():
     """Where a piece begins and ends within rows and groups; and what contexts gain."""
     shape, group, first, n = (300, 120), 30, 1234, 34000
-    v, m, v_scales, m_scales = rank_one(np.random.default_rng(3), shape, group)
+    codes, scales = rank_one(np.random.default_rng(3), shape, group)
     at = slice(first, first + n)
-    each = [np.repeat(scales, group)[at] for scales in (v_scales, m_scales)]
-    variance = coded_planes.Variance(each[0], first, shape[1])
-    momentum = coded_planes.Momentum(each[1], v[at], each[0])
-    begun = [scales[first // group:] for scales in (v_scales, m_scales)]
-    where = {"group": group, "columns": shape[1], "first": first, "row": shape[1]}
-    for codes, scales, beside, other in ((v, begun[0], variance, None), (m, begun[1], momentum, (v[at], begun[0]))):
-        coded = filtered_codes("encode-codes", (scales, codes[at], n), momentum=other, **where).stdout
-        assert coded[0] == 3
-        assert coded == coded_planes.encode_codes(codes[at], beside)
-        assert (coded_planes.decode(coded, 1, False, n, beside) == codes[at]).all()
-        alone = coded_planes.encode(codes[at], False)
-        assert len(coded) < 0.97 * len(alone)
+    variance = coded_planes.Variance(np.repeat(scales, group)[at], first, shape[1])
+    coded = filtered_codes("encode-codes", (scales[first // group:], codes[at], n), group, shape[1], first,
+                           shape[1]).stdout
+    assert coded[0] == 3
+    assert coded == coded_planes.encode_codes(codes[at], variance)
+    assert (coded_planes.decode(coded, 1, False, n, variance) == codes[at]).all()
+    assert len(coded) < 0.97 * len(coded_planes.encode(codes[at], False))
 
 
 @pytest.mark.parametrize("shape, group, first, n, row", [
@@ -188,22 +135,22 @@ def test_contexts_of_codes_of_log8(shape, group, first, n, row):
     codes = np.clip(255 - (top[groups] - levels) * 256 / r[groups], 0, 255).astype(np.uint8)
     at, begin = slice(first, first + n), groups[first]
     scales = u.astype("<u4")
-    beside = coded_planes.LogVariance(scales[groups[at]], first, shape[1])
+    variance = coded_planes.LogVariance(scales[groups[at]], first, shape[1])
     coded = filtered_codes("encode-codes", (scales[begin:groups[first + n - 1] + 1], codes[at], n), group, shape[1],
                            first, row).stdout
-    assert coded == coded_planes.encode_codes(codes[at], beside)
+    assert coded == coded_planes.encode_codes(codes[at], variance)
     assert coded[0] == 3 and len(coded) < 0.95 * len(coded_planes.encode(codes[at], False))
-    assert (coded_planes.decode(coded, 1, False, n, beside) == codes[at]).all()
+    assert (coded_planes.decode(coded, 1, False, n, variance) == codes[at]).all()
     assert filtered_codes("decode-codes", (scales[begin:groups[first + n - 1] + 1], coded, n), group, shape[1],
                           first, row).stdout == codes[at].tobytes()
 
 
 @pytest.mark.parametrize("rows, mode", [(9, 3), (8, 2)])
 def test_contexts_need_eight_elements_for_each_row_and_column(rows, mode):
-    v, _, scales, _ = rank_one(np.random.default_rng(2), (rows, 1000), 1000, 0)
-    beside = coded_planes.Variance(np.repeat(scales, 1000), 0, 1000)
+    v, scales = rank_one(np.random.default_rng(2), (rows, 1000), 1000, 0)
+    variance = coded_planes.Variance(np.repeat(scales, 1000), 0, 1000)
     coded = filtered_codes("encode-codes", (scales, v, len(v)), 1000, 1000, row=1000).stdout
-    assert coded[0] == mode and coded == coded_planes.encode_codes(v, beside)
+    assert coded[0] == mode and coded == coded_planes.encode_codes(v, variance)
 
 
 def bell(rng, n, spread):

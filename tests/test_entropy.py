@@ -107,63 +107,6 @@ def test_variances_have_contexts_by_row_and_column(tmp_path):
     assert sizes[0] < 0.95 * sizes[1]
 
 
-@pytest.mark.parametrize("names, options", [
-    (("a.w.exp_avg", "a.w.exp_avg_sq", "b.w.exp_avg", "b.w.exp_avg_sq"), ["--group", "50"]),
-    (("exp_avg.a.w", "exp_avg.b.w", "exp_avg_sq.a.w", "exp_avg_sq.b.w"), ["--group", "40"]),
-], ids=["in turn", "in lists"])
-def test_momenta_have_contexts_by_their_variances(tmp_path, names, options):
-    """Coded smaller than alone, in one file and in shards that part some from their variances."""
-    rng = np.random.default_rng(6)
-    shape = 1900, 140
-    state = {"a.w": np.zeros(shape, "f4"), "b.w": np.zeros(shape, "f4")}
-    for weight in "ab":
-        v = np.exp(rng.normal(0, 2, (shape[0], 1)) + rng.normal(0, 2, (1, shape[1]))).astype("f4")
-        state[next(n for n in names if weight + ".w" in n and "_sq" in n)] = v
-        m = (np.sqrt(v) * rng.normal(0, 1, shape)).astype("f4")
-        state[next(n for n in names if weight + ".w" in n and "_sq" not in n)] = m
-    state = {name: state[name] for name in ("a.w", "b.w", *names)}
-    alone = {name: x for name, x in state.items() if "exp_avg_sq" not in name}
-    momenta, sizes = [name for name in alone if "exp_avg" in name], {}
-    for form, tensors, how in (("both", state, []), ("alone", alone, []), ("cut", state, ["--max-shard-size", "650K"])):
-        (tmp_path / form).mkdir()
-        source = write_source(tmp_path / f"{form}.in", tensors, {"format": "pt"})
-        rules = ["--map", r"exp_avg_sq\.=variance", "--map", r"exp_avg\.=momentum"] if names[0][0] == "e" else []
-        quiet("pack", source, "-o", tmp_path / form / "x.safetensors", "--entropy", *options, *how, *rules)
-        for path in (tmp_path / form).glob("*.safetensors"):
-            header = json.loads(split(path.read_bytes())[0])
-            for name in momenta:
-                begin, end = header.get(f"{name}::quantized::coded", {}).get("data_offsets", (0, 0))
-                sizes[form, name] = sizes.get((form, name), 0) + end - begin
-    for name in momenta:
-        assert sizes["both", name] < 0.97 * sizes["alone", name]
-    index = tmp_path / "cut" / "x.safetensors.index.json"
-    assert len(list(index.parent.glob("*.safetensors"))) > 2
-    assert "0 differ" in run_tersor("diff", tmp_path / "both" / "x.safetensors", index, check=0).stdout
-    found = reader.read(index if options[1] == "50" else tmp_path / "both" / "x.safetensors").tensors
-    quiet("unpack", tmp_path / "both" / "x.safetensors", "-o", tmp_path / "out")
-    assert {name: found[name].values.tobytes() for name in names} == \
-        {name: contents(tmp_path / "out")[1][name][2] for name in names}
-
-
-@pytest.mark.parametrize("options", [["--group", "40"], ["--state", "tight", "--group", "60"]], ids=["e8m8", "f28"])
-def test_scales_are_coded_by_lines(tmp_path, options):
-    """Two pieces of groups that follow rows of 720: read by the document alone; a byte of a line is not lost."""
-    rng = np.random.default_rng(7)
-    shape = 400, 720
-    v = np.exp(rng.normal(0, 2, (shape[0], 1)) + rng.normal(0, 2, (1, shape[1])))
-    source = write_source(tmp_path / "in", {"w": np.zeros(shape, "f4"), "w.exp_avg": np.zeros(shape, "f4"),
-                                            "w.exp_avg_sq": v.astype("f4")}, {"format": "pt"})
-    coded = pack(source, tmp_path / "coded", "--entropy", *options)
-    compare(coded, run_tersor)
-    header, data = split(coded.read_bytes())
-    begin = json.loads(header)["w.exp_avg_sq::scales::coded"]["data_offsets"][0]
-    assert data[begin + 32] == 6
-    changed = bytearray(coded.read_bytes())
-    changed[len(changed) - len(data) + begin + 32 + 4 + 4 + 7] ^= 8
-    (tmp_path / "changed").write_bytes(changed)
-    assert "w.exp_avg_sq::scales" in one_line_error(run_tersor("verify", tmp_path / "changed", check=3))
-
-
 def test_contexts_in_shards_come_from_the_scales_of_their_own_tensors(tmp_path):
     quiet("pack", TINY, "-o", tmp_path / "plain.safetensors")
     quiet("pack", TINY, "-o", tmp_path / "coded.safetensors", "--entropy", "--max-shard-size", "200K")

@@ -12,7 +12,7 @@
 #define TSR_BENCH_KERNELS_MAX 64
 #define TSR_BENCH_STEPS_MAX 16
 #define TSR_BENCH_PLANES 4
-#define TSR_BENCH_CODED (TSR_BENCH_PLANES + 2) /* a GPU codes two of them with contexts, too */
+#define TSR_BENCH_CODED (TSR_BENCH_PLANES + 1) /* a GPU codes variances with contexts, too */
 
 /* Speeds count the bytes that must be moved: those read plus those written. */
 struct tsr_bench_kernel {

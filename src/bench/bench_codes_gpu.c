@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The speed of coding codes on a GPU with tables chosen by what lies beside them, in device time. */
+/* The speed of coding codes of variances on a GPU with tables chosen by contexts, in device time. */
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -12,11 +12,11 @@
 
 struct bench {
 	const struct tsr_bench_gpu *on;
-	const struct tsr_bench_state_plane *plane, *variances; /* of momenta; else NULL */
+	const struct tsr_bench_state_plane *plane;
 	unsigned copies, npieces; /* of the plane; all pieces, of all copies */
 	uint64_t nbytes, room; /* of the codes of a copy; from one coded piece to the next */
-	unsigned char *codes, *back, *beside, *coded; /* in device memory, as all that follow */
-	uint16_t *scales, *beside_scales;
+	unsigned char *codes, *back, *coded; /* in device memory, as all that follow */
+	uint16_t *scales;
 	struct tsr_gpu_codes *encode, *decode;
 	uint64_t *damaged;
 };
@@ -28,7 +28,7 @@ static enum tsr_status allocate(struct bench *b, uint64_t nbytes, void *ret, str
 
 static enum tsr_status prepare(struct bench *b, uint64_t elements, struct tsr_err *err)
 {
-	const struct tsr_bench_state_plane *p = b->plane, *v = b->variances;
+	const struct tsr_bench_state_plane *p = b->plane;
 
 	for (uint64_t i = 0; i < p->npieces; i++)
 		b->nbytes += (p->pieces[i].n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -41,18 +41,13 @@ static enum tsr_status prepare(struct bench *b, uint64_t elements, struct tsr_er
 	TSR_TRY(allocate(b, b->npieces * sizeof(*b->encode), &b->encode, err));
 	TSR_TRY(allocate(b, b->npieces * sizeof(*b->decode), &b->decode, err));
 	TSR_TRY(allocate(b, b->copies * p->nscales * sizeof(*p->scales), &b->scales, err));
-	if (v) {
-		TSR_TRY(allocate(b, b->copies * b->nbytes, &b->beside, err));
-		TSR_TRY(allocate(b, b->copies * v->nscales * sizeof(*v->scales), &b->beside_scales,
-				 err));
-	}
 	return allocate(b, sizeof(*b->damaged), &b->damaged, err);
 }
 
 static void clean_up(struct bench *b)
 {
-	void *const memory[] = { b->codes,  b->back,   b->beside,  b->coded,	    b->scales,
-				 b->encode, b->decode, b->damaged, b->beside_scales };
+	void *const memory[] = { b->codes,  b->back,   b->coded,  b->scales,
+				 b->encode, b->decode, b->damaged };
 
 	for (unsigned i = 0; i < sizeof(memory) / sizeof(*memory); i++)
 		tsr_gpu_free(b->on->gpu, memory[i]);
@@ -74,25 +69,18 @@ static enum tsr_status put_copies(struct bench *b, void *to, const void *from, u
 static struct tsr_gpu_codes describe(const struct bench *b, const struct tsr_bench_piece *piece,
 				     unsigned copy, uint64_t at)
 {
-	const struct tsr_bench_state_plane *p = b->plane, *v = b->variances;
-	struct tsr_gpu_codes c = { .beside = piece->beside, .n = (uint32_t)piece->n };
-	struct tsr_entropy_beside *beside = &c.beside;
+	const struct tsr_bench_state_plane *p = b->plane;
+	struct tsr_gpu_codes c = { .variance = piece->variance, .n = (uint32_t)piece->n };
+	struct tsr_entropy_scales *scales = &c.variance.scales;
 
 	c.codes = b->codes + copy * b->nbytes + at;
-	if (!piece->codes)
-		return c;
-	beside->scales.scales = b->scales + copy * p->nscales + (beside->scales.scales - p->scales);
-	if (beside->variances) {
-		beside->variances = b->beside + copy * b->nbytes + at;
-		beside->variance_scales.scales = b->beside_scales + copy * v->nscales +
-						 (beside->variance_scales.scales - v->scales);
-	}
+	if (piece->codes)
+		scales->scales = b->scales + copy * p->nscales + (scales->scales - p->scales);
 	return c;
 }
 
-/* Codes and variances of one copy, and the descriptions of all pieces. */
-static void lay_out(const struct bench *b, unsigned char *codes, unsigned char *beside,
-		    struct tsr_gpu_codes *all)
+/* The codes of one copy, and the descriptions of all pieces. */
+static void lay_out(const struct bench *b, unsigned char *codes, struct tsr_gpu_codes *all)
 {
 	const struct tsr_bench_state_plane *p = b->plane;
 	uint64_t at = 0;
@@ -100,11 +88,8 @@ static void lay_out(const struct bench *b, unsigned char *codes, unsigned char *
 	for (uint64_t i = 0; i < p->npieces; i++) {
 		const struct tsr_bench_piece *piece = &p->pieces[i];
 
-		for (uint64_t k = 0; k < piece->n; k++) {
+		for (uint64_t k = 0; k < piece->n; k++)
 			codes[at + k] = p->plain[piece->first + k];
-			if (piece->beside.variances)
-				beside[at + k] = piece->beside.variances[k];
-		}
 		for (unsigned copy = 0; copy < b->copies; copy++) {
 			struct tsr_gpu_codes *c = &all[copy * p->npieces + i];
 
@@ -115,19 +100,14 @@ static void lay_out(const struct bench *b, unsigned char *codes, unsigned char *
 	}
 }
 
-static enum tsr_status put_pieces(struct bench *b, unsigned char *codes, unsigned char *beside,
-				  struct tsr_gpu_codes *all, struct tsr_err *err)
+static enum tsr_status put_pieces(struct bench *b, unsigned char *codes, struct tsr_gpu_codes *all,
+				  struct tsr_err *err)
 {
-	const struct tsr_bench_state_plane *p = b->plane, *v = b->variances;
+	const struct tsr_bench_state_plane *p = b->plane;
 
-	lay_out(b, codes, beside, all);
+	lay_out(b, codes, all);
 	TSR_TRY(put_copies(b, b->codes, codes, b->nbytes, err));
 	TSR_TRY(put_copies(b, b->scales, p->scales, p->nscales * sizeof(*p->scales), err));
-	if (v) {
-		TSR_TRY(put_copies(b, b->beside, beside, b->nbytes, err));
-		TSR_TRY(put_copies(b, b->beside_scales, v->scales, v->nscales * sizeof(*v->scales),
-				   err));
-	}
 	TSR_TRY(tsr_gpu_put(b->on->stream, b->encode, all, b->npieces * sizeof(*all), err));
 	return tsr_gpu_sync(b->on->stream, err);
 }
@@ -183,7 +163,7 @@ static enum tsr_status compare_pieces(const struct bench *b, const struct tsr_gp
 						       .n = from->n,
 						       .nbytes = all[i].nbytes };
 
-		TSR_TRY(tsr_bench_compare_coded(b->on, kind, from->codes ? &from->beside : NULL,
+		TSR_TRY(tsr_bench_compare_coded(b->on, kind, from->codes ? &from->variance : NULL,
 						&piece, i, err));
 	}
 	*compared_ret = n;
@@ -214,24 +194,21 @@ static enum tsr_status measure(struct bench *b, struct tsr_gpu_codes *all,
 }
 
 enum tsr_status tsr_bench_codes_gpu(const struct tsr_bench_gpu *on,
-				    const struct tsr_bench_state_plane *plane,
-				    const struct tsr_bench_state_plane *variances,
-				    uint64_t elements, struct tsr_bench_plane *ret,
-				    struct tsr_err *err)
+				    const struct tsr_bench_state_plane *plane, uint64_t elements,
+				    struct tsr_bench_plane *ret, struct tsr_err *err)
 {
-	struct bench b = { .on = on, .plane = plane, .variances = variances };
+	struct bench b = { .on = on, .plane = plane };
 	enum tsr_status status = prepare(&b, elements, err);
-	unsigned char *codes = malloc(b.nbytes), *beside = calloc(b.nbytes, 1);
+	unsigned char *codes = malloc(b.nbytes);
 	struct tsr_gpu_codes *all = calloc(b.npieces, sizeof(*all));
 
-	if (status == TSR_OK && !(codes && beside && all))
+	if (status == TSR_OK && !(codes && all))
 		status = tsr_fail_nomem(err, "benchmark codes");
 	if (status == TSR_OK)
-		status = put_pieces(&b, codes, beside, all, err);
+		status = put_pieces(&b, codes, all, err);
 	if (status == TSR_OK)
 		status = measure(&b, all, ret, err);
 	free(codes);
-	free(beside);
 	free(all);
 	clean_up(&b);
 	return status;

@@ -23,16 +23,16 @@ static enum tsr_status get(const struct tsr_bench_gpu *on, const struct tsr_benc
 }
 
 static enum tsr_status compare(const struct tsr_bench_gpu *on, struct tsr_entropy_kind kind,
-			       const struct tsr_entropy_beside *beside,
+			       const struct tsr_entropy_variance *variance,
 			       const struct tsr_bench_coded *piece, uint64_t number,
 			       const struct buffers *b, struct tsr_err *err)
 {
 	size_t nbytes;
 
 	TSR_TRY(get(on, piece, kind.width, b, err));
-	nbytes = beside ? tsr_entropy_encode_codes(b->entropy, beside, b->plain, piece->n,
-						   b->expected)
-			: tsr_entropy_encode(b->entropy, kind, b->plain, piece->n, b->expected);
+	nbytes = variance ? tsr_entropy_encode_codes(b->entropy, variance, b->plain, piece->n,
+						     b->expected)
+			  : tsr_entropy_encode(b->entropy, kind, b->plain, piece->n, b->expected);
 	if (nbytes != piece->nbytes || memcmp(b->coded, b->expected, nbytes))
 		return tsr_fail(err, TSR_E_FORMAT,
 				"benchmark: coded piece %" PRIu64 " does not have the CPU's bytes",
@@ -46,7 +46,7 @@ static enum tsr_status compare(const struct tsr_bench_gpu *on, struct tsr_entrop
 
 enum tsr_status tsr_bench_compare_coded(const struct tsr_bench_gpu *on,
 					struct tsr_entropy_kind kind,
-					const struct tsr_entropy_beside *beside,
+					const struct tsr_entropy_variance *variance,
 					const struct tsr_bench_coded *piece, uint64_t number,
 					struct tsr_err *err)
 {
@@ -59,7 +59,7 @@ enum tsr_status tsr_bench_compare_coded(const struct tsr_bench_gpu *on,
 	enum tsr_status status;
 
 	if (b.entropy && b.plain && b.back && b.coded && b.expected && piece->nbytes <= room)
-		status = compare(on, kind, beside, piece, number, &b, err);
+		status = compare(on, kind, variance, piece, number, &b, err);
 	else
 		status = tsr_fail_nomem(err, "benchmark planes");
 	tsr_entropy_free(b.entropy);

@@ -48,13 +48,13 @@ static enum tsr_status code_piece(void *ctx, void *scratch, uint64_t job, struct
 	const char *wrong = NULL;
 
 	if (b->action == ENCODE)
-		b->coded_nbytes[job] = p->codes ? tsr_entropy_encode_codes(*e, &p->beside, plain,
+		b->coded_nbytes[job] = p->codes ? tsr_entropy_encode_codes(*e, &p->variance, plain,
 									   p->n, coded)
 						: tsr_entropy_encode(*e, b->kind, plain, p->n,
 								     coded);
 	else if (p->codes)
-		wrong = tsr_entropy_decode_codes(*e, &p->beside, coded, b->coded_nbytes[job], plain,
-						 p->n);
+		wrong = tsr_entropy_decode_codes(*e, &p->variance, coded, b->coded_nbytes[job],
+						 plain, p->n);
 	else
 		wrong = tsr_entropy_decode(*e, b->kind, coded, b->coded_nbytes[job], plain, p->n);
 	return wrong ? tsr_fail(err, TSR_E_FORMAT, "benchmark: a coded piece: %s", wrong) : TSR_OK;

@@ -26,13 +26,13 @@ enum tsr_bench_plane_index {
 struct tsr_bench_piece {
 	uint64_t first;
 	size_t n;
-	bool codes; /* with what lies beside them: */
-	struct tsr_entropy_beside beside;
+	bool codes; /* of a variance: */
+	struct tsr_entropy_variance variance;
 };
 
 struct tsr_bench_state_plane {
 	unsigned char *plain; /* @n elements */
-	uint16_t *scales; /* those that pieces have beside them */
+	uint16_t *scales; /* of codes of variances */
 	uint64_t n, npieces, nscales;
 	struct tsr_bench_piece *pieces;
 };
@@ -78,23 +78,18 @@ struct tsr_bench_coded {
 };
 
 /*
- * Fail unless the CPU codes @piece->plain to the same bytes, and @piece->back is as before.  @beside: what
- * lies beside codes, in host memory; NULL: of others.  For the piece of number @number, in a message.
+ * Fail unless the CPU codes @piece->plain to the same bytes, and @piece->back is as before.  @variance: of
+ * codes, in host memory; NULL: of others.  For the piece of number @number, in a message.
  */
 enum tsr_status tsr_bench_compare_coded(const struct tsr_bench_gpu *on,
 					struct tsr_entropy_kind kind,
-					const struct tsr_entropy_beside *beside,
+					const struct tsr_entropy_variance *variance,
 					const struct tsr_bench_coded *piece, uint64_t number,
 					struct tsr_err *err);
 
-/*
- * Code a plane of codes on a GPU piece by piece, with what lies beside them, over and over to about
- * @elements; @variances: those beside momenta, or NULL.
- */
+/* Code a plane of codes of variances on a GPU piece by piece, over and over to about @elements. */
 enum tsr_status tsr_bench_codes_gpu(const struct tsr_bench_gpu *on,
-				    const struct tsr_bench_state_plane *plane,
-				    const struct tsr_bench_state_plane *variances,
-				    uint64_t elements, struct tsr_bench_plane *ret,
-				    struct tsr_err *err);
+				    const struct tsr_bench_state_plane *plane, uint64_t elements,
+				    struct tsr_bench_plane *ret, struct tsr_err *err);
 
 #endif

@@ -185,21 +185,15 @@ static enum tsr_status measure_plane(struct bench *b, unsigned index,
 	return TSR_OK;
 }
 
-/* Momenta and variances once more, with contexts. */
+/* Variances once more, with contexts. */
 static enum tsr_status measure_codes(const struct bench *b, const struct tsr_bench_state *state,
 				     struct tsr_bench_entropy *ret, struct tsr_err *err)
 {
-	const struct tsr_bench_state_plane *momenta = &state->planes[TSR_BENCH_MOMENTA],
-					   *variances = &state->planes[TSR_BENCH_VARIANCES];
-	struct tsr_bench_plane *rows = ret->planes + TSR_BENCH_PLANES;
+	const struct tsr_bench_state_plane *variances = &state->planes[TSR_BENCH_VARIANCES];
+	struct tsr_bench_plane *row = ret->planes + TSR_BENCH_PLANES;
 
-	rows[0].name = "momenta, contexts";
-	rows[1].name = "variances, contexts";
-	if (momenta->n)
-		TSR_TRY(tsr_bench_codes_gpu(&b->on, momenta, variances, b->n, &rows[0], err));
-	if (variances->n)
-		TSR_TRY(tsr_bench_codes_gpu(&b->on, variances, NULL, b->n, &rows[1], err));
-	return TSR_OK;
+	row->name = "variances, contexts";
+	return variances->n ? tsr_bench_codes_gpu(&b->on, variances, b->n, row, err) : TSR_OK;
 }
 
 static enum tsr_status run_bench(struct bench *b, const struct tsr_bench_state *state,

@@ -108,29 +108,18 @@ static enum tsr_status fill_piece(void *ctx, void *scratch, uint64_t job, struct
 	return TSR_OK;
 }
 
-static struct tsr_entropy_scales scales_at(const struct tsr_bench_state_plane *p, uint64_t first)
-{
-	return (struct tsr_entropy_scales){ p->scales + first / GROUP, 0, GROUP };
-}
-
 static struct tsr_bench_piece piece_of(const struct tsr_bench_state *s, unsigned index,
 				       uint64_t job)
 {
 	const struct tsr_bench_state_plane *p = &s->planes[index];
-	const struct tsr_bench_state_plane *v = &s->planes[TSR_BENCH_VARIANCES];
 	const uint64_t first = job * TSR_ENTROPY_PIECE;
-	struct tsr_bench_piece piece = {
+
+	return (struct tsr_bench_piece){
 		.first = first,
 		.n = tsr_bench_tile(p->n, first),
-		.codes = index >= TSR_BENCH_MOMENTA,
-		.beside = { .first = first, .columns = COLUMNS, .scales = scales_at(p, first) },
+		.codes = index == TSR_BENCH_VARIANCES,
+		.variance = { first, COLUMNS, { p->scales + first / GROUP, 0, GROUP }, false },
 	};
-
-	if (index == TSR_BENCH_MOMENTA) {
-		piece.beside.variances = v->plain + first;
-		piece.beside.variance_scales = scales_at(v, first);
-	}
-	return piece;
 }
 
 enum tsr_status tsr_bench_state_make(uint64_t elements, const struct tsr_run *run,

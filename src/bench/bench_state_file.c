@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The planes of a packed file, in memory: those of all its tensors behind each other, by what they hold. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "bench/bench_entropy.h"
 #include "ckpt/coded.h"
@@ -9,15 +7,8 @@
 
 #define NOT_MEASURED TSR_BENCH_PLANES
 
-/* Where the codes, pieces and scales of a tensor begin among those of its plane. */
-struct place {
-	uint64_t n, npieces, nscales;
-};
-
 struct reading {
 	struct tsr_checkpoint *c;
-	size_t *variance; /* per tensor: tsr_coded_pair() */
-	struct place *places; /* per tensor, of its first plane */
 	struct tsr_bench_state *s;
 	uint64_t n[TSR_BENCH_PLANES], npieces[TSR_BENCH_PLANES], nscales[TSR_BENCH_PLANES];
 	struct tsr_err *err;
@@ -44,9 +35,10 @@ static unsigned index_of(const struct tsr_tensor *t, unsigned plane)
 static uint64_t scales_of(const struct reading *r, size_t k, unsigned plane)
 {
 	const struct tsr_tensor *t = tsr_checkpoint_tensor(r->c, k);
-	const bool codes = plane == 0 && (r->variance[k] || tsr_coded_has_contexts(t, plane));
 
-	return codes ? tsr_plane_nbytes(&t->coding, 1, t->numel) / sizeof(uint16_t) : 0;
+	return tsr_coded_has_contexts(t, plane)
+		       ? tsr_plane_nbytes(&t->coding, 1, t->numel) / sizeof(uint16_t)
+		       : 0;
 }
 
 /* The pieces of a plane, of which the elements before number @first, and their scales, or NULL. */
@@ -64,26 +56,10 @@ static void cut(const struct tsr_tensor *t, uint64_t first, const uint16_t *scal
 			.codes = scales != NULL,
 		};
 		if (pieces->codes)
-			pieces->beside = tsr_coded_beside(
+			pieces->variance = tsr_coded_variance(
 				&t->coding, tsr_coded_columns(t), at,
 				scales + tsr_plane_count(&t->coding, 1, at));
 	}
-}
-
-/* Once the variances are known, too: those of a momentum's pieces. */
-static void join(struct reading *r, size_t k)
-{
-	const struct tsr_tensor *t = tsr_checkpoint_tensor(r->c, k);
-	const struct tsr_tensor *v = tsr_checkpoint_tensor(r->c, r->variance[k] - 1);
-	const struct place *place = &r->places[r->variance[k] - 1];
-	const struct tsr_bench_state_plane *from = &r->s->planes[TSR_BENCH_VARIANCES];
-	struct tsr_bench_piece *pieces = r->s->planes[TSR_BENCH_MOMENTA].pieces +
-					 r->places[k].npieces;
-
-	for (uint64_t i = 0, at = 0; at < t->numel; i++, at += tsr_tensor_piece(t))
-		tsr_coded_beside_variances(
-			&pieces[i].beside, &v->coding, from->plain + place->n + at,
-			from->scales + place->nscales + tsr_plane_count(&v->coding, 1, at));
 }
 
 static enum tsr_status read_plane(struct reading *r, size_t k, unsigned plane, unsigned index)
@@ -101,8 +77,6 @@ static enum tsr_status read_plane(struct reading *r, size_t k, unsigned plane, u
 						   r->err));
 		tsr_coded_shorten_scales(&t->coding, nscales * sizeof(*scales), scales);
 	}
-	if (plane == 0)
-		r->places[k] = (struct place){ r->n[index], r->npieces[index], r->nscales[index] };
 	cut(t, r->n[index], nscales ? scales : NULL, p->pieces + r->npieces[index]);
 	return TSR_OK;
 }
@@ -132,13 +106,8 @@ static enum tsr_status visit_planes(struct reading *r, bool reads)
 
 static enum tsr_status read_state(struct reading *r)
 {
-	const size_t ntensors = tsr_checkpoint_ntensors(r->c);
 	uint64_t all = 0;
 
-	r->variance = tsr_coded_pair(r->c->tensors, ntensors);
-	r->places = calloc(ntensors + 1, sizeof(*r->places));
-	if (!r->variance || !r->places)
-		return tsr_fail_nomem(r->err, "planes");
 	TSR_TRY(visit_planes(r, false));
 	for (unsigned i = 0; i < TSR_BENCH_PLANES; i++) {
 		all += r->n[i];
@@ -149,11 +118,7 @@ static enum tsr_status read_state(struct reading *r)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 				"%s: no packed weights, momenta or variances to measure",
 				tsr_checkpoint_path(r->c));
-	TSR_TRY(visit_planes(r, true));
-	for (size_t k = 0; k < tsr_checkpoint_ntensors(r->c); k++)
-		if (r->variance[k])
-			join(r, k);
-	return TSR_OK;
+	return visit_planes(r, true);
 }
 
 enum tsr_status tsr_bench_state_read(const char *path, struct tsr_bench_state *ret,
@@ -164,8 +129,6 @@ enum tsr_status tsr_bench_state_read(const char *path, struct tsr_bench_state *r
 
 	TSR_TRY(tsr_checkpoint_open(&path, 1, NULL, &r.c, err));
 	status = read_state(&r);
-	free(r.variance);
-	free(r.places);
 	tsr_checkpoint_close(r.c);
 	return status;
 }

@@ -63,8 +63,7 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 		return tsr_build_nomem(c, err);
 	*coded = (struct tsr_coded){ .nbytes = a->nbytes,
 				     .npieces = tsr_coded_npieces(t),
-				     .piece_nbytes = tsr_coded_piece_nbytes(t, plane),
-				     .scale_columns = tsr_coded_scale_columns(t, plane) };
+				     .piece_nbytes = tsr_coded_piece_nbytes(t, plane) };
 	if (coded->nbytes / TSR_CODED_ENTRY < coded->npieces || (!coded->npieces && coded->nbytes))
 		return misfit(c, a, t, err);
 	if (!c->decoding)
@@ -153,13 +152,13 @@ static enum tsr_status read_old_scales(const struct tsr_checkpoint *c, const str
 {
 	const struct tsr_coded *coded = a->coded;
 	const uint64_t first = piece * coded->piece_nbytes,
-		       at = tsr_plane_nbytes(&coded->own.coding, 1, first);
-	const size_t nbytes = (size_t)tsr_plane_nbytes(&coded->own.coding, 1, n);
+		       at = tsr_plane_nbytes(&coded->coding, 1, first);
+	const size_t nbytes = (size_t)tsr_plane_nbytes(&coded->coding, 1, n);
 	unsigned char *const scales = d->old + TSR_PIECE_ELEMENTS;
 
 	TSR_TRY(tsr_array_read(c->base, coded->old_scales, at, nbytes, scales, err));
-	TSR_TRY(tsr_array_read(c, &c->arrays[coded->own.scales], at, nbytes, d->scales, err));
-	tsr_coded_put_scales(&coded->own.coding, first, scales, d->scales, old);
+	TSR_TRY(tsr_array_read(c, &c->arrays[coded->scales], at, nbytes, d->scales, err));
+	tsr_coded_put_scales(&coded->coding, first, scales, d->scales, old);
 	return TSR_OK;
 }
 
@@ -373,60 +372,37 @@ static enum tsr_status hold_both(const struct tsr_checkpoint *c, const struct bo
 	return TSR_OK;
 }
 
-/* --- Contexts, by what is read with decoders of their own ------------------------------------------ */
+/* --- Contexts ----------------------------------------------------------------------------------- */
 
-static enum tsr_status read_array(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				  bool hold, uint64_t offset, size_t nbytes, void *buf,
-				  struct tsr_err *err);
-
-/* The scales of @n elements from @first on. */
-static enum tsr_status read_scales(const struct tsr_checkpoint *c, const struct tsr_coded_codes *of,
-				   uint64_t first, size_t n, uint16_t *scales, struct tsr_err *err)
+/* Where @n codes from @first on are, with their scales, which are read with a decoder of their own. */
+static enum tsr_status read_variance(const struct tsr_checkpoint *c, const struct tsr_coded *coded,
+				     struct tsr_decoder *d, uint64_t first, size_t n,
+				     struct tsr_entropy_variance *ret, struct tsr_err *err)
 {
-	const uint64_t offset = tsr_plane_nbytes(&of->coding, 1, first);
-	const size_t nbytes = (size_t)tsr_plane_nbytes(&of->coding, 1, n);
+	const uint64_t offset = tsr_plane_nbytes(&coded->coding, 1, first);
+	const size_t nbytes = (size_t)tsr_plane_nbytes(&coded->coding, 1, n);
 
-	TSR_TRY(tsr_array_read(c, &c->arrays[of->scales], offset, nbytes, scales, err));
-	tsr_coded_shorten_scales(&of->coding, nbytes, scales);
-	return TSR_OK;
-}
-
-/* What lies beside @n codes from @first on. */
-static enum tsr_status read_beside(const struct tsr_checkpoint *c, const struct tsr_coded *coded,
-				   struct tsr_decoder *d, uint64_t first, size_t n,
-				   struct tsr_entropy_beside *ret, struct tsr_err *err)
-{
-	const struct tsr_coded_codes *v = &coded->variance;
-
-	TSR_TRY(read_scales(c, &coded->own, first, n, d->scales, err));
-	*ret = tsr_coded_beside(&coded->own.coding, coded->columns, first, d->scales);
-	if (coded->contexts != TSR_CODED_BY_VARIANCES)
-		return TSR_OK;
-	TSR_TRY(read_array(c, &c->arrays[v->codes], true, first, n, d->variances, err));
-	TSR_TRY(read_scales(c, v, first, n, d->variance_scales, err));
-	tsr_coded_beside_variances(ret, &v->coding, d->variances, d->variance_scales);
+	TSR_TRY(tsr_array_read(c, &c->arrays[coded->scales], offset, nbytes, d->scales, err));
+	tsr_coded_shorten_scales(&coded->coding, nbytes, d->scales);
+	*ret = tsr_coded_variance(&coded->coding, coded->columns, first, d->scales);
 	return TSR_OK;
 }
 
 /* --- Pieces ------------------------------------------------------------------------------------- */
 
-/* Decode a piece of @n elements from @nbytes bytes; of what lies beside them only what it needs is read. */
+/* Decode a piece of @n elements from @nbytes bytes; scales are read only if it needs them. */
 static enum tsr_status decode_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				    uint64_t piece, struct tsr_decoder *d, size_t nbytes,
 				    void *plain, size_t n, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
-	const unsigned width = tsr_coded_kind(a->dtype).width;
-	struct tsr_entropy_beside beside;
-	struct tsr_piece coding = { .kind = tsr_coded_kind(a->dtype),
-				    .n = n,
-				    .grid = { piece * coded->piece_nbytes / width,
-					      coded->scale_columns } };
+	struct tsr_entropy_variance variance;
+	struct tsr_piece coding = { .kind = tsr_coded_kind(a->dtype), .n = n };
 	const char *wrong;
 
-	if (coded->contexts && tsr_entropy_has_contexts(d->coded, nbytes)) {
-		TSR_TRY(read_beside(c, coded, d, piece * coded->piece_nbytes, n, &beside, err));
-		coding.beside = &beside;
+	if (coded->has_contexts && tsr_entropy_has_contexts(d->coded, nbytes)) {
+		TSR_TRY(read_variance(c, coded, d, piece * coded->piece_nbytes, n, &variance, err));
+		coding.variance = &variance;
 	}
 	TSR_TRY(tsr_piece_decode(d->coder, &coding, d->coded, nbytes, plain, &wrong, err));
 	return wrong ? damaged(c, a, piece, wrong, err) : TSR_OK;
@@ -455,8 +431,8 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 }
 
 static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				 uint64_t piece, size_t from, size_t nbytes, bool hold,
-				 struct tsr_decoder *d, void *buf, struct tsr_err *err)
+				 uint64_t piece, size_t from, size_t nbytes, struct tsr_decoder *d,
+				 void *buf, struct tsr_err *err)
 {
 	const struct tsr_coded *coded = a->coded;
 	const uint64_t left = a->nbytes - piece * coded->piece_nbytes;
@@ -473,7 +449,7 @@ static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct ts
 		}
 	}
 	if (d->held != coded || d->piece != piece || d->holds_both) {
-		if (from == 0 && nbytes == whole && !hold)
+		if (from == 0 && nbytes == whole)
 			return read_piece(c, a, piece, d, buf, nbytes, err);
 		d->held = NULL;
 		TSR_TRY(read_piece(c, a, piece, d, d->plain, whole, err));
@@ -485,10 +461,8 @@ static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct ts
 	return TSR_OK;
 }
 
-/* With @hold the last piece is kept, since it will be read again soon. */
 static enum tsr_status read_coded(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				  bool hold, uint64_t offset, size_t nbytes, void *buf,
-				  struct tsr_err *err)
+				  uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
 {
 	const uint64_t size = a->coded->piece_nbytes;
 	enum tsr_status status = TSR_OK;
@@ -504,19 +478,18 @@ static enum tsr_status read_coded(const struct tsr_checkpoint *c, const struct t
 		const uint64_t from = (offset + at) % size;
 
 		n = size - from < nbytes - at ? (size_t)(size - from) : nbytes - at;
-		status = read_part(c, a, (offset + at) / size, (size_t)from, n, hold, d,
+		status = read_part(c, a, (offset + at) / size, (size_t)from, n, d,
 				   (unsigned char *)buf + at, err);
 	}
 	tsr_decoder_return(c->decoding, d);
 	return status;
 }
 
-static enum tsr_status read_array(const struct tsr_checkpoint *c, const struct tsr_array *a,
-				  bool hold, uint64_t offset, size_t nbytes, void *buf,
-				  struct tsr_err *err)
+enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
 {
 	if (a->coded)
-		return read_coded(c, a, hold, offset, nbytes, buf, err);
+		return read_coded(c, a, offset, nbytes, buf, err);
 	if (a->layout)
 		return tsr_layout_read(c, a, offset, nbytes, buf, err);
 	if (a->memory) {
@@ -525,10 +498,4 @@ static enum tsr_status read_array(const struct tsr_checkpoint *c, const struct t
 		return TSR_OK;
 	}
 	return tsr_file_read(c->files[a->file], buf, nbytes, a->offset + offset, err);
-}
-
-enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
-			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
-{
-	return read_array(c, a, false, offset, nbytes, buf, err);
 }

@@ -14,28 +14,16 @@
 /* The most elements of a tensor with coded planes, so that no size overflows. */
 #define TSR_CODED_NUMEL_MAX (UINT64_C(1) << 56)
 
-/* What tables of codes are chosen by. */
-enum tsr_coded_contexts {
-	TSR_CODED_NO_CONTEXTS,
-	TSR_CODED_BY_LINES, /* of a variance: its rows and columns */
-	TSR_CODED_BY_VARIANCES /* of a momentum */
-};
-
-/* Codes and their scales: which arrays of the checkpoint. */
-struct tsr_coded_codes {
-	struct tsr_coding coding;
-	size_t codes, scales;
-};
-
 /* How a coded array is divided. */
 struct tsr_coded {
 	uint64_t nbytes; /* in its file */
 	uint64_t npieces;
 	uint64_t piece_nbytes; /* of the plane, per piece; the last one has what is left */
-	enum tsr_coded_contexts contexts;
-	struct tsr_coded_codes own, variance; /* those of its tensor, and those beside it */
+	/* of codes of a variance: its coding, the array of its scales, elements of its last dimension */
+	bool has_contexts;
+	struct tsr_coding coding;
+	size_t scales;
 	uint64_t columns;
-	uint64_t scale_columns; /* of scales: how many lie in a row; 0: they have no lines */
 	/* of a delta: the array of its base that pieces may differ from; NULL: they do not */
 	const struct tsr_array *old;
 	struct tsr_difference_kind difference;
@@ -69,33 +57,23 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
  */
 enum tsr_status tsr_coded_check_whole(const struct tsr_checkpoint *c, struct tsr_err *err);
 
-/* --- What lies beside codes (ckpt/coded_beside.c) ----------------------------------------------- */
+/* --- Contexts (ckpt/coded_contexts.c) ----------------------------------------------------------- */
+
+/* Whether codes are of square roots, with scales in e8m8. */
+bool tsr_coded_is_root(const struct tsr_coding *coding);
 
 /* Whether the pieces of a plane may have contexts by rows, columns and the scales, its tensor's plane 1. */
 bool tsr_coded_has_contexts(const struct tsr_tensor *t, unsigned plane);
 
-/*
- * The variances that lie beside the momenta among the @n tensors of a file: an entry for each tensor, the
- * number of a variance from 1 on, or 0.  To be freed; NULL when out of memory.
- */
-size_t *tsr_coded_pair(const struct tsr_tensor *tensors, size_t n);
-
-/* Scales as a file has them, @nbytes, to those that tsr_coded_beside() takes, in place. */
+/* Scales as a file has them, @nbytes, to those that tsr_coded_variance() takes, in place. */
 void tsr_coded_shorten_scales(const struct tsr_coding *coding, size_t nbytes, uint16_t *scales);
 
-/* What lies beside a piece of codes that begins at element @first, with its scales from the first on. */
-struct tsr_entropy_beside tsr_coded_beside(const struct tsr_coding *coding, uint64_t columns,
-					   uint64_t first, const uint16_t *scales);
-
-/* And the codes and scales of the same elements' variances. */
-void tsr_coded_beside_variances(struct tsr_entropy_beside *b, const struct tsr_coding *coding,
-				const uint8_t *codes, const uint16_t *scales);
+/* A piece of codes that begins at element @first, with its scales from the first on. */
+struct tsr_entropy_variance tsr_coded_variance(const struct tsr_coding *coding, uint64_t columns,
+					       uint64_t first, const uint16_t *scales);
 
 /* The elements of the last dimension: 1 without dimensions. */
 uint64_t tsr_coded_columns(const struct tsr_tensor *t);
-
-/* The scales in a row of their tensor, if @plane has scales that may be coded by lines; otherwise 0. */
-uint64_t tsr_coded_scale_columns(const struct tsr_tensor *t, unsigned plane);
 
 /* For codes of variances, whose piece begins at element @first of a tensor: their scales, old and new. */
 void tsr_coded_put_scales(const struct tsr_coding *coding, uint64_t first, const void *old_scales,

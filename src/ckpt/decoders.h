@@ -19,8 +19,7 @@ struct tsr_decoder {
 		*both; /* elements of the base, and of two planes; NULL until there are any */
 	unsigned char *coded;
 	unsigned char plain[TSR_PIECE_NBYTES];
-	uint16_t scales[TSR_PIECE_ELEMENTS], variance_scales[TSR_PIECE_ELEMENTS];
-	uint8_t variances[TSR_PIECE_ELEMENTS];
+	uint16_t scales[TSR_PIECE_ELEMENTS];
 };
 
 /* The decoders of a checkpoint, of which there are none yet; NULL when out of memory. */

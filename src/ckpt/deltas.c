@@ -221,13 +221,6 @@ static bool is_float(enum tsr_dtype dtype, unsigned *mantissa_ret)
 	return dtype == TSR_BF16 || dtype == TSR_F16 || dtype == TSR_F32;
 }
 
-/* Whether codes can be moved to other scales. */
-static bool is_variance(const struct tsr_tensor *t)
-{
-	return t->coding.codec && strcmp(t->coding.codec->name, "sqrt8") == 0 &&
-	       t->coding.scale == TSR_SCALE_E8M8;
-}
-
 struct tsr_difference_kind tsr_delta_kind(const struct tsr_tensor *t, unsigned plane, bool joined)
 {
 	const enum tsr_dtype dtype = t->coding.codec ? tsr_plane_dtype(&t->coding, plane)
@@ -238,7 +231,7 @@ struct tsr_difference_kind tsr_delta_kind(const struct tsr_tensor *t, unsigned p
 		return (struct tsr_difference_kind){ .width = 0 };
 	if (is_float(dtype, &kind.mantissa))
 		kind.of = TSR_DIFFERENCE_FLOATS;
-	if (plane == 0 && is_variance(t))
+	if (plane == 0 && tsr_coded_is_root(&t->coding))
 		kind.of = TSR_DIFFERENCE_VARIANCES;
 	if (joined && plane == 0)
 		kind.correction = tsr_entropy_kind(tsr_plane_dtype(&t->coding, 1)).width;
@@ -258,9 +251,9 @@ static enum tsr_status link_plane(struct tsr_checkpoint *c, const struct tsr_ten
 	*coded = *a->coded;
 	coded->difference = tsr_delta_kind(t, plane, joined);
 	if (coded->difference.of == TSR_DIFFERENCE_VARIANCES) {
-		coded->own.coding = t->coding;
+		coded->coding = t->coding;
 		coded->old_scales = &c->base->arrays[old->plane[1]];
-		coded->own.scales = t->plane[1];
+		coded->scales = t->plane[1];
 	}
 	coded->old = &c->base->arrays[old->plane[plane]];
 	coded->old_tensor = (size_t)(old - c->base->tensors);

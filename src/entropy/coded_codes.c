@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces of codes whose tables are chosen by what lies beside them. */
+/* Pieces of codes of variances, whose tables are chosen by contexts. */
 #include <string.h>
 
 #include "base/little_endian.h"
@@ -31,19 +31,17 @@ static void put_table(struct tsr_entropy *e, unsigned table, const uint32_t *cou
 }
 
 /* The contexts of the codes, their tables, and what is to be stored in front of the segments. */
-static void prepare(struct tsr_entropy *e, const struct tsr_entropy_beside *b, const uint8_t *codes,
-		    size_t n, uint32_t *count, struct tsr_context_tables *t, struct front *f)
+static void prepare(struct tsr_entropy *e, const struct tsr_entropy_variance *v,
+		    const uint8_t *codes, size_t n, uint32_t *count, struct tsr_context_tables *t,
+		    struct front *f)
 {
 	static tsr_rans_count_contexts_fn *const count_contexts[] = TSR_ISA_VARIANTS(
 		rans_count_contexts);
 
-	f->nbytes = 0;
 	f->cost = 0;
-	if (!b->variances) {
-		tsr_contexts_find_means(b, codes, n, &e->means);
-		f->nbytes = tsr_contexts_put_means(&e->means, f->bytes);
-	}
-	tsr_contexts_fill(b, &e->means, n, e->contexts);
+	tsr_contexts_find_means(v, codes, n, &e->means);
+	f->nbytes = tsr_contexts_put_means(&e->means, f->bytes);
+	tsr_contexts_fill(v, &e->means, n, e->contexts);
 	count_contexts[tsr_isa_level()](e->contexts, codes, n, NCONTEXTS, count);
 	tsr_context_tables_choose(count, t);
 	tsr_put_le(f->bytes + f->nbytes, t->begin, 4);
@@ -74,7 +72,7 @@ static bool is_better(const struct front *f, const uint32_t *count, size_t n)
 	return 2048 * f->nbytes + f->cost < 2048 * table_nbytes + tsr_rans_counts_cost(count, freq);
 }
 
-size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
+size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_variance *v,
 				const void *codes, size_t n, void *coded)
 {
 	uint32_t count[NCONTEXTS * NSYMBOLS], sum[NSYMBOLS];
@@ -85,9 +83,9 @@ size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_
 	struct tsr_context_tables tables;
 	struct front f;
 
-	if (!tsr_contexts_are_possible(b, n))
+	if (!tsr_contexts_are_possible(v, n))
 		return tsr_entropy_encode(e, byte_kind, codes, n, coded);
-	prepare(e, b, codes, n, count, &tables, &f);
+	prepare(e, v, codes, n, count, &tables, &f);
 	add_tables(count, tables.n, sum);
 	if (sum[first] < n && is_better(&f, sum, n)) {
 		tsr_context_tables_of_contexts(&tables, n, e->contexts);
@@ -126,17 +124,16 @@ static const char *get_tables(struct tsr_entropy *e, const uint8_t *bytes, size_
 	return NULL;
 }
 
-static const char *get_with_contexts(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
+static const char *get_with_contexts(struct tsr_entropy *e, const struct tsr_entropy_variance *v,
 				     const uint8_t *bytes, size_t nbytes, uint8_t *codes, size_t n)
 {
-	const char *wrong = NULL;
-	size_t means_nbytes = 0, tables_nbytes;
+	const char *wrong;
+	size_t means_nbytes, tables_nbytes;
 	struct tsr_context_tables tables;
 
 	if (nbytes >= n)
 		return "a coded stream is not smaller than its symbols";
-	if (!b->variances)
-		wrong = tsr_contexts_get_means(b, n, bytes, nbytes, &e->means, &means_nbytes);
+	wrong = tsr_contexts_get_means(v, n, bytes, nbytes, &e->means, &means_nbytes);
 	if (wrong)
 		return wrong;
 	bytes += means_nbytes;
@@ -144,22 +141,22 @@ static const char *get_with_contexts(struct tsr_entropy *e, const struct tsr_ent
 	wrong = get_tables(e, bytes, nbytes, &tables, &tables_nbytes);
 	if (wrong)
 		return wrong;
-	tsr_contexts_fill(b, &e->means, n, e->contexts);
+	tsr_contexts_fill(v, &e->means, n, e->contexts);
 	tsr_context_tables_of_contexts(&tables, n, e->contexts);
 	return tsr_rans_get_segments(e, e->contexts, bytes + tables_nbytes, nbytes - tables_nbytes,
 				     codes, n);
 }
 
-const char *tsr_entropy_decode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
+const char *tsr_entropy_decode_codes(struct tsr_entropy *e, const struct tsr_entropy_variance *v,
 				     const void *coded, size_t nbytes, void *codes, size_t n)
 {
 	const uint8_t *const head = coded;
 
-	if (nbytes < 4 || head[0] != TSR_RANS_CONTEXTS || !tsr_contexts_are_possible(b, n))
+	if (nbytes < 4 || head[0] != TSR_RANS_CONTEXTS || !tsr_contexts_are_possible(v, n))
 		return tsr_entropy_decode(e, byte_kind, coded, nbytes, codes, n);
 	if (tsr_get_le(head + 1, 3) != nbytes - 4 || nbytes % 4)
 		return "its stream has another size";
-	return get_with_contexts(e, b, head + 4, nbytes - 4, codes, n);
+	return get_with_contexts(e, v, head + 4, nbytes - 4, codes, n);
 }
 
 bool tsr_entropy_has_contexts(const void *coded, size_t nbytes)

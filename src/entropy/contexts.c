@@ -9,7 +9,7 @@
 
 #include "base/little_endian.h"
 
-void tsr_contexts_find_means(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
+void tsr_contexts_find_means(const struct tsr_entropy_variance *v, const uint8_t *codes, size_t n,
 			     struct tsr_contexts_means *m)
 {
 	static tsr_contexts_sums_fn *const add_up[] = TSR_ISA_VARIANTS(contexts_sums);
@@ -17,20 +17,20 @@ void tsr_contexts_find_means(const struct tsr_entropy_beside *b, const uint8_t *
 	uint32_t *const rows = m->row_sums, *const columns = m->column_sums;
 	uint64_t sum = 0;
 
-	m->nrows = (uint32_t)tsr_contexts_rows(b, n);
-	m->ncolumns = (uint32_t)b->columns;
+	m->nrows = (uint32_t)tsr_contexts_rows(v, n);
+	m->ncolumns = (uint32_t)v->columns;
 	memset(rows, 0, m->nrows * sizeof(*rows));
 	memset(columns, 0, m->ncolumns * sizeof(*columns));
-	(b->logarithmic ? add_logs : add_up)[tsr_isa_level()](b, codes, n, rows, columns);
+	(v->logarithmic ? add_logs : add_up)[tsr_isa_level()](v, codes, n, rows, columns);
 	for (uint32_t i = 0; i < m->nrows; i++)
 		sum += rows[i];
 	m->all = (int32_t)(sum / n);
 	for (uint32_t i = 0; i < m->nrows; i++)
 		m->rows[i] = (int8_t)tsr_rans_deviation(
-			(int32_t)(rows[i] / tsr_contexts_row_size(b, n, m->nrows, i)), m->all);
+			(int32_t)(rows[i] / tsr_contexts_row_size(v, n, m->nrows, i)), m->all);
 	for (uint32_t i = 0; i < m->ncolumns; i++)
 		m->columns[i] = (int8_t)tsr_rans_deviation(
-			(int32_t)(columns[i] / tsr_contexts_column_size(b, n, m->nrows, i)),
+			(int32_t)(columns[i] / tsr_contexts_column_size(v, n, m->nrows, i)),
 			m->all);
 }
 
@@ -45,12 +45,12 @@ size_t tsr_contexts_put_means(const struct tsr_contexts_means *m, uint8_t *bytes
 	return nbytes;
 }
 
-const char *tsr_contexts_get_means(const struct tsr_entropy_beside *b, size_t n,
+const char *tsr_contexts_get_means(const struct tsr_entropy_variance *v, size_t n,
 				   const uint8_t *bytes, size_t nbytes,
 				   struct tsr_contexts_means *m, size_t *used)
 {
-	m->nrows = (uint32_t)tsr_contexts_rows(b, n);
-	m->ncolumns = (uint32_t)b->columns;
+	m->nrows = (uint32_t)tsr_contexts_rows(v, n);
+	m->ncolumns = (uint32_t)v->columns;
 	*used = tsr_contexts_means_nbytes(m->nrows, m->ncolumns);
 	if (nbytes < *used)
 		return "the means of rows and columns end early";
@@ -65,14 +65,11 @@ const char *tsr_contexts_get_means(const struct tsr_entropy_beside *b, size_t n,
 	return NULL;
 }
 
-void tsr_contexts_fill(const struct tsr_entropy_beside *b, const struct tsr_contexts_means *m,
+void tsr_contexts_fill(const struct tsr_entropy_variance *v, const struct tsr_contexts_means *m,
 		       size_t n, uint8_t *contexts)
 {
-	static tsr_contexts_fill_fn *const of_variances[] = TSR_ISA_VARIANTS(contexts_of_variances);
+	static tsr_contexts_fill_fn *const of_roots[] = TSR_ISA_VARIANTS(contexts_of_roots);
 	static tsr_contexts_fill_fn *const of_logs[] = TSR_ISA_VARIANTS(contexts_of_logs);
-	static tsr_contexts_fill_fn *const of_momenta[] = TSR_ISA_VARIANTS(contexts_of_momenta);
 
-	(b->variances	  ? of_momenta
-	 : b->logarithmic ? of_logs
-			  : of_variances)[tsr_isa_level()](b, m, n, contexts);
+	(v->logarithmic ? of_logs : of_roots)[tsr_isa_level()](v, m, n, contexts);
 }

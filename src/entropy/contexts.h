@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contexts of codes: of variances by row, column and scale, of momenta by their variances. */
+/* The contexts of codes of variances, by row, column and scale. */
 #ifndef TSR_ENTROPY_CONTEXTS_H
 #define TSR_ENTROPY_CONTEXTS_H
 
@@ -25,28 +25,27 @@ struct tsr_contexts_means {
 #define TSR_CONTEXTS_MEANS_NBYTES (TSR_CONTEXTS_LINES + 8)
 
 /* The means of @n variances, and their bytes, a multiple of 4. */
-void tsr_contexts_find_means(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
+void tsr_contexts_find_means(const struct tsr_entropy_variance *v, const uint8_t *codes, size_t n,
 			     struct tsr_contexts_means *m);
 size_t tsr_contexts_put_means(const struct tsr_contexts_means *m, uint8_t *bytes);
 
 /* Read them.  NULL, or what is wrong with them. */
-const char *tsr_contexts_get_means(const struct tsr_entropy_beside *b, size_t n,
+const char *tsr_contexts_get_means(const struct tsr_entropy_variance *v, size_t n,
 				   const uint8_t *bytes, size_t nbytes,
 				   struct tsr_contexts_means *m, size_t *used);
 
-/* The context of each element; @m is for variances only. */
-void tsr_contexts_fill(const struct tsr_entropy_beside *b, const struct tsr_contexts_means *m,
+/* The context of each element. */
+void tsr_contexts_fill(const struct tsr_entropy_variance *v, const struct tsr_contexts_means *m,
 		       size_t n, uint8_t *contexts);
 
 /* The loops: sums of levels by row and column, which begin at 0, and contexts. */
-typedef void tsr_contexts_sums_fn(const struct tsr_entropy_beside *b, const uint8_t *codes,
+typedef void tsr_contexts_sums_fn(const struct tsr_entropy_variance *v, const uint8_t *codes,
 				  size_t n, uint32_t *rows, uint32_t *columns);
-typedef void tsr_contexts_fill_fn(const struct tsr_entropy_beside *b,
+typedef void tsr_contexts_fill_fn(const struct tsr_entropy_variance *v,
 				  const struct tsr_contexts_means *m, size_t n, uint8_t *contexts);
 TSR_ISA_DECLARE(tsr_contexts_sums_fn, contexts_sums)
 TSR_ISA_DECLARE(tsr_contexts_sums_fn, contexts_log_sums)
-TSR_ISA_DECLARE(tsr_contexts_fill_fn, contexts_of_variances)
+TSR_ISA_DECLARE(tsr_contexts_fill_fn, contexts_of_roots)
 TSR_ISA_DECLARE(tsr_contexts_fill_fn, contexts_of_logs)
-TSR_ISA_DECLARE(tsr_contexts_fill_fn, contexts_of_momenta)
 
 #endif

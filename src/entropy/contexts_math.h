@@ -7,34 +7,32 @@
 #include "entropy/rans_math.h"
 
 /* The rows that a piece of @n variances touches. */
-TSR_HD uint64_t tsr_contexts_rows(const struct tsr_entropy_beside *b, uint64_t n)
+TSR_HD uint64_t tsr_contexts_rows(const struct tsr_entropy_variance *v, uint64_t n)
 {
-	return (b->first % b->columns + n - 1) / b->columns + 1;
+	return (v->first % v->columns + n - 1) / v->columns + 1;
 }
 
-/* Whether a piece may have contexts: for variances the means of lines must be fewer than elements by far. */
-TSR_HD bool tsr_contexts_are_possible(const struct tsr_entropy_beside *b, uint64_t n)
+/* Whether a piece may have contexts: the means of lines must be fewer than elements by far. */
+TSR_HD bool tsr_contexts_are_possible(const struct tsr_entropy_variance *v, uint64_t n)
 {
-	if (!b->scales.scales || !n)
+	if (!v->scales.scales || !n)
 		return false;
-	if (b->variances)
-		return true;
-	return b->columns && b->columns <= n && 8 * (tsr_contexts_rows(b, n) + b->columns) <= n;
+	return v->columns && v->columns <= n && 8 * (tsr_contexts_rows(v, n) + v->columns) <= n;
 }
 
 /* The elements of a piece in row or column @i of it: its first and its last row may be parts. */
-TSR_HD uint32_t tsr_contexts_row_size(const struct tsr_entropy_beside *b, uint64_t n,
+TSR_HD uint32_t tsr_contexts_row_size(const struct tsr_entropy_variance *v, uint64_t n,
 				      uint64_t nrows, uint64_t i)
 {
-	const uint64_t before = b->first % b->columns, end = before + n;
+	const uint64_t before = v->first % v->columns, end = before + n;
 
-	return (uint32_t)((i + 1 == nrows ? end - i * b->columns : b->columns) - (i ? 0 : before));
+	return (uint32_t)((i + 1 == nrows ? end - i * v->columns : v->columns) - (i ? 0 : before));
 }
 
-TSR_HD uint32_t tsr_contexts_column_size(const struct tsr_entropy_beside *b, uint64_t n,
+TSR_HD uint32_t tsr_contexts_column_size(const struct tsr_entropy_variance *v, uint64_t n,
 					 uint64_t nrows, uint64_t i)
 {
-	const uint64_t before = b->first % b->columns, last = (before + n - 1) % b->columns;
+	const uint64_t before = v->first % v->columns, last = (before + n - 1) % v->columns;
 
 	return (uint32_t)(nrows - (i < before) - (i > last));
 }

@@ -64,7 +64,7 @@ size_t tsr_entropy_encode(struct tsr_entropy *e, struct tsr_entropy_kind kind, c
 const char *tsr_entropy_decode(struct tsr_entropy *e, struct tsr_entropy_kind kind,
 			       const void *coded, size_t nbytes, void *plain, size_t n);
 
-/* --- Codes beside which others lie ---------------------------------------------------------- */
+/* --- Codes of variances ---------------------------------------------------------------------- */
 
 /*
  * Scales in e8m8, from that of the piece's first element on.  With @row elements to a row no group
@@ -77,52 +77,29 @@ struct tsr_entropy_scales {
 };
 
 /*
- * What is known of a piece of codes of `sqrt8` or `log8`, or, if @variances are given, of a momentum: its
- * scales, where it is in its tensor, and the codes of the same elements' variances, of `sqrt8`, with their
- * scales.  It must be the same for encoding and decoding.
+ * Where a piece of codes of a variance is in its tensor, and its scales.  It must be the same for encoding
+ * and decoding.
  */
-struct tsr_entropy_beside {
+struct tsr_entropy_variance {
 	uint64_t first,
 		columns; /* the piece's first element; elements of the tensor's last dimension */
 	struct tsr_entropy_scales scales;
 	bool logarithmic; /* codes of log8, with scales from tsr_entropy_log_scale() */
-	const uint8_t *variances;
-	struct tsr_entropy_scales variance_scales;
 };
 
-/* Of a scale of `log8` what is needed beside codes: its exponent, some of its mantissa, and the range. */
+/* The part of a scale of `log8` that contexts depend on: exponent, leading mantissa bits, range. */
 static inline uint16_t tsr_entropy_log_scale(uint32_t f28)
 {
 	return (uint16_t)((f28 >> 19 & 0xfff) << 4 | (f28 & 15));
 }
 
-/* Whether a piece of codes cannot be decoded without what lies beside it; any bytes will do. */
+/* Whether decoding a piece of codes needs its scales; any bytes will do. */
 bool tsr_entropy_has_contexts(const void *coded, size_t nbytes);
 
-/* As tsr_entropy_encode() and tsr_entropy_decode() for codes, with tables chosen by what lies beside them. */
-size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
+/* As tsr_entropy_encode() and tsr_entropy_decode() for codes of a variance, with tables by contexts. */
+size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_variance *v,
 				const void *codes, size_t n, void *coded);
-const char *tsr_entropy_decode_codes(struct tsr_entropy *e, const struct tsr_entropy_beside *b,
+const char *tsr_entropy_decode_codes(struct tsr_entropy *e, const struct tsr_entropy_variance *v,
 				     const void *coded, size_t nbytes, void *codes, size_t n);
-
-/* --- Scales --------------------------------------------------------------------------------- */
-
-/* The first byte of a piece of scales that is coded by lines. */
-#define TSR_ENTROPY_LINES 6u
-
-/* Where the first scale of a piece lies: its number in its tensor, whose rows have @columns; 0: no lines. */
-struct tsr_entropy_grid {
-	uint64_t first, columns;
-};
-
-/*
- * As tsr_entropy_encode() and tsr_entropy_decode() for scales of e8m8, @width 2, and f28, @width 4, by the
- * means of their rows and columns if that makes fewer bytes.
- */
-size_t tsr_entropy_encode_scales(struct tsr_entropy *e, const struct tsr_entropy_grid *g,
-				 unsigned width, const void *scales, size_t n, void *coded);
-const char *tsr_entropy_decode_scales(struct tsr_entropy *e, const struct tsr_entropy_grid *g,
-				      unsigned width, const void *coded, size_t nbytes,
-				      void *scales, size_t n);
 
 #endif

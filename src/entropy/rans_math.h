@@ -240,8 +240,6 @@ TSR_HD int32_t tsr_rans_deviation(int32_t mean, int32_t all)
  */
 #define TSR_RANS_VARIANCE_LOWEST 64
 #define TSR_RANS_VARIANCE_SHIFT 2
-#define TSR_RANS_MOMENTUM_LOWEST 40
-#define TSR_RANS_MOMENTUM_SHIFT 3
 
 TSR_HD uint8_t tsr_rans_context(int32_t level, int32_t lowest, int shift)
 {
@@ -278,28 +276,6 @@ TSR_HD uint32_t tsr_rans_group_to_join(const int32_t *losses, uint32_t n)
 	for (uint32_t i = 1; i + 1 < n; i++)
 		least = losses[i] < losses[least] ? i : least;
 	return n > TSR_RANS_TABLE_COUNT || losses[least] < TSR_RANS_TABLE_COST ? least : n;
-}
-
-/*
- * Scales by lines: their level in 1/256 of an octave, given their bytes, e8m8 or f28; the deviation of a
- * line's mean from that of all, in sixteenths; and what is expected of a scale less half of what its highest
- * byte counts, so that those near to it have the same one.
- */
-TSR_HD uint32_t tsr_rans_line_level(uint32_t scale, unsigned width)
-{
-	return width == 2 ? scale : scale >> 15 & 0xffff;
-}
-
-TSR_HD int32_t tsr_rans_line_deviation(int32_t mean, int32_t all)
-{
-	return tsr_rans_deviation((mean - all + 8) >> 4, 0);
-}
-
-TSR_HD uint32_t tsr_rans_line_expected(int32_t row, int32_t column, unsigned width)
-{
-	const uint32_t level = (uint32_t)(row + 16 * column);
-
-	return width == 2 ? level - (1u << 7) : (level << 15) - (1u << 23);
 }
 
 /* The width of the numbers of a stored table, of which @largest is the largest. */

@@ -85,10 +85,7 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	X(tsr_gpu_entropy_decode, STREAM, struct tsr_entropy_kind kind, const void *coded, \
 	  const uint64_t *begin, uint64_t n, void *plain, uint64_t *damaged) \
 	X(tsr_gpu_encode_codes, STREAM, struct tsr_gpu_codes *pieces, unsigned npieces) \
-	X(tsr_gpu_decode_codes, STREAM, struct tsr_gpu_codes *pieces, unsigned npieces, uint64_t *damaged) \
-	X(tsr_gpu_encode_scales, STREAM, unsigned width, struct tsr_gpu_scales *pieces, unsigned npieces) \
-	X(tsr_gpu_decode_scales, STREAM, unsigned width, struct tsr_gpu_scales *pieces, unsigned npieces, \
-	  uint64_t *damaged)
+	X(tsr_gpu_decode_codes, STREAM, struct tsr_gpu_codes *pieces, unsigned npieces, uint64_t *damaged)
 
 #define X(type, function, value, ...) type function(__VA_ARGS__) { return value; }
 SAYING(X)

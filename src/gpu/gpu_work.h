@@ -193,12 +193,9 @@ enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream, struct tsr
 				       const void *coded, const uint64_t *begin, uint64_t n,
 				       void *plain, uint64_t *damaged, struct tsr_err *err);
 
-/*
- * A piece of codes, of whatever tensor, and what lies beside it; all its addresses are in
- * device memory.
- */
+/* A piece of codes of a variance, of whatever tensor; all its addresses are in device memory. */
 struct tsr_gpu_codes {
-	struct tsr_entropy_beside beside; /* its codes aligned as those of the piece */
+	struct tsr_entropy_variance variance;
 	void *codes; /* aligned to 4 bytes */
 	void *coded; /* aligned to 4 bytes; to encode, with room for tsr_entropy_bound() */
 	uint32_t n; /* elements, 1 to TSR_ENTROPY_PIECE */
@@ -215,27 +212,5 @@ enum tsr_status tsr_gpu_encode_codes(struct tsr_gpu_stream *stream, struct tsr_g
 /* Append their decoding: as tsr_gpu_entropy_decode(), where tsr_entropy_decode_codes() refuses a piece. */
 enum tsr_status tsr_gpu_decode_codes(struct tsr_gpu_stream *stream, struct tsr_gpu_codes *pieces,
 				     unsigned npieces, uint64_t *damaged, struct tsr_err *err);
-
-/* A piece of scales of whatever tensor, and where it lies there; its addresses are in device memory. */
-struct tsr_gpu_scales {
-	struct tsr_entropy_grid grid;
-	void *scales; /* aligned to 16 bytes */
-	void *coded; /* aligned to 4 bytes; to encode, with room for tsr_entropy_bound() */
-	uint32_t n; /* elements, 1 to TSR_ENTROPY_PIECE */
-	uint32_t nbytes; /* coded: found to encode, given to decode */
-};
-
-/*
- * Append the coding of pieces of scales of @width bytes, 2 or 4, described in device memory, to a stream: the
- * bytes of tsr_entropy_encode_scales().  Takes up to 450 MiB of device memory, which the stream owns.
- */
-enum tsr_status tsr_gpu_encode_scales(struct tsr_gpu_stream *stream, unsigned width,
-				      struct tsr_gpu_scales *pieces, unsigned npieces,
-				      struct tsr_err *err);
-
-/* Append their decoding: as tsr_gpu_entropy_decode(), where tsr_entropy_decode_scales() refuses a piece. */
-enum tsr_status tsr_gpu_decode_scales(struct tsr_gpu_stream *stream, unsigned width,
-				      struct tsr_gpu_scales *pieces, unsigned npieces,
-				      uint64_t *damaged, struct tsr_err *err);
 
 #endif

@@ -16,16 +16,14 @@
 /* What a kernel is told, and what it finds. */
 struct control {
 	struct tsr_gpu_codes codes;
-	struct tsr_gpu_scales scales;
 	uint64_t begin[2], damaged;
 	uint32_t nbytes;
 };
 
-/* On the GPU: a piece, and what lies beside its codes. */
+/* On the GPU: a piece, and the scales of its codes. */
 struct device_memory {
 	_Alignas(16) unsigned char plain[PLAIN_NBYTES];
-	uint16_t scales[TSR_ENTROPY_PIECE], variance_scales[TSR_ENTROPY_PIECE];
-	uint8_t variances[TSR_ENTROPY_PIECE];
+	uint16_t scales[TSR_ENTROPY_PIECE];
 	_Alignas(16) struct control control;
 	_Alignas(16) unsigned char coded[]; /* the most that a piece takes */
 };
@@ -53,71 +51,37 @@ struct tsr_piece_coder {
 static size_t encode_on_cpu(struct tsr_entropy *e, const struct tsr_piece *p, const void *plain,
 			    void *coded)
 {
-	if (p->beside)
-		return tsr_entropy_encode_codes(e, p->beside, plain, p->n, coded);
-	if (p->grid.columns)
-		return tsr_entropy_encode_scales(e, &p->grid, p->kind.width, plain, p->n, coded);
+	if (p->variance)
+		return tsr_entropy_encode_codes(e, p->variance, plain, p->n, coded);
 	return tsr_entropy_encode(e, p->kind, plain, p->n, coded);
 }
 
 static const char *decode_on_cpu(struct tsr_entropy *e, const struct tsr_piece *p,
 				 const void *coded, size_t nbytes, void *plain)
 {
-	if (p->beside)
-		return tsr_entropy_decode_codes(e, p->beside, coded, nbytes, plain, p->n);
-	if (p->grid.columns)
-		return tsr_entropy_decode_scales(e, &p->grid, p->kind.width, coded, nbytes, plain,
-						 p->n);
+	if (p->variance)
+		return tsr_entropy_decode_codes(e, p->variance, coded, nbytes, plain, p->n);
 	return tsr_entropy_decode(e, p->kind, coded, nbytes, plain, p->n);
 }
 
 /* --- On a GPU ----------------------------------------------------------------------------------- */
 
-/* Append the copy of scales of @n elements; what @scales names is on the GPU then. */
-static enum tsr_status put_scales(struct tsr_piece_coder *c, struct tsr_entropy_scales *scales,
-				  uint64_t first, size_t n, uint16_t *device, struct tsr_err *err)
-{
-	const uint64_t count = tsr_entropy_scale_of(scales, first, n - 1) + 1;
-
-	TSR_TRY(tsr_gpu_put(c->stream, device, scales->scales, count * sizeof(*device), err));
-	scales->scales = device;
-	return TSR_OK;
-}
-
-/* Append the copies of codes' description and of what lies beside them. */
-static enum tsr_status put_beside(struct tsr_piece_coder *c, const struct tsr_piece *p,
-				  size_t nbytes, struct tsr_err *err)
+/* Append the copies of the scales and of the description of codes. */
+static enum tsr_status put_codes(struct tsr_piece_coder *c, const struct tsr_piece *p,
+				 size_t nbytes, struct tsr_err *err)
 {
 	struct device_memory *d = c->device;
-	struct tsr_gpu_codes *codes = &c->control.codes;
-	struct tsr_entropy_beside *b = &codes->beside;
+	const struct tsr_entropy_variance *v = p->variance;
+	const uint64_t nscales = tsr_entropy_scale_of(&v->scales, v->first, p->n - 1) + 1;
 
-	*codes = (struct tsr_gpu_codes){ .beside = *p->beside,
-					 .codes = d->plain,
-					 .coded = d->coded,
-					 .n = (uint32_t)p->n,
-					 .nbytes = (uint32_t)nbytes };
-	TSR_TRY(put_scales(c, &b->scales, b->first, p->n, d->scales, err));
-	if (b->variances) {
-		TSR_TRY(tsr_gpu_put(c->stream, d->variances, b->variances, p->n, err));
-		TSR_TRY(put_scales(c, &b->variance_scales, b->first, p->n, d->variance_scales,
-				   err));
-		b->variances = d->variances;
-	}
-	return tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err);
-}
-
-/* Append the copy of a description of scales. */
-static enum tsr_status put_grid(struct tsr_piece_coder *c, const struct tsr_piece *p, size_t nbytes,
-				struct tsr_err *err)
-{
-	struct device_memory *d = c->device;
-
-	c->control.scales = (struct tsr_gpu_scales){ .grid = p->grid,
-						     .scales = d->plain,
-						     .coded = d->coded,
-						     .n = (uint32_t)p->n,
-						     .nbytes = (uint32_t)nbytes };
+	c->control.codes = (struct tsr_gpu_codes){ .variance = *v,
+						   .codes = d->plain,
+						   .coded = d->coded,
+						   .n = (uint32_t)p->n,
+						   .nbytes = (uint32_t)nbytes };
+	c->control.codes.variance.scales.scales = d->scales;
+	TSR_TRY(tsr_gpu_put(c->stream, d->scales, v->scales.scales, nscales * sizeof(*d->scales),
+			    err));
 	return tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err);
 }
 
@@ -135,22 +99,16 @@ static enum tsr_status begin_on_gpu(struct tsr_piece_coder *c, const struct tsr_
 	struct device_memory *d = c->device;
 
 	TSR_TRY(tsr_gpu_put(c->stream, d->plain, plain, p->n * p->kind.width, err));
-	if (p->beside) {
-		TSR_TRY(put_beside(c, p, 0, err));
+	if (p->variance) {
+		TSR_TRY(put_codes(c, p, 0, err));
 		TSR_TRY(tsr_gpu_encode_codes(c->stream, &d->control.codes, 1, err));
-	} else if (p->grid.columns) {
-		TSR_TRY(put_grid(c, p, 0, err));
-		TSR_TRY(tsr_gpu_encode_scales(c->stream, p->kind.width, &d->control.scales, 1,
-					      err));
 	} else {
 		TSR_TRY(tsr_gpu_entropy_encode(c->stream, p->kind, d->plain, p->n, d->coded,
 					       &d->control.nbytes, err));
 	}
 	TSR_TRY(get_control(c, err));
 	c->coded = c->host->coded;
-	c->nbytes_there = p->beside	    ? &found->codes.nbytes
-			  : p->grid.columns ? &found->scales.nbytes
-					    : &found->nbytes;
+	c->nbytes_there = p->variance ? &found->codes.nbytes : &found->nbytes;
 	return tsr_gpu_get(c->stream, c->host->coded, d->coded, tsr_entropy_bound(p->kind, p->n),
 			   err);
 }
@@ -164,14 +122,10 @@ static enum tsr_status decode_on_gpu(struct tsr_piece_coder *c, const struct tsr
 
 	c->control = (struct control){ .begin = { 0, nbytes }, .damaged = UINT64_MAX };
 	TSR_TRY(tsr_gpu_put(c->stream, d->coded, coded, nbytes, err));
-	if (p->beside) {
-		TSR_TRY(put_beside(c, p, nbytes, err));
+	if (p->variance) {
+		TSR_TRY(put_codes(c, p, nbytes, err));
 		TSR_TRY(tsr_gpu_decode_codes(c->stream, &d->control.codes, 1, &d->control.damaged,
 					     err));
-	} else if (p->grid.columns) {
-		TSR_TRY(put_grid(c, p, nbytes, err));
-		TSR_TRY(tsr_gpu_decode_scales(c->stream, p->kind.width, &d->control.scales, 1,
-					      &d->control.damaged, err));
 	} else {
 		TSR_TRY(tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err));
 		TSR_TRY(tsr_gpu_entropy_decode(c->stream, p->kind, d->coded, d->control.begin, p->n,

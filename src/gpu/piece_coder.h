@@ -11,12 +11,12 @@ struct tsr_gpu;
 /* What pieces are coded with, for one thread at a time. */
 struct tsr_piece_coder;
 
-/* What a piece is: as for tsr_entropy_encode(), tsr_entropy_encode_codes() or tsr_entropy_encode_scales(). */
+/* What a piece is: as for tsr_entropy_encode() or tsr_entropy_encode_codes(). */
 struct tsr_piece {
 	struct tsr_entropy_kind kind;
 	size_t n; /* elements, 0 to TSR_ENTROPY_PIECE */
-	const struct tsr_entropy_beside *beside; /* of codes, in host memory; NULL: of others */
-	struct tsr_entropy_grid grid; /* of scales; no columns: of others */
+	const struct tsr_entropy_variance
+		*variance; /* of its codes, in host memory; NULL: others */
 };
 
 /*

@@ -29,69 +29,39 @@ static void check_round_trip(struct tsr_entropy *e, struct tsr_entropy_kind kind
 /* --- Codes with contexts ----------------------------------------------------------------------- */
 
 static uint16_t scales[MOST];
-static uint8_t variances[MOST];
 
 /* Scales that differ, and a matrix of some width, by the first bytes of the input. */
-static struct tsr_entropy_beside make_beside(const uint8_t *data)
+static struct tsr_entropy_variance make_variance(const uint8_t *data)
 {
-	struct tsr_entropy_beside b = {
+	const struct tsr_entropy_variance v = {
 		.first = data[1] * 97u,
 		.columns = data[2],
 		.scales = { scales, data[0] & 0x40 ? data[2] : 0, 1u + data[3] % 64 },
 		.logarithmic = data[0] & 0x10,
 	};
 
-	for (size_t i = 0; i < MOST; i++) {
+	for (size_t i = 0; i < MOST; i++)
 		scales[i] = (uint16_t)(0x7e00 + (i * 7919 + data[4]) % 256);
-		variances[i] = (uint8_t)(i * data[5]);
-	}
-	if (data[0] & 0x20) {
-		b.variances = variances;
-		b.variance_scales = b.scales;
-	}
-	return b;
+	return v;
 }
 
 static void check_codes(struct tsr_entropy *e, const uint8_t *data, size_t size, size_t n)
 {
-	const struct tsr_entropy_beside b = make_beside(data);
+	const struct tsr_entropy_variance v = make_variance(data);
 	size_t nbytes;
 
 	data += 6;
 	size -= 6;
-	if (!tsr_entropy_decode_codes(e, &b, data, size, first, n)) {
-		nbytes = tsr_entropy_encode_codes(e, &b, first, n, coded);
-		REQUIRE(!tsr_entropy_decode_codes(e, &b, coded, nbytes, other, n));
+	if (!tsr_entropy_decode_codes(e, &v, data, size, first, n)) {
+		nbytes = tsr_entropy_encode_codes(e, &v, first, n, coded);
+		REQUIRE(!tsr_entropy_decode_codes(e, &v, coded, nbytes, other, n));
 		REQUIRE(memcmp(other, first, n) == 0);
 	}
 	n = size < MOST ? size : MOST;
-	nbytes = tsr_entropy_encode_codes(e, &b, data, n, coded);
+	nbytes = tsr_entropy_encode_codes(e, &v, data, n, coded);
 	REQUIRE(nbytes <= tsr_entropy_bound(kinds[0], n));
-	REQUIRE(!tsr_entropy_decode_codes(e, &b, coded, nbytes, other, n));
+	REQUIRE(!tsr_entropy_decode_codes(e, &v, coded, nbytes, other, n));
 	REQUIRE(memcmp(other, data, n) == 0);
-}
-
-/* --- Scales by lines --------------------------------------------------------------------------- */
-
-static void check_scales(struct tsr_entropy *e, unsigned width, const uint8_t *data, size_t size,
-			 size_t n)
-{
-	const struct tsr_entropy_grid grid = { data[1] * 97u, data[2] };
-	const struct tsr_entropy_kind kind = { .width = width };
-	size_t nbytes;
-
-	data += 6;
-	size -= 6;
-	if (!tsr_entropy_decode_scales(e, &grid, width, data, size, first, n)) {
-		nbytes = tsr_entropy_encode_scales(e, &grid, width, first, n, coded);
-		REQUIRE(!tsr_entropy_decode_scales(e, &grid, width, coded, nbytes, other, n));
-		REQUIRE(memcmp(other, first, width * n) == 0);
-	}
-	n = size / width < MOST ? size / width : MOST;
-	nbytes = tsr_entropy_encode_scales(e, &grid, width, data, n, coded);
-	REQUIRE(nbytes <= tsr_entropy_bound(kind, n));
-	REQUIRE(!tsr_entropy_decode_scales(e, &grid, width, coded, nbytes, other, n));
-	REQUIRE(memcmp(other, data, width * n) == 0);
 }
 
 /* --- All --------------------------------------------------------------------------------------- */
@@ -134,9 +104,7 @@ void fuzz_input(const uint8_t *data, size_t size)
 	if (!e)
 		return;
 	n = (data[1] | (size_t)data[2] << 8 | (size_t)data[3] << 16) % (MOST + 1);
-	if ((data[0] & 0x90) == 0x90 && (kind.width == 2 || kind.width == 4))
-		check_scales(e, kind.width, data + 4, size - 4, n);
-	else if (data[0] & 0x80)
+	if (data[0] & 0x80)
 		check_codes(e, data + 4, size - 4, n);
 	else
 		check_elements(e, kind, data + 4, size - 4, n);

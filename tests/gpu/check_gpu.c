@@ -283,7 +283,6 @@ int main(int argc, char **argv)
 	check_steps(cases);
 	check_entropy(cases);
 	check_entropy_codes(cases);
-	check_entropy_scales(cases);
 	check_streams();
 	if (!small) {
 		check_host_arrays();

@@ -56,7 +56,6 @@ void check_steps(enum cases cases);
 /* Coding and decoding of planes. */
 void check_entropy(enum cases cases);
 void check_entropy_codes(enum cases cases);
-void check_entropy_scales(enum cases cases);
 
 /*
  * Try every case of every shortcut of src/gpu/shortcut.cuh on the GPU in use against the formula

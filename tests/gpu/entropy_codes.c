@@ -34,25 +34,25 @@ static uint32_t random_32(uint64_t *seed)
 /* --- A piece ------------------------------------------------------------------------------------- */
 
 struct piece {
-	struct tsr_entropy_beside beside;
+	struct tsr_entropy_variance variance;
 	uint32_t n, nbytes;
 	size_t nscales, room;
 	uint16_t *scales;
-	unsigned char *codes, *variances, *coded; /* by the CPU */
+	unsigned char *codes, *coded; /* by the CPU */
 };
 
 /* Octaves of the scale of an element. */
 static uint32_t octaves_of(const struct piece *p, uint32_t i)
 {
-	return (p->scales[tsr_entropy_scale_of(&p->beside.scales, p->beside.first, i)] >> 8) -
+	return (p->scales[tsr_entropy_scale_of(&p->variance.scales, p->variance.first, i)] >> 8) -
 	       0x70u;
 }
 
 /* A row times a column, relative to a scale, or what has nothing to do with these. */
 static unsigned char code_of(enum codes codes, const struct piece *p, uint32_t i, uint64_t *seed)
 {
-	const uint64_t at = p->beside.first + i,
-		       columns = p->beside.columns ? p->beside.columns : 1;
+	const uint64_t at = p->variance.first + i,
+		       columns = p->variance.columns ? p->variance.columns : 1;
 	const uint32_t r = random_32(seed), row = (uint32_t)(at / columns % 3),
 		       column = (uint32_t)(at % columns % 3);
 
@@ -68,12 +68,11 @@ static unsigned char code_of(enum codes codes, const struct piece *p, uint32_t i
 	}
 }
 
-/* Variances of sqrt8 or log8, or momenta. */
-enum sort { ROOTS, LOGARITHMS, MOMENTA, SORTS };
+/* Codes of sqrt8 or log8. */
+enum sort { ROOTS, LOGARITHMS, SORTS };
 
 static struct piece make_piece(const struct shape *s, enum codes codes, enum sort sort)
 {
-	const bool momentum = sort == MOMENTA;
 	struct piece p = { .n = s->n };
 	uint64_t seed = s->n + codes;
 
@@ -81,26 +80,17 @@ static struct piece make_piece(const struct shape *s, enum codes codes, enum sor
 	p.nscales = s->n + 1; /* more than there are groups */
 	p.scales = must_have(malloc(p.nscales * sizeof(*p.scales)));
 	p.codes = must_have(malloc(s->n));
-	p.variances = must_have(malloc(s->n));
 	p.coded = must_have(calloc(p.room, 1));
 	for (size_t i = 0; i < p.nscales; i++)
 		p.scales[i] = (uint16_t)(0x7000 + 256 * (random_32(&seed) % 3) + i % 16);
-	p.beside = (struct tsr_entropy_beside){
+	p.variance = (struct tsr_entropy_variance){
 		.first = s->first,
 		.columns = s->columns,
 		.scales = { p.scales, s->row, s->group },
 		.logarithmic = sort == LOGARITHMS,
 	};
-	for (uint32_t i = 0; i < s->n; i++) {
-		p.variances[i] = code_of(LIKE_A_PRODUCT, &p, i, &seed);
-		p.codes[i] = momentum && codes == LIKE_A_PRODUCT
-				     ? (unsigned char)(random_32(&seed) % (p.variances[i] + 1u))
-				     : code_of(codes, &p, i, &seed);
-	}
-	if (momentum) {
-		p.beside.variances = p.variances;
-		p.beside.variance_scales = p.beside.scales;
-	}
+	for (uint32_t i = 0; i < s->n; i++)
+		p.codes[i] = code_of(codes, &p, i, &seed);
 	return p;
 }
 
@@ -108,14 +98,14 @@ static void encode_on_cpu(struct piece *p)
 {
 	struct tsr_entropy *e = must_have(tsr_entropy_new(1));
 
-	p->nbytes = (uint32_t)tsr_entropy_encode_codes(e, &p->beside, p->codes, p->n, p->coded);
+	p->nbytes = (uint32_t)tsr_entropy_encode_codes(e, &p->variance, p->codes, p->n, p->coded);
 	tsr_entropy_free(e);
 }
 
 static bool cpu_decodes(const struct piece *p, unsigned char *codes)
 {
 	struct tsr_entropy *e = must_have(tsr_entropy_new(1));
-	const char *wrong = tsr_entropy_decode_codes(e, &p->beside, p->coded, p->nbytes, codes,
+	const char *wrong = tsr_entropy_decode_codes(e, &p->variance, p->coded, p->nbytes, codes,
 						     p->n);
 
 	tsr_entropy_free(e);
@@ -126,7 +116,6 @@ static void free_piece(struct piece *p)
 {
 	free(p->scales);
 	free(p->codes);
-	free(p->variances);
 	free(p->coded);
 }
 
@@ -152,7 +141,7 @@ static void fetch(void *host, void *memory, uint64_t nbytes)
 	must(tsr_gpu_sync(stream, &err), &err);
 }
 
-/* Pieces and what lies beside them, in device memory. */
+/* Pieces and their scales, in device memory. */
 struct batch {
 	unsigned npieces;
 	struct tsr_gpu_codes *host, *device;
@@ -168,14 +157,12 @@ static struct batch put_batch(const struct piece *pieces, unsigned npieces, bool
 		struct tsr_gpu_codes *c = &b.host[i];
 		const uint64_t nscales = p->nscales * sizeof(*p->scales);
 
-		*c = (struct tsr_gpu_codes){ .beside = p->beside, .n = p->n, .nbytes = p->nbytes };
+		*c = (struct tsr_gpu_codes){ .variance = p->variance,
+					     .n = p->n,
+					     .nbytes = p->nbytes };
 		c->codes = on_gpu(coded ? NULL : p->codes, p->n);
 		c->coded = on_gpu(coded ? p->coded : NULL, coded ? p->nbytes : p->room);
-		c->beside.scales.scales = on_gpu(p->scales, nscales);
-		if (p->beside.variances) {
-			c->beside.variances = on_gpu(p->variances, p->n);
-			c->beside.variance_scales.scales = on_gpu(p->scales, nscales);
-		}
+		c->variance.scales.scales = on_gpu(p->scales, nscales);
 	}
 	b.device = on_gpu(b.host, npieces * sizeof(*b.host));
 	return b;
@@ -188,9 +175,7 @@ static void free_batch(struct batch *b)
 
 		tsr_gpu_free(gpu, c->codes);
 		tsr_gpu_free(gpu, c->coded);
-		tsr_gpu_free(gpu, (void *)c->beside.scales.scales);
-		tsr_gpu_free(gpu, (void *)c->beside.variances);
-		tsr_gpu_free(gpu, (void *)c->beside.variance_scales.scales);
+		tsr_gpu_free(gpu, (void *)c->variance.scales.scales);
 	}
 	tsr_gpu_free(gpu, b->device);
 	free(b->host);
@@ -256,7 +241,7 @@ static void check_decode(const struct piece *pieces, unsigned npieces, const cha
 static unsigned check_codes(enum codes codes, enum sort sort)
 {
 	struct piece pieces[COUNT_OF(shapes)];
-	const char *what = sort == MOMENTA ? "momentum" : sort == ROOTS ? "sqrt8" : "log8";
+	const char *what = sort == ROOTS ? "sqrt8" : "log8";
 	unsigned with = 0;
 
 	for (unsigned i = 0; i < COUNT_OF(shapes); i++) {
@@ -324,7 +309,6 @@ void check_entropy_codes(enum cases cases)
 	}
 	check_end(count);
 	check_begin("damaged codes with contexts are refused where the CPU refuses them");
-	count = check_damage(&shapes[0], ROOTS, times) + check_damage(&shapes[0], MOMENTA, times);
-	count += check_damage(&shapes[7], ROOTS, times) + check_damage(&shapes[7], MOMENTA, times);
+	count = check_damage(&shapes[0], ROOTS, times) + check_damage(&shapes[7], ROOTS, times);
 	check_end(count);
 }

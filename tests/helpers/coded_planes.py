@@ -73,7 +73,7 @@ def order(k):
     return index, index < k
 
 
-# --- What lies beside codes (18.4) ------------------------------------------------------------
+# --- Contexts (18.4) --------------------------------------------------------------------------
 
 def code_level(q):
     q = np.maximum(np.asarray(q, np.int64), 1)
@@ -118,12 +118,6 @@ class Variance:
         columns = np.bincount(self.column, levels).astype(np.int64) // np.bincount(self.column)
         return mean, np.clip(rows - mean, -127, 127), np.clip(columns - mean, -127, 127)
 
-    def means_bytes(self, means):
-        return means_bytes(means)
-
-    def read_means(self, body):
-        return read_means(body, self.R, self.L)
-
     def contexts(self, means):
         mean, rows, columns = means
         expected = mean + rows[self.row] + columns[self.column] - self.scale_levels
@@ -146,29 +140,6 @@ class LogVariance(Variance):
         mean, rows, columns = means
         above = mean + rows[self.row] + columns[self.column] - self.scale_levels - 384
         return np.clip(255 + above * (65536 // self.r) // 256, 0, 255) // 16
-
-
-class Momentum:
-    """A piece of codes with the scales of its elements, and their variances' codes and scales."""
-
-    def __init__(self, scales, codes, variance_scales):
-        root = np.asarray(variance_scales, np.int64) // 16 + code_level(codes)
-        self.given = np.clip(root - np.asarray(scales, np.int64) // 16 - 40, 0, 127) // 8
-
-    def possible(self):
-        return True
-
-    def means(self, codes):
-        return None
-
-    def means_bytes(self, means):
-        return b""
-
-    def read_means(self, body):
-        return None
-
-    def contexts(self, means):
-        return self.given
 
 
 # --- Decoding ---------------------------------------------------------------------------------
@@ -235,22 +206,22 @@ def tables_of_contexts(begin):
     return np.maximum(np.cumsum([begin >> c & 1 for c in range(16)]) - 1, 0)
 
 
-def decode_with_contexts(body, n, beside):
-    need(len(body.data) < n and beside and beside.possible(), "contexts")
-    means = beside.read_means(body)
+def decode_with_contexts(body, n, variance):
+    need(len(body.data) < n and variance and variance.possible(), "contexts")
+    means = read_means(body, variance.R, variance.L)
     tables = tables_of_contexts(body.number(4))
     f = np.array([read_table(body) for _ in range(max(tables) + 1)])
-    return decode_segments(f, body, n, tables[beside.contexts(means)])
+    return decode_segments(f, body, n, tables[variance.contexts(means)])
 
 
-def decode_stream(mode, body, n, beside=None):
+def decode_stream(mode, body, n, variance=None):
     if mode == 0:
         symbols = np.frombuffer(body.take(n, pad=True), np.uint8)
         need(len(set(symbols.tolist())) > 1, "constant, but raw")
     elif mode == 1:
         symbols = np.full(n, body.take(1, pad=True)[0], np.uint8)
     elif mode == 3:
-        symbols = decode_with_contexts(body, n, beside)
+        symbols = decode_with_contexts(body, n, variance)
     else:
         need(mode == 2, "mode")
         symbols = decode_coded(body, n)
@@ -258,7 +229,7 @@ def decode_stream(mode, body, n, beside=None):
     return symbols
 
 
-def decode(piece, width, rotated, n, beside=None):
+def decode(piece, width, rotated, n, variance=None):
     """The elements of a piece as unsigned integers."""
     piece = Bytes(piece)
     if n == 0:
@@ -266,7 +237,7 @@ def decode(piece, width, rotated, n, beside=None):
         return np.zeros(0, f"u{width}")
     heads = [(piece.number(1), piece.number(3)) for _ in range(width)]
     need(all(size % 4 == 0 for _, size in heads), "size of a body")
-    streams = [decode_stream(mode, Bytes(piece.take(size)), n, beside) for mode, size in heads]
+    streams = [decode_stream(mode, Bytes(piece.take(size)), n, variance) for mode, size in heads]
     piece.end()
     return merge(streams, rotated)
 
@@ -395,16 +366,16 @@ def table_of(counts):
     return f
 
 
-def encode_with_contexts(symbols, beside):
+def encode_with_contexts(symbols, variance):
     n, counts = len(symbols), counts_of(symbols)
-    if not n or not beside.possible() or (counts > 0).sum() == 1:
+    if not n or not variance.possible() or (counts > 0).sum() == 1:
         return None
-    means = beside.means(symbols)
-    contexts = beside.contexts(means)
+    means = variance.means(symbols)
+    contexts = variance.contexts(means)
     groups = choose_groups([counts_of(symbols[contexts == c]) for c in range(16)])
     begin = sum(1 << c for c, _ in groups)
     f = np.array([table_of(of_group) for _, of_group in groups])
-    front = beside.means_bytes(means) + begin.to_bytes(4, "little") + b"".join(map(table_bytes, f))
+    front = means_bytes(means) + begin.to_bytes(4, "little") + b"".join(map(table_bytes, f))
     paid = sum(price(of_group, row) for (_, of_group), row in zip(groups, f))
     plain = frequencies(counts)
     alone = 2048 * len(table_bytes(plain)) + price(counts, plain)
@@ -414,11 +385,11 @@ def encode_with_contexts(symbols, beside):
     return (3, body) if len(body) < n else None
 
 
-def encode_codes(symbols, beside):
-    """A piece of codes of a variance or a momentum."""
+def encode_codes(symbols, variance):
+    """A piece of codes of a variance."""
     if not len(symbols):
         return b""
-    mode, body = encode_with_contexts(symbols, beside) or encode_stream(symbols)
+    mode, body = encode_with_contexts(symbols, variance) or encode_stream(symbols)
     return bytes([mode]) + len(body).to_bytes(3, "little") + body
 
 
@@ -429,54 +400,3 @@ def encode(elements, rotated):
     streams = [encode_stream(symbols) for symbols in split(elements, rotated)]
     heads = b"".join(bytes([mode]) + len(body).to_bytes(3, "little") for mode, body in streams)
     return heads + b"".join(body for _, body in streams)
-
-
-# --- Scales by lines (18.8) -------------------------------------------------------------------
-
-class Lines:
-    """The lines of a piece of n scales of W bytes whose first is number `first` of its tensor, in rows of C."""
-
-    def __init__(self, first, C, n, W):
-        self.n, self.C, self.W, self.h = n, C, W, 15 if W == 4 else 0
-        index = np.arange(first, first + n)
-        self.row, self.column = (index // C - first // C, index % C) if C else (index, index)
-        self.R = int(self.row[-1]) + 1 if n else 0
-
-    def possible(self):
-        return 0 < self.C and self.n <= 131072 and 8 * (self.R + self.C) <= self.n
-
-    def means(self, scales):
-        levels = (scales.astype(np.int64) >> self.h) % 65536
-        mean = int(levels.sum()) // self.n
-        rows, columns = (np.bincount(line, levels).astype(np.int64) // np.bincount(line)
-                         for line in (self.row, self.column))
-        return mean, *(np.clip((means - mean + 8) // 16, -127, 127) for means in (rows, columns))
-
-    def expected(self, means):
-        mean, rows, columns = means
-        level = mean + 16 * (rows[self.row] + columns[self.column])
-        return (level << self.h) - (1 << 8 * self.W - 9)
-
-
-def encode_scales(scales, lines):
-    """A piece of unsigned scales."""
-    n, W = lines.n, lines.W
-    without = encode(scales, False)
-    if not lines.possible():
-        return without
-    means = lines.means(scales)
-    rests = (scales.astype(np.int64) - lines.expected(means)) % 2**(8 * W)
-    body = means_bytes(means) + encode(rests.astype(f"u{W}"), False)
-    piece = bytes([6]) + len(body).to_bytes(3, "little") + body
-    return piece if len(piece) < len(without) else without
-
-
-def decode_scales(piece, lines):
-    n, W = lines.n, lines.W
-    if piece[:1] != b"\6":
-        return decode(piece, W, False, n)
-    body = Bytes(piece)
-    need(body.number(1) == 6 and body.number(3) == len(body.data) and lines.possible(), "lines")
-    means = read_means(body, lines.R, lines.C)
-    rests = decode(body.data, W, False, n).astype(np.int64)
-    return ((rests + lines.expected(means)) % 2**(8 * W)).astype(f"u{W}")

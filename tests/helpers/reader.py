@@ -833,11 +833,11 @@ def read_file(content, folder=None):
     if checkpoint.weights:
         check(folder, "a packed file without its weights file")
         add_weights(arrays, folder / checkpoint.weights)
-    used, beside = [], pair_moments(checkpoint.tensors.values())
+    used = []
     for tensor in checkpoint.tensors.values():
         own = planes_of(tensor)[tensor.narrow is not None:]
-        planes = [take_any(arrays, tensor, i + (tensor.narrow is not None), used if checkpoint.entropy else None,
-                           beside.get(tensor.name)) for i in range(len(own))]
+        planes = [take_any(arrays, tensor, i + (tensor.narrow is not None), used if checkpoint.entropy else None)
+                  for i in range(len(own))]
         recorded = hashes[tensor.name]
         first = len(planes_of(tensor)) - len(own)
         check(len(recorded) == first + len(own)
@@ -865,45 +865,18 @@ def add_weights(arrays, path):
     arrays.update((name, (array, data)) for name, array in more.items())
 
 
-def pair_moments(tensors):
-    """Section 4.8: by the names of momenta, the variances beside them."""
-    waiting, beside = {}, {}
-    for tensor in tensors:
-        queue = waiting.setdefault(tuple(tensor.shape), [])
-        if tensor.kind == "momentum":
-            queue.append(tensor)
-        elif tensor.kind == "variance" and queue:
-            momentum = queue.pop(0)
-            if momentum.codec in ("softsign8", "linear8") and tensor.codec == "sqrt8" \
-                    and momentum.scale == tensor.scale == "e8m8" and piece_of(momentum) == piece_of(tensor):
-                beside[momentum.name] = tensor
-    return beside
-
-
-def contexts_of(arrays, tensor, variance):
-    """What lies beside elements `at` of a code plane, or nothing."""
+def contexts_of(arrays, tensor):
+    """What contexts of elements `at` of a code plane depend on, or None."""
     logarithmic = tensor.codec == "log8" and group_of(tensor)[0] > 1
-    if variance is None and not logarithmic and (tensor.codec, tensor.scale) != ("sqrt8", "e8m8"):
+    if not logarithmic and (tensor.codec, tensor.scale) != ("sqrt8", "e8m8"):
         return None
     scales = scale_of_each(tensor, take_any(dict(arrays), tensor, 1, []))
-    if variance is None:
-        columns = tensor.shape[-1] if tensor.shape else 1
-        sort = coded_planes.LogVariance if logarithmic else coded_planes.Variance
-        return lambda at: sort(scales[at], at.start, columns)
-    codes = np.frombuffer(take_any(dict(arrays), variance, 0, []), np.uint8)
-    variance_scales = scale_of_each(variance, take_any(dict(arrays), variance, 1, []))
-    return lambda at: coded_planes.Momentum(scales[at], codes[at], variance_scales[at])
+    columns = tensor.shape[-1] if tensor.shape else 1
+    sort = coded_planes.LogVariance if logarithmic else coded_planes.Variance
+    return lambda at: sort(scales[at], at.start, columns)
 
 
-def lines_of(tensor, plane):
-    """Section 4.8: the scales in a row, of planes that may be coded by lines; else 0."""
-    if not planes_of(tensor)[plane][0].endswith("::scales") or tensor.scale not in ("e8m8", "f28"):
-        return 0
-    columns, (size, row) = tensor.shape[-1] if tensor.shape else 1, group_of(tensor)
-    return -(-columns // size) if row else columns // size if columns % size == 0 else 0
-
-
-def take_coded(arrays, tensor, plane, variance):
+def take_coded(arrays, tensor, plane):
     """Section 4.8: the bytes of a coded plane, and None of one that is not."""
     name, dtype, _ = planes_of(tensor)[plane]
     array, data = arrays.get(name + CODED, (None, None))
@@ -916,18 +889,14 @@ def take_coded(arrays, tensor, plane, variance):
           f"{name}: its coded array is too short for its index")
     sizes = [plane_size(tensor, plane, min(end, count)) for end in range(0, count + piece_of(tensor), piece_of(tensor))]
     sizes = [end - begin for begin, end in zip(sizes, sizes[1:])]
-    contexts = contexts_of(arrays, tensor, variance) if plane == 0 else None
-    row = lines_of(tensor, plane)
+    contexts = contexts_of(arrays, tensor) if plane == 0 else None
     at, decoded = 16 * len(sizes), []
     for i, size in enumerate(sizes):
         end, digest = struct.unpack_from("<QQ", content, 16 * i)
         check(at <= end <= len(content), f"{name}: piece {i} is not in its array")
         begin = i * piece_of(tensor)
-        beside = contexts and contexts(slice(begin, begin + size))
-        if row:
-            width = BITS[dtype] // 8
-            beside = coded_planes.Lines(plane_size(tensor, plane, begin) // width, row, size // width, width)
-        piece = decode_piece(content[at:end], dtype, size, beside)
+        variance = contexts and contexts(slice(begin, begin + size))
+        piece = decode_piece(content[at:end], dtype, size, variance)
         check(is_hash(xxhash.xxh3_64_intdigest(piece), digest, name, i), f"{name}: piece {i} does not have its hash")
         decoded.append(piece)
         at = end
@@ -943,19 +912,17 @@ def scale_of_each(tensor, scales):
     return np.frombuffer(scales, "<u4" if tensor.scale == "f28" else "<u2")[groups]
 
 
-def decode_piece(content, dtype, size, beside):
+def decode_piece(content, dtype, size, variance):
     width = 1 if BITS[dtype] % 8 else BITS[dtype] // 8
     try:
-        if isinstance(beside, coded_planes.Lines):
-            return coded_planes.decode_scales(content, beside).tobytes()
-        return coded_planes.decode(content, width, dtype in ("BF16", "F32"), size // width, beside).tobytes()
+        return coded_planes.decode(content, width, dtype in ("BF16", "F32"), size // width, variance).tobytes()
     except coded_planes.Refused as error:
         raise ReaderError(str(error)) from None
 
 
-def take_any(arrays, tensor, plane, used, variance=None):
+def take_any(arrays, tensor, plane, used):
     """A plane as it is, or, with a list for their names, coded."""
-    coded = take_coded(arrays, tensor, plane, variance) if used is not None else None
+    coded = take_coded(arrays, tensor, plane) if used is not None else None
     if coded is None:
         return take_plane(arrays, *planes_of(tensor)[plane])
     used.append(tensor.name)

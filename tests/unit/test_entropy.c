@@ -234,8 +234,7 @@ static void test_changed_bytes_do_not_go_unnoticed(void **state)
 
 /* --- Codes ------------------------------------------------------------------------------------- */
 
-static uint16_t scales[MOST], variance_scales[MOST];
-static uint8_t variances[MOST];
+static uint16_t scales[MOST];
 
 /* Codes of a matrix of rank 1 but for noise, with scales that vary little. */
 static void fill_codes(size_t n, size_t columns, uint64_t seed)
@@ -247,23 +246,21 @@ static void fill_codes(size_t n, size_t columns, uint64_t seed)
 				      (unsigned)(1 + i / columns % 5);
 
 		plain[i] = (uint8_t)(line * (4 + random_u32(&random) % 4));
-		variances[i] = (uint8_t)(plain[i] / 2 + random_u32(&random) % 3);
 		scales[i] = (uint16_t)(0x7f00 + random_u32(&random) % 64);
-		variance_scales[i] = (uint16_t)(0x7f00 + random_u32(&random) % 64);
 	}
 }
 
 /* Round trip; the mode it has. */
-static unsigned code(const struct tsr_entropy_beside *b, size_t n)
+static unsigned code(const struct tsr_entropy_variance *v, size_t n)
 {
 	const size_t bound = tsr_entropy_bound(kinds[0], n);
 	size_t nbytes;
 
 	memset(coded + bound, 0x5a, 4);
-	nbytes = tsr_entropy_encode_codes(e, b, plain, n, coded);
+	nbytes = tsr_entropy_encode_codes(e, v, plain, n, coded);
 	assert_true(nbytes <= bound && nbytes % 4 == 0 && coded[bound] == 0x5a);
 	memset(back, 0xa5, n + 1);
-	assert_null(tsr_entropy_decode_codes(e, b, coded, nbytes, back, n));
+	assert_null(tsr_entropy_decode_codes(e, v, coded, nbytes, back, n));
 	assert_memory_equal(back, plain, n);
 	assert_int_equal(back[n], 0xa5);
 	return coded[0];
@@ -275,7 +272,7 @@ static void test_codes_come_back_wherever_they_begin(void **state)
 		uint64_t first, columns;
 		uint32_t group, row;
 		size_t n;
-		unsigned mode; /* of the variance; 9: any */
+		unsigned mode; /* 9: any */
 	} cases[] = {
 		{ 0, 64, 32, 0, 20000, 3 },	{ 262144, 65, 32, 0, 20000, 3 },
 		{ 100, 48, 24, 48, 9999, 3 },	{ 47, 48, 24, 48, 9999, 3 },
@@ -292,37 +289,32 @@ static void test_codes_come_back_wherever_they_begin(void **state)
 			continue;
 		for (size_t i = 0; i < COUNT_OF(cases); i++) {
 			const size_t n = cases[i].n;
-			struct tsr_entropy_beside b = {
+			struct tsr_entropy_variance v = {
 				.first = cases[i].first,
 				.columns = cases[i].columns,
 				.scales = { scales, cases[i].row, cases[i].group },
 			};
 			unsigned mode;
 
-			fill_codes(n, b.columns ? b.columns : 1, i + 1);
-			mode = n ? code(&b, n) : 9;
+			fill_codes(n, v.columns ? v.columns : 1, i + 1);
+			mode = n ? code(&v, n) : 9;
 			assert_true(cases[i].mode == 9 || mode == cases[i].mode);
-			b.variances = variances;
-			b.variance_scales = (struct tsr_entropy_scales){ variance_scales,
-									 cases[i].row, 17 };
-			mode = n ? code(&b, n) : 9;
-			assert_true(cases[i].mode == 9 || mode == 3);
 		}
 	}
 	assert_true(tsr_isa_select(NULL));
 }
 
-static void assert_levels_agree(const struct tsr_entropy_beside *b, size_t n)
+static void assert_levels_agree(const struct tsr_entropy_variance *v, size_t n)
 {
 	size_t nbytes;
 
 	assert_true(tsr_isa_select("base"));
-	nbytes = tsr_entropy_encode_codes(e, b, plain, n, others);
+	nbytes = tsr_entropy_encode_codes(e, v, plain, n, others);
 	assert_int_equal(others[0], 3);
 	for (const char *const *isa = tsr_isa_names(); *isa; isa++) {
 		if (!tsr_isa_select(*isa))
 			continue;
-		assert_int_equal(tsr_entropy_encode_codes(e, b, plain, n, coded), nbytes);
+		assert_int_equal(tsr_entropy_encode_codes(e, v, plain, n, coded), nbytes);
 		assert_memory_equal(coded, others, nbytes);
 	}
 	assert_true(tsr_isa_select(NULL));
@@ -332,85 +324,51 @@ static void test_every_level_writes_the_same_codes(void **state)
 {
 	(void)state;
 	for (uint32_t group = 30; group <= 32; group++) {
-		struct tsr_entropy_beside b = { .first = 9,
-						.columns = 100,
-						.scales = { scales, 100, group } };
+		struct tsr_entropy_variance v = { .first = 9,
+						  .columns = 100,
+						  .scales = { scales, 100, group } };
 
 		fill_codes(50000, 100, 3);
-		assert_levels_agree(&b, 50000);
-		b.logarithmic = true;
+		assert_levels_agree(&v, 50000);
+		v.logarithmic = true;
 		for (size_t i = 0; i < 50000; i++) {
 			plain[i] = (uint8_t)(255 - i % 3 - (9 + i) % 100 % 7 * 30);
 			scales[i] = (uint16_t)(0x7000 | (7 + i % 3));
 		}
-		assert_levels_agree(&b, 50000);
+		assert_levels_agree(&v, 50000);
 	}
 }
 
 /* A piece with contexts is none of a plane without them, nor one of another length. */
 static void test_damaged_codes_are_refused(void **state)
 {
-	const struct tsr_entropy_beside b = { .columns = 50, .scales = { scales, 0, 32 } };
-	const struct tsr_entropy_beside vector = { .columns = 5000, .scales = { scales, 0, 32 } };
+	const struct tsr_entropy_variance v = { .columns = 50, .scales = { scales, 0, 32 } };
+	const struct tsr_entropy_variance vector = { .columns = 5000, .scales = { scales, 0, 32 } };
 	const size_t n = 5000;
 	size_t nbytes, refused = 0;
 
 	(void)state;
 	fill_codes(n, 50, 4);
-	nbytes = tsr_entropy_encode_codes(e, &b, plain, n, coded);
+	nbytes = tsr_entropy_encode_codes(e, &v, plain, n, coded);
 	assert_int_equal(coded[0], 3);
 	assert_non_null(tsr_entropy_decode(e, kinds[0], coded, nbytes, back, n));
 	assert_non_null(tsr_entropy_decode_codes(e, &vector, coded, nbytes, back, n));
-	assert_non_null(tsr_entropy_decode_codes(e, &b, coded, nbytes, back, n - 1));
+	assert_non_null(tsr_entropy_decode_codes(e, &v, coded, nbytes, back, n - 1));
 	for (size_t short_by = 1; short_by <= nbytes; short_by++)
-		assert_non_null(tsr_entropy_decode_codes(e, &b, coded, nbytes - short_by, back, n));
+		assert_non_null(tsr_entropy_decode_codes(e, &v, coded, nbytes - short_by, back, n));
 	for (size_t i = 0; i < nbytes; i++) {
 		coded[i] ^= (uint8_t)(1u << i % 8);
-		refused += tsr_entropy_decode_codes(e, &b, coded, nbytes, back, n) != NULL;
+		refused += tsr_entropy_decode_codes(e, &v, coded, nbytes, back, n) != NULL;
 		coded[i] ^= (uint8_t)(1u << i % 8);
 	}
 	/* All but means that change no context. */
 	assert_in_range(refused, nbytes - 150, nbytes);
 }
 
-/* Of a piece by lines every byte matters, and it is none of other rows or lengths. */
-static void test_damaged_lines_are_refused_or_other_scales(void **state)
-{
-	const struct tsr_entropy_grid grid = { 40, 24 }, other = { 40, 0 }, many = { 0, 300 };
-	const size_t n = 2000;
-	size_t nbytes;
-
-	(void)state;
-	for (size_t i = 0; i < n; i++) {
-		const uint16_t scale = (uint16_t)(0x7e00 + (i + 16) / 24 * 37 % 256 +
-						  (i + 16) % 24 * 61 % 512 + i * i % 32);
-
-		memcpy(plain + 2 * i, &scale, 2);
-	}
-	nbytes = tsr_entropy_encode_scales(e, &grid, 2, plain, n, coded);
-	assert_int_equal(coded[0], TSR_ENTROPY_LINES);
-	assert_null(tsr_entropy_decode_scales(e, &grid, 2, coded, nbytes, back, n));
-	assert_memory_equal(back, plain, 2 * n);
-	assert_string_equal(tsr_entropy_decode_scales(e, &other, 2, coded, nbytes, back, n),
-			    "has lines, which it cannot have");
-	assert_non_null(tsr_entropy_decode_scales(e, &many, 2, coded, nbytes, back, n));
-	assert_non_null(tsr_entropy_decode_scales(e, &grid, 2, coded, nbytes, back, n - 1));
-	assert_non_null(tsr_entropy_decode(e, kinds[1], coded, nbytes, back, n));
-	for (size_t less = 1; less <= nbytes; less++)
-		assert_non_null(
-			tsr_entropy_decode_scales(e, &grid, 2, coded, nbytes - less, back, n));
-	for (size_t i = 0; i < nbytes; i++) {
-		coded[i] ^= (uint8_t)(1u << i % 8);
-		if (!tsr_entropy_decode_scales(e, &grid, 2, coded, nbytes, back, n))
-			assert_memory_not_equal(back, plain, 2 * n);
-		coded[i] ^= (uint8_t)(1u << i % 8);
-	}
-}
-
 /* --- Refusals ---------------------------------------------------------------------------------- */
 
 /* Bytes from @at on replaced: refused for this reason. */
-static void assert_refused(const struct tsr_entropy_beside *b, size_t n, size_t nbytes, size_t at,
+static void assert_refused(const struct tsr_entropy_variance *v, size_t n, size_t nbytes, size_t at,
 			   const char *bytes, size_t size, const char *why)
 {
 	const char *wrong;
@@ -418,7 +376,7 @@ static void assert_refused(const struct tsr_entropy_beside *b, size_t n, size_t 
 
 	memcpy(was, coded + at, size);
 	memcpy(coded + at, bytes, size);
-	wrong = b ? tsr_entropy_decode_codes(e, b, coded, nbytes, back, n)
+	wrong = v ? tsr_entropy_decode_codes(e, v, coded, nbytes, back, n)
 		  : tsr_entropy_decode(e, kinds[0], coded, nbytes, back, n);
 	memcpy(coded + at, was, size);
 	assert_non_null(wrong);
@@ -428,10 +386,9 @@ static void assert_refused(const struct tsr_entropy_beside *b, size_t n, size_t 
 /* A piece of one segment: head 4, table 4 and its numbers, sizes 4, states. */
 static void test_what_is_wrong_is_said(void **state)
 {
-	const struct tsr_entropy_beside b = { .scales = { scales, 0, 32 },
-					      .variances = variances,
-					      .variance_scales = { variance_scales, 0, 32 } };
-	const size_t n = 4000;
+	const struct tsr_entropy_variance v = { .columns = 50, .scales = { scales, 0, 32 } };
+	const size_t n = 4000,
+		     list = 4 + 4 + 80 + 50 + 2; /* behind the means of 80 rows, 50 columns */
 	size_t nbytes, states;
 
 	(void)state;
@@ -449,11 +406,11 @@ static void test_what_is_wrong_is_said(void **state)
 		       "bytes behind the sizes of segments are not zero");
 	assert_refused(NULL, n, nbytes, states + 2, "\0\0", 2, "a state is too small");
 	fill_codes(n, 50, 4);
-	nbytes = tsr_entropy_encode_codes(e, &b, plain, n, coded);
+	nbytes = tsr_entropy_encode_codes(e, &v, plain, n, coded);
 	assert_int_equal(coded[0], 3);
-	assert_refused(&b, n, nbytes, 6, "\1", 1, "the list of its tables is none");
-	assert_refused(&b, n, nbytes, 4, "\0\0", 2, "the list of its tables is none");
-	assert_refused(&b, n, nbytes, 4, "\377\1", 2, "the list of its tables is none");
+	assert_refused(&v, n, nbytes, list + 2, "\1", 1, "the list of its tables is none");
+	assert_refused(&v, n, nbytes, list, "\0\0", 2, "the list of its tables is none");
+	assert_refused(&v, n, nbytes, list, "\377\1", 2, "the list of its tables is none");
 }
 
 /* --- As a filter ------------------------------------------------------------------------------- */
@@ -464,13 +421,13 @@ static size_t read_all(void *to, size_t nbytes)
 }
 
 /*
- * test_entropy encode-codes|decode-codes N FIRST COLUMNS ROW GROUP NSCALES sqrt8|log8|momentum: as below, with
- * scales and, for a momentum, codes and scales of variances in front of the piece.
+ * test_entropy encode-codes|decode-codes N FIRST COLUMNS ROW GROUP NSCALES sqrt8|log8: as below, with scales in
+ * front of the piece.
  */
 static const char *filter_codes(char **args, size_t *nbytes)
 {
 	const size_t n = (size_t)atol(args[1]), nscales = (size_t)atol(args[6]);
-	struct tsr_entropy_beside b = {
+	struct tsr_entropy_variance v = {
 		.first = (uint64_t)atol(args[2]),
 		.columns = (uint64_t)atol(args[3]),
 		.scales = { scales, (uint64_t)atol(args[4]), (uint32_t)atol(args[5]) },
@@ -479,38 +436,17 @@ static const char *filter_codes(char **args, size_t *nbytes)
 	uint32_t f28;
 	size_t size;
 
-	for (size_t i = 0; b.logarithmic && i < nscales; i++) {
+	for (size_t i = 0; v.logarithmic && i < nscales; i++) {
 		read_all(&f28, sizeof(f28));
 		scales[i] = tsr_entropy_log_scale(f28);
 	}
-	if (!b.logarithmic)
+	if (!v.logarithmic)
 		read_all(scales, 2 * nscales);
-	if (strcmp(args[7], "momentum") == 0) {
-		b.variances = variances;
-		b.variance_scales = b.scales;
-		b.variance_scales.scales = variance_scales;
-		read_all(variances, n);
-		read_all(variance_scales, 2 * nscales);
-	}
 	size = read_all(coded, sizeof(coded));
 	*nbytes = n;
 	if (strcmp(args[0], "decode-codes") == 0)
-		return tsr_entropy_decode_codes(e, &b, coded, size, plain, n);
-	*nbytes = tsr_entropy_encode_codes(e, &b, coded, n, plain);
-	return NULL;
-}
-
-/* test_entropy encode-scales|decode-scales WIDTH N FIRST COLUMNS: as below, of scales. */
-static const char *filter_scales(char **args, size_t *nbytes)
-{
-	const unsigned width = (unsigned)atoi(args[1]);
-	const size_t n = (size_t)atol(args[2]), size = read_all(coded, sizeof(coded));
-	const struct tsr_entropy_grid grid = { (uint64_t)atol(args[3]), (uint64_t)atol(args[4]) };
-
-	*nbytes = width * n;
-	if (strcmp(args[0], "decode-scales") == 0)
-		return tsr_entropy_decode_scales(e, &grid, width, coded, size, plain, n);
-	*nbytes = tsr_entropy_encode_scales(e, &grid, width, coded, n, plain);
+		return tsr_entropy_decode_codes(e, &v, coded, size, plain, n);
+	*nbytes = tsr_entropy_encode_codes(e, &v, coded, n, plain);
 	return NULL;
 }
 
@@ -535,9 +471,7 @@ static int filter(int nargs, char **args)
 	e = tsr_entropy_new(TSR_ENTROPY_WIDTH);
 	if (!e)
 		return 2;
-	wrong = nargs == 8   ? filter_codes(args, &nbytes)
-		: nargs == 5 ? filter_scales(args, &nbytes)
-			     : filter_elements(args, &nbytes);
+	wrong = nargs == 8 ? filter_codes(args, &nbytes) : filter_elements(args, &nbytes);
 	if (wrong)
 		fputs(wrong, stderr);
 	else
@@ -558,7 +492,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_codes_come_back_wherever_they_begin),
 		cmocka_unit_test(test_every_level_writes_the_same_codes),
 		cmocka_unit_test(test_damaged_codes_are_refused),
-		cmocka_unit_test(test_damaged_lines_are_refused_or_other_scales),
 		cmocka_unit_test(test_what_is_wrong_is_said),
 	};
 

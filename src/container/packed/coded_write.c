@@ -32,8 +32,6 @@
 struct coding {
 	struct tsr_writer *w;
 	const struct tsr_tensor *tensors;
-	size_t *variance; /* per tensor, from 1 on: which one lies beside it in its file */
-	bool *beside; /* per tensor: whether it is such a variance */
 	struct tsr_tiles tiles; /* of the arrays, in their order */
 	struct tsr_progress progress;
 	struct tsr_hasher *hasher; /* of the array that is being written */
@@ -55,8 +53,7 @@ struct scratch {
 	bool coding; /* it is not known yet where that is, and how much */
 	uint64_t hash;
 	size_t nbytes, coded_nbytes;
-	uint16_t scales[TSR_PIECE_ELEMENTS], variance_scales[TSR_PIECE_ELEMENTS];
-	uint8_t variances[TSR_PIECE_ELEMENTS];
+	uint16_t scales[TSR_PIECE_ELEMENTS];
 	_Alignas(64) unsigned char plain[TSR_PIECE_NBYTES];
 };
 
@@ -112,43 +109,24 @@ static enum tsr_status read_plain(const struct coding *k, size_t tag, const stru
 			      err);
 }
 
-/* Code codes with contexts: by their scales, and @variance, from 1 on, if one lies beside them. */
-static enum tsr_status code_codes(const struct coding *k, const struct tsr_st_entry *e,
-				  size_t variance, const struct tsr_tile *tile, struct scratch *s,
-				  struct tsr_err *err)
+/* Begin to code a piece: codes of a variance with contexts, which depend on its scales. */
+static enum tsr_status begin_coding(const struct coding *k, const struct tsr_st_entry *e,
+				    const struct tsr_tile *tile, struct scratch *s,
+				    struct tsr_err *err)
 {
 	const struct tsr_tensor *t = tensor_of(k, e);
-	struct tsr_entropy_beside beside = tsr_coded_beside(&t->coding, tsr_coded_columns(t),
-							    tile->first, s->scales);
-	struct tsr_piece piece = { .kind = tsr_coded_kind(TSR_U8), .n = s->nbytes };
+	const struct tsr_entropy_kind kind = tsr_coded_kind(tsr_coded_plane_dtype(t, e->tag));
+	struct tsr_entropy_variance variance;
+	struct tsr_piece piece = { .kind = kind, .n = s->nbytes / kind.width };
 
-	TSR_TRY(read_plain(k, e->tag + 1, tile, s->scales, err));
-	tsr_coded_shorten_scales(&t->coding, tsr_tile_plane_nbytes(t, 1, tile), s->scales);
-	if (variance) {
-		const size_t codes = TSR_ARRAY_TAG(variance - 1, 0);
-
-		TSR_TRY(read_plain(k, codes, tile, s->variances, err));
-		TSR_TRY(read_plain(k, codes + 1, tile, s->variance_scales, err));
-		tsr_coded_beside_variances(&beside, &k->tensors[variance - 1].coding, s->variances,
-					   s->variance_scales);
+	if (tsr_coded_has_contexts(t, TSR_TAG_PLANE(e->tag))) {
+		TSR_TRY(read_plain(k, e->tag + 1, tile, s->scales, err));
+		tsr_coded_shorten_scales(&t->coding, tsr_tile_plane_nbytes(t, 1, tile), s->scales);
+		variance = tsr_coded_variance(&t->coding, tsr_coded_columns(t), tile->first,
+					      s->scales);
+		piece.variance = &variance;
 	}
-	piece.beside = &beside;
-	return tsr_piece_encode_begin(s->coder, &piece, s->plain, s->coded, err);
-}
-
-/* Code what has no codes beside it. */
-static enum tsr_status code_alone(const struct tsr_tensor *t, size_t tag,
-				  const struct tsr_tile *tile, struct scratch *s,
-				  struct tsr_err *err)
-{
-	const unsigned plane = TSR_TAG_PLANE(tag);
-	const struct tsr_entropy_kind kind = tsr_coded_kind(tsr_coded_plane_dtype(t, tag));
-	struct tsr_piece piece = { .kind = kind,
-				   .n = s->nbytes / kind.width,
-				   .grid = { .columns = tsr_coded_scale_columns(t, plane) } };
-
-	if (piece.grid.columns)
-		piece.grid.first = tsr_plane_count(&t->coding, plane, tile->first);
+	s->coding = true;
 	return tsr_piece_encode_begin(s->coder, &piece, s->plain, s->coded, err);
 }
 
@@ -226,7 +204,6 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	const struct tsr_st_entry *e = &k->w->arrays[tile.tensor];
 	const struct tsr_tensor *t = tensor_of(k, e);
 	const unsigned plane = TSR_TAG_PLANE(e->tag);
-	const size_t variance = plane ? 0 : k->variance[TSR_TAG_TENSOR(e->tag)];
 	const atomic_uchar *outcome;
 	unsigned known;
 
@@ -246,11 +223,7 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 		s->coded_nbytes = 4;
 		return TSR_OK;
 	}
-	if (variance || tsr_coded_has_contexts(t, plane))
-		TSR_TRY(code_codes(k, e, variance, &tile, s, err));
-	else
-		TSR_TRY(code_alone(t, e->tag, &tile, s, err));
-	s->coding = true;
+	TSR_TRY(begin_coding(k, e, &tile, s, err));
 	if (s->delta && known != TSR_DELTA_APART)
 		return code_differences(k, e, &tile, s, err);
 	return k->w->plan.part ? end_coding(s, err) : TSR_OK;
@@ -322,7 +295,7 @@ static enum tsr_status end_array(struct coding *k, size_t array, struct tsr_err 
 }
 
 /*
- * Give up a piece in the spool that is coded and lies beside no other: its memory is used for what is
+ * Give up a piece in the spool that is coded and no contexts depend on: its memory is used for what is
  * written next, and output and spool together take little more room than the spool.  Planes of parts stay:
  * joining them may fail, and be done again.
  */
@@ -331,10 +304,9 @@ static void drop_plain(const struct coding *k, const struct tsr_st_entry *e,
 {
 	const struct tsr_tensor *t = tensor_of(k, e);
 	const unsigned plane = TSR_TAG_PLANE(e->tag);
-	const bool state = t->kind == TSR_KIND_MOMENTUM || t->kind == TSR_KIND_VARIANCE;
 
-	if (k->w->spool && !k->w->plan.part && !k->w->plan.base && !(plane && state) &&
-	    !k->beside[TSR_TAG_TENSOR(e->tag)])
+	if (k->w->spool && !k->w->plan.part && !k->w->plan.base &&
+	    !(plane && tsr_coded_has_contexts(t, 0)))
 		tsr_file_scratch_drop(k->w->spool, tsr_tile_plane_nbytes(t, plane, tile),
 				      tsr_writer_spool_at(k->w, e->tag) +
 					      tsr_tile_plane_offset(t, plane, tile));
@@ -504,31 +476,6 @@ static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr
 	return k->tiles.njobs ? tsr_pipeline_run(&pipeline, run, err) : TSR_OK;
 }
 
-/* What lies beside the codes of each file, which is read without others. */
-static enum tsr_status pair_tensors(struct coding *k, struct tsr_err *err)
-{
-	const struct tsr_writer *w = k->w;
-
-	k->variance = calloc(w->plan.packed->ntensors + 1, sizeof(*k->variance));
-	k->beside = calloc(w->plan.packed->ntensors + 1, sizeof(*k->beside));
-	if (!k->variance || !k->beside)
-		return tsr_fail_nomem(err, w->plan.path);
-	for (size_t i = 0; i < w->nfiles; i++) {
-		const size_t first = w->files[i].first_tensor, end = w->files[i].end_tensor;
-		size_t *variance = tsr_coded_pair(k->tensors + first, end - first);
-
-		if (!variance)
-			return tsr_fail_nomem(err, w->plan.path);
-		for (size_t t = first; t < end; t++)
-			if (variance[t - first]) {
-				k->variance[t] = first + variance[t - first];
-				k->beside[k->variance[t] - 1] = true;
-			}
-		free(variance);
-	}
-	return TSR_OK;
-}
-
 /* Room for the outcomes of a delta's pieces. */
 static enum tsr_status list_outcomes(struct coding *k, struct tsr_err *err)
 {
@@ -557,7 +504,6 @@ static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, 
 	if (!w->coded_nbytes || !w->differs || !k->hasher || !k->joined)
 		return tsr_fail_nomem(err, w->plan.path);
 	k->piece_max = tsr_coded_choose_planes(w);
-	TSR_TRY(pair_tensors(k, err));
 	TSR_TRY(list_outcomes(k, err));
 	TSR_TRY(list_pieces(k, true, err));
 	TSR_TRY(run_pieces(k, true, run, err));
@@ -585,9 +531,7 @@ enum tsr_status tsr_coded_write(struct tsr_writer *w, const struct tsr_run *run,
 	tsr_hasher_free(k.hasher);
 	free(k.index);
 	free(k.joined);
-	free(k.variance);
 	free(k.first_piece);
 	free(k.outcomes);
-	free(k.beside);
 	return status;
 }

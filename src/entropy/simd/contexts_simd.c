@@ -35,14 +35,6 @@ static void of_any_columns(const int8_t *restrict columns, uint32_t n, int32_t l
 		contexts[k] = tsr_rans_context(columns[k], lowest, TSR_RANS_VARIANCE_SHIFT);
 }
 
-static void of_any_codes(const uint8_t *restrict codes, uint32_t n, int32_t lowest,
-			 uint8_t *restrict contexts)
-{
-	for (uint32_t k = 0; k < n; k++)
-		contexts[k] = tsr_rans_context(tsr_rans_code_level(codes[k]), lowest,
-					       TSR_RANS_MOMENTUM_SHIFT);
-}
-
 /* Most groups have 32 elements. */
 #define USUAL 32u
 
@@ -84,14 +76,14 @@ INLINE __m256i levels_of(__m256i codes)
 }
 
 /* tsr_rans_context() of 32 levels of 0 to 255; of @lowest some that is negative remains to be added. */
-INLINE __m256i contexts_of(__m256i levels, int32_t lowest, int shift)
+INLINE __m256i contexts_of(__m256i levels, int32_t lowest)
 {
 	const int32_t less = lowest < 0 ? 0 : lowest > 255 ? 255 : lowest;
 	const int32_t more = lowest > 0 ? 0 : lowest < -255 ? 255 : -lowest;
-	const int32_t most = ((int32_t)TSR_RANS_CONTEXT_COUNT << shift) - 1;
+	const int32_t most = ((int32_t)TSR_RANS_CONTEXT_COUNT << TSR_RANS_VARIANCE_SHIFT) - 1;
 	const __m256i above = _mm256_subs_epu8(_mm256_adds_epu8(levels, all(more)), all(less));
 
-	return SHIFTED(_mm256_min_epu8(above, all(most)), shift);
+	return SHIFTED(_mm256_min_epu8(above, all(most)), TSR_RANS_VARIANCE_SHIFT);
 }
 
 static uint32_t add_usual(const uint8_t *codes, int32_t scale, uint32_t *columns)
@@ -118,13 +110,7 @@ static uint32_t add_usual(const uint8_t *codes, int32_t scale, uint32_t *columns
 /* Moved by 128, columns are not negative. */
 static void of_usual_columns(const int8_t *columns, int32_t lowest, uint8_t *contexts)
 {
-	store(contexts, contexts_of(_mm256_xor_si256(load(columns), all(0x80)), lowest + 128,
-				    TSR_RANS_VARIANCE_SHIFT));
-}
-
-static void of_usual_codes(const uint8_t *codes, int32_t lowest, uint8_t *contexts)
-{
-	store(contexts, contexts_of(levels_of(load(codes)), lowest, TSR_RANS_MOMENTUM_SHIFT));
+	store(contexts, contexts_of(_mm256_xor_si256(load(columns), all(0x80)), lowest + 128));
 }
 #else
 static uint32_t add_usual(const uint8_t *codes, int32_t scale, uint32_t *columns)
@@ -135,11 +121,6 @@ static uint32_t add_usual(const uint8_t *codes, int32_t scale, uint32_t *columns
 static void of_usual_columns(const int8_t *columns, int32_t lowest, uint8_t *contexts)
 {
 	of_any_columns(columns, USUAL, lowest, contexts);
-}
-
-static void of_usual_codes(const uint8_t *codes, int32_t lowest, uint8_t *contexts)
-{
-	of_any_codes(codes, USUAL, lowest, contexts);
 }
 #endif
 
@@ -179,11 +160,11 @@ struct walk {
 	size_t groups; /* 0: there is one scale */
 };
 
-static struct walk walk_begin(const struct tsr_entropy_beside *b)
+static struct walk walk_begin(const struct tsr_entropy_variance *v)
 {
-	return (struct walk){ .at = tsr_scale_run_begin(&b->scales, b->first),
-			      .columns = b->columns,
-			      .column = b->first % b->columns };
+	return (struct walk){ .at = tsr_scale_run_begin(&v->scales, v->first),
+			      .columns = v->columns,
+			      .column = v->first % v->columns };
 }
 
 /* On to the first run, or the next one, of a piece of @n elements; false if there is none. */
@@ -223,19 +204,19 @@ INLINE uint32_t add_run(const struct walk *w, const uint8_t *codes, uint32_t *co
 	return sum;
 }
 
-void TSR_FOR_ISA(contexts_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes, size_t n,
-				uint32_t *rows, uint32_t *columns)
+void TSR_FOR_ISA(contexts_sums)(const struct tsr_entropy_variance *v, const uint8_t *codes,
+				size_t n, uint32_t *rows, uint32_t *columns)
 {
-	struct walk w = walk_begin(b);
+	struct walk w = walk_begin(v);
 
 	while (walk_on(&w, n))
 		rows[w.row] += add_run(&w, codes + w.first, columns + w.column);
 }
 
-void TSR_FOR_ISA(contexts_log_sums)(const struct tsr_entropy_beside *b, const uint8_t *codes,
+void TSR_FOR_ISA(contexts_log_sums)(const struct tsr_entropy_variance *v, const uint8_t *codes,
 				    size_t n, uint32_t *rows, uint32_t *columns)
 {
-	struct walk w = walk_begin(b);
+	struct walk w = walk_begin(v);
 
 	while (walk_on(&w, n)) {
 		const size_t size = w.groups ? USUAL : w.size;
@@ -248,11 +229,10 @@ void TSR_FOR_ISA(contexts_log_sums)(const struct tsr_entropy_beside *b, const ui
 	}
 }
 
-void TSR_FOR_ISA(contexts_of_variances)(const struct tsr_entropy_beside *b,
-					const struct tsr_contexts_means *m, size_t n,
-					uint8_t *contexts)
+void TSR_FOR_ISA(contexts_of_roots)(const struct tsr_entropy_variance *v,
+				    const struct tsr_contexts_means *m, size_t n, uint8_t *contexts)
 {
-	struct walk w = walk_begin(b);
+	struct walk w = walk_begin(v);
 
 	while (walk_on(&w, n)) {
 		const int32_t lowest = TSR_RANS_VARIANCE_LOWEST - m->all - m->rows[w.row];
@@ -269,10 +249,10 @@ void TSR_FOR_ISA(contexts_of_variances)(const struct tsr_entropy_beside *b,
 	}
 }
 
-void TSR_FOR_ISA(contexts_of_logs)(const struct tsr_entropy_beside *b,
+void TSR_FOR_ISA(contexts_of_logs)(const struct tsr_entropy_variance *v,
 				   const struct tsr_contexts_means *m, size_t n, uint8_t *contexts)
 {
-	struct walk w = walk_begin(b);
+	struct walk w = walk_begin(v);
 
 	while (walk_on(&w, n)) {
 		const size_t size = w.groups ? USUAL : w.size;
@@ -286,44 +266,5 @@ void TSR_FOR_ISA(contexts_of_logs)(const struct tsr_entropy_beside *b,
 				       65536 / tsr_rans_log_range(scale),
 				       contexts + w.first + i * size);
 		}
-	}
-}
-
-/* How far above its own scale a momentum is expected at the least, given both scales. */
-INLINE int32_t momentum_lowest(uint16_t scale, uint16_t variance_scale)
-{
-	return TSR_RANS_MOMENTUM_LOWEST + tsr_rans_scale_level(scale) -
-	       tsr_rans_scale_level(variance_scale);
-}
-
-void TSR_FOR_ISA(contexts_of_momenta)(const struct tsr_entropy_beside *b,
-				      const struct tsr_contexts_means *m, size_t n,
-				      uint8_t *contexts)
-{
-	struct tsr_scale_run at = tsr_scale_run_begin(&b->scales, b->first);
-	struct tsr_scale_run variance = tsr_scale_run_begin(&b->variance_scales, b->first);
-
-	(void)m;
-	for (size_t i = 0; i < n;) {
-		const uint16_t *const own = at.scale, *const other = variance.scale;
-		const uint64_t groups = tsr_scale_run_groups(
-			&at, USUAL, tsr_scale_run_groups(&variance, USUAL, (n - i) / USUAL));
-		const uint32_t size = tsr_scale_run_least(
-			tsr_scale_run_least(at.left, variance.left), n - i);
-
-		if (!groups) {
-			of_any_codes(b->variances + i, size, momentum_lowest(*own, *other),
-				     contexts + i);
-			tsr_scale_run_advance(&at, size);
-			tsr_scale_run_advance(&variance, size);
-			i += size;
-			continue;
-		}
-		for (size_t k = 0; k < groups; k++)
-			of_usual_codes(b->variances + i + k * USUAL,
-				       momentum_lowest(own[k], other[k]), contexts + i + k * USUAL);
-		tsr_scale_run_skip(&at, groups);
-		tsr_scale_run_skip(&variance, groups);
-		i += groups * USUAL;
 	}
 }

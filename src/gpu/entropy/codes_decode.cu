@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoding pieces of codes whose tables are chosen by what lies beside them (format.md, "Contexts"):
+ * Decoding pieces of codes of variances, with tables chosen by contexts (format-coded.md, "Contexts"):
  * of the first piece that is damaged the number is reported, and the CPU says why.
  */
 #include "gpu/entropy/decode_stream.cuh"
@@ -132,15 +132,13 @@ static __device__ void fill_slots(const uint32_t *range, unsigned char *symbol)
 
 /* --- The front of a piece ------------------------------------------------------------------------ */
 
-/* The means of a variance, by all threads; false in all of them if they are wrong. */
+/* The means, by all threads; false in all of them if they are wrong. */
 static __device__ bool read_means(const uint32_t *body, uint32_t nbytes, struct context_source *s,
 				  uint32_t *used_ret)
 {
-	const uint32_t nrows = (uint32_t)tsr_contexts_rows(s->beside, s->n), ncolumns = s->ncolumns;
+	const uint32_t nrows = (uint32_t)tsr_contexts_rows(s->variance, s->n),
+		       ncolumns = s->ncolumns;
 
-	*used_ret = 0;
-	if (s->variances)
-		return true;
 	*used_ret = tsr_contexts_means_nbytes(nrows, ncolumns);
 	if (nbytes < *used_ret || body[0] > UINT16_MAX || !is_padded(body, 4 + nrows + ncolumns))
 		return false;
@@ -222,23 +220,23 @@ static __device__ __forceinline__ void decode_blocks(const struct contexts_memor
 	const unsigned lane = threadIdx.x % 32;
 	const uint32_t whole = size - size % TSR_RANS_BLOCK, rest = count_run(size, whole, lane);
 	struct run_place p = begin_runs(s, begin + TSR_RANS_RUN * lane);
-	struct run_beside beside = load_beside<SORT>(s, &p, whole ? TSR_RANS_RUN : rest);
+	struct run_inputs inputs = load_inputs<SORT>(s, &p, whole ? TSR_RANS_RUN : rest);
 	const struct context_tables tables = m->tables;
 
 	for (uint32_t first = 0; first < whole; first += TSR_RANS_BLOCK) {
 		unsigned char *to = plain + p.at;
 
-		const uint32_t contexts = contexts_of_run<SORT>(s, &p, beside, TSR_RANS_RUN);
+		const uint32_t contexts = contexts_of_run<SORT>(s, &p, inputs, TSR_RANS_RUN);
 
 		next_run<SORT>(s, &p);
 		/* What comes next is on its way meanwhile. */
-		beside = load_beside<SORT>(s, &p,
+		inputs = load_inputs<SORT>(s, &p,
 					   first + TSR_RANS_BLOCK < whole ? TSR_RANS_RUN : rest);
 		decode_block<false>(m, tables_of_run(&tables, pack_contexts(contexts)),
 				    TSR_RANS_RUN, l, to);
 	}
 	if (whole < size) {
-		const uint32_t contexts = contexts_of_run<SORT>(s, &p, beside, rest);
+		const uint32_t contexts = contexts_of_run<SORT>(s, &p, inputs, rest);
 
 		decode_block<true>(m, tables_of_run(&tables, pack_contexts(contexts)), rest, l,
 				   plain + p.at);
@@ -262,10 +260,8 @@ static __device__ bool decode_with_contexts(struct contexts_memory *m, const uns
 	l.ring = m->ring[index];
 	begin_lane(&l, piece, &m->head, index, size);
 	fine = l.x >= TSR_RANS_LOW;
-	if (sort == OF_VARIANCES)
-		decode_blocks<OF_VARIANCES>(m, s, begin, size, &l, plain);
-	else if (sort == OF_MOMENTA)
-		decode_blocks<OF_MOMENTA>(m, s, begin, size, &l, plain);
+	if (sort == OF_RUNS)
+		decode_blocks<OF_RUNS>(m, s, begin, size, &l, plain);
 	else
 		decode_blocks<OF_ANY>(m, s, begin, size, &l, plain);
 	return fine && l.x == TSR_RANS_LOW && l.at == l.nwords;
@@ -293,9 +289,9 @@ static __device__ bool decode_codes(union codes_memory *m, const struct tsr_gpu_
 	enum context_sort sort;
 
 	if (c->nbytes < 4 || (piece[0] & 0xff) != TSR_RANS_CONTEXTS ||
-	    !tsr_contexts_are_possible(&c->beside, c->n))
+	    !tsr_contexts_are_possible(&c->variance, c->n))
 		return decode_plain(&m->plain, c);
-	s = source_of(&c->beside, c->n, &sort);
+	s = source_of(&c->variance, c->n, &sort);
 	return open_piece(piece, c->nbytes, &s, &m->contexts) &&
 	       decode_with_contexts(&m->contexts, (const unsigned char *)piece, &s, sort,
 				    (unsigned char *)c->codes);

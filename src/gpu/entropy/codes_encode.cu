@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Coding pieces of codes with tables chosen by what lies beside them (format.md, "Contexts"): a block
- * of threads finds the means of a variance's rows and columns, counts the codes of each context, makes
+ * Coding pieces of codes of variances with tables chosen by contexts (format-coded.md, "Contexts"): a block
+ * of threads finds the means of rows and columns, counts the codes of each context, makes
  * tables, one per warp, and codes segments as those of other streams.
  */
 #include "gpu/entropy/codes_means.cuh"
@@ -45,10 +45,10 @@ struct front {
 
 /* --- Counts and tables --------------------------------------------------------------------------- */
 
-/* A run, and what lies beside it, loaded ahead. */
+/* A run, and what its contexts depend on, loaded ahead. */
 struct loaded_run {
 	uint32_t codes;
-	struct run_beside beside;
+	struct run_inputs inputs;
 };
 
 template <enum context_sort SORT>
@@ -57,7 +57,7 @@ static __device__ __forceinline__ struct loaded_run load_codes(const struct cont
 							       const struct run_place *p,
 							       uint32_t count)
 {
-	return { load_run<1>(codes + p->at, count).word[0], load_beside<SORT>(s, p, count) };
+	return { load_run<1>(codes + p->at, count).word[0], load_inputs<SORT>(s, p, count) };
 }
 
 /* Count the codes of a run by contexts, in each of which 256 counts are. */
@@ -100,7 +100,7 @@ static __device__ __forceinline__ void count_pairs(const struct context_source *
 		}
 #pragma unroll
 		for (unsigned i = 0; i < PAIRS_AHEAD; i++) {
-			const uint32_t contexts = contexts_of_run<SORT>(s, &p, runs[i].beside,
+			const uint32_t contexts = contexts_of_run<SORT>(s, &p, runs[i].inputs,
 									TSR_RANS_RUN);
 
 			packed[first / 4 + 32 * i] = (uint16_t)pack_contexts(contexts);
@@ -110,7 +110,7 @@ static __device__ __forceinline__ void count_pairs(const struct context_source *
 	for (; first < size; first += TSR_RANS_BLOCK) {
 		const uint32_t count = count_run(size, first, lane);
 		const struct loaded_run run = load_codes<SORT>(s, codes, &p, count);
-		const uint32_t contexts = contexts_of_run<SORT>(s, &p, run.beside, count);
+		const uint32_t contexts = contexts_of_run<SORT>(s, &p, run.inputs, count);
 
 		if (count)
 			packed[first / 4] = (uint16_t)pack_contexts(contexts);
@@ -264,12 +264,11 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 	uint16_t *const packed = (uint16_t *)(staging + warp * STAGED);
 	uint16_t *const end = staging_end(staging), *words = end;
 	const uint32_t *means = (const uint32_t *)(staging + STAGED_WORDS) + LINES;
-	uint32_t means_nbytes = 0, x = TSR_RANS_LOW, nbytes;
+	uint32_t x = TSR_RANS_LOW, means_nbytes, nbytes;
 	struct context_tables tables;
 	struct front f;
 
-	if (SORT != OF_MOMENTA && !s->variances)
-		means_nbytes = find_means<SORT>(s, codes, &c->means, staging + STAGED_WORDS);
+	means_nbytes = find_means<SORT>(s, codes, &c->means, staging + STAGED_WORDS);
 	for (unsigned i = threadIdx.x; i < TSR_RANS_CONTEXT_COUNT * NSYMBOLS; i += TSR_BLOCK)
 		c->count[i] = 0;
 	__syncthreads();
@@ -306,13 +305,11 @@ static __device__ uint32_t put_with_contexts(const struct tsr_gpu_codes *p,
 	struct context_source s;
 	uint32_t nbytes;
 
-	if (!tsr_contexts_are_possible(&p->beside, p->n))
+	if (!tsr_contexts_are_possible(&p->variance, p->n))
 		return 0;
-	s = source_of(&p->beside, p->n, &sort);
-	if (sort == OF_VARIANCES)
-		nbytes = put_contexts<OF_VARIANCES>(&s, codes, c, staging, to);
-	else if (sort == OF_MOMENTA)
-		nbytes = put_contexts<OF_MOMENTA>(&s, codes, c, staging, to);
+	s = source_of(&p->variance, p->n, &sort);
+	if (sort == OF_RUNS)
+		nbytes = put_contexts<OF_RUNS>(&s, codes, c, staging, to);
 	else
 		nbytes = put_contexts<OF_ANY>(&s, codes, c, staging, to);
 	return nbytes ? nbytes << 8 | TSR_RANS_CONTEXTS : 0;

@@ -24,9 +24,8 @@ struct means_memory {
 template <enum context_sort SORT>
 static __device__ __forceinline__ uint32_t sum_of_column(const struct context_source *s, uint32_t i)
 {
-	return SORT == OF_VARIANCES
-		       ? i % TSR_RANS_RUN * (s->ncolumns / TSR_RANS_RUN) + i / TSR_RANS_RUN
-		       : i;
+	return SORT == OF_RUNS ? i % TSR_RANS_RUN * (s->ncolumns / TSR_RANS_RUN) + i / TSR_RANS_RUN
+			       : i;
 }
 
 /* Rows whose runs a thread loads at once. */
@@ -161,7 +160,7 @@ static __device__ __forceinline__ uint32_t sum_lines(const struct context_source
 	for (uint32_t i = threadIdx.x; i < nrows + s->ncolumns; i += TSR_BLOCK)
 		sums[i] = 0;
 	__syncthreads();
-	if constexpr (SORT == OF_VARIANCES)
+	if constexpr (SORT == OF_RUNS)
 		add_matrix(s, codes, nrows, sums, sums + nrows);
 	else
 		add_elements(s, codes, sums, sums + nrows);
@@ -182,16 +181,16 @@ template <enum context_sort SORT>
 static __device__ __forceinline__ void deviate(const struct context_source *s, uint32_t nrows,
 					       const uint32_t *sums, int8_t *lines)
 {
-	const struct tsr_entropy_beside *b = s->beside;
+	const struct tsr_entropy_variance *v = s->variance;
 	const uint32_t ncolumns = s->ncolumns;
 
 	for (uint32_t i = threadIdx.x; i < nrows; i += TSR_BLOCK)
 		lines[i] = (int8_t)tsr_rans_deviation(
-			(int32_t)(sums[i] / tsr_contexts_row_size(b, s->n, nrows, i)), s->all);
+			(int32_t)(sums[i] / tsr_contexts_row_size(v, s->n, nrows, i)), s->all);
 	for (uint32_t i = threadIdx.x; i < ncolumns; i += TSR_BLOCK)
 		lines[nrows + i] = (int8_t)tsr_rans_deviation(
 			(int32_t)(sums[nrows + sum_of_column<SORT>(s, i)] /
-				  tsr_contexts_column_size(b, s->n, nrows, i)),
+				  tsr_contexts_column_size(v, s->n, nrows, i)),
 			s->all);
 }
 
@@ -200,7 +199,7 @@ template <enum context_sort SORT>
 static __device__ uint32_t find_means(struct context_source *s, const unsigned char *codes,
 				      struct means_memory *m, unsigned char *staged)
 {
-	const uint32_t nrows = (uint32_t)tsr_contexts_rows(s->beside, s->n);
+	const uint32_t nrows = (uint32_t)tsr_contexts_rows(s->variance, s->n);
 	const uint32_t ncolumns = s->ncolumns, nbytes = tsr_contexts_means_nbytes(nrows, ncolumns);
 	uint32_t *const sums = (uint32_t *)staged, *const stored = sums + LINES;
 	int8_t *const lines = (int8_t *)(stored + 1);

@@ -1,60 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contexts of codes (format.md, "Contexts"), of a lane's runs as it goes through a segment. */
+/* The contexts of codes of a variance (docs/internals/format.md, "Contexts"), run by run of a lane. */
 #ifndef TSR_GPU_GPU_CONTEXTS_CUH
 #define TSR_GPU_GPU_CONTEXTS_CUH
 
 #include "entropy/contexts_math.h"
 #include "gpu/entropy/gpu_entropy.cuh"
 
-/*
- * Pieces whose runs have one scale, or two of a momentum and its variance, and are in one row; and all
- * others, whose elements are looked at one by one.
- */
-enum context_sort { OF_VARIANCES, OF_MOMENTA, OF_ANY };
+/* Pieces whose runs have one scale and one row; and others, whose elements are looked at one by one. */
+enum context_sort { OF_RUNS, OF_ANY };
 
-/* A piece, and the means of a variance's. */
+/* A piece, and its means. */
 struct context_source {
-	const struct tsr_entropy_beside
-		*beside; /* in global memory; runs are done with what follows */
-	const uint16_t *scales, *variance_scales;
-	const uint8_t *variances;
+	const struct tsr_entropy_variance
+		*variance; /* in global memory; runs are done with what follows */
+	const uint16_t *scales;
 	uint32_t n, ncolumns;
 	uint32_t before; /* elements of its first row in front of the piece */
-	unsigned shift, variance_shift; /* log2 of the elements of a group */
+	unsigned shift; /* log2 of the elements of a group */
 	int32_t all;
 	const int8_t *rows, *columns;
 };
 
 /* Whether groups divide the piece from its beginning on, and runs of lanes divide them. */
-static __device__ bool scales_are_regular(const struct tsr_entropy_scales *s, uint64_t first,
-					  unsigned *shift_ret)
+static __device__ bool scales_are_regular(const struct tsr_entropy_scales *s, uint64_t first)
 {
-	*shift_ret = __popc(s->group - 1);
 	return s->group >= TSR_RANS_RUN && !(s->group & (s->group - 1)) && first % s->group == 0 &&
 	       s->row % s->group == 0;
 }
 
 /* A source without means yet. */
-static __device__ struct context_source source_of(const struct tsr_entropy_beside *b, uint32_t n,
+static __device__ struct context_source source_of(const struct tsr_entropy_variance *v, uint32_t n,
 						  enum context_sort *sort_ret)
 {
 	struct context_source s = {};
-	bool regular = scales_are_regular(&b->scales, b->first, &s.shift);
+	const bool regular = scales_are_regular(&v->scales, v->first) &&
+			     v->columns % TSR_RANS_RUN == 0 && n % TSR_RANS_RUN == 0 &&
+			     !v->logarithmic;
 
-	s.beside = b;
+	s.variance = v;
 	s.n = n;
-	s.scales = b->scales.scales;
-	if (b->variances) {
-		s.variances = b->variances;
-		s.variance_scales = b->variance_scales.scales;
-		regular &= scales_are_regular(&b->variance_scales, b->first, &s.variance_shift);
-	} else {
-		s.ncolumns = (uint32_t)b->columns;
-		s.before = (uint32_t)(b->first % b->columns);
-		regular &= b->columns % TSR_RANS_RUN == 0 && n % TSR_RANS_RUN == 0 &&
-			   !b->logarithmic;
-	}
-	*sort_ret = !regular ? OF_ANY : b->variances ? OF_MOMENTA : OF_VARIANCES;
+	s.scales = v->scales.scales;
+	s.shift = __popc(v->scales.group - 1);
+	s.ncolumns = (uint32_t)v->columns;
+	s.before = (uint32_t)(v->first % v->columns);
+	*sort_ret = regular ? OF_RUNS : OF_ANY;
 	return s;
 }
 
@@ -70,32 +59,24 @@ static __device__ uint16_t scale_of_element(const struct tsr_entropy_scales *s, 
 static __device__ uint32_t level_of_element(const struct context_source *s, uint32_t i,
 					    uint8_t code)
 {
-	const struct tsr_entropy_beside *b = s->beside;
-	const uint16_t scale = scale_of_element(&b->scales, b->first, i);
+	const struct tsr_entropy_variance *v = s->variance;
+	const uint16_t scale = scale_of_element(&v->scales, v->first, i);
 
 	return (uint32_t)(tsr_rans_scale_level(scale) +
-			  (b->logarithmic ? tsr_rans_log_code_level(code, tsr_rans_log_range(scale))
+			  (v->logarithmic ? tsr_rans_log_code_level(code, tsr_rans_log_range(scale))
 					  : tsr_rans_code_level(code)));
 }
 
 static __device__ uint32_t context_of_element(const struct context_source *s, uint32_t i)
 {
-	const struct tsr_entropy_beside *b = s->beside;
-	const uint16_t scale = scale_of_element(&b->scales, b->first, i);
+	const struct tsr_entropy_variance *v = s->variance;
+	const uint16_t scale = scale_of_element(&v->scales, v->first, i);
 	const int32_t level = tsr_rans_scale_level(scale);
 
-	if (b->variances) {
-		const uint16_t root = scale_of_element(&b->variance_scales, b->first, i);
+	const int32_t row = s->rows[(s->before + i) / v->columns];
+	const int32_t column = s->columns[(s->before + i) % v->columns];
 
-		return tsr_rans_context(tsr_rans_code_level(b->variances[i]),
-					TSR_RANS_MOMENTUM_LOWEST + level -
-						tsr_rans_scale_level(root),
-					TSR_RANS_MOMENTUM_SHIFT);
-	}
-	const int32_t row = s->rows[(s->before + i) / b->columns];
-	const int32_t column = s->columns[(s->before + i) % b->columns];
-
-	if (b->logarithmic)
+	if (v->logarithmic)
 		return tsr_rans_log_context(s->all + row + column - level - TSR_RANS_LOG_HIGHEST,
 					    65536 / tsr_rans_log_range(scale));
 	return tsr_rans_context(column, TSR_RANS_VARIANCE_LOWEST + level - s->all - row,
@@ -113,25 +94,17 @@ struct run_place {
 static __device__ __forceinline__ struct run_place begin_runs(const struct context_source *s,
 							      uint32_t at)
 {
-	struct run_place p = { at, 0, 0, 0, 0 };
+	const uint32_t columns = s->ncolumns;
 
-	if (!s->variances) {
-		const uint32_t columns = s->ncolumns;
-
-		p.row = (s->before + at) / columns;
-		p.column = (s->before + at) % columns;
-		p.row_step = TSR_RANS_BLOCK / columns;
-		p.column_step = TSR_RANS_BLOCK % columns;
-	}
-	return p;
+	return { at, (s->before + at) / columns, (s->before + at) % columns,
+		 TSR_RANS_BLOCK / columns, TSR_RANS_BLOCK % columns };
 }
 
 template <enum context_sort SORT>
 static __device__ __forceinline__ void next_run(const struct context_source *s, struct run_place *p)
 {
-
 	p->at += TSR_RANS_BLOCK;
-	if (SORT != OF_VARIANCES)
+	if (SORT != OF_RUNS)
 		return;
 	p->row += p->row_step;
 	p->column += p->column_step;
@@ -141,26 +114,11 @@ static __device__ __forceinline__ void next_run(const struct context_source *s, 
 	}
 }
 
-template <enum context_sort SORT>
-static __device__ __forceinline__ void run_before(const struct context_source *s,
-						  struct run_place *p)
-{
-	p->at -= TSR_RANS_BLOCK;
-	if (SORT != OF_VARIANCES)
-		return;
-	p->row -= p->row_step;
-	if (p->column < p->column_step) {
-		p->column += s->ncolumns;
-		p->row--;
-	}
-	p->column -= p->column_step;
-}
-
-/* What is loaded for a run, ahead of its use: four bytes that differ, and two numbers that do not. */
-struct run_beside {
-	uint32_t bytes; /* means of columns, or codes of variances */
+/* What is loaded for a run, ahead of its use. */
+struct run_inputs {
+	uint32_t columns; /* their means, a byte each */
 	int32_t row; /* the mean of the row */
-	uint32_t scale, variance_scale;
+	uint32_t scale;
 };
 
 /* Four bytes in a row, with as many behind them up to a multiple of 4. */
@@ -173,23 +131,13 @@ static __device__ __forceinline__ uint32_t load_4(const int8_t *at)
 }
 
 template <enum context_sort SORT>
-static __device__ __forceinline__ struct run_beside load_beside(const struct context_source *s,
+static __device__ __forceinline__ struct run_inputs load_inputs(const struct context_source *s,
 								const struct run_place *p,
 								uint32_t count)
 {
-	struct run_beside r = { 0, 0, 0, 0 };
-
 	if (SORT == OF_ANY || !count)
-		return r;
-	r.scale = s->scales[p->at >> s->shift];
-	if (SORT == OF_VARIANCES) {
-		r.bytes = load_4(s->columns + p->column);
-		r.row = s->rows[p->row];
-	} else {
-		r.bytes = load_run<1>(s->variances + p->at, count).word[0];
-		r.variance_scale = s->variance_scales[p->at >> s->variance_shift];
-	}
-	return r;
+		return { 0, 0, 0 };
+	return { load_4(s->columns + p->column), s->rows[p->row], s->scales[p->at >> s->shift] };
 }
 
 /* The larger and the smaller of two numbers: at least @low and at most @high. */
@@ -214,43 +162,18 @@ static __device__ __forceinline__ uint32_t contexts_above(uint32_t low, uint32_t
 	return __byte_perm(low >> SHIFT, high >> SHIFT, 0x6420);
 }
 
-/*
- * Of four momenta, given the codes of their variances, and what their levels are above: floats' upper halves
- * are levels, of eight parts each, but for a constant; a code of 0 is as 1.
- */
-static __device__ __forceinline__ uint32_t contexts_by_variances(uint32_t codes, int32_t lowest)
-{
-	constexpr uint32_t ONE = 0x3f803f80;
-	constexpr int32_t LEVEL_OF_ONE = 0x3f80 / 8,
-			  MOST = TSR_RANS_CONTEXT_COUNT << TSR_RANS_MOMENTUM_SHIFT;
-	uint32_t bits[TSR_RANS_RUN];
-
-#pragma unroll
-	for (unsigned i = 0; i < TSR_RANS_RUN; i++)
-		bits[i] = __float_as_uint((float)(uint8_t)(codes >> 8 * i));
-	/* Contexts are the first or the last one for all codes beyond. */
-	return contexts_above<TSR_RANS_MOMENTUM_SHIFT + 3>(
-		__vmaxs2(__byte_perm(bits[0], bits[1], 0x7632), ONE),
-		__vmaxs2(__byte_perm(bits[2], bits[3], 0x7632), ONE),
-		8 * (LEVEL_OF_ONE + between(-MOST, lowest, MOST)));
-}
-
 /* The contexts of a run of @count elements: bytes, the first one lowest. */
 template <enum context_sort SORT>
 static __device__ __forceinline__ uint32_t contexts_of_run(const struct context_source *s,
 							   const struct run_place *p,
-							   struct run_beside r, uint32_t count)
+							   struct run_inputs r, uint32_t count)
 {
-	const int32_t scale = tsr_rans_scale_level((uint16_t)r.scale);
+	if constexpr (SORT == OF_RUNS) {
+		const int32_t scale = tsr_rans_scale_level((uint16_t)r.scale);
 
-	if constexpr (SORT == OF_VARIANCES) {
 		return contexts_above<TSR_RANS_VARIANCE_SHIFT>(
-			tsr_low_bytes_widened(r.bytes), tsr_high_bytes_widened(r.bytes),
+			tsr_low_bytes_widened(r.columns), tsr_high_bytes_widened(r.columns),
 			between(-256, TSR_RANS_VARIANCE_LOWEST + scale - s->all - r.row, 256));
-	} else if constexpr (SORT == OF_MOMENTA) {
-		return contexts_by_variances(
-			r.bytes, TSR_RANS_MOMENTUM_LOWEST + scale -
-					 tsr_rans_scale_level((uint16_t)r.variance_scale));
 	} else {
 		uint32_t contexts = 0;
 
