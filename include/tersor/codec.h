@@ -78,6 +78,13 @@ enum tsr_companding {
 	TSR_COMPANDING_POWER, /* a power that the range of the group chooses; then narrow floats */
 };
 
+/* What contexts an entropy coder has for codes, by row, column and scale (docs/format.md, section 18.4). */
+enum tsr_contexts {
+	TSR_CONTEXTS_NONE,
+	TSR_CONTEXTS_ROOTS, /* of codes of square roots, with scales in e8m8 */
+	TSR_CONTEXTS_LOGS, /* of codes of roots' logarithms, in groups of two elements or more */
+};
+
 struct tsr_codec;
 
 /* A codec with its parameters: all that encoding and decoding need besides the data. */
@@ -139,6 +146,7 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  *              FP32 limits it
  * @extra_bits: significand bits kept behind the narrow weight, of a truncated split; else 0
  * @companding: what is done to values that share a scale
+ * @contexts:   what contexts an entropy coder has for its codes
  * @group:      elements that share a scale unless another group is asked for; 0 without groups
  * @scales:     mask of 1 << enum tsr_scale: how it stores scales, the lowest one unless asked otherwise;
  *              0 without groups
@@ -178,6 +186,7 @@ struct tsr_codec {
 	double finest;
 	unsigned extra_bits;
 	enum tsr_companding companding;
+	enum tsr_contexts contexts;
 	uint32_t group;
 	unsigned scales;
 	bool grouped;

@@ -8,12 +8,12 @@
 
 static bool is_logarithmic(const struct tsr_coding *coding)
 {
-	return coding->codec && coding->codec->companding == TSR_COMPANDING_LOG;
+	return coding->codec && coding->codec->contexts == TSR_CONTEXTS_LOGS;
 }
 
 bool tsr_coded_is_root(const struct tsr_coding *coding)
 {
-	return coding->codec && coding->codec->companding == TSR_COMPANDING_SQRT &&
+	return coding->codec && coding->codec->contexts == TSR_CONTEXTS_ROOTS &&
 	       coding->scale == TSR_SCALE_E8M8;
 }
 

@@ -127,7 +127,7 @@
 	  .source = "baseline", .kinds = TSR_KIND_MOMENTUM, TSR_COMPANDED(I8, LINEAR)) \
 	X(sqrt8, 1, grouped, sqrt, uint8_t, "sqrt8", .summary = "8 bits of the square root", \
 	  .source = "FlashOptim", .kinds = TSR_KIND_VARIANCE, TSR_COMPANDED(U8, SQRT), \
-	  .encode_roots = TSR_FOR_ISA(encode_sqrt8_roots)) \
+	  .contexts = TSR_CONTEXTS_ROOTS, .encode_roots = TSR_FOR_ISA(encode_sqrt8_roots)) \
 	X(ulinear8, 1, grouped, ulinear, uint8_t, "ulinear8", \
 	  .summary = "8 bits, linear, unsigned", .source = "baseline", \
 	  .kinds = TSR_KIND_VARIANCE, TSR_COMPANDED(U8, LINEAR))
@@ -152,7 +152,7 @@
 #define TSR_LOG_LIST(X) \
 	X(log8, 1, logarithmic, log, uint8_t, "log8", .summary = "8 bits of the root's logarithm", \
 	  .source = "tersor", .kinds = TSR_KIND_VARIANCE, \
-	  .encode_roots = TSR_FOR_ISA(encode_log8_roots), \
+	  .contexts = TSR_CONTEXTS_LOGS, .encode_roots = TSR_FOR_ISA(encode_log8_roots), \
 	  TSR_GROUPED(U8, LOG, 64, 1u << TSR_SCALE_F28))
 
 /* FP32. */
