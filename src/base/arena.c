@@ -155,6 +155,15 @@ char *tsr_arena_copy(struct tsr_arena *a, const void *bytes, size_t nbytes)
 	return copy;
 }
 
+void *tsr_arena_dup(struct tsr_arena *a, const void *bytes, size_t nbytes)
+{
+	void *copy = tsr_arena_alloc(a, nbytes);
+
+	if (copy && nbytes)
+		memcpy(copy, bytes, nbytes);
+	return copy;
+}
+
 static void *grow_large(struct tsr_arena *a, void *p, size_t old_nbytes, size_t new_nbytes)
 {
 	struct block *b = (struct block *)p - 1;

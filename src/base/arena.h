@@ -23,6 +23,9 @@ void *tsr_arena_alloc(struct tsr_arena *a, size_t nbytes);
 /* A NUL-terminated copy of @nbytes bytes.  @bytes may be NULL if there are none. */
 char *tsr_arena_copy(struct tsr_arena *a, const void *bytes, size_t nbytes);
 
+/* The same without a NUL, aligned for any type. */
+void *tsr_arena_dup(struct tsr_arena *a, const void *bytes, size_t nbytes);
+
 /*
  * As realloc(): @p, of @old_nbytes from tsr_arena_alloc() or this function, made @new_nbytes long,
  * which is not less.  The new bytes are not set.  On failure NULL, and @p is as before.  A large

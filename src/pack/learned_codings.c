@@ -42,8 +42,8 @@ enum tsr_status tsr_pack_learn(struct tsr_checkpoint *c, const struct tsr_pack_o
 		TSR_TRY(tsr_learn(c, options->learn, run, &ret->own, err));
 		ret->learned = ret->own;
 	}
-	ret->codebook = (const float *)(const void *)tsr_arena_copy(
-		c->arena, ret->learned->codebook, sizeof(ret->learned->codebook));
+	ret->codebook = tsr_arena_dup(c->arena, ret->learned->codebook,
+				      sizeof(ret->learned->codebook));
 	return ret->codebook ? TSR_OK : tsr_build_nomem(c, err);
 }
 

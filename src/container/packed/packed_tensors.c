@@ -155,7 +155,7 @@ static enum tsr_status read_codebook(struct reading *r, const struct tsr_json *v
 		tsr_text_free(&bytes);
 		return bad(r, NULL, "codebook is not base64 of 256 floats");
 	}
-	entry = (const float *)(const void *)tsr_arena_copy(r->c->arena, bytes.bytes, bytes.nbytes);
+	entry = tsr_arena_dup(r->c->arena, bytes.bytes, bytes.nbytes);
 	tsr_text_free(&bytes);
 	if (!entry)
 		return tsr_build_nomem(r->c, r->err);
@@ -330,9 +330,8 @@ static enum tsr_status keep_shape(struct reading *r, struct tsr_tensor *t, const
 	const size_t nbytes = t->rank * sizeof(*shape);
 	const bool shaped = !t->coding.codec || t->coding.codec->planes[0].unit == TSR_PER_ELEMENT;
 
-	t->shape = t->narrow || !shaped
-			   ? (uint64_t *)(void *)tsr_arena_copy(r->c->arena, shape, nbytes)
-			   : r->c->arrays[t->plane[0]].shape;
+	t->shape = t->narrow || !shaped ? tsr_arena_dup(r->c->arena, shape, nbytes)
+					: r->c->arrays[t->plane[0]].shape;
 	return t->shape ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 

@@ -146,8 +146,8 @@ enum tsr_status tsr_replay_learn(struct tsr_replaying *r)
 	TSR_TRY(learn(r));
 	if (r->codebook)
 		return TSR_OK;
-	r->codebook = (const float *)(const void *)tsr_arena_copy(r->c->arena, r->learned->codebook,
-								  sizeof(r->learned->codebook));
+	r->codebook = tsr_arena_dup(r->c->arena, r->learned->codebook,
+				    sizeof(r->learned->codebook));
 	return r->codebook ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
