@@ -114,7 +114,7 @@ static int report_packing(const struct cli_cmd *cmd, struct packing *work,
 		}
 		tsr_losses_put_text(&totals->summary.losses, &lines);
 		tsr_choices_put_text(&totals->summary.choices, &lines);
-		if (lines.nbytes && cli_write_report(&lines, NULL) != CLI_OK)
+		if (cli_write_report(&lines, NULL) != CLI_OK)
 			status = CLI_IO;
 	}
 	if (!common->json.given)
