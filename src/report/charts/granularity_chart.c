@@ -31,7 +31,7 @@ static size_t first_blocks(void)
 }
 
 /* The values of a line. */
-static void values_of(const struct tsr_granularity_figures *f, int format, int line,
+static void values_of(const struct tsr_granularity_figures *f, enum tsr_fp8 format, int line,
 		      double ret[TSR_GRANULARITY_COUNT])
 {
 	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++)
@@ -45,7 +45,7 @@ static struct tsr_axis range_of(const struct tsr_granularity_figures *f)
 	double values[TSR_GRANULARITY_COUNT];
 
 	for (int i = 0; i < TSR_FP8_COUNT * LINES; i++) {
-		values_of(f, i / LINES, i % LINES, values);
+		values_of(f, (enum tsr_fp8)(i / LINES), i % LINES, values);
 		for (unsigned k = 0; k < TSR_GRANULARITY_COUNT; k++)
 			tsr_axis_note(&y, values[k]);
 	}

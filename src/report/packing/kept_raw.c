@@ -49,8 +49,8 @@ void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out)
 		[TSR_KEPT_VALUES] = "in tensors with values that their codec cannot hold",
 		[TSR_KEPT_QUANTIZED] = "part of quantized weights",
 		[TSR_KEPT_OTHER] =
-			"neither weight nor moment by its name, or kept; -v shows kinds, --map "
-			"changes them",
+			("neither weight nor moment by its name, or kept; -v shows kinds, --map "
+			 "changes them"),
 	};
 	const enum tsr_dtype dtype = commonest(k);
 	unsigned most = 0;

@@ -11,13 +11,13 @@
 #define FACT_COLUMNS 12
 
 /* Open a list of the page, and close the one that was open. */
-static void enter(struct tsr_report *r, int in)
+static void enter(struct tsr_report *r, enum tsr_open_list in)
 {
 	static const char *const ends[] = { "", "</dl>\n", "</ul>\n" };
 	static const char *const starts[] = { "", "<dl class=\"what\">\n",
 					      "<ul class=\"findings\">\n" };
 
-	if ((int)r->in == in)
+	if (r->in == in)
 		return;
 	tsr_text_puts(&r->html, ends[r->in]);
 	tsr_text_puts(&r->html, starts[in]);

@@ -6,16 +6,15 @@
 #include "report/render/table.h"
 #include "text/text.h"
 
+/* The list that is open in a page. */
+enum tsr_open_list { TSR_IN_NOTHING, TSR_IN_FACTS, TSR_IN_FINDINGS };
+
 /* A report in all the forms that were asked for; the others stay empty. */
 struct tsr_report {
 	bool wants_text, wants_csv, wants_svg, wants_html, wants_json;
 	unsigned verbose;
 	struct tsr_text text, csv, svg, html, json;
-	enum {
-		TSR_IN_NOTHING,
-		TSR_IN_FACTS,
-		TSR_IN_FINDINGS
-	} in; /* the list that is open in the page */
+	enum tsr_open_list in; /* in the page */
 };
 
 /* A page begins with its title, which the text does not have; @name: of its window. */

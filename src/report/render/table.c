@@ -64,7 +64,8 @@ static unsigned column_of(struct tsr_table *t, const char *key, const char *show
 }
 
 /* The field is valid until the next one; a spare one if the table has failed. */
-static struct tsr_field *add(struct tsr_table *t, const char *key, const char *shown, int type)
+static struct tsr_field *add(struct tsr_table *t, const char *key, const char *shown,
+			     enum tsr_field_type type)
 {
 	static _Thread_local struct tsr_field spare;
 	const size_t n = t->nfields;
@@ -77,8 +78,7 @@ static struct tsr_field *add(struct tsr_table *t, const char *key, const char *s
 			   n > t->rows[t->nrows - 1].first ? t->fields[n - 1].column + 1 : 0);
 	if (t->failed)
 		return &spare;
-	t->fields[n] = (struct tsr_field){ .column = column };
-	t->fields[n].type = type;
+	t->fields[n] = (struct tsr_field){ .column = column, .type = type };
 	t->nfields++;
 	return &t->fields[n];
 }

@@ -37,15 +37,17 @@ struct tsr_column {
 	unsigned listed; /* the most numbers of a list; 0: they are no lists */
 };
 
+enum tsr_field_type {
+	TSR_FIELD_STRING,
+	TSR_FIELD_U64,
+	TSR_FIELD_NUMBER,
+	TSR_FIELD_BOOL,
+	TSR_FIELD_LIST
+};
+
 struct tsr_field {
 	unsigned column;
-	enum {
-		TSR_FIELD_STRING,
-		TSR_FIELD_U64,
-		TSR_FIELD_NUMBER,
-		TSR_FIELD_BOOL,
-		TSR_FIELD_LIST
-	} type;
+	enum tsr_field_type type;
 	bool marked;
 	union {
 		const char *string;
