@@ -48,6 +48,37 @@ enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directo
 	return TSR_OK;
 }
 
+enum tsr_status tsr_directory_add(struct tsr_directory *d, const struct tsr_node *node,
+				  struct tsr_err *err)
+{
+	struct tsr_directory_entry *e = &d->entries[d->n];
+
+	*e = (struct tsr_directory_entry){
+		.path = tsr_directory_join(d, node->path, ""),
+		.as = node->is_directory ? TSR_STORED_DIRECTORY : TSR_STORED_COPY,
+		.mode = node->mode,
+		.nbytes = node->nbytes,
+		.stored_nbytes = node->nbytes,
+	};
+	if (!e->path)
+		return tsr_directory_nomem(d, err);
+	d->n++;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_directory_list(const char *path, bool follow, struct tsr_nodes *nodes,
+				   struct tsr_directory **ret, struct tsr_err *err)
+{
+	enum tsr_status status;
+
+	TSR_TRY(tsr_nodes_list(path, follow, nodes, err));
+	TSR_TRY(tsr_directory_new(path, nodes->n, ret, err));
+	status = tsr_node_mode(path, &(*ret)->mode, err);
+	for (size_t i = 0; i < nodes->n && status == TSR_OK; i++)
+		status = tsr_directory_add(*ret, &nodes->list[i], err);
+	return status;
+}
+
 void tsr_directory_close(struct tsr_directory *d)
 {
 	if (!d)
@@ -93,17 +124,6 @@ enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_er
 		return tsr_fail_nomem(err, d->path);
 	return tsr_fail(err, TSR_E_LIMIT, "%s: its list of files needs more memory than the limit",
 			d->path);
-}
-
-enum tsr_status tsr_directory_durability(const char *out, bool doubt, struct tsr_err *err)
-{
-	if (!doubt)
-		return TSR_OK;
-	return tsr_fail(
-		err, TSR_E_DURABILITY,
-		"%s: published and complete, but may not survive a power cut: cannot sync a "
-		"directory in it",
-		out);
 }
 
 enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_directory_entry *e,
@@ -211,11 +231,6 @@ struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 	const char *path = tsr_directory_beside(d, e, METADATA);
 
 	return path ? tsr_directory_find(d, path) : NULL;
-}
-
-char *tsr_directory_source(const char *root, const struct tsr_directory_entry *e)
-{
-	return tsr_path_join(root, e->path);
 }
 
 size_t tsr_directory_nentries(const struct tsr_directory *d)

@@ -30,6 +30,14 @@ struct tsr_directory {
 enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directory **ret,
 				  struct tsr_err *err);
 
+/* Everything below a directory, each file as if it were a copy; @nodes, to be freed, have the same order. */
+enum tsr_status tsr_directory_list(const char *path, bool follow, struct tsr_nodes *nodes,
+				   struct tsr_directory **ret, struct tsr_err *err);
+
+/* Add an entry for a node, for which there is room. */
+enum tsr_status tsr_directory_add(struct tsr_directory *d, const struct tsr_node *node,
+				  struct tsr_err *err);
+
 /* A text that lives as long as the directory; NULL when out of memory. */
 const char *tsr_directory_text(struct tsr_directory *d, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -61,9 +69,6 @@ enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_director
 /* Whether a path below a directory can be in an index: names without special meaning, in UTF-8. */
 bool tsr_directory_path_is_valid(const char *path);
 
-/* TSR_E_DURABILITY if there is a @doubt about the directory @out, which is complete. */
-enum tsr_status tsr_directory_durability(const char *out, bool doubt, struct tsr_err *err);
-
 /* --- Checkpoints of torch.distributed.checkpoint ---------------------------------------------- */
 
 /*
@@ -88,14 +93,11 @@ const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_direc
 /* The path of the packed file of a .metadata; NULL when out of memory. */
 const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e);
 
-/* The file of an entry in the directory @root, to be freed; .metadata stands for its checkpoint. */
-char *tsr_directory_source(const char *root, const struct tsr_directory_entry *e);
-
 /* --- The index file --------------------------------------------------------------------------- */
 
-/* Write the index of @d into the directory @out; sets d->index_nbytes. */
-enum tsr_status tsr_directory_write_index(struct tsr_directory *d, const char *out,
-					  struct tsr_err *err);
+/* Write the index of what a traversal worked on; sets its index_nbytes. */
+struct tsr_traversal;
+enum tsr_status tsr_directory_write_index(struct tsr_traversal *t, const char *path);
 
 /* Bytes that the index will have. */
 enum tsr_status tsr_directory_measure_index(struct tsr_directory *d, struct tsr_err *err);

@@ -3,11 +3,10 @@
 #include "directory/stored.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "base/option_size.h"
-#include "directory/by_file.h"
+#include "directory/copying.h"
 #include "io/dir.h"
 
 enum tsr_status tsr_directory_open_options(struct tsr_open_options *ret,
@@ -96,23 +95,17 @@ enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr
 	return TSR_OK;
 }
 
-enum tsr_status tsr_stored_finish(struct tsr_directory_entry *e, const char *out,
-				  struct tsr_err *err)
+enum tsr_status tsr_stored_finish(struct tsr_traversal *t, struct tsr_directory_entry *e)
 {
 	e->stored_nbytes = 0;
 	for (unsigned i = 0; i < e->nstored; i++) {
 		struct tsr_stored_file *stored = (struct tsr_stored_file *)&e->stored[i];
-		const struct tsr_place_in at = { out, stored->path, false };
-		char *path = tsr_path_join(out, stored->path);
-		enum tsr_status status;
+		const struct tsr_place_in at = { t->out, stored->path, false };
+		const char *path;
 
-		if (!path)
-			return tsr_fail_nomem(err, out);
-		status = tsr_hash_header(&at, stored, err);
-		if (status == TSR_OK)
-			status = tsr_dir_set_mode(path, e->mode, err);
-		free(path);
-		TSR_TRY(status);
+		TSR_TRY(tsr_traversal_path(t, t->out, stored->path, &path));
+		TSR_TRY(tsr_hash_header(&at, stored, t->err));
+		TSR_TRY(tsr_dir_set_mode(path, e->mode, t->err));
 		e->stored_nbytes += stored->nbytes;
 	}
 	return TSR_OK;

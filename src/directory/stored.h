@@ -3,7 +3,7 @@
 #ifndef TSR_DIRECTORY_STORED_H
 #define TSR_DIRECTORY_STORED_H
 
-#include "directory/directory_data.h"
+#include "directory/traversal.h"
 
 /* Whether files may be symbolic links; @open may be NULL. */
 bool tsr_opens_links(const struct tsr_open_options *open);
@@ -40,10 +40,9 @@ enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr
 				 bool follow, struct tsr_err *err);
 
 /*
- * The files of a packed entry, written into the directory @out, get the permissions of its source, and the
- * entry their sizes and the hashes of their headers.
+ * The files of a packed entry, which are written, get the permissions of its source, and the entry their
+ * sizes and the hashes of their headers.
  */
-enum tsr_status tsr_stored_finish(struct tsr_directory_entry *e, const char *out,
-				  struct tsr_err *err);
+enum tsr_status tsr_stored_finish(struct tsr_traversal *t, struct tsr_directory_entry *e);
 
 #endif

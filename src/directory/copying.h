@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files of a directory: opened, copied and hashed. */
+#ifndef TSR_DIRECTORY_COPYING_H
+#define TSR_DIRECTORY_COPYING_H
+
+#include "directory/traversal.h"
+#include "io/file.h"
+
+/* A path below a directory. */
+struct tsr_place_in {
+	const char *directory, *path;
+	bool follow; /* allow that it is a symbolic link */
+};
+
+enum tsr_status tsr_open_below(const struct tsr_place_in *at, struct tsr_file **ret,
+			       struct tsr_err *err);
+
+/* Read all of the file, write it to @to unless that is NULL, and hash it. */
+enum tsr_status tsr_copy_file(struct tsr_traversal *t, const struct tsr_place_in *from,
+			      const char *to, struct tsr_stored_file *ret);
+
+/* Write a file that fits into memory. */
+enum tsr_status tsr_write_text(struct tsr_traversal *t, const char *to, bool force,
+			       const struct tsr_text *text);
+
+/* Whether a copy in a packed directory has the size and hash of its entry: TSR_E_FORMAT if not. */
+enum tsr_status tsr_check_copy(struct tsr_traversal *t, const struct tsr_directory_entry *e,
+			       const struct tsr_stored_file *found);
+
+/* The size of a packed file, and the hash of its safetensors header. */
+enum tsr_status tsr_hash_header(const struct tsr_place_in *at, struct tsr_stored_file *ret,
+				struct tsr_err *err);
+
+#endif
