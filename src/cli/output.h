@@ -51,15 +51,16 @@ void cli_json_output(struct tsr_text *json, const struct cli_common *common);
 /* A member "inputs": the operands. */
 void cli_json_inputs(struct tsr_text *json, const struct cli_common *common);
 
-/*
- * A member "tensors": what describes each tensor, and what @more puts behind it of the @i-th tensor
- * in @result; @more may be NULL.
- */
-void cli_json_tensors(struct tsr_text *json, const struct tsr_checkpoint *c,
-		      void (*more)(struct tsr_text *json, const void *result, size_t i),
-		      const void *result);
+/* --- Tensors --------------------------------------------------------------------------------- */
 
-/* A member "error" with every metric and count of a measurement. */
-void cli_json_measure(struct tsr_text *json, const struct tsr_measured *m);
+/*
+ * A row for a tensor: what describes it, to which a command adds what it found.  Text has name, kind,
+ * dtype, shape, -coding, and the lines -weight, -quantized and -narrow.
+ */
+void cli_put_tensor(struct tsr_table *t, const struct tsr_tensor *x);
+
+/* Members of an object "error": every metric, and with all counts of a measurement. */
+void cli_put_error(struct tsr_table *t, const double value[TSR_METRIC_COUNT]);
+void cli_put_measured(struct tsr_table *t, const struct tsr_measured *m);
 
 #endif
