@@ -255,7 +255,7 @@ static void put_size(struct tsr_report *r, const struct args *a, const struct ts
 			a->common.dry_run ? " planned"
 			: a->written	  ? ""
 					  : " not written",
-			s->total.nbytes ? 100.0 * (double)out / (double)s->total.nbytes : 100.0);
+			p->source_nbytes ? 100.0 * (double)out / (double)p->source_nbytes : 100.0);
 	if (per_parameter > 0)
 		tsr_text_printf(&r->text, ", %.3f bytes per parameter", per_parameter);
 	tsr_text_puts(&r->text, "\n");
