@@ -61,6 +61,9 @@ struct tsr_base_name {
 /* The longest chain of deltas. */
 #define TSR_CHAIN_MAX 64u
 
+/* The container with this name; TSR_CONTAINER_COUNT and false if there is none. */
+bool tsr_container_find(const char *name, enum tsr_container *ret);
+
 /**
  * struct tsr_checkpoint - Training state in one or more files, opened for reading
  *

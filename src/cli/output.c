@@ -51,46 +51,6 @@ int cli_write_report(struct tsr_text *text, const char *path)
 	return status == TSR_OK ? CLI_OK : cli_error(&err);
 }
 
-struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
-			     const char *part)
-{
-	struct tsr_report r = { .wants_text = cli_wants_text(common),
-				.wants_csv = common->csv.given,
-				.wants_svg = common->svg,
-				.wants_html = common->html,
-				.wants_json = common->json.given,
-				.verbose = common->verbose };
-
-	if (r.wants_json)
-		cli_json_begin_part(&r.json, cmd, part);
-	return r;
-}
-
-int cli_end_report(struct tsr_report *r, const struct cli_common *common)
-{
-	const struct {
-		struct tsr_text *text;
-		bool wanted;
-		const char *path;
-	} all[] = {
-		{ &r->text, r->wants_text, NULL },
-		{ &r->csv, r->wants_csv, common->csv.value },
-		{ &r->svg, r->wants_svg, common->svg },
-		{ &r->html, r->wants_html, common->html },
-	};
-	int status = CLI_OK;
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-		if (all[i].wanted && status == CLI_OK)
-			status = cli_write_report(all[i].text, all[i].path);
-		tsr_text_free(all[i].text);
-	}
-	if (r->wants_json && status == CLI_OK)
-		status = cli_json_end(&r->json, common);
-	tsr_text_free(&r->json);
-	return status;
-}
-
 unsigned cli_report_paths(const struct cli_common *common, const char *paths[4])
 {
 	const char *const all[] = { common->json.value, common->csv.value, common->svg,
@@ -123,21 +83,6 @@ int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part)
-{
-	char schema[64];
-
-	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
-		 part ? part : "");
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "schema", schema);
-}
-
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
-{
-	cli_json_begin_part(json, cmd, NULL);
-}
-
 /*
  * JSON allows DEL and C1 controls in strings, but a report may be shown on a terminal: they become
  * \u00NN.  In UTF-8 they are 7f, and c2 followed by 80 to 9f.
@@ -165,13 +110,53 @@ static void escape_controls(struct tsr_text *json)
 	*json = safe;
 }
 
-int cli_json_end(struct tsr_text *json, const struct cli_common *common)
+struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
+			     const char *part)
 {
-	tsr_json_close(json, '}');
-	tsr_text_puts(json, "\n");
-	if (!json->failed)
-		escape_controls(json);
-	return cli_write_report(json, common->json.value);
+	struct tsr_report r = { .wants_text = cli_wants_text(common),
+				.wants_csv = common->csv.given,
+				.wants_svg = common->svg,
+				.wants_html = common->html,
+				.wants_json = common->json.given,
+				.verbose = common->verbose };
+
+	char schema[64];
+
+	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
+		 part ? part : "");
+	tsr_json_open(&r.json, NULL, '{');
+	tsr_json_put_string(&r.json, "schema", schema);
+	return r;
+}
+
+int cli_end_report(struct tsr_report *r, const struct cli_common *common)
+{
+	const struct {
+		struct tsr_text *text;
+		bool wanted;
+		const char *path;
+	} all[] = {
+		{ &r->text, r->wants_text, NULL },
+		{ &r->csv, r->wants_csv, common->csv.value },
+		{ &r->svg, r->wants_svg, common->svg },
+		{ &r->html, r->wants_html, common->html },
+	};
+	int status = CLI_OK;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		if (all[i].wanted && status == CLI_OK)
+			status = cli_write_report(all[i].text, all[i].path);
+		tsr_text_free(all[i].text);
+	}
+	if (r->wants_json && status == CLI_OK) {
+		tsr_json_close(&r->json, '}');
+		tsr_text_puts(&r->json, "\n");
+		if (!r->json.failed)
+			escape_controls(&r->json);
+		status = cli_write_report(&r->json, common->json.value);
+	}
+	tsr_text_free(&r->json);
+	return status;
 }
 
 void cli_json_output(struct tsr_text *json, const struct cli_common *common)

@@ -36,15 +36,6 @@ int cli_write_report(struct tsr_text *text, const char *path);
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-/* Begin a JSON object with its schema, "tersor.COMMAND.v1". */
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
-
-/* The same of another report of the command: "tersor.COMMAND-PART.v1". */
-void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part);
-
-/* End the object and print it or write it to the file of --json=FILE.  Frees it.  Exit status. */
-int cli_json_end(struct tsr_text *json, const struct cli_common *common);
-
 /* Members "output", null where a dry run has none, and "dry_run". */
 void cli_json_output(struct tsr_text *json, const struct cli_common *common);
 

@@ -39,12 +39,12 @@ static struct tsr_cell format_range(const struct tsr_recorded_range *r)
 	return cell;
 }
 
-static void put_range(struct tsr_table *t, const char *key, const struct tsr_recorded_range *r)
+static void put_range(struct tsr_text *json, const char *key, const struct tsr_recorded_range *r)
 {
 	if (r->n)
-		tsr_cell_list(t, key, NULL, (const double[]){ r->low, r->high }, 2);
+		tsr_json_put_doubles(json, key, (const double[]){ r->low, r->high }, 2);
 	else
-		tsr_cell_str(t, key, NULL, NULL);
+		tsr_json_put_null(json, key);
 }
 
 /* The names of the types in a mask; returns how many. */
@@ -59,35 +59,24 @@ static size_t names_of(unsigned dtypes, const char *ret[TSR_DTYPE_COUNT])
 	return n;
 }
 
-static void put_dtypes(struct tsr_table *t, unsigned dtypes)
-{
-	const char *names[TSR_DTYPE_COUNT];
-
-	tsr_cell_strings(t, "dtypes", names, names_of(dtypes, names));
-}
-
 static void put_totals(struct tsr_report *r, const struct tsr_recording_summary *s)
 {
 	const struct tsr_recording *rec = s->recording;
 	const char *names[TSR_DTYPE_COUNT];
 	const size_t nnames = names_of(s->dtypes, names);
 	const uint64_t first = rec->steps->step, last = rec->steps[rec->nsteps - 1].step;
-	struct tsr_table t = { 0 };
 
-	tsr_row(&t);
-	TSR_CELL(&t, "steps", NULL, rec->nsteps);
-	TSR_CELL(&t, "first_step", NULL, first);
-	TSR_CELL(&t, "last_step", NULL, last);
-	TSR_CELL(&t, "files", NULL, s->nfiles);
-	TSR_CELL(&t, "tensors", NULL, s->ngradients);
-	TSR_CELL(&t, "missing", NULL, s->nmissing);
-	TSR_CELL(&t, "nbytes", NULL, s->nbytes);
-	put_dtypes(&t, s->dtypes);
-	put_range(&t, "loss", &s->loss);
 	tsr_json_open(&r->json, "totals", '{');
-	tsr_table_put_members(&t, &r->json);
+	tsr_json_put_u64(&r->json, "steps", rec->nsteps);
+	tsr_json_put_u64(&r->json, "first_step", first);
+	tsr_json_put_u64(&r->json, "last_step", last);
+	tsr_json_put_u64(&r->json, "files", s->nfiles);
+	tsr_json_put_u64(&r->json, "tensors", s->ngradients);
+	tsr_json_put_u64(&r->json, "missing", s->nmissing);
+	tsr_json_put_u64(&r->json, "nbytes", s->nbytes);
+	tsr_json_put_strings(&r->json, "dtypes", names, nnames);
+	put_range(&r->json, "loss", &s->loss);
 	tsr_json_close(&r->json, '}');
-	tsr_table_free(&t);
 	tsr_text_printf(&r->text,
 			"steps    %" PRIu64 " to %" PRIu64 " (%zu), %" PRIu64 " file%s, %s\n",
 			first, last, rec->nsteps, s->nfiles, s->nfiles == 1 ? "" : "s",
@@ -107,7 +96,6 @@ static void put_group(struct tsr_report *r, const struct tsr_recording_summary *
 	const struct tsr_hyper *h = &s->recording->groups[group].hyper;
 	const struct tsr_recorded_group *g = &s->groups[group];
 	const char *before = "\n         ";
-	struct tsr_table t = { 0 };
 
 	tsr_text_printf(&r->text, "group %-2zu %" PRIu64 " parameter%s, %s elements, lr %s", group,
 			g->nparams, g->nparams == 1 ? "" : "s", tsr_format_count(g->numel).text,
@@ -126,10 +114,7 @@ static void put_group(struct tsr_report *r, const struct tsr_recording_summary *
 		before = ", ";
 	}
 	tsr_json_close(&r->json, '}');
-	tsr_row(&t);
-	put_range(&t, "lr", &g->lr);
-	tsr_table_put_members(&t, &r->json);
-	tsr_table_free(&t);
+	put_range(&r->json, "lr", &g->lr);
 	tsr_json_close(&r->json, '}');
 	tsr_text_puts(&r->text, "\n");
 }
@@ -137,6 +122,7 @@ static void put_group(struct tsr_report *r, const struct tsr_recording_summary *
 static void put_step(struct tsr_table *t, const struct tsr_recording_summary *s, size_t i)
 {
 	const struct tsr_recording_step *step = &s->recording->steps[i];
+	const char *names[TSR_DTYPE_COUNT];
 	char file[160];
 
 	snprintf(file, sizeof(file), step->nfiles > 1 ? "%s +%zu" : "%s",
@@ -146,7 +132,7 @@ static void put_step(struct tsr_table *t, const struct tsr_recording_summary *s,
 	tsr_cell_strings(t, "files", step->files, step->nfiles);
 	TSR_CELL(t, "tensors", "tensors", s->steps[i].ntensors);
 	TSR_CELL(t, "nbytes", "bytes:8B", s->steps[i].nbytes);
-	put_dtypes(t, s->steps[i].dtypes);
+	tsr_cell_strings(t, "dtypes", names, names_of(s->steps[i].dtypes, names));
 	if (step->lr) {
 		tsr_cell_list(t, "lr", NULL, step->lr, s->recording->ngroups);
 		TSR_CELL(t, "-lr", "lr:11.6g", step->lr[0]);

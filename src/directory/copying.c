@@ -13,20 +13,18 @@
 
 #define BUFFER_NBYTES (UINT64_C(1) << 20)
 
-enum tsr_status tsr_open_below(const struct tsr_place_in *at, struct tsr_file **ret,
-			       struct tsr_err *err)
+enum tsr_status tsr_open_below(struct tsr_traversal *t, const char *root, const char *name,
+			       struct tsr_file **ret)
 {
-	char *full = tsr_path_join(at->directory, at->path);
-	enum tsr_status status;
-	char *slash;
+	const char *path, *slash, *directory;
 
-	if (!full)
-		return tsr_fail_nomem(err, at->directory);
-	slash = strrchr(full, '/');
-	*slash = '\0';
-	status = tsr_file_open_in(slash == full ? "/" : full, slash + 1, at->follow, ret, err);
-	free(full);
-	return status;
+	TSR_TRY(tsr_traversal_path(t, root, name, &path));
+	slash = strrchr(path, '/');
+	directory = tsr_arena_copy(t->scratch, path, (size_t)(slash - path));
+	if (!directory)
+		return tsr_fail_nomem(t->err, root);
+	return tsr_file_open_in(*directory ? directory : "/", slash + 1,
+				root != t->out && t->follow, ret, t->err);
 }
 
 struct copying {
@@ -83,13 +81,13 @@ static enum tsr_status copy_open(struct tsr_traversal *t, const struct tsr_file 
 	return status;
 }
 
-enum tsr_status tsr_copy_file(struct tsr_traversal *t, const struct tsr_place_in *from,
+enum tsr_status tsr_copy_file(struct tsr_traversal *t, const char *root, const char *name,
 			      const char *to, struct tsr_stored_file *ret)
 {
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
 
-	TSR_TRY(tsr_open_below(from, &f, t->err));
+	TSR_TRY(tsr_open_below(t, root, name, &f));
 	status = copy_open(t, f, to, ret);
 	tsr_file_close(f);
 	return status;
@@ -147,14 +145,14 @@ static enum tsr_status hash_header(const struct tsr_file *f, struct tsr_stored_f
 	return status;
 }
 
-enum tsr_status tsr_hash_header(const struct tsr_place_in *at, struct tsr_stored_file *ret,
-				struct tsr_err *err)
+enum tsr_status tsr_hash_header(struct tsr_traversal *t, const char *root, const char *name,
+				struct tsr_stored_file *ret)
 {
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
 
-	TSR_TRY(tsr_open_below(at, &f, err));
-	status = hash_header(f, ret, err);
+	TSR_TRY(tsr_open_below(t, root, name, &f));
+	status = hash_header(f, ret, t->err);
 	tsr_file_close(f);
 	return status;
 }

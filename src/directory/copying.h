@@ -6,17 +6,12 @@
 #include "directory/traversal.h"
 #include "io/file.h"
 
-/* A path below a directory. */
-struct tsr_place_in {
-	const char *directory, *path;
-	bool follow; /* allow that it is a symbolic link */
-};
-
-enum tsr_status tsr_open_below(const struct tsr_place_in *at, struct tsr_file **ret,
-			       struct tsr_err *err);
+/* Open a file below the directory @root: a symbolic link only as the traversal allows, and none that it made. */
+enum tsr_status tsr_open_below(struct tsr_traversal *t, const char *root, const char *name,
+			       struct tsr_file **ret);
 
 /* Read all of the file, write it to @to unless that is NULL, and hash it. */
-enum tsr_status tsr_copy_file(struct tsr_traversal *t, const struct tsr_place_in *from,
+enum tsr_status tsr_copy_file(struct tsr_traversal *t, const char *root, const char *name,
 			      const char *to, struct tsr_stored_file *ret);
 
 /* Write a file that fits into memory. */
@@ -28,7 +23,7 @@ enum tsr_status tsr_check_copy(struct tsr_traversal *t, const struct tsr_directo
 			       const struct tsr_stored_file *found);
 
 /* The size of a packed file, and the hash of its safetensors header. */
-enum tsr_status tsr_hash_header(const struct tsr_place_in *at, struct tsr_stored_file *ret,
-				struct tsr_err *err);
+enum tsr_status tsr_hash_header(struct tsr_traversal *t, const char *root, const char *name,
+				struct tsr_stored_file *ret);
 
 #endif

@@ -49,22 +49,6 @@ static enum tsr_status file_of(struct diffing *d, const struct tsr_directory *si
 	return tsr_traversal_path(&d->t, side->path, name, ret);
 }
 
-/* Find the checkpoints of torch.distributed.checkpoint: their *.distcp files are compared with them. */
-static void find_parts(struct tsr_directory *d)
-{
-	for (size_t i = 0; i < d->n; i++) {
-		struct tsr_directory_entry *e = &d->entries[i], *metadata;
-
-		if (e->as == TSR_STORED_DIRECTORY || !tsr_dir_name_ends_with(e->path, ".distcp"))
-			continue;
-		metadata = tsr_directory_metadata_of(d, e);
-		if (!metadata || metadata->as == TSR_STORED_DIRECTORY)
-			continue;
-		metadata->container = TSR_CONTAINER_DCP;
-		e->as = TSR_STORED_PART;
-	}
-}
-
 /* --- One file --------------------------------------------------------------------------------- */
 
 /* @run: that of all files, or who joins parts by itself.  @differ: the bytes do. */
@@ -96,12 +80,12 @@ static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_e
 	return status;
 }
 
-static enum tsr_status probe(const struct diffing *d, const struct tsr_place_in *at, bool *ret)
+static enum tsr_status probe(struct diffing *d, const char *root, const char *name, bool *ret)
 {
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
 
-	TSR_TRY(tsr_open_below(at, &f, d->t.err));
+	TSR_TRY(tsr_open_below(&d->t, root, name, &f));
 	status = tsr_container_probe(f, ret, d->t.err);
 	tsr_file_close(f);
 	return status;
@@ -112,18 +96,17 @@ static enum tsr_status compare_bytes(struct diffing *d, const struct tsr_directo
 				     const struct tsr_directory_entry *of_b, bool *same,
 				     bool *tensors)
 {
-	const struct tsr_place_in a = { d->a->path, of_a->path, d->t.follow };
-	const struct tsr_place_in b = { d->b->path, of_a->path, d->t.follow };
+	const char *a = d->a->path, *b = d->b->path, *name = of_a->path;
 	struct tsr_stored_file in_a = { 0 }, in_b = { 0 };
 
-	TSR_TRY(tsr_copy_original(&d->t, &a, of_a, NULL, &in_a));
-	TSR_TRY(tsr_copy_original(&d->t, &b, of_b, NULL, &in_b));
+	TSR_TRY(tsr_copy_original(&d->t, a, of_a, NULL, &in_a));
+	TSR_TRY(tsr_copy_original(&d->t, b, of_b, NULL, &in_b));
 	*same = in_a.nbytes == in_b.nbytes && in_a.hash == in_b.hash;
 	*tensors = false;
 	if (*same || d->bytes)
 		return TSR_OK;
-	TSR_TRY(probe(d, &a, tensors));
-	return *tensors ? probe(d, &b, tensors) : TSR_OK;
+	TSR_TRY(probe(d, a, name, tensors));
+	return *tensors ? probe(d, b, name, tensors) : TSR_OK;
 }
 
 static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_entry *e,
@@ -253,8 +236,8 @@ static enum tsr_status diff_sides(struct diffing *d, const char *a, const char *
 		keep_not_read(d->a, checkpoints->a);
 		keep_not_read(d->b, checkpoints->b);
 	} else {
-		find_parts(d->a);
-		find_parts(d->b);
+		tsr_directory_find_parts(d->a);
+		tsr_directory_find_parts(d->b);
 	}
 	TSR_TRY(merge(d));
 	tsr_traversal_start(&d->t, run, false);
@@ -279,7 +262,7 @@ static enum tsr_status diff(const char *a, const char *b, const struct tsr_diff_
 	status = diff_sides(&d, a, b, run, checkpoints);
 	tsr_directory_close(d.a);
 	tsr_directory_close(d.b);
-	status = tsr_traversal_end(&d.t, status, a, ret);
+	status = tsr_traversal_end(&d.t, status, ret);
 	return status == TSR_OK ? summarize(&d) : status;
 }
 

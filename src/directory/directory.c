@@ -233,6 +233,21 @@ struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 	return path ? tsr_directory_find(d, path) : NULL;
 }
 
+void tsr_directory_find_parts(struct tsr_directory *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		struct tsr_directory_entry *e = &d->entries[i], *metadata;
+
+		if (e->as == TSR_STORED_DIRECTORY || !tsr_dir_name_ends_with(e->path, ".distcp"))
+			continue;
+		metadata = tsr_directory_metadata_of(d, e);
+		if (!metadata || metadata->as == TSR_STORED_DIRECTORY)
+			continue;
+		metadata->container = TSR_CONTAINER_DCP;
+		e->as = TSR_STORED_PART;
+	}
+}
+
 size_t tsr_directory_nentries(const struct tsr_directory *d)
 {
 	return d->n;

@@ -86,6 +86,9 @@ bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const cha
 struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 						      const struct tsr_directory_entry *e);
 
+/* Find such checkpoints: each .metadata with a *.distcp file beside it is one, and those are its parts. */
+void tsr_directory_find_parts(struct tsr_directory *d);
+
 /* The path of the file @name in the directory of an entry; NULL when out of memory. */
 const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_directory_entry *e,
 				 const char *name);

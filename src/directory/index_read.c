@@ -126,27 +126,18 @@ static enum tsr_status read_stored(struct reading *r, const struct tsr_json *v,
 	return TSR_OK;
 }
 
-static bool find_kind(const char *name, enum tsr_container *ret)
-{
-	for (unsigned i = 0; name && i < TSR_CONTAINER_COUNT; i++) {
-		*ret = (enum tsr_container)i;
-		if (strcmp(tsr_container_name(*ret), name) == 0)
-			return true;
-	}
-	return false;
-}
-
 static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 				   struct tsr_directory_entry *e)
 {
 	static const char *const known[] = { "path", "as",	   "mode",  "nbytes",
 					     "kind", "generation", "files", NULL };
 	const struct tsr_json *files = tsr_json_get(v, "files");
+	const char *kind = tsr_json_string(tsr_json_get(v, "kind"));
 	struct tsr_stored_file *stored;
 	uint64_t generation;
 
 	TSR_TRY(check_members(r, v, known));
-	if (!find_kind(tsr_json_string(tsr_json_get(v, "kind")), &e->container))
+	if (!kind || !tsr_container_find(kind, &e->container))
 		return wrong(r, "kind", "safetensors, pt, dcp, npz or npy");
 	if (e->container == TSR_CONTAINER_DCP && !tsr_directory_is_metadata(e->path))
 		return wrong(r, "kind", "dcp of a .metadata only");

@@ -118,17 +118,12 @@ enum tsr_status tsr_pack_directory(const char *path, const char *out,
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_dir_packing p = { .options = &o };
 	struct tsr_open_options open;
-	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_directory_open_options(&open, o.open, err));
 	o.open = &open;
 	TSR_TRY(check_input(path, &o, err));
 	p.t.follow = open.follow;
-	status = tsr_traversal_open(&p.t, path, watch, err);
-	if (status == TSR_OK)
-		status = tsr_directory_write(
-			&p.t, &(struct tsr_dir_output){ out, true, o.force, o.dry_run }, run, plan,
-			pack);
-	return tsr_traversal_end(&p.t, status, out, ret);
+	p.t.output = (struct tsr_dir_output){ out, true, o.force, o.dry_run, plan, pack };
+	return tsr_directory_make(&p.t, path, watch, run, ret, err);
 }

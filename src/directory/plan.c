@@ -119,14 +119,13 @@ static bool is_named_so(const char *path)
 	return false;
 }
 
-static enum tsr_status holds_tensors(const struct tsr_dir_packing *p, const char *path, bool *ret)
+static enum tsr_status holds_tensors(struct tsr_dir_packing *p, const char *path, bool *ret)
 {
-	const struct tsr_place_in at = { p->t.d->path, path, p->t.follow };
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
 	bool is_index = false;
 
-	TSR_TRY(tsr_open_below(&at, &f, p->t.err));
+	TSR_TRY(tsr_open_below(&p->t, p->t.d->path, path, &f));
 	status = tsr_container_probe(f, ret, p->t.err);
 	if (status == TSR_OK && !*ret && is_named_so(path)) {
 		status = tsr_sharded_detect(f, &is_index, p->t.err);
@@ -134,29 +133,6 @@ static enum tsr_status holds_tensors(const struct tsr_dir_packing *p, const char
 	}
 	tsr_file_close(f);
 	return status;
-}
-
-/* Whether an entry is the .metadata of a directory of torch.distributed.checkpoint. */
-static bool heads_dcp(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
-{
-	if (!tsr_directory_is_metadata(e->path))
-		return false;
-	for (size_t i = 0; i < p->t.nodes.n; i++) {
-		if (tsr_directory_is_part(e, p->t.nodes.list[i].path))
-			return true;
-	}
-	return false;
-}
-
-/* Why a part of a checkpoint of torch.distributed.checkpoint cannot be packed with the others. */
-static const char *lost_part(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
-{
-	const char *metadata = tsr_directory_beside(p->t.d, e, ".metadata");
-
-	return tsr_dir_name_ends_with(e->path, ".distcp") && metadata &&
-			       !tsr_nodes_find(&p->t.nodes, metadata)
-		       ? "has no .metadata beside it: the save did not finish"
-		       : NULL;
 }
 
 /* Why a packed file cannot stand beside the others; NULL: it can. */
@@ -307,14 +283,15 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 
 static enum tsr_status plan_file(struct tsr_dir_packing *p, struct tsr_directory_entry *e)
 {
-	const char *reason, *full;
-	bool holds = heads_dcp(p, e);
+	const char *reason = NULL, *full;
+	bool holds = e->container == TSR_CONTAINER_DCP;
 
-	if (holds)
-		e->container = TSR_CONTAINER_DCP;
-	else if (!tsr_dir_name_ends_with(e->path, ".distcp"))
+	if (!holds && !tsr_dir_name_ends_with(e->path, ".distcp"))
 		TSR_TRY(holds_tensors(p, e->path, &holds));
-	reason = holds ? no_name_for(p, e) : lost_part(p, e);
+	else if (!holds && e->as != TSR_STORED_PART)
+		reason = "has no .metadata beside it: the save did not finish";
+	if (holds)
+		reason = no_name_for(p, e);
 	if (!holds || reason)
 		return tsr_dir_plan_copy(p, e, reason);
 	TSR_TRY(tsr_traversal_path(&p->t, p->t.d->path, e->path, &full));
@@ -340,6 +317,7 @@ enum tsr_status tsr_dir_plan(struct tsr_traversal *t)
 	struct tsr_dir_packing *p = (struct tsr_dir_packing *)t;
 
 	TSR_TRY(find_quantized(p));
+	tsr_directory_find_parts(t->d);
 	for (size_t i = 0; i < t->d->n; i++) {
 		struct tsr_directory_entry *e = &t->d->entries[i];
 

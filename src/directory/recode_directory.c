@@ -53,7 +53,6 @@ enum tsr_status tsr_recode_directory(const char *path, const char *out,
 {
 	struct tsr_recode_options o = tsr_recode_defaults();
 	struct recoding r = { .t.packed = true, .options = &o };
-	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	if (o.max_shard_nbytes || o.weights_out)
@@ -61,10 +60,6 @@ enum tsr_status tsr_recode_directory(const char *path, const char *out,
 				"%s: files of a packed directory stay the files that they are",
 				path);
 	r.t.follow = tsr_opens_links(o.open);
-	status = tsr_traversal_open(&r.t, path, watch, err);
-	if (status == TSR_OK)
-		status = tsr_directory_write(
-			&r.t, &(struct tsr_dir_output){ out, true, o.force, o.dry_run }, run, NULL,
-			recode);
-	return tsr_traversal_end(&r.t, status, out, ret);
+	r.t.output = (struct tsr_dir_output){ out, true, o.force, o.dry_run, NULL, recode };
+	return tsr_directory_make(&r.t, path, watch, run, ret, err);
 }

@@ -36,18 +36,16 @@ static bool find_total(const char *text, double total, size_t *at_ret, size_t *n
 }
 
 /* Bytes of data of a safetensors file below @out. */
-static enum tsr_status data_nbytes(const char *out, const char *path, uint64_t *ret,
-				   struct tsr_err *err)
+static enum tsr_status data_nbytes(struct tsr_traversal *t, const char *path, uint64_t *ret)
 {
-	const struct tsr_place_in at = { out, path, false };
 	unsigned char length[8] = { 0 };
 	struct tsr_file *f = NULL;
 	enum tsr_status status = TSR_OK;
 
-	TSR_TRY(tsr_open_below(&at, &f, err));
+	TSR_TRY(tsr_open_below(t, t->out, path, &f));
 	*ret = tsr_file_size(f);
 	if (*ret >= 8)
-		status = tsr_file_read(f, length, 8, 0, err);
+		status = tsr_file_read(f, length, 8, 0, t->err);
 	*ret -= *ret >= 8 ? 8 : 0;
 	*ret -= tsr_get_le(length, 8) <= *ret ? tsr_get_le(length, 8) : 0;
 	tsr_file_close(f);
@@ -75,7 +73,7 @@ static enum tsr_status add_shards(struct tsr_traversal *t, const struct tsr_dire
 			return TSR_OK;
 		}
 		*narrow_ret = *narrow_ret || shard->as == TSR_STORED_PACKED;
-		TSR_TRY(data_nbytes(t->out, path, &nbytes, t->err));
+		TSR_TRY(data_nbytes(t, path, &nbytes));
 		*total_ret += nbytes;
 	}
 	return TSR_OK;
@@ -151,7 +149,6 @@ enum tsr_status tsr_correct_totals(struct tsr_traversal *t)
 {
 	for (size_t i = 0; i < t->d->n; i++) {
 		struct tsr_directory_entry *e = &t->d->entries[i];
-		const struct tsr_place_in at = { t->out, e->path, false };
 		struct tsr_index *index = NULL;
 		struct tsr_file *f = NULL;
 		enum tsr_status status = TSR_OK;
@@ -159,7 +156,7 @@ enum tsr_status tsr_correct_totals(struct tsr_traversal *t)
 		if (e->as != TSR_STORED_COPY ||
 		    !tsr_dir_name_ends_with(e->path, TSR_SHARD_INDEX_SUFFIX))
 			continue;
-		TSR_TRY(tsr_open_below(&at, &f, t->err));
+		TSR_TRY(tsr_open_below(t, t->out, e->path, &f));
 		/* What is no index of shards stays as it is. */
 		if (tsr_index_read(f, &index, NULL) == TSR_OK && index->has_total)
 			status = correct(t, e, f, index);
@@ -170,7 +167,7 @@ enum tsr_status tsr_correct_totals(struct tsr_traversal *t)
 	return TSR_OK;
 }
 
-enum tsr_status tsr_copy_original(struct tsr_traversal *t, const struct tsr_place_in *from,
+enum tsr_status tsr_copy_original(struct tsr_traversal *t, const char *root,
 				  const struct tsr_directory_entry *e, const char *to,
 				  struct tsr_stored_file *ret)
 {
@@ -179,8 +176,8 @@ enum tsr_status tsr_copy_original(struct tsr_traversal *t, const struct tsr_plac
 	enum tsr_status status;
 
 	if (!e->total_was)
-		return tsr_copy_file(t, from, to, ret);
-	TSR_TRY(tsr_open_below(from, &f, t->err));
+		return tsr_copy_file(t, root, e->path, to, ret);
+	TSR_TRY(tsr_open_below(t, root, e->path, &f));
 	status = replace(f, e, e->total_is, e->total_was, &text, t->err);
 	if (status == TSR_OK && to)
 		status = tsr_write_text(t, to, false, &text);

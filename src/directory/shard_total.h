@@ -15,8 +15,8 @@
  */
 enum tsr_status tsr_correct_totals(struct tsr_traversal *t);
 
-/* tsr_copy_file() of a copy in a packed directory, with the total that the source has. */
-enum tsr_status tsr_copy_original(struct tsr_traversal *t, const struct tsr_place_in *from,
+/* tsr_copy_file() of a copy in the packed directory @root, with the total that the source has. */
+enum tsr_status tsr_copy_original(struct tsr_traversal *t, const char *root,
 				  const struct tsr_directory_entry *e, const char *to,
 				  struct tsr_stored_file *ret);
 

@@ -36,8 +36,7 @@ const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *
  * Whether the files of an entry are there with their sizes, and those of a packed one with the headers
  * that they were written with: TSR_E_FORMAT if not.
  */
-enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr_directory_entry *e,
-				 bool follow, struct tsr_err *err);
+enum tsr_status tsr_check_stored(struct tsr_traversal *t, const struct tsr_directory_entry *e);
 
 /*
  * The files of a packed entry, which are written, get the permissions of its source, and the entry their

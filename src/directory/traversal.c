@@ -20,7 +20,7 @@ enum tsr_status tsr_traversal_open(struct tsr_traversal *t, const char *path,
 	return tsr_directory_list(path, t->follow, &t->nodes, &t->d, t->err);
 }
 
-enum tsr_status tsr_traversal_end(struct tsr_traversal *t, enum tsr_status status, const char *out,
+enum tsr_status tsr_traversal_end(struct tsr_traversal *t, enum tsr_status status,
 				  struct tsr_directory **ret)
 {
 	tsr_nodes_free(&t->nodes);
@@ -29,7 +29,7 @@ enum tsr_status tsr_traversal_end(struct tsr_traversal *t, enum tsr_status statu
 		status = tsr_fail(t->err, TSR_E_DURABILITY,
 				  "%s: published and complete, but may not survive a power cut: "
 				  "cannot sync a directory in it",
-				  out);
+				  t->output.path);
 	if (status == TSR_OK || status == TSR_E_DURABILITY)
 		*ret = t->d;
 	else
@@ -123,9 +123,9 @@ uint64_t tsr_traversal_source_nbytes(const struct tsr_traversal *t,
 {
 	uint64_t nbytes = e->nbytes;
 
-	for (size_t i = 0; e->container == TSR_CONTAINER_DCP && i < t->nodes.n; i++) {
-		if (tsr_directory_is_part(e, t->nodes.list[i].path))
-			nbytes += t->nodes.list[i].nbytes;
+	for (size_t i = 0; e->container == TSR_CONTAINER_DCP && i < t->d->n; i++) {
+		if (tsr_directory_is_part(e, t->d->entries[i].path))
+			nbytes += t->d->entries[i].nbytes;
 	}
 	return nbytes;
 }

@@ -9,6 +9,9 @@
 #include "directory/directory_data.h"
 #include "tersor/directory.h"
 
+struct tsr_traversal;
+typedef enum tsr_status tsr_visit(struct tsr_traversal *t, struct tsr_directory_entry *e);
+
 /*
  * What is written; @dry_run: nothing.  With @force a directory of the same kind is replaced: with @indexed
  * a packed one without other files than those that its index lists, else one without other files than those
@@ -17,6 +20,9 @@
 struct tsr_dir_output {
 	const char *path;
 	bool indexed, force, dry_run;
+	/* What becomes of each entry; NULL: what it is, once all stored files are found to be there. */
+	enum tsr_status (*plan)(struct tsr_traversal *t);
+	tsr_visit *write; /* make the files of an entry that is packed */
 };
 
 /* Its address must not change once it is started. */
@@ -35,10 +41,7 @@ struct tsr_traversal {
 	uint64_t done_nbytes, file_nbytes, total_nbytes;
 	bool doubt; /* something may not survive a power cut */
 	struct tsr_err *err, own; /* the caller's, or our own */
-	enum tsr_status (*write)(struct tsr_traversal *t, struct tsr_directory_entry *e);
 };
-
-typedef enum tsr_status tsr_visit(struct tsr_traversal *t, struct tsr_directory_entry *e);
 
 /*
  * Take the caller's @watch and @err, which may be NULL, and list the directory @path, each file as if it were
@@ -74,11 +77,8 @@ enum tsr_status tsr_traversal_path(struct tsr_traversal *t, const char *root, co
 uint64_t tsr_traversal_source_nbytes(const struct tsr_traversal *t,
 				     const struct tsr_directory_entry *e);
 
-/*
- * End a traversal: what it worked on is the result unless it failed.  @out: the directory that was written,
- * about which there may be a doubt; or NULL.
- */
-enum tsr_status tsr_traversal_end(struct tsr_traversal *t, enum tsr_status status, const char *out,
+/* End a traversal: what it worked on is the result unless it failed.  There may be a doubt about the output. */
+enum tsr_status tsr_traversal_end(struct tsr_traversal *t, enum tsr_status status,
 				  struct tsr_directory **ret);
 
 #endif

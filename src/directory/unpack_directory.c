@@ -49,7 +49,6 @@ enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 {
 	struct tsr_write_options o = tsr_write_defaults();
 	struct unpacking u = { .t.packed = true, .options = &o };
-	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	if (o.flashoptim || o.max_shard_nbytes || o.container != TSR_CONTAINER_COUNT)
@@ -58,10 +57,6 @@ enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 				"other container",
 				path);
 	u.t.follow = tsr_opens_links(o.open);
-	status = tsr_traversal_open(&u.t, path, watch, err);
-	if (status == TSR_OK)
-		status = tsr_directory_write(
-			&u.t, &(struct tsr_dir_output){ out, false, o.force, o.dry_run }, run, NULL,
-			unpack);
-	return tsr_traversal_end(&u.t, status, out, ret);
+	u.t.output = (struct tsr_dir_output){ out, false, o.force, o.dry_run, NULL, unpack };
+	return tsr_directory_make(&u.t, path, watch, run, ret, err);
 }

@@ -51,13 +51,11 @@ static enum tsr_status check_source(struct verifying *v, struct tsr_directory_en
 
 static enum tsr_status verify_copy(struct verifying *v, struct tsr_directory_entry *e)
 {
-	const struct tsr_place_in at = { v->t.d->path, e->path, v->t.follow };
-	const struct tsr_place_in source = { v->original, e->path, v->t.follow };
 	struct tsr_stored_file found = { 0 };
 	enum tsr_status status;
 	bool has = false;
 
-	status = tsr_copy_original(&v->t, &at, e, NULL, &found);
+	status = tsr_copy_original(&v->t, v->t.d->path, e, NULL, &found);
 	if (status == TSR_OK)
 		status = tsr_check_copy(&v->t, e, &found);
 	if (status != TSR_OK)
@@ -66,7 +64,7 @@ static enum tsr_status verify_copy(struct verifying *v, struct tsr_directory_ent
 		TSR_TRY(check_source(v, e, &has));
 	if (!has)
 		return TSR_OK;
-	TSR_TRY(tsr_copy_file(&v->t, &source, NULL, &found));
+	TSR_TRY(tsr_copy_file(&v->t, v->original, e->path, NULL, &found));
 	if (found.hash == e->stored[0].hash)
 		return TSR_OK;
 	v->nother++;
@@ -129,7 +127,7 @@ static enum tsr_status verify_packed(struct verifying *v, struct tsr_directory_e
 	enum tsr_status status;
 	bool has = false;
 
-	status = tsr_check_stored(v->t.d, e, v->t.follow, v->t.err);
+	status = tsr_check_stored(&v->t, e);
 	if (status != TSR_OK)
 		return take(v, e, status);
 	if (v->original)
@@ -294,6 +292,6 @@ enum tsr_status tsr_verify_directory(const char *path, const struct tsr_verify_o
 	if (status == TSR_OK)
 		status = verify_all(&v, run);
 	tsr_nodes_free(&v.sources);
-	status = tsr_traversal_end(&v.t, status, path, ret);
+	status = tsr_traversal_end(&v.t, status, ret);
 	return status == TSR_OK ? summarize(&v) : status;
 }

@@ -12,14 +12,13 @@
 
 enum tsr_status tsr_directory_copy(struct tsr_traversal *t, struct tsr_directory_entry *e)
 {
-	const struct tsr_place_in from = { t->d->path, e->path, t->follow };
 	struct tsr_stored_file found = { .path = e->path };
 	const char *to;
 
 	TSR_TRY(tsr_traversal_path(t, t->out, e->path, &to));
 	if (tsr_traversal_parts(t))
 		(void)tsr_dir_remove_file(to);
-	TSR_TRY(tsr_copy_original(t, &from, e, to, &found));
+	TSR_TRY(tsr_copy_original(t, t->d->path, e, to, &found));
 	if (t->packed)
 		TSR_TRY(tsr_check_copy(t, e, &found));
 	/* An index of shards has the source's total until their files are written. */
@@ -49,7 +48,7 @@ static enum tsr_status write_entry(struct tsr_traversal *t, struct tsr_directory
 	const char *path;
 
 	if (e->as == TSR_STORED_PACKED)
-		return t->write(t, e);
+		return t->output.write(t, e);
 	if (e->as == TSR_STORED_PART)
 		return TSR_OK;
 	/* Copies are of who joins the parts. */
@@ -87,7 +86,7 @@ static enum tsr_status check_all(struct tsr_traversal *t)
 	TSR_TRY(tsr_directory_remark_others(t->d, t->follow, t->err));
 	for (size_t i = 0; i < t->d->n; i++) {
 		TSR_TRY(tsr_traversal_next(t, 0));
-		TSR_TRY(tsr_check_stored(t->d, &t->d->entries[i], t->follow, t->err));
+		TSR_TRY(tsr_check_stored(t, &t->d->entries[i]));
 	}
 	return TSR_OK;
 }
@@ -103,22 +102,29 @@ static uint64_t nbytes_to_write(const struct tsr_traversal *t)
 	return nbytes;
 }
 
-enum tsr_status tsr_directory_write(struct tsr_traversal *t, const struct tsr_dir_output *o,
-				    const struct tsr_run *run,
-				    enum tsr_status (*plan)(struct tsr_traversal *t),
-				    tsr_visit *write)
+static enum tsr_status make(struct tsr_traversal *t, const struct tsr_run *run)
 {
 	struct tsr_outdir *made = NULL;
 
-	t->write = write;
-	t->output = *o;
 	tsr_traversal_start(t, run, true);
 	TSR_TRY(tsr_dir_check_target(t, 0));
-	TSR_TRY(plan ? plan(t) : check_all(t));
+	TSR_TRY(t->output.plan ? t->output.plan(t) : check_all(t));
 	TSR_TRY(tsr_dir_check_target(t, nbytes_to_write(t)));
-	if (o->dry_run)
+	if (t->output.dry_run)
 		return TSR_OK;
 	tsr_traversal_start(t, run, false);
 	TSR_TRY(tsr_dir_start(t, &made));
 	return tsr_dir_end(t, made, write_all(t));
+}
+
+enum tsr_status tsr_directory_make(struct tsr_traversal *t, const char *path,
+				   const struct tsr_directory_watch *watch,
+				   const struct tsr_run *run, struct tsr_directory **ret,
+				   struct tsr_err *err)
+{
+	enum tsr_status status = tsr_traversal_open(t, path, watch, err);
+
+	if (status == TSR_OK)
+		status = make(t, run);
+	return tsr_traversal_end(t, status, ret);
 }

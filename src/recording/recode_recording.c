@@ -94,7 +94,6 @@ static enum tsr_status pack(struct recoding *r, const char *from, const char *to
 static enum tsr_status judge(struct recoding *r, struct tsr_directory_entry *e, const char *to,
 			     const struct tsr_packing *packing)
 {
-	const struct tsr_place_in from = { r->t.d->path, e->path, r->t.follow };
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
 	bool same = false;
@@ -104,7 +103,7 @@ static enum tsr_status judge(struct recoding *r, struct tsr_directory_entry *e, 
 		e->reason = "coding does not make it smaller";
 		return TSR_OK;
 	}
-	TSR_TRY(tsr_open_below(&from, &f, r->t.err));
+	TSR_TRY(tsr_open_below(&r->t, r->t.d->path, e->path, &f));
 	status = tsr_unpacks_to(to, &r->recording->options, f, &same, r->t.err);
 	tsr_file_close(f);
 	if (!same)
@@ -178,11 +177,8 @@ enum tsr_status tsr_recode_recording(const char *path, const char *out,
 	TSR_TRY(tsr_recording_open(path, o.open, &recording, err));
 	r.recording = (struct tsr_recording_data *)recording;
 	r.t.follow = r.recording->options.follow;
-	status = tsr_traversal_open(&r.t, recording->path, watch, err);
-	if (status == TSR_OK)
-		status = tsr_directory_write(
-			&r.t, &(struct tsr_dir_output){ out, false, o.force, o.dry_run }, run, plan,
-			write_file);
+	r.t.output = (struct tsr_dir_output){ out, false, o.force, o.dry_run, plan, write_file };
+	status = tsr_directory_make(&r.t, recording->path, watch, run, ret, err);
 	tsr_recording_close(recording);
-	return tsr_traversal_end(&r.t, status, out, ret);
+	return status;
 }
