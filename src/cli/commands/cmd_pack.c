@@ -300,16 +300,14 @@ static void put_report(struct tsr_report *r, const struct args *a, const struct 
 /* Whoever opens the output by its name expects another kind of file. */
 static void warn_name(const struct args *a)
 {
-	static const char *const others[] = { ".pt", ".pth", ".bin", ".ckpt", ".npz", ".npy" };
+	const enum tsr_container named = cli_write_options(&a->common, NULL).container;
 	const char *out = a->common.output;
 
-	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
-		if (tsr_dir_name_ends_with(out, others[i]))
-			cli_warn(&a->common,
-				 "%s: a packed file is a safetensors file, which programs do not "
-				 "expect under a name that ends in %s",
-				 out, others[i]);
-	}
+	if (named != TSR_CONTAINER_COUNT && named != TSR_CONTAINER_SAFETENSORS)
+		cli_warn(&a->common,
+			 "%s: a packed file is a safetensors file, which programs do not expect "
+			 "under a name that ends in %s",
+			 out, strrchr(out, '.'));
 }
 
 static void warn(const struct cli_common *common, const struct tsr_packing *p)
