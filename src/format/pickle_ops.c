@@ -266,31 +266,6 @@ static enum tsr_status op_stack_global(struct tsr_pickle_vm *vm)
 
 /* --- Containers: the argument is their type -------------------------------------------------- */
 
-/* Append @n values to a list of any kind. */
-static enum tsr_status extend(struct tsr_pickle_vm *vm, struct tsr_value *list,
-			      struct tsr_value *const *items, size_t n)
-{
-	if (!n)
-		return TSR_OK;
-	if (!tsr_value_reserve(vm->arena, list, n))
-		return tsr_vm_nomem(vm);
-	memcpy(list->list.items + list->list.n, items, n * sizeof(*items));
-	list->list.n += n;
-	return TSR_OK;
-}
-
-/* Push a new list of any kind. */
-enum tsr_status tsr_vm_push_list(struct tsr_pickle_vm *vm, enum tsr_value_type type,
-				 struct tsr_value *const *items, size_t n)
-{
-	struct tsr_value *list = tsr_value_new(vm->arena, type);
-
-	if (!list)
-		return tsr_vm_nomem(vm);
-	TSR_TRY(extend(vm, list, items, n));
-	return tsr_vm_push(vm, list);
-}
-
 static enum tsr_status op_empty(struct tsr_pickle_vm *vm)
 {
 	return tsr_vm_push_list(vm, vm->arg, NULL, 0);
@@ -363,7 +338,7 @@ static enum tsr_status fill(struct tsr_pickle_vm *vm, enum tsr_value_type type,
 	if (!n)
 		return tsr_vm_need(vm, 1);
 	TSR_TRY(find_filled(vm, type, &filled));
-	return extend(vm, filled, items, n);
+	return tsr_vm_extend(vm, filled, items, n);
 }
 
 static enum tsr_status op_fill(struct tsr_pickle_vm *vm)

@@ -75,7 +75,9 @@ enum tsr_status tsr_vm_pop(struct tsr_pickle_vm *vm, size_t n, struct tsr_value 
 enum tsr_status tsr_vm_put(struct tsr_pickle_vm *vm, uint64_t id);
 enum tsr_status tsr_vm_get(struct tsr_pickle_vm *vm, uint64_t id);
 
-/* Push a list, tuple or set of @items, which are copied. */
+/* Append @n values to a list of any kind; push a new one of @items. */
+enum tsr_status tsr_vm_extend(struct tsr_pickle_vm *vm, struct tsr_value *list,
+			      struct tsr_value *const *items, size_t n);
 enum tsr_status tsr_vm_push_list(struct tsr_pickle_vm *vm, enum tsr_value_type type,
 				 struct tsr_value *const *items, size_t n);
 
