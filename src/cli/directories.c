@@ -10,6 +10,7 @@
 #include "cli/directory_report.h"
 #include "cli/input.h"
 #include "cli/output.h"
+#include "cli/parts/parting.h"
 #include "cli/work.h"
 #include "io/dir.h"
 #include "io/file.h"
@@ -153,7 +154,6 @@ static void put_tables(struct work *w, struct tsr_report *r)
 static void put_sizes(const struct work *w, struct tsr_text *out)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
-	const double per_parameter = tsr_summary_bytes_per_parameter(&w->summary);
 
 	tsr_text_printf(out, "%s: %zu packed, %zu copied; %s", cli_output_name(w->common, 30).text,
 			sizes.npacked, sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
@@ -163,8 +163,7 @@ static void put_sizes(const struct work *w, struct tsr_text *out)
 		: w->coded	    ? " planned before coding"
 				    : " planned",
 		sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
-	if (per_parameter > 0)
-		tsr_text_printf(out, "%.3f bytes per parameter\n", per_parameter);
+	tsr_summary_put_per_parameter(&w->summary, "", "\n", out);
 }
 
 static int report_packing(struct work *w, struct tsr_report *r)
@@ -215,18 +214,15 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 static int report_inspection(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
-	double per_parameter;
 
 	tsr_json_put_string(&r->json, "input", tsr_directory_path(w->d));
 	tsr_text_printf(&r->text, "%s: packed directory, %zu packed, %zu copied\n\n",
 			tsr_format_name(tsr_directory_path(w->d), 30).text, sizes.npacked,
 			sizes.ncopied);
 	put_tables(w, r);
-	per_parameter = tsr_summary_bytes_per_parameter(&w->summary);
 	tsr_text_printf(&r->text, "%s to %s", tsr_format_bytes((double)sizes.nbytes).text,
 			tsr_format_bytes((double)sizes.stored_nbytes).text);
-	if (per_parameter > 0)
-		tsr_text_printf(&r->text, ", %.3f bytes per parameter", per_parameter);
+	tsr_summary_put_per_parameter(&w->summary, ", ", "", &r->text);
 	tsr_text_puts(&r->text, "\n");
 	return CLI_OK;
 }
@@ -361,7 +357,7 @@ static enum tsr_status run_recode(struct work *w, const struct tsr_directory_wat
 }
 
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
-		     struct tsr_recode_options *how)
+		     const struct tsr_recode_options *how)
 {
 	static const struct operation op = { "coding",
 					     run_recode,
@@ -371,9 +367,10 @@ int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
 
 	if (common->max_shard)
 		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");
-	how->open = &common->open;
-	how->force = common->force;
-	how->dry_run = common->dry_run;
+	if (!tsr_directory_is_packed(input_of(&w)))
+		CLI_TRY(cli_part_refuse(cmd, "a recording"));
+	if (how->coded == TSR_CODED_STATES && !tsr_directory_is_packed(input_of(&w)))
+		return cli_usage(cmd, "--entropy=states is for packed files; a recording has none");
 	return work_on(cmd, &w, &op);
 }
 

@@ -30,9 +30,9 @@ int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *com
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_diff_options *o);
 
-/* The same as cli_recode() of a packed directory or a recording. */
+/* cli_recode() of a packed directory or a recording. */
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
-		     struct tsr_recode_options *how);
+		     const struct tsr_recode_options *how);
 
 /* Lines about files that differ and are in no checkpoint, and members as of a directory. */
 void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d);

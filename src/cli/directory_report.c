@@ -37,7 +37,8 @@ static void put_file(struct tsr_table *t, const struct tsr_directory_entry *e, c
 		TSR_CELL(t, "-with", ":4|", "with the *.distcp files beside it");
 	TSR_CELL(t, "reason", ":4|", e->reason);
 	TSR_CELL(t, "fault", ":8|", e->fault);
-	tsr_put_aside(t, (lead ? !e->fault : e->as == TSR_STORED_DIRECTORY) ? TSR_TO_TEXT : 0);
+	if (lead ? !e->fault : e->as == TSR_STORED_DIRECTORY)
+		tsr_put_aside(t, lead ? TSR_TO_TEXT : TSR_TO_TEXT | TSR_TO_VERBOSE);
 }
 
 static void report(struct tsr_report *r, const struct tsr_directory *d, struct tsr_summary *totals,

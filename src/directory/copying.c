@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/little_endian.h"
+#include "container/containers.h"
 #include "format/safetensors.h"
 #include "io/hash.h"
 
@@ -25,6 +26,18 @@ enum tsr_status tsr_open_below(struct tsr_traversal *t, const char *root, const 
 		return tsr_fail_nomem(t->err, root);
 	return tsr_file_open_in(*directory ? directory : "/", slash + 1,
 				root != t->out && t->follow, ret, t->err);
+}
+
+enum tsr_status tsr_probe_below(struct tsr_traversal *t, const char *root, const char *name,
+				bool *ret)
+{
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_open_below(t, root, name, &f));
+	status = tsr_container_probe(f, ret, t->err);
+	tsr_file_close(f);
+	return status;
 }
 
 struct copying {

@@ -6,9 +6,13 @@
 #include "directory/traversal.h"
 #include "io/file.h"
 
-/* Open a file below the directory @root: a symbolic link only as the traversal allows, and none that it made. */
+/* Open a file below the directory @root: a link only if the traversal allows it, and none in its output. */
 enum tsr_status tsr_open_below(struct tsr_traversal *t, const char *root, const char *name,
 			       struct tsr_file **ret);
+
+/* Whether its content shows that it can hold tensors. */
+enum tsr_status tsr_probe_below(struct tsr_traversal *t, const char *root, const char *name,
+				bool *ret);
 
 /* Read all of the file, write it to @to unless that is NULL, and hash it. */
 enum tsr_status tsr_copy_file(struct tsr_traversal *t, const char *root, const char *name,

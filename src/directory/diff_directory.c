@@ -7,7 +7,6 @@
 #include "base/option_size.h"
 #include "ckpt/checkpoint_model.h"
 #include "compare/comparison.h"
-#include "container/containers.h"
 #include "directory/diff_directory.h"
 #include "directory/shard_total.h"
 #include "directory/stored.h"
@@ -69,25 +68,13 @@ static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_e
 		t->watch.compared(t->watch.ctx, e, c);
 	n = tsr_comparison_nexceeding(c);
 	if (differ && !tsr_comparison_ntensors(c))
-		status = tsr_directory_fault(t->d, e, t->err, "bytes differ");
+		status = tsr_traversal_fault(t, e, "bytes differ");
 	if (n)
-		status = tsr_directory_fault(t->d, e, t->err, "%" PRIu64 " of %zu tensors differ",
-					     n, tsr_comparison_ntensors(c));
+		status = tsr_traversal_fault(t, e, "%" PRIu64 " of %zu tensors differ", n,
+					     tsr_comparison_ntensors(c));
 	else if (c->besides.ndiffering)
-		status = tsr_directory_fault(t->d, e, t->err, "%s",
-					     tsr_besides_first(&c->besides, text));
+		status = tsr_traversal_fault(t, e, "%s", tsr_besides_first(&c->besides, text));
 	tsr_comparison_free(c);
-	return status;
-}
-
-static enum tsr_status probe(struct diffing *d, const char *root, const char *name, bool *ret)
-{
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
-
-	TSR_TRY(tsr_open_below(&d->t, root, name, &f));
-	status = tsr_container_probe(f, ret, d->t.err);
-	tsr_file_close(f);
 	return status;
 }
 
@@ -105,8 +92,8 @@ static enum tsr_status compare_bytes(struct diffing *d, const struct tsr_directo
 	*tensors = false;
 	if (*same || d->bytes)
 		return TSR_OK;
-	TSR_TRY(probe(d, a, name, tensors));
-	return *tensors ? probe(d, b, name, tensors) : TSR_OK;
+	TSR_TRY(tsr_probe_below(&d->t, a, name, tensors));
+	return *tensors ? tsr_probe_below(&d->t, b, name, tensors) : TSR_OK;
 }
 
 static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_entry *e,
@@ -134,19 +121,19 @@ static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_ent
 	if (same)
 		return TSR_OK;
 	if (!tensors)
-		return tsr_directory_fault(d->t.d, e, d->t.err, "bytes differ");
+		return tsr_traversal_fault(&d->t, e, "bytes differ");
 	TSR_TRY(file_of(d, d->a, a, &file_a));
 	TSR_TRY(file_of(d, d->b, b, &file_b));
 	status = compare_tensors(d, e, file_a, file_b, !packed, run);
 	/* What cannot be read as tensors can still differ in its bytes. */
 	if (status == TSR_E_UNSUPPORTED && !packed)
-		return tsr_directory_fault(d->t.d, e, d->t.err, "bytes differ");
+		return tsr_traversal_fault(&d->t, e, "bytes differ");
 	/* A damaged file says nothing about the others. */
 	if (status != TSR_E_FORMAT && status != TSR_E_LIMIT)
 		return status;
 	if (!d->nunread++)
 		d->first_unread = e;
-	return tsr_directory_fault(d->t.d, e, d->t.err, "%s", d->t.err->msg);
+	return tsr_traversal_fault(&d->t, e, "%s", d->t.err->msg);
 }
 
 static enum tsr_status compare_entry(struct tsr_traversal *t, struct tsr_directory_entry *e)
@@ -156,9 +143,9 @@ static enum tsr_status compare_entry(struct tsr_traversal *t, struct tsr_directo
 	const struct tsr_directory_entry *b = tsr_directory_find(d->b, e->path);
 
 	if (!a || !b)
-		return tsr_directory_fault(t->d, e, t->err, "only in %s", a ? "A" : "B");
+		return tsr_traversal_fault(t, e, "only in %s", a ? "A" : "B");
 	if ((a->as == TSR_STORED_DIRECTORY) != (b->as == TSR_STORED_DIRECTORY))
-		return tsr_directory_fault(t->d, e, t->err, "a directory in %s only",
+		return tsr_traversal_fault(t, e, "a directory in %s only",
 					   a->as == TSR_STORED_DIRECTORY ? "A" : "B");
 	return a->as == TSR_STORED_DIRECTORY ? TSR_OK : compare_files(d, e, a, b);
 }

@@ -87,23 +87,15 @@ void tsr_directory_close(struct tsr_directory *d)
 	free(d);
 }
 
-static const char *put_text(struct tsr_directory *d, const char *fmt, va_list ap)
-{
-	char text[TSR_ERR_MAX];
-
-	vsnprintf(text, sizeof(text), fmt, ap);
-	return tsr_arena_copy(d->arena, text, strlen(text));
-}
-
 const char *tsr_directory_text(struct tsr_directory *d, const char *fmt, ...)
 {
-	const char *text;
+	char text[TSR_ERR_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
-	text = put_text(d, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	return text;
+	return tsr_arena_copy(d->arena, text, strlen(text));
 }
 
 const char *tsr_directory_join(struct tsr_directory *d, const char *a, const char *b)
@@ -124,22 +116,6 @@ enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_er
 		return tsr_fail_nomem(err, d->path);
 	return tsr_fail(err, TSR_E_LIMIT, "%s: its list of files needs more memory than the limit",
 			d->path);
-}
-
-enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_directory_entry *e,
-				    struct tsr_err *err, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (e->fault)
-		return TSR_OK;
-	va_start(ap, fmt);
-	e->fault = put_text(d, fmt, ap);
-	va_end(ap);
-	if (!e->fault)
-		return tsr_directory_nomem(d, err);
-	d->nfaults++;
-	return TSR_OK;
 }
 
 static int by_path(const void *va, const void *vb)

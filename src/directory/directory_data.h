@@ -61,11 +61,6 @@ bool tsr_directory_knows(const char *const *known, size_t n, const char *path);
 enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow,
 					    struct tsr_err *err);
 
-/* Note what is wrong with an entry, once. */
-enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_directory_entry *e,
-				    struct tsr_err *err, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-
 /* Whether a path below a directory can be in an index: names without special meaning, in UTF-8. */
 bool tsr_directory_path_is_valid(const char *path);
 

@@ -2,6 +2,7 @@
 /* Work on a directory, one entry after the other. */
 #include "directory/traversal.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -114,6 +115,22 @@ enum tsr_status tsr_traversal_path(struct tsr_traversal *t, const char *root, co
 	snprintf(path, n, "%s/%s", root, name);
 	*ret = path;
 	return TSR_OK;
+}
+
+enum tsr_status tsr_traversal_fault(struct tsr_traversal *t, struct tsr_directory_entry *e,
+				    const char *fmt, ...)
+{
+	char text[TSR_ERR_MAX];
+	va_list ap;
+
+	if (e->fault)
+		return TSR_OK;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	e->fault = tsr_directory_text(t->d, "%s", text);
+	t->d->nfaults += e->fault != NULL;
+	return e->fault ? TSR_OK : tsr_directory_nomem(t->d, t->err);
 }
 
 /* --- Every entry ------------------------------------------------------------------------------ */

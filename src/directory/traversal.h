@@ -73,11 +73,15 @@ enum tsr_status tsr_traversal_settle(struct tsr_traversal *t, enum tsr_status st
 enum tsr_status tsr_traversal_path(struct tsr_traversal *t, const char *root, const char *name,
 				   const char **ret);
 
+/* Note what is wrong with an entry, once. */
+enum tsr_status tsr_traversal_fault(struct tsr_traversal *t, struct tsr_directory_entry *e,
+				    const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
 /* Bytes of what a packed file of an entry is made from: more files than one if it is a DCP. */
 uint64_t tsr_traversal_source_nbytes(const struct tsr_traversal *t,
 				     const struct tsr_directory_entry *e);
 
-/* End a traversal: what it worked on is the result unless it failed.  There may be a doubt about the output. */
+/* End a traversal: what it worked on is the result unless it failed; TSR_E_DURABILITY of the output. */
 enum tsr_status tsr_traversal_end(struct tsr_traversal *t, enum tsr_status status,
 				  struct tsr_directory **ret);
 

@@ -29,7 +29,7 @@ static enum tsr_status take(struct verifying *v, struct tsr_directory_entry *e,
 	if (status != TSR_E_FORMAT && status != TSR_E_BOUND && status != TSR_E_UNSUPPORTED)
 		return status;
 	v->damaged = v->damaged || status != TSR_E_BOUND;
-	return tsr_directory_fault(v->t.d, e, v->t.err, "%s", v->t.err->msg);
+	return tsr_traversal_fault(&v->t, e, "%s", v->t.err->msg);
 }
 
 /* Whether the original has this file in the size that was packed; if not, that is the fault. */
@@ -42,11 +42,10 @@ static enum tsr_status check_source(struct verifying *v, struct tsr_directory_en
 		return TSR_OK;
 	v->nother++;
 	if (!source || source->is_directory)
-		return tsr_directory_fault(v->t.d, e, v->t.err, "%s has no such file", v->original);
-	return tsr_directory_fault(v->t.d, e, v->t.err,
-				   "the original has %" PRIu64
-				   " bytes, the file that was packed %" PRIu64,
-				   source->nbytes, e->nbytes);
+		return tsr_traversal_fault(&v->t, e, "%s has no such file", v->original);
+	return tsr_traversal_fault(
+		&v->t, e, "the original has %" PRIu64 " bytes, the file that was packed %" PRIu64,
+		source->nbytes, e->nbytes);
 }
 
 static enum tsr_status verify_copy(struct verifying *v, struct tsr_directory_entry *e)
@@ -68,7 +67,7 @@ static enum tsr_status verify_copy(struct verifying *v, struct tsr_directory_ent
 	if (found.hash == e->stored[0].hash)
 		return TSR_OK;
 	v->nother++;
-	return tsr_directory_fault(v->t.d, e, v->t.err, "differs from the original");
+	return tsr_traversal_fault(&v->t, e, "differs from the original");
 }
 
 /* What the index says of a packed file and its header says, too. */
@@ -163,7 +162,7 @@ static enum tsr_status verify_entry(struct tsr_traversal *t, struct tsr_director
 		return v->original ? check_source(v, e, &has) : TSR_OK;
 	if (is_directory ? !node || !node->is_directory : !has_stored(v, e)) {
 		v->damaged = true;
-		return tsr_directory_fault(t->d, e, t->err, "is missing");
+		return tsr_traversal_fault(t, e, "is missing");
 	}
 	if (is_directory)
 		return TSR_OK;
@@ -184,7 +183,7 @@ static enum tsr_status add_extra(struct verifying *v, const struct tsr_node *nod
 
 	TSR_TRY(tsr_directory_add(d, node, v->t.err));
 	e->stored_nbytes = 0;
-	return tsr_directory_fault(d, e, v->t.err, "%s", fault);
+	return tsr_traversal_fault(&v->t, e, "%s", fault);
 }
 
 static enum tsr_status add_extras(struct verifying *v, const char *const *known, size_t n)

@@ -87,6 +87,14 @@ double tsr_summary_bytes_per_parameter(const struct tsr_summary *s)
 	return n ? (double)s->total.stored_nbytes / (double)n : 0;
 }
 
+void tsr_summary_put_per_parameter(const struct tsr_summary *s, const char *before,
+				   const char *after, struct tsr_text *out)
+{
+	if (tsr_summary_bytes_per_parameter(s) > 0)
+		tsr_text_printf(out, "%s%.3f bytes per parameter%s", before,
+				tsr_summary_bytes_per_parameter(s), after);
+}
+
 /* Weights first, other last. */
 static int kind_order(enum tsr_kind kind)
 {

@@ -48,6 +48,10 @@ void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c);
  */
 double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
 
+/* The same as text between two others; nothing if there are no parameters. */
+void tsr_summary_put_per_parameter(const struct tsr_summary *s, const char *before,
+				   const char *after, struct tsr_text *out);
+
 /* Lines about copies and about what belongs to quantized weights, if there are any. */
 void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out);
 

@@ -8,7 +8,6 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "cli/commands/recoding.h"
-#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/unpacking.h"
 #include "cli/output.h"
@@ -17,7 +16,6 @@
 #include "pack/packing.h"
 #include "report/render/format.h"
 #include "tersor/directory.h"
-#include "tersor/recording.h"
 #include "text/json.h"
 
 struct args {
@@ -146,7 +144,6 @@ static enum tsr_status convert(const struct cli_common *common, const void *o,
 static int recode(const struct cli_cmd *cmd, const struct args *a)
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
-	const char *path = a->common.operands.items[0];
 
 	if (a->plain && a->entropy.given)
 		return cli_usage(cmd, "--plain undoes --entropy; give one of them");
@@ -157,13 +154,7 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 				 a->plain ? "plain" : "entropy");
 	if (a->entropy.given)
 		how.coded = cli_coded_planes(&a->entropy);
-	if (!tsr_directory_is_packed(path) && !tsr_recording_probe(path))
-		return cli_recode(cmd, &a->common, &how, false);
-	if (!tsr_directory_is_packed(path))
-		CLI_TRY(cli_part_refuse(cmd, "a recording"));
-	if (how.coded == TSR_CODED_STATES && !tsr_directory_is_packed(path))
-		return cli_usage(cmd, "--entropy=states is for packed files; a recording has none");
-	return cli_recode_files(cmd, &a->common, &how);
+	return cli_recode(cmd, &a->common, &how, false);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)

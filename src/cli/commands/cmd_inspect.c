@@ -141,9 +141,7 @@ static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct ts
 	}
 	tsr_summary_put_table(s, r);
 	tsr_summary_put_json(s, &r->json);
-	if (tsr_summary_bytes_per_parameter(s) > 0)
-		tsr_text_printf(&r->text, "\n%.3f bytes per parameter\n",
-				tsr_summary_bytes_per_parameter(s));
+	tsr_summary_put_per_parameter(s, "\n", "\n", &r->text);
 	tsr_summary_put_remarks(s, &r->text);
 	tsr_report_rows(r, &tensors, "tensors", NULL);
 }

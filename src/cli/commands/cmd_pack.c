@@ -248,7 +248,6 @@ static void put_size(struct tsr_report *r, const struct args *a, const struct ts
 		     const struct tsr_summary *s)
 {
 	const uint64_t out = p->header_nbytes + p->data_nbytes;
-	const double per_parameter = tsr_summary_bytes_per_parameter(s);
 
 	tsr_text_printf(&r->text, "\n%s: %s%s, %.1f%% of the input's data",
 			cli_output_name(&a->common, 40).text, tsr_format_bytes((double)out).text,
@@ -256,8 +255,7 @@ static void put_size(struct tsr_report *r, const struct args *a, const struct ts
 			: a->written	  ? ""
 					  : " not written",
 			p->source_nbytes ? 100.0 * (double)out / (double)p->source_nbytes : 100.0);
-	if (per_parameter > 0)
-		tsr_text_printf(&r->text, ", %.3f bytes per parameter", per_parameter);
+	tsr_summary_put_per_parameter(s, ", ", "", &r->text);
 	tsr_text_puts(&r->text, "\n");
 	if (a->entropy.given || a->delta)
 		cli_put_coded(&r->text, out, p->plain_nbytes, a->common.dry_run);
@@ -449,8 +447,6 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 	how.weights_out = a->model;
 	how.delta = o->delta;
 	how.max_chain = o->max_chain;
-	if (cli_packs_directory(&a->common))
-		return cli_recode_files(cmd, &a->common, &how);
 	return cli_recode(cmd, &a->common, &how, a->strict);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/unpacking.h"
@@ -14,7 +15,7 @@
 #include "io/temporary.h"
 #include "pack/packing.h"
 #include "report/render/format.h"
-#include "tersor/directory.h"
+#include "tersor/recording.h"
 #include "text/json.h"
 
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy)
@@ -218,11 +219,14 @@ int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	static const struct cli_unpacking coding = {
 		.verb = "coding", .write = recode, .report = report, .check = check
 	};
+	const char *path = common->operands.items[0];
 	const struct recoding r = { how, strict };
 
-	how->max_shard_nbytes = common->max_shard;
 	how->open = &common->open;
 	how->force = common->force;
 	how->dry_run = common->dry_run;
+	if (tsr_directory_is_packed(path) || tsr_recording_probe(path))
+		return cli_recode_files(cmd, common, how);
+	how->max_shard_nbytes = common->max_shard;
 	return cli_unpack(cmd, common, &coding, &r);
 }

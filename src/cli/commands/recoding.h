@@ -9,8 +9,8 @@
 #include "tersor/pack.h"
 
 /*
- * Write the one operand again and report.  @how says which planes are coded, and --model; @strict: as for
- * cli_check_delta().  Exit status.
+ * Write the one operand again, a packed file or directory or a recording, and report.  @how says which planes
+ * are coded, and --model; @strict: as for cli_check_delta().  Exit status.
  */
 int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	       struct tsr_recode_options *how, bool strict);

@@ -137,7 +137,7 @@ void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *col
 	size_t shown = 0;
 
 	if (r->wants_text &&
-	    tsr_table_next(t, r->verbose ? 0 : TSR_TO_TEXT, 0, 0, &shown) != SIZE_MAX)
+	    tsr_table_next(t, r->verbose ? TSR_TO_VERBOSE : TSR_TO_TEXT, 0, 0, &shown) != SIZE_MAX)
 		tsr_table_put_text(t, columns, r->verbose, &r->text);
 	r->text.failed = r->text.failed || t->failed;
 }

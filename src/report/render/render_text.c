@@ -137,7 +137,8 @@ static void put_row(const struct tsr_table *t, size_t row, const struct layout *
 void tsr_table_put_text(const struct tsr_table *t, const char *columns, bool verbose,
 			struct tsr_text *out)
 {
-	struct layout l = { .to = verbose ? 0 : TSR_TO_TEXT, .most = verbose ? 0 : t->most_text };
+	struct layout l = { .to = verbose ? TSR_TO_VERBOSE : TSR_TO_TEXT,
+			    .most = verbose ? 0 : t->most_text };
 	size_t shown = 0;
 
 	out->failed = out->failed || t->failed;

@@ -83,7 +83,7 @@ struct tsr_table {
 	size_t nfields, fields_room;
 	struct tsr_row {
 		size_t first; /* of its fields */
-		unsigned aside; /* enum tsr_to: left out of these, but of a verbose text */
+		unsigned aside; /* enum tsr_to: left out of these */
 	} * rows;
 	size_t nrows, rows_room;
 	struct tsr_arena *kept;
@@ -123,8 +123,8 @@ const char *tsr_keep(struct tsr_table *t, const char *text);
 /* What @part is of @whole, in percent; NaN of nothing. */
 double tsr_share(uint64_t part, uint64_t whole);
 
-/* Which of text and page something goes to. */
-enum tsr_to { TSR_TO_TEXT = 1, TSR_TO_PAGE = 2, TSR_TO_BOTH = 3 };
+/* Which of text and page something goes to; of what is put aside also a verbose text. */
+enum tsr_to { TSR_TO_TEXT = 1, TSR_TO_PAGE = 2, TSR_TO_BOTH = 3, TSR_TO_VERBOSE = 4 };
 
 /* --- Renderers ------------------------------------------------------------------------------- */
 
