@@ -211,7 +211,7 @@ static enum tsr_status check_directory(const struct tsr_outputs *o,
 
 	for (unsigned f = 0; f < inputs->nfiles; f++)
 		TSR_TRY(tsr_outdir_check_outside(o->path, tsr_file_path(inputs->files[f]), err));
-	return tsr_outdir_check_target(o->path, &rule, err);
+	return tsr_outdir_check_target(o->path, &rule, 0, err);
 }
 
 /* An output is no input, nor what one differs from. */

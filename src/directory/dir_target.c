@@ -81,11 +81,11 @@ enum tsr_status tsr_dir_check_target(const struct tsr_traversal *t, uint64_t nby
 	TSR_TRY(tsr_outdir_check_outside(path, t->d->path, t->err));
 	TSR_TRY(tsr_outdir_check_not_below(path, t->d->path, t->err));
 	TSR_TRY(own(&o, t));
-	status = tsr_outdir_check_target(path, &o.rule, t->err);
-	disown(&o);
-	TSR_TRY(status);
 	/* Parts, and who joins them, find some of it there. */
-	return tsr_traversal_parts(t) ? TSR_OK : tsr_outdir_check_space(path, nbytes, t->err);
+	status = tsr_outdir_check_target(path, &o.rule, tsr_traversal_parts(t) ? 0 : nbytes,
+					 t->err);
+	disown(&o);
+	return status;
 }
 
 /* What tells it from that of other parts, or of other files. */
