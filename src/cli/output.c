@@ -32,7 +32,10 @@ int cli_write_report(struct tsr_text *text, const char *path)
 
 	if (text->failed) {
 		tsr_text_free(text);
-		return cli_fail(CLI_IO, "%s: out of memory for the report", path ? path : "stdout");
+		return cli_fail(CLI_IO,
+				"%s: out of memory for the report; an output that it is about is "
+				"published",
+				path ? path : "stdout");
 	}
 	if (!path) {
 		if (text->nbytes)
@@ -110,6 +113,21 @@ static void escape_controls(struct tsr_text *json)
 	*json = safe;
 }
 
+void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part)
+{
+	char schema[64];
+
+	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
+		 part ? part : "");
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "schema", schema);
+}
+
+void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
+{
+	cli_json_begin_part(json, cmd, NULL);
+}
+
 struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
 			     const char *part)
 {
@@ -120,12 +138,7 @@ struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common 
 				.wants_json = common->json.given,
 				.verbose = common->verbose };
 
-	char schema[64];
-
-	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
-		 part ? part : "");
-	tsr_json_open(&r.json, NULL, '{');
-	tsr_json_put_string(&r.json, "schema", schema);
+	cli_json_begin_part(&r.json, cmd, part);
 	return r;
 }
 

@@ -117,7 +117,7 @@ static void sort_rows(struct tsr_summary *s)
 static void put_sizes(struct tsr_table *t, const struct tsr_summary_row *r)
 {
 	TSR_CELL(t, "tensors", "tensors:7", r->ntensors);
-	TSR_CELL(t, "elements", "elements:12,", r->nelements);
+	TSR_CELL(t, "elements", "elements:11,", r->nelements);
 	TSR_CELL(t, "nbytes", "input:8B", r->nbytes);
 	TSR_CELL(t, "stored_nbytes", "stored:8B", r->stored_nbytes);
 	TSR_CELL(t, "-per", "B/elem:6.3f",

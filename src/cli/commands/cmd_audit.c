@@ -241,7 +241,8 @@ struct moved {
 };
 
 /* The report as a reader of it sees it. */
-static int compare(const struct series *s, const struct tsr_json *baseline, struct moved *moved)
+static int compare(const struct cli_cmd *cmd, const struct series *s,
+		   const struct tsr_json *baseline, struct moved *moved)
 {
 	const struct tsr_json_rules rules = {
 		.file = "report", .part = "JSON", .max_depth = 12, .max_values = SIZE_MAX
@@ -251,7 +252,7 @@ static int compare(const struct series *s, const struct tsr_json *baseline, stru
 	struct tsr_err err = { 0 };
 	bool compared;
 
-	tsr_json_open(&json, NULL, '{');
+	cli_json_begin(&json, cmd);
 	tsr_audit_put_json(s->audits, s->n, &json);
 	tsr_json_close(&json, '}');
 	if (!json.failed && tsr_json_parse(json.bytes, json.nbytes, &rules, &now, &err) != TSR_OK) {
@@ -285,7 +286,7 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 	for (unsigned i = 0; i < s->n; i++)
 		cli_warn_notes(&a->common, s->audits[i]->source);
 	if (baseline)
-		CLI_TRY(compare(s, baseline, &moved));
+		CLI_TRY(compare(cmd, s, baseline, &moved));
 	r = cli_report(cmd, &a->common, NULL);
 	tsr_audit_report(s->audits, s->n, a->table, &r);
 	if (baseline)

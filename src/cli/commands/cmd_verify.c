@@ -152,7 +152,7 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	struct tsr_err err = { 0 };
 	enum tsr_status verified;
 	struct cli_work work;
-	int status = cli_work_open(&work, cmd, &a->common, "verifying");
+	int status = cli_work_open(&work, cmd, &a->common, "verifying"), printed = CLI_OK;
 
 	if (status != CLI_OK) {
 		*status_ret = status;
@@ -175,7 +175,8 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	else if (v)
 		put_file(r, v);
 	if (r->wants_text)
-		(void)cli_write_report(&r->text, NULL);
+		printed = cli_write_report(&r->text, NULL);
+	status = printed > status ? printed : status;
 	*status_ret = status > *status_ret ? status : *status_ret;
 	/* Without a verification nothing of a single file is reported. */
 	if (!v && !several)
