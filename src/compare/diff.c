@@ -186,24 +186,13 @@ static uint64_t weigh_job(void *ctx, uint64_t job)
 	return by_value(&d->result->tensors[tile.tensor]) ? tile.n * sizeof(float) : tile.n;
 }
 
-static void found_in_job(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
+static void restore_job(void *ctx, void *scratch, uint64_t job)
 {
 	const struct diffing *d = ctx;
 	struct scratch *s = scratch;
-	struct tally *t = &s->tally;
 
-	if (!o->into) {
-		s->tile = tsr_tiles_get(&d->tiles, job);
-		s->nbytes = weigh_job(ctx, job);
-		*t = (struct tally){ 0 };
-	}
-	tsr_outcome_measure(o, &t->measure);
-	tsr_outcome_u64(o, &t->different);
-	tsr_outcome_u64(o, &t->nonfinite_different);
-	tsr_outcome_u64(o, &t->worst);
-	tsr_outcome_u64(o, &t->worst_ulp);
-	tsr_outcome_double(o, &t->worst_a);
-	tsr_outcome_double(o, &t->worst_b);
+	s->tile = tsr_tiles_get(&d->tiles, job);
+	s->nbytes = weigh_job(ctx, job);
 }
 
 static void decode_on(const struct tsr_comparison *r, const struct tsr_run *run)
@@ -224,7 +213,9 @@ static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
 	const struct tsr_parted parted = { .pipeline = &pipeline,
 					   .what = d->progress.what,
 					   .weigh = weigh_job,
-					   .found = found_in_job,
+					   .found_at = offsetof(struct scratch, tally),
+					   .found_nbytes = sizeof(struct tally),
+					   .restore = restore_job,
 					   .keeps_failures = true };
 	const struct tsr_run *run = d->progress.run;
 	const struct tsr_comparison *r = d->result;

@@ -76,7 +76,7 @@ int cli_join(const char *path, const struct cli_common *common)
 	return join(parts, common);
 }
 
-int cli_join_texts(const char *path, const struct tsr_text *reports, size_t n,
+int cli_join_texts(const char *path, const struct tsr_text *reports, unsigned n,
 		   const struct cli_common *common)
 {
 	struct tsr_parts *parts = NULL;

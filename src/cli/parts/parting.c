@@ -203,8 +203,8 @@ static int tell_driver(const struct tsr_part_request *r, const struct tsr_text *
 		return CLI_OK;
 	shared->path = strdup(r->path);
 	if (r->in_memory)
-		shared->report = strndup(report->bytes, report->nbytes);
-	return shared->path && (shared->report || !r->in_memory)
+		tsr_text_put(&shared->report, report->bytes, report->nbytes);
+	return shared->path && !shared->report.failed
 		       ? CLI_OK
 		       : cli_fail(CLI_IO, "%s: out of memory for the report of a part", r->path);
 }
