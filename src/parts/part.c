@@ -21,32 +21,23 @@ static void put_words(const struct tsr_part_request *r, struct tsr_text *words)
 {
 	tsr_text_put(words, r->command, strlen(r->command) + 1);
 	tsr_text_put(words, r->path, strlen(r->path) + 1);
-	for (size_t i = 0; i < r->nargs; i++)
-		tsr_text_put(words, r->args[i], strlen(r->args[i]) + 1);
+	tsr_text_put(words, r->words.nbytes ? r->words.bytes : "", r->words.nbytes);
 }
 
-/* The request that p->words say, which end in a NUL. */
-static enum tsr_status take_words(struct tsr_parts *p, struct tsr_err *err)
+/* The request that p->words say, which end in a NUL; false if they have no path. */
+static bool take_words(struct tsr_parts *p)
 {
 	struct tsr_part_request *r = &p->request;
-	const char *const end = p->words.bytes + p->words.nbytes, *word = p->words.bytes;
-	const char **words;
-	size_t n = 0;
+	char *at = p->words.bytes, *const end = at + p->words.nbytes;
 
-	for (const char *at = word; at < end; at++)
-		n += !*at;
-	words = calloc(n + 2, sizeof(*words));
-	if (!words)
-		return tsr_fail_nomem(err, "parts");
-	words[0] = words[1] = "";
-	for (size_t i = 0; i < n; i++, word += strlen(word) + 1)
-		words[i] = word;
-	p->strings = words;
-	r->command = words[0];
-	r->path = words[1];
-	r->args = words + 2;
-	r->nargs = n < 2 ? 0 : n - 2;
-	return TSR_OK;
+	r->command = at;
+	at += strlen(at) + 1;
+	r->path = at;
+	if (at == end)
+		return false;
+	at += strlen(at) + 1;
+	r->words = (struct tsr_text){ .bytes = at, .nbytes = (size_t)(end - at) };
+	return true;
 }
 
 /* Of the command that p->words are. */
@@ -54,7 +45,8 @@ static enum tsr_status start(struct tsr_parts *p, struct tsr_err *err)
 {
 	if (p->words.failed)
 		return tsr_fail_nomem(err, "parts");
-	TSR_TRY(take_words(p, err));
+	if (!take_words(p))
+		return tsr_fail(err, TSR_E_FORMAT, "parts: found no path in their words");
 	p->command = tsr_hash(TSR_VERSION, sizeof(TSR_VERSION), p->request.count);
 	p->command = tsr_hash(p->words.bytes, p->words.nbytes, p->command);
 	return TSR_OK;
@@ -409,7 +401,6 @@ void tsr_part_free(struct tsr_parts *p)
 	tsr_file_close(p->read);
 	free(p->met);
 	free(p->load);
-	free(p->strings);
 	tsr_text_free(&p->text);
 	tsr_text_free(&p->words);
 	free(p);

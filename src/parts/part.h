@@ -27,15 +27,15 @@ struct tsr_part_report;
  * struct tsr_part_request - Which part of what
  * @number, @count: which of how many, from 1 on
  * @path:    the output, or the report of a command that writes none: reports of parts are beside it
- * @command: its name, and @nargs words that decide what comes out, the same in all parts
+ * @command: its name
+ * @words:   those that decide what comes out, each with its NUL; the same in all parts
  * @in_memory: the report is not written to a file, but left for tsr_part_text()
  */
 struct tsr_part_request {
 	unsigned number, count;
 	const char *path;
 	const char *command;
-	const char *const *args;
-	size_t nargs;
+	struct tsr_text words;
 	bool in_memory;
 };
 

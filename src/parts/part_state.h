@@ -13,7 +13,6 @@ struct tsr_outfile;
 struct tsr_parts {
 	struct tsr_part_request request; /* its strings are in @words */
 	struct tsr_text words;
-	const char **strings;
 	bool joins;
 	uint64_t command; /* a hash of the version, the words, and how many parts there are */
 	struct tsr_part_inputs inputs; /* as they were named last */

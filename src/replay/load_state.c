@@ -278,18 +278,18 @@ static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struc
 {
 	struct loading *l = ctx;
 	const struct load_scratch *s = scratch;
-	struct tsr_replay_param *p = &l->r->params[s->tile.tensor];
+	const struct tsr_tile tile = tsr_tiles_get(&l->r->tiles, job);
+	struct tsr_replay_param *p = &l->r->params[tile.tensor];
 
-	(void)job;
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		struct loaded *sum = &l->loaded[part];
 
-		if (!s->tile.first)
+		if (!tile.first)
 			*sum = (struct loaded){ .measure = { 0 } };
 		tsr_measure_merge(&sum->measure, &s->loaded[part].measure);
 		sum->report.scale_overflow += s->loaded[part].report.scale_overflow;
 		sum->report.narrow_overflow += s->loaded[part].report.narrow_overflow;
-		if (s->tile.last && p->coding[part].codec)
+		if (tile.last && p->coding[part].codec)
 			TSR_TRY(check_loaded(l->r, p, part, sum, err));
 	}
 	return tsr_progress_add(&l->r->progress, 0, err);
@@ -321,14 +321,6 @@ static bool is_checkable(const struct tsr_checkpoint *c)
 			return true;
 	}
 	return c->packed;
-}
-
-static void load_restore(void *ctx, void *scratch, uint64_t job)
-{
-	const struct loading *l = ctx;
-	struct load_scratch *s = scratch;
-
-	s->tile = tsr_tiles_get(&l->r->tiles, job);
 }
 
 /* Check what will be resident; other tensors are checked when they are written. */
@@ -368,8 +360,7 @@ static enum tsr_status load(struct tsr_replaying *r)
 					       .ctx = &l };
 	const struct tsr_parted parted = { .pipeline = &pipeline,
 					   .found_at = offsetof(struct load_scratch, loaded),
-					   .found_nbytes = TSR_PARTS * sizeof(struct loaded),
-					   .restore = load_restore };
+					   .found_nbytes = TSR_PARTS * sizeof(struct loaded) };
 
 	TSR_TRY(allocate_state(r));
 	if (r->nparams)

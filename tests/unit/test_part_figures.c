@@ -8,7 +8,7 @@
 
 #define COUNT_MAX 64
 
-static const char *const no_args[] = { "--codec=all" };
+static char words[] = "--codec=all";
 
 static const struct tsr_codec *codecs[256];
 
@@ -32,8 +32,8 @@ static struct tsr_text sweep_part(const struct tsr_sweep_plan *plan, unsigned nu
 						  .count = count,
 						  .path = "r.json",
 						  .command = "sweep",
-						  .args = no_args,
-						  .nargs = 1,
+						  .words = { .bytes = words,
+							     .nbytes = sizeof(words) },
 						  .in_memory = true };
 	struct tsr_run run = { .threads = 1 };
 	struct tsr_text text = { 0 };

@@ -149,16 +149,16 @@ static enum tsr_status run(struct summing *s, struct tsr_parts *parts, struct ts
 	return tsr_part_end(parts, err);
 }
 
-static const char *const args[] = { "--exact", "in" };
+/* The command's own words, of which a part can have fewer. */
+static char words[] = "--exact\0in";
 
-static struct tsr_text do_part(unsigned number, unsigned count, unsigned nargs, unsigned worked[N])
+static struct tsr_text do_part(unsigned number, unsigned count, size_t nbytes, unsigned worked[N])
 {
 	const struct tsr_part_request request = { .number = number,
 						  .count = count,
 						  .path = "out",
 						  .command = "sum",
-						  .args = args,
-						  .nargs = nargs,
+						  .words = { .bytes = words, .nbytes = nbytes },
 						  .in_memory = true };
 	struct tsr_parts *parts = NULL;
 	struct tsr_text copy = { 0 };
@@ -188,11 +188,11 @@ static void test_parts_add_up_to_the_bits_of_one_process(void **state)
 		struct tsr_parts *parts = NULL;
 
 		for (unsigned i = 0; i < n; i++)
-			texts[i] = do_part(i + 1, n, 2, worked);
+			texts[i] = do_part(i + 1, n, sizeof(words), worked);
 		for (unsigned i = 0; i < N; i++)
 			assert_int_equal(worked[i], 1);
 		assert_int_equal(tsr_part_join_texts("out", texts, n, &parts, &err), TSR_OK);
-		assert_string_equal(tsr_part_request(parts)->args[1], "in");
+		assert_memory_equal(tsr_part_request(parts)->words.bytes, words, sizeof(words));
 		assert_int_equal(run(&joined, parts, &err), TSR_OK);
 		assert_int_equal(joined.worked[0], 0);
 		assert_int_equal(joined.committed, N);
@@ -215,8 +215,10 @@ static void assert_refused(struct tsr_text *texts, unsigned n, const char *path,
 static void test_parts_that_do_not_fit_are_refused(void **state)
 {
 	unsigned worked[N];
-	struct tsr_text a = do_part(1, 2, 2, worked), b = do_part(2, 2, 2, worked);
-	struct tsr_text other = do_part(2, 2, 1, worked), third = do_part(2, 3, 2, worked);
+	struct tsr_text a = do_part(1, 2, sizeof(words), worked),
+			b = do_part(2, 2, sizeof(words), worked);
+	struct tsr_text other = do_part(2, 2, 8, worked),
+			third = do_part(2, 3, sizeof(words), worked);
 
 	(void)state;
 	assert_refused((struct tsr_text[]){ a, a }, 2, "out", "found part 1 of 2, expected 2 of 2");
@@ -264,7 +266,8 @@ static void test_numbers_that_are_not_as_expected_are_refused(void **state)
 {
 	static const uint32_t others[] = { 0, 1, 2, 7, 49, 51, 100, 4096, 1u << 31, UINT32_MAX };
 	unsigned worked[N], refused = 0, tried = 0;
-	struct tsr_text a = do_part(1, 2, 2, worked), b = do_part(2, 2, 2, worked), other = { 0 };
+	struct tsr_text a = do_part(1, 2, sizeof(words), worked),
+			b = do_part(2, 2, sizeof(words), worked), other = { 0 };
 	struct tsr_part_header h;
 	size_t end;
 
@@ -295,7 +298,8 @@ static void test_numbers_that_are_not_as_expected_are_refused(void **state)
 static void test_every_bit_of_a_report_is_under_its_hash(void **state)
 {
 	unsigned worked[N];
-	struct tsr_text a = do_part(1, 2, 2, worked), b = do_part(2, 2, 2, worked);
+	struct tsr_text a = do_part(1, 2, sizeof(words), worked),
+			b = do_part(2, 2, sizeof(words), worked);
 
 	(void)state;
 	for (size_t bit = 0; bit < 8 * b.nbytes; bit++) {

@@ -44,38 +44,17 @@ static bool is_free(const struct cli_opt *o)
 	return false;
 }
 
-/* The words of a command line, in one order whatever the user's was. */
-struct words {
-	char **list;
-	size_t n, room;
-	bool failed;
-};
-
-static void add(struct words *w, const char *name, const char *value)
+/* A word of a command line and its NUL. */
+static void add(struct tsr_text *words, const char *name, const char *value)
 {
-	char *word = NULL;
-
-	if (w->n + 1 >= w->room) {
-		const size_t room = 2 * w->room + 16;
-		char **list = realloc(w->list, room * sizeof(*list));
-
-		w->failed = w->failed || !list;
-		w->list = list ? list : w->list;
-		w->room = list ? room : w->room;
-	}
-	if (w->failed)
-		return;
-	if (!name)
-		word = strdup(value);
-	else if (asprintf(&word, "--%s%s%s", name, value ? "=" : "", value ? value : "") < 0)
-		word = NULL;
-	w->failed = !word;
-	if (word)
-		w->list[w->n++] = word;
-	w->list[w->n] = NULL;
+	if (name)
+		tsr_text_printf(words, "--%s%s%s", name, value ? "=" : "", value ? value : "");
+	else
+		tsr_text_puts(words, value);
+	tsr_text_putc(words, '\0');
 }
 
-static void add_option(struct words *w, const struct cli_opt *o, const void *args)
+static void add_option(struct tsr_text *w, const struct cli_opt *o, const void *args)
 {
 	const void *at = (const char *)args + o->at;
 	char number[24];
@@ -115,14 +94,8 @@ static void add_option(struct words *w, const struct cli_opt *o, const void *arg
 	}
 }
 
-static void free_words(struct words *w)
-{
-	for (size_t i = 0; i < w->n; i++)
-		free(w->list[i]);
-	free(w->list);
-}
-
-static bool add_all(struct words *w, const struct cli_opts *all, const void *args)
+/* In one order, whatever the user's was. */
+static void add_all(struct tsr_text *w, const struct cli_opts *all, const void *args)
 {
 	const struct cli_common *common = args;
 
@@ -133,7 +106,6 @@ static bool add_all(struct words *w, const struct cli_opts *all, const void *arg
 	add(w, NULL, "--");
 	for (unsigned i = 0; i < common->operands.n; i++)
 		add(w, NULL, common->operands.items[i]);
-	return !w->failed;
 }
 
 /* --- One part ----------------------------------------------------------------------------------- */
@@ -209,10 +181,10 @@ static int tell_driver(const struct tsr_part_request *r, const struct tsr_text *
 		       : cli_fail(CLI_IO, "%s: out of memory for the report of a part", r->path);
 }
 
-static int begin(const struct cli_cmd *cmd, const struct cli_common *common, struct words *words,
-		 bool *done_ret)
+static int begin(const struct cli_cmd *cmd, const struct cli_common *common,
+		 const struct tsr_text *words, bool *done_ret)
 {
-	struct tsr_part_request request = { .command = cmd->name };
+	struct tsr_part_request request = { .command = cmd->name, .words = *words };
 	const char *base = base_of(common);
 	struct tsr_err err = { 0 };
 	enum tsr_status status;
@@ -231,8 +203,6 @@ static int begin(const struct cli_cmd *cmd, const struct cli_common *common, str
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
 	request.path = path;
-	request.args = (const char *const *)words->list;
-	request.nargs = words->n;
 	status = start(&request, common->continues, done_ret, &err);
 	if (status != TSR_OK)
 		exit_status = cli_error(&err);
@@ -249,7 +219,7 @@ int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const 
 		   bool *done_ret)
 {
 	const struct cli_common *common = args;
-	struct words words = { 0 };
+	struct tsr_text words = { 0 };
 	int status;
 
 	*done_ret = false;
@@ -259,10 +229,10 @@ int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const 
 		return CLI_OK;
 	if (current)
 		return cli_usage(cmd, "--part does not go with parts that are joined");
-	status = add_all(&words, all, args)
-			 ? begin(cmd, common, &words, done_ret)
-			 : cli_fail(CLI_IO, "out of memory for the command line");
-	free_words(&words);
+	add_all(&words, all, args);
+	status = words.failed ? cli_fail(CLI_IO, "out of memory for the command line")
+			      : begin(cmd, common, &words, done_ret);
+	tsr_text_free(&words);
 	return status;
 }
 
