@@ -455,7 +455,11 @@ uint64_t tsr_part_file_id(const struct tsr_parts *p)
 
 struct tsr_part_share tsr_part_share(const struct tsr_parts *p)
 {
-	return p->share;
+	struct tsr_part_share share = { .nbytes = p->load[p->request.number - 1] };
+
+	for (unsigned i = 0; i < p->request.count; i++)
+		share.all_nbytes += p->load[i];
+	return share;
 }
 
 enum tsr_status tsr_part_refuse(const struct tsr_run *run, const char *what, struct tsr_err *err)

@@ -122,7 +122,7 @@ bool tsr_part_has_ended(const struct tsr_parts *p);
 /* The report of a part that has ended, if its request wants it in memory; borrowed. */
 const struct tsr_text *tsr_part_text(const struct tsr_parts *p);
 
-/* The bytes that a part had, and those of all parts. */
+/* The bytes that a part had, and those of all parts; jobs that were dealt together count once. */
 struct tsr_part_share {
 	uint64_t nbytes, all_nbytes;
 };

@@ -17,13 +17,12 @@ struct tsr_parts {
 	uint64_t command; /* a hash of the version, the words, and how many parts there are */
 	struct tsr_part_inputs inputs; /* as they were named last */
 	uint64_t file; /* the number of the file that is worked on, or 0 */
-	struct tsr_part_share share;
 	struct tsr_part_file *met; /* files that all parts write */
 	size_t nmet;
 	/* of one part: */
 	uint64_t *load; /* per part: bytes that it had so far */
 	struct tsr_job_range range; /* of the last pipeline */
-	uint64_t range_njobs, range_all_nbytes; /* jobs of that, and bytes of all parts */
+	uint64_t range_njobs; /* jobs of all of that */
 	struct tsr_text text; /* the report */
 	struct tsr_outfile *out; /* its file, NULL as long as there is none */
 	uint64_t data_nbytes; /* of coded pieces in it */

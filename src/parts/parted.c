@@ -71,15 +71,6 @@ static enum tsr_status part_finish(void *ctx, void *scratch, uint64_t job, struc
 	return w->all->finish(w->all->ctx, scratch, w->part->range.first + job, err);
 }
 
-static uint64_t load_of_all(const struct tsr_parts *part)
-{
-	uint64_t nbytes = 0;
-
-	for (unsigned i = 0; i < part->request.count; i++)
-		nbytes += part->load[i];
-	return nbytes;
-}
-
 static enum tsr_status deal(const struct tsr_parted *p, struct tsr_parts *part, struct tsr_err *err)
 {
 	const struct tsr_deal jobs = { .njobs = p->pipeline->njobs,
@@ -87,17 +78,11 @@ static enum tsr_status deal(const struct tsr_parted *p, struct tsr_parts *part, 
 				       .divides = p->divides,
 				       .ctx = p->pipeline->ctx };
 
-	if (!p->as_before || part->range_njobs != jobs.njobs) {
-		const uint64_t before = load_of_all(part);
-
-		TSR_TRY(tsr_deal_jobs(&jobs, part->load, part->request.count, part->request.number,
-				      &part->range, err));
-		part->range_all_nbytes = load_of_all(part) - before;
-	}
+	if (p->as_before && part->range_njobs == jobs.njobs)
+		return TSR_OK;
 	part->range_njobs = jobs.njobs;
-	part->share.nbytes += part->range.nbytes;
-	part->share.all_nbytes += part->range_all_nbytes;
-	return TSR_OK;
+	return tsr_deal_jobs(&jobs, part->load, part->request.count, part->request.number,
+			     &part->range, err);
 }
 
 static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *part,

@@ -2,7 +2,6 @@
 /* Commands in parts: --part, and what `join` runs. */
 #include "cli/parts/parting.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,54 +53,16 @@ static void add(struct tsr_text *words, const char *name, const char *value)
 	tsr_text_putc(words, '\0');
 }
 
-static void add_option(struct tsr_text *w, const struct cli_opt *o, const void *args)
-{
-	const void *at = (const char *)args + o->at;
-	char number[24];
-
-	switch (o->type) {
-	case CLI_FLAG:
-		if (*(const bool *)at)
-			add(w, o->name, NULL);
-		break;
-	case CLI_COUNT:
-		for (unsigned i = 0; i < *(const unsigned *)at; i++)
-			add(w, o->name, NULL);
-		break;
-	case CLI_STRING:
-	case CLI_WORD:
-	case CLI_WORDS:
-		if (*(const char *const *)at)
-			add(w, o->name, *(const char *const *)at);
-		break;
-	case CLI_OPTIONAL: {
-		const struct cli_optional *optional = at;
-		const bool report = o->values && strcmp(o->values, "@report") == 0;
-
-		if (optional->given)
-			add(w, o->name, optional->value ? optional->value : report ? "-" : NULL);
-		break;
-	}
-	case CLI_LIST:
-		for (unsigned i = 0; i < ((const struct cli_list *)at)->n; i++)
-			add(w, o->name, ((const struct cli_list *)at)->items[i]);
-		break;
-	case CLI_NUMBER:
-		snprintf(number, sizeof(number), "%" PRIu64, *(const uint64_t *)at);
-		if (*(const uint64_t *)at)
-			add(w, o->name, number);
-		break;
-	}
-}
-
 /* In one order, whatever the user's was. */
-static void add_all(struct tsr_text *w, const struct cli_opts *all, const void *args)
+static void add_all(struct tsr_text *w, const struct cli_opts *all, const struct cli_common *common)
 {
-	const struct cli_common *common = args;
-
 	for (unsigned i = 0; i < all->n; i++) {
-		if (!is_free(all->opt[i]))
-			add_option(w, all->opt[i], args);
+		const struct cli_opt *o = all->opt[i];
+
+		for (unsigned k = 0; k < common->ngiven && !is_free(o); k++) {
+			if (common->given[k].opt == o)
+				add(w, o->name, common->given[k].value);
+		}
 	}
 	add(w, NULL, "--");
 	for (unsigned i = 0; i < common->operands.n; i++)
@@ -229,7 +190,7 @@ int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const 
 		return CLI_OK;
 	if (current)
 		return cli_usage(cmd, "--part does not go with parts that are joined");
-	add_all(&words, all, args);
+	add_all(&words, all, common);
 	status = words.failed ? cli_fail(CLI_IO, "out of memory for the command line")
 			      : begin(cmd, common, &words, done_ret);
 	tsr_text_free(&words);
