@@ -230,39 +230,36 @@ static enum tsr_status check_all(struct tsr_part_report *r, struct tsr_err *err)
 	return TSR_OK;
 }
 
-/* Room for all that is behind the coded pieces, once the header is known. */
-static enum tsr_status make_room(struct tsr_part_report *r, uint64_t nbytes, struct tsr_err *err)
+/* Bytes of a report: of the text in memory, or of the file. */
+struct source {
+	const char *text;
+	struct tsr_file *file;
+	uint64_t nbytes;
+};
+
+static enum tsr_status read_at(const struct source *from, void *bytes, uint64_t nbytes,
+			       uint64_t offset, struct tsr_err *err)
 {
+	if (from->file)
+		return tsr_file_read(from->file, bytes, (size_t)nbytes, offset, err);
+	memcpy(bytes, from->text + offset, (size_t)nbytes);
+	return TSR_OK;
+}
+
+static enum tsr_status read_report(const struct source *from, struct tsr_part_report *r,
+				   struct tsr_err *err)
+{
+	const uint64_t size = sizeof(r->header);
 	uint64_t rest;
 
-	TSR_TRY(check_header(r, nbytes, err));
-	rest = nbytes - sizeof(r->header) - r->header.data_nbytes;
+	TSR_TRY(read_at(from, &r->header, from->nbytes < size ? from->nbytes : size, 0, err));
+	TSR_TRY(check_header(r, from->nbytes, err));
+	rest = from->nbytes - size - r->header.data_nbytes;
 	r->bytes = malloc((size_t)rest + 1);
 	if (!r->bytes)
 		return tsr_fail_nomem(err, r->name);
 	r->end = r->bytes + rest;
-	return TSR_OK;
-}
-
-static enum tsr_status parse(struct tsr_part_report *r, const char *text, size_t nbytes,
-			     struct tsr_err *err)
-{
-	memcpy(&r->header, text, nbytes < sizeof(r->header) ? nbytes : sizeof(r->header));
-	TSR_TRY(make_room(r, nbytes, err));
-	memcpy(r->bytes, text + nbytes - (r->end - r->bytes), (size_t)(r->end - r->bytes));
-	return check_all(r, err);
-}
-
-static enum tsr_status read_from(const struct tsr_file *f, struct tsr_part_report *r,
-				 struct tsr_err *err)
-{
-	const uint64_t nbytes = tsr_file_size(f);
-	const size_t size = sizeof(r->header);
-
-	TSR_TRY(tsr_file_read(f, &r->header, nbytes < size ? (size_t)nbytes : size, 0, err));
-	TSR_TRY(make_room(r, nbytes, err));
-	TSR_TRY(tsr_file_read(f, r->bytes, (size_t)(r->end - r->bytes),
-			      size + r->header.data_nbytes, err));
+	TSR_TRY(read_at(from, r->bytes, rest, from->nbytes - rest, err));
 	return check_all(r, err);
 }
 
@@ -275,16 +272,18 @@ void tsr_part_report_free(struct tsr_part_report *r)
 enum tsr_status tsr_part_report_take(const char *name, const char *text, size_t nbytes,
 				     struct tsr_part_report *ret, struct tsr_err *err)
 {
+	struct source from = { .text = text, .nbytes = nbytes };
 	struct tsr_part_report r = { .name = strdup(name) };
-	struct tsr_file *f = NULL;
 	enum tsr_status status;
 
 	if (!r.name)
 		return tsr_fail_nomem(err, name);
-	status = text ? parse(&r, text, nbytes, err) : tsr_file_open(name, &f, err);
-	if (f)
-		status = read_from(f, &r, err);
-	tsr_file_close(f);
+	status = text ? TSR_OK : tsr_file_open(name, &from.file, err);
+	if (status == TSR_OK) {
+		from.nbytes = from.file ? tsr_file_size(from.file) : nbytes;
+		status = read_report(&from, &r, err);
+	}
+	tsr_file_close(from.file);
 	if (status == TSR_OK)
 		*ret = r;
 	else
@@ -341,53 +340,39 @@ void tsr_part_report_skip_to(struct tsr_part_report *r, uint64_t file)
 
 /* --- Files that all parts write ----------------------------------------------------------------- */
 
-/* Memory for reading a file of all parts again. */
-struct reading {
-	struct tsr_hasher *hasher;
-	unsigned char bytes[1 << 18];
-};
-
 /* Read again what a part wrote into a file: the disk, the network or somebody else may have lost it. */
-static enum tsr_status read_again(const struct tsr_part_report *r, const struct tsr_file *f,
-				  const struct tsr_text *wrote, struct reading *b,
-				  struct tsr_err *err)
+static enum tsr_status check_range(const struct tsr_part_report *r, const struct tsr_file *f,
+				   const struct tsr_part_range *range, struct tsr_err *err)
 {
-	struct tsr_part_range range;
+	const bool fits = range->nbytes <= tsr_file_size(f);
+	unsigned char *bytes = fits ? malloc((size_t)range->nbytes + 1) : NULL;
+	enum tsr_status status = TSR_OK;
 
-	for (size_t at = 0; at < wrote->nbytes; at += sizeof(range)) {
-		memcpy(&range, wrote->bytes + at, sizeof(range));
-		tsr_hasher_reset(b->hasher);
-		for (size_t n; range.nbytes; range.offset += n, range.nbytes -= n) {
-			n = range.nbytes < sizeof(b->bytes) ? (size_t)range.nbytes
-							    : sizeof(b->bytes);
-			TSR_TRY(tsr_file_read(f, b->bytes, n, range.offset, err));
-			tsr_hasher_add(b->hasher, b->bytes, n);
-		}
-		if (tsr_hasher_value(b->hasher) != range.hash)
-			return tsr_fail(err, TSR_E_FORMAT,
-					"%s: found other bytes before byte %" PRIu64
-					" than part %u wrote; remove %s and do that part again",
-					tsr_file_path(f), range.offset, r->header.number, r->name);
-	}
-	return TSR_OK;
+	if (fits && !bytes)
+		return tsr_fail_nomem(err, tsr_file_path(f));
+	if (fits)
+		status = tsr_file_read(f, bytes, (size_t)range->nbytes, range->offset, err);
+	if (status == TSR_OK && (!fits || tsr_hash(bytes, (size_t)range->nbytes, 0) != range->hash))
+		status = tsr_fail(err, TSR_E_FORMAT,
+				  "%s: found other bytes from byte %" PRIu64
+				  " on than part %u wrote; remove %s and do that part again",
+				  tsr_file_path(f), range->offset, r->header.number, r->name);
+	free(bytes);
+	return status;
 }
 
-static enum tsr_status check_written(const struct tsr_part_report *r, const char *path,
-				     const struct tsr_text *wrote, struct tsr_err *err)
+static enum tsr_status check_written(const struct tsr_part_report *r,
+				     const struct tsr_part_file *file, struct tsr_err *err)
 {
-	struct reading *b = malloc(sizeof(*b));
+	struct tsr_part_range range;
 	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	enum tsr_status status = tsr_file_open(file->path, &f, err);
 
-	if (!b)
-		return tsr_fail_nomem(err, path);
-	b->hasher = tsr_hasher_new();
-	status = b->hasher ? tsr_file_open(path, &f, err) : tsr_fail_nomem(err, path);
-	if (status == TSR_OK)
-		status = read_again(r, f, wrote, b, err);
+	for (size_t at = 0; status == TSR_OK && at < file->wrote.nbytes; at += sizeof(range)) {
+		memcpy(&range, file->wrote.bytes + at, sizeof(range));
+		status = check_range(r, f, &range, err);
+	}
 	tsr_file_close(f);
-	tsr_hasher_free(b->hasher);
-	free(b);
 	return status;
 }
 
@@ -398,7 +383,7 @@ enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const cha
 
 	for (const char *at = r->files; take_file(&at, r->end, &f);) {
 		if (!path || strcmp(f.path, path) == 0)
-			TSR_TRY(check_written(r, f.path, &f.wrote, err));
+			TSR_TRY(check_written(r, &f, err));
 	}
 	return TSR_OK;
 }
