@@ -294,19 +294,9 @@ static uint64_t weigh_tile(void *ctx, uint64_t job)
 	return tile.n ? t->rows * t->columns * sizeof(float) / ntiles_of(t) : 1;
 }
 
-static void found_in_tile(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
+static void restore_tile(void *ctx, void *scratch, uint64_t job)
 {
-	const struct measuring *m = ctx;
-	struct scratch *s = scratch;
-
-	if (!o->into) {
-		find_tile(m, s, job);
-		memset(s->measure, 0, sizeof(s->measure));
-	}
-	for (unsigned i = 0; s->tile.n && i < TSR_GRANULARITY_COUNT; i++) {
-		for (int format = 0; format < TSR_FP8_COUNT; format++)
-			tsr_outcome_measure(o, &s->measure[format][i]);
-	}
+	find_tile(ctx, scratch, job);
 }
 
 /* --- Of a tensor ------------------------------------------------------------------------------- */
@@ -364,7 +354,9 @@ static enum tsr_status run_pass(struct measuring *m, struct tsr_pipeline *pipeli
 	const struct tsr_parted p = { .pipeline = pipeline,
 				      .what = m->result->c->path,
 				      .weigh = weigh_tile,
-				      .found = found_in_tile,
+				      .found_at = offsetof(struct scratch, measure),
+				      .found_nbytes = sizeof(((struct scratch *)NULL)->measure),
+				      .restore = restore_tile,
 				      .keeps_failures = true };
 	const struct tsr_granularities *g = m->result;
 

@@ -224,11 +224,11 @@ enum tsr_status tsr_replay_read_grad(const struct tsr_replay_window *w, unsigned
 }
 
 enum tsr_status tsr_replay_commit_grad(struct tsr_replay_window *w, unsigned step,
-				       const struct tsr_tile *tile, uint32_t crc, size_t nbytes,
+				       const struct tsr_tile *tile, uint32_t crc,
 				       struct tsr_err *err)
 {
 	const struct tsr_array *a = tsr_replay_grad(w, step, tile->tensor);
-	const size_t each = tsr_dtype_bits(a->dtype) / 8;
+	const size_t each = tsr_dtype_bits(a->dtype) / 8, nbytes = tile->n * each;
 	enum tsr_status status;
 
 	w->r->result->grad_nbytes += nbytes;
