@@ -39,7 +39,7 @@ bool tsr_granularity_counts(const struct tsr_granularity_tensor *t);
 bool tsr_granularity_figures_of(const struct tsr_granularities *g,
 				struct tsr_granularity_figures *ret);
 
-/* Of the same format with one scale per tensor; and in 1x16, COAT's granularity, by which others are judged. */
+/* Of the same format: one scale per tensor, and 1x16, COAT's granularity, by which others are judged. */
 unsigned tsr_granularity_whole(unsigned index);
 unsigned tsr_granularity_reference(unsigned index);
 

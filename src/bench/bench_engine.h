@@ -68,8 +68,8 @@ size_t tsr_bench_tile(uint64_t n, uint64_t first);
 
 /*
  * Elements @first to @first + @n - 1 of a weight, a momentum or a variance like those of a trained matrix,
- * with TSR_BENCH_COLUMNS columns, of which @first is a multiple: second moments are a row times a column times
- * noise.  Plane by plane they have about the entropy of a trained state.
+ * with TSR_BENCH_COLUMNS columns, of which @first is a multiple: second moments are a row times a column
+ * times noise.  Plane by plane they have about the entropy of a trained state.
  */
 #define TSR_BENCH_COLUMNS 1024u
 void tsr_bench_values(enum tsr_kind kind, uint64_t first, size_t n, float *x);

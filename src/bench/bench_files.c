@@ -156,7 +156,7 @@ static enum tsr_status verify_file(struct files *f, struct tsr_err *err)
 	return status;
 }
 
-/* In the order of a round.  The output is removed before it is written again, and if nothing reads it after. */
+/* In the order of a round.  Outputs are removed at once, but one that is kept for the ways that follow. */
 static const struct way {
 	const char *name;
 	enum tsr_status (*run)(struct files *f, struct tsr_err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The speed of coding the planes of a state.  The CPU codes a piece at a time, and so does a GPU where codes have
- * contexts; of other planes a GPU cuts pieces itself, and decodes those that are one behind the other.
+ * The speed of coding the planes of a state.  The CPU codes a piece at a time, and so does a GPU where codes
+ * have contexts; of other planes a GPU cuts pieces itself, and decodes those that are one behind the other.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -223,7 +223,7 @@ static enum tsr_status turn(struct coding *b, uint64_t *nbytes_ret, struct tsr_e
 
 /* --- Comparing with the CPU ------------------------------------------------------------------ */
 
-/* Piece number @i of the first copy became the CPU's bytes, and itself again.  @room: for it and twice coded. */
+/* Piece number @i of the first copy became the CPU's bytes, and itself again; @room: it and twice coded. */
 static enum tsr_status compare_piece(const struct coding *b, unsigned i, struct tsr_entropy *e,
 				     unsigned char *room, struct tsr_err *err)
 {

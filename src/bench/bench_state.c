@@ -23,7 +23,7 @@ static const struct {
 	[TSR_BENCH_VARIANCES] = { "variances", TSR_U8 },
 };
 
-/* Count pieces of @size elements of one tensor behind those that the plane has; describe them if it has room. */
+/* Count the pieces of a tensor, of @size elements, behind those of the plane; if it can, describe them. */
 static void add_pieces(struct tsr_bench_plane *p, uint64_t n, uint64_t size)
 {
 	const unsigned share = TSR_BENCH_PIECE_ALIGNMENT;
