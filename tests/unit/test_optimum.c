@@ -146,7 +146,7 @@ static void add_bin(int64_t a, int64_t n)
 	tried.naa[b + 1] = tried.naa[b] + n * a * a;
 }
 
-/* The squared error of the bins from @from up to before @to around their mean, or unless it is 0 around @c. */
+/* The squared error of the bins from @from up to before @to around their mean, or around @c if it is not 0. */
 static double error_of(unsigned from, unsigned to, int64_t c)
 {
 	const int64_t n = tried.n[to] - tried.n[from], na = tried.na[to] - tried.na[from];
