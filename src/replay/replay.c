@@ -261,18 +261,37 @@ static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *p
 static void close_inputs(struct tsr_replaying *r)
 {
 	leave_gpus(r);
-	tsr_replay_free_new_states(r);
+	free(r->adding);
 	tsr_tiles_free(&r->tiles);
 	tsr_learned_free(r->learned);
+	tsr_parameters_free(&r->parameters);
 	free(r->by_recorded);
 	free(r->listed);
 	tsr_recording_close(r->recording);
 }
 
-/* Whether there are results to look at. */
-static bool has_results(enum tsr_status status)
+/* Replay @n chained states; each result is NULL unless there is something to look at. */
+static enum tsr_status run_states(struct tsr_replaying *r, unsigned n, const char *const *paths,
+				  unsigned npaths, const char *recording, const char *out,
+				  struct tsr_replay *ret[])
 {
-	return status == TSR_OK || status == TSR_E_BOUND || status == TSR_E_DURABILITY;
+	enum tsr_status status = TSR_OK;
+
+	for (unsigned i = 0; i < n && status == TSR_OK; i++) {
+		r[i].progress = (struct tsr_progress){ .run = r[i].run, .what = recording };
+		status = open_inputs(&r[i], paths, npaths, recording);
+	}
+	if (status == TSR_OK)
+		status = replay(r, out);
+	for (unsigned i = 0; i < n; i++) {
+		close_inputs(&r[i]);
+		ret[i] = r[i].result;
+		if (status == TSR_OK || status == TSR_E_BOUND || status == TSR_E_DURABILITY)
+			continue;
+		tsr_replay_free(ret[i]);
+		ret[i] = NULL;
+	}
+	return status;
 }
 
 enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
@@ -281,24 +300,17 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 {
 	struct tsr_replay_options o = tsr_replay_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
+	struct tsr_replay *result;
 	struct tsr_err own;
-	struct tsr_replaying r = { .options = &o,
-				   .run = run,
-				   .progress = { .run = run, .what = recording },
-				   .err = err ? err : &own };
+	struct tsr_replaying r = { .options = &o, .run = run, .err = err ? err : &own };
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	o.open = &open;
-	status = open_inputs(&r, paths, npaths, recording);
-	if (status == TSR_OK)
-		status = replay(&r, out);
-	close_inputs(&r);
-	if (has_results(status))
-		*ret = r.result;
-	else
-		tsr_replay_free(r.result);
+	status = run_states(&r, 1, paths, npaths, recording, out, &result);
+	if (result)
+		*ret = result;
 	return status;
 }
 
@@ -345,7 +357,7 @@ enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, cons
 {
 	struct tsr_replay_options o = tsr_replay_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
-	enum tsr_status status = TSR_OK;
+	enum tsr_status status;
 	struct tsr_err own;
 	struct states *s;
 
@@ -357,20 +369,7 @@ enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, cons
 	if (!s)
 		return tsr_fail_nomem(err, recording);
 	chain_states(s, &o, forms, n, run, err ? err : &own);
-	for (unsigned i = 0; i < n && status == TSR_OK; i++) {
-		s->r[i].progress = (struct tsr_progress){ .run = run, .what = recording };
-		status = open_inputs(&s->r[i], paths, npaths, recording);
-	}
-	if (status == TSR_OK)
-		status = replay(&s->r[0], NULL);
-	for (unsigned i = 0; i < n; i++) {
-		close_inputs(&s->r[i]);
-		ret[i] = s->r[i].result;
-		if (has_results(status))
-			continue;
-		tsr_replay_free(ret[i]);
-		ret[i] = NULL;
-	}
+	status = run_states(s->r, n, paths, npaths, recording, NULL, ret);
 	free(s);
 	return status;
 }
