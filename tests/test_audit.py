@@ -388,10 +388,10 @@ def test_linear_codes_in_learned_blocks(trained):
 
 
 def test_the_examples_of_the_document():
-    """docs/audit.md shows what the program prints."""
-    text = (ROOT / "docs" / "audit.md").read_text()
+    """docs/codecs.md shows what the program prints."""
+    text = (ROOT / "docs" / "codecs.md").read_text()
     shown = re.findall(r"^```\n\$ (tersor audit .*)\n((?:(?!```).*\n)+)```$", text, re.M)
-    assert len(shown) == 5
+    assert len(shown) == 1
     for command, output in shown:
         done = subprocess.run(command.replace("tersor", os.path.abspath(BINARY), 1), shell=True, cwd=TRAINED.parent, check=True,
                               capture_output=True, text=True)

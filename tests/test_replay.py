@@ -100,7 +100,7 @@ def test_adamw_from_the_checkpoint(source, tmp_path):
 def test_optimizers_from_zero_state(name, options, tmp_path):
     out = tmp_path / "out.safetensors"
     replay(TORCH, RECORDING, "--zero-state", *options, "-o", out)
-    least = 0.998 if name == "adam" else 1      # docs/optimizers.md tells why
+    least = 0.998 if name == "adam" else 1      # docs/replay.md tells why
     compare(load_file(out), load_file(GPT / f"expected-{name}-fp32.safetensors"), "", least, 1e-6)
 
 

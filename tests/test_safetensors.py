@@ -1,4 +1,4 @@
-"""Safetensors files, hostile and good (docs/internals/reliability.md).
+"""Safetensors files, hostile and good.
 
 A hostile file must be refused by every command that reads one: exit status 3, one line that names
 the file, the tensor at fault and what was found and expected; nothing written, nothing changed.

@@ -168,7 +168,7 @@ def test_more_bits_are_never_worse():
 def documented():
     """The rows of the table of what each codec gives back."""
     text = (ROOT / "docs" / "internals" / "numerics.md").read_text()
-    text = text[text.index("### What each codec gives back"):text.index("### Beside the papers")]
+    text = text[text.index("### What each codec gives back"):text.index("### Compared with the papers")]
     return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
 
 

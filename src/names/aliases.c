@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* docs/names.md has the same table, with the frameworks. */
+/* docs/reading.md has the same table, with the frameworks. */
 static const struct tsr_alias aliases[] = {
 	{ "exp_avg", TSR_ROLE_MOMENTUM, false, false }, /* torch.optim */
 	{ "exp_avg_sq", TSR_ROLE_VARIANCE, false, false },

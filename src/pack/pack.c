@@ -406,6 +406,7 @@ static enum tsr_status prepare(struct packing *p)
 	TSR_TRY(tsr_note_shared_views(c, p->err));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	TSR_TRY(tsr_build_index(c, p->err));
+	p->result->source_nbytes = tsr_checkpoint_stored_nbytes(c);
 	p->stored = *c;
 	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));

@@ -27,6 +27,7 @@
 #include "pack/packing.h"
 #include "pack/walk.h"
 #include "parts/part.h"
+#include "text/text.h"
 
 struct writing {
 	struct tsr_checkpoint *c; /* as it is written */
@@ -183,27 +184,33 @@ static enum tsr_status note_types(struct writing *w, struct tsr_err *err)
 		w->path, n, n == 1 ? "" : "s");
 }
 
+enum { NAMES_NOTED = 8 };
+
 /* Only PyTorch's files say in which order the elements of a tensor lie, and the tree for tersor alone. */
 static enum tsr_status note_strides(struct writing *w, enum tsr_container container,
 				    struct tsr_err *err)
 {
-	const struct tsr_checkpoint *c = w->c;
-	const char *first = NULL;
+	struct tsr_checkpoint *const c = w->c;
+	struct tsr_text names = { 0 };
+	enum tsr_status status = TSR_OK;
 	size_t n = 0;
 
-	for (size_t i = c->ntensors; i-- > 0;) {
-		if (!c->arrays[c->tensors[i].plane[0]].stride)
-			continue;
-		first = c->tensors[i].name;
-		n++;
-	}
-	if (!n || container == TSR_CONTAINER_TORCH || container == TSR_CONTAINER_DCP)
+	if (container == TSR_CONTAINER_TORCH || container == TSR_CONTAINER_DCP)
 		return TSR_OK;
-	return tsr_build_note(
-		w->c, err,
-		"%s: tensor %.200s: has its memory format, such as channels_last, in a "
-		".pt and DCP only; here it is row-major (%zu in all)",
-		w->path, first, n);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (c->arrays[c->tensors[i].plane[0]].stride && n++ < NAMES_NOTED)
+			tsr_text_printf(&names, "%s%.100s", n > 1 ? ", " : "", c->tensors[i].name);
+	}
+	if (n)
+		status = tsr_build_note(c, err,
+					"%s: only .pt and DCP keep a memory format, such as "
+					"channels_last; here %zu "
+					"tensor%s row-major: %s%s",
+					w->path, n, n == 1 ? " is" : "s are",
+					names.failed ? "(out of memory)" : names.bytes,
+					n > NAMES_NOTED ? ", ..." : "");
+	tsr_text_free(&names);
+	return status;
 }
 
 /* Name what the container cannot hold. */

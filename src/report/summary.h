@@ -41,7 +41,7 @@ void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c);
 
 /*
  * Bytes stored per parameter: those of all tensors, in the form that they are stored in, over the elements of
- * weights that are no copies.  docs/names.md
+ * weights that are no copies.  docs/reading.md
  */
 double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
 

@@ -257,7 +257,7 @@ static int print_report(const struct args *a, const struct tsr_packing *p, struc
 	       a->common.dry_run ? " planned"
 	       : a->written	 ? ""
 				 : " not written",
-	       s->total.nbytes ? 100.0 * (double)out / (double)s->total.nbytes : 100.0);
+	       p->source_nbytes ? 100.0 * (double)out / (double)p->source_nbytes : 100.0);
 	if (per_parameter > 0)
 		printf(", %.3f bytes per parameter", per_parameter);
 	printf("\n");

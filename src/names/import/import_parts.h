@@ -45,7 +45,7 @@ enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struc
 
 /*
  * If array @i has the codes of a state of bitsandbytes: make one tensor of codes, table and scales.
- * docs/internals/containers.md has their layout.
+ * docs/internals/numerics.md has their layout.
  */
 enum tsr_status tsr_import_bitsandbytes(struct tsr_importing *m, size_t i);
 
@@ -54,13 +54,13 @@ enum tsr_status tsr_import_bitsandbytes_tree(struct tsr_importing *m, struct tsr
 
 /*
  * If array @i has the FP8 codes of a moment of COAT, scaled by group: make one tensor of its arrays.
- * docs/internals/containers.md has their layout.
+ * docs/internals/numerics.md has their layout.
  */
 enum tsr_status tsr_import_coat(struct tsr_importing *m, size_t i);
 
 /*
  * If array @i has the codes of a momentum of Gefen: make a tensor of codes, codebook and magnitudes, and
- * one of the variance's means.  docs/internals/containers.md has their layout.
+ * one of the variance's means.  docs/internals/numerics.md has their layout.
  */
 enum tsr_status tsr_import_gefen(struct tsr_importing *m, size_t i);
 
