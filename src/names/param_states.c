@@ -37,11 +37,18 @@ enum tsr_status tsr_parameters_init(struct tsr_parameters *p, struct tsr_checkpo
 	return TSR_OK;
 }
 
+void tsr_parameters_free_names(struct tsr_names *names)
+{
+	for (size_t i = 0; i < names->n; i++)
+		free((char *)names->list[i].name);
+	free(names->list);
+	*names = (struct tsr_names){ .n = 0 };
+}
+
 void tsr_parameters_free(struct tsr_parameters *p)
 {
-	for (size_t i = 0; i < p->nnames; i++)
-		free((char *)p->names[i].name);
-	free(p->names);
+	tsr_parameters_free_names(&p->weights);
+	tsr_parameters_free_names(&p->scalars);
 	free(p->list);
 	free(p->roles);
 	free(p->is_param);

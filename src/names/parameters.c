@@ -31,34 +31,38 @@ static bool is_scalar(const struct tsr_parameters *p, size_t tensor)
 	       p->roles[tensor].role == TSR_ROLE_NONE;
 }
 
-/* The names own their text. */
-static enum tsr_status list_names(struct tsr_parameters *p, struct tsr_err *err)
+/* List the tensors for which @test holds, by names without wrappers. */
+static enum tsr_status list_tensors(const struct tsr_parameters *p, test_fn *test,
+				    struct tsr_names *ret, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = p->c;
 
-	p->names = calloc(c->ntensors + 1, sizeof(*p->names));
-	if (!p->names)
+	tsr_parameters_free_names(ret);
+	ret->list = calloc(c->ntensors + 1, sizeof(*ret->list));
+	if (!ret->list)
 		return tsr_fail_nomem(err, c->path);
-	for (; p->nnames < c->ntensors; p->nnames++) {
-		char *name = tsr_names_canonical(c->tensors[p->nnames].name);
-
-		if (!name)
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (!test(p, i))
+			continue;
+		ret->list[ret->n] = (struct tsr_named){ tsr_names_canonical(c->tensors[i].name),
+							i };
+		if (!ret->list[ret->n++].name)
 			return tsr_fail_nomem(err, c->path);
-		p->names[p->nnames] = (struct tsr_named){ name, p->nnames };
 	}
-	tsr_named_sort(p->names, p->nnames);
+	tsr_named_sort(ret->list, ret->n);
 	return TSR_OK;
 }
 
-/* The tensor of a name for which @test holds, or else the only one without wrappers. */
-static enum tsr_status find_tensor(const struct tsr_parameters *p, test_fn *test, const char *name,
-				   size_t *ret, struct tsr_err *err)
+/* The tensor of a name for which @test holds, or else the only one of the list without wrappers. */
+static enum tsr_status find_tensor(const struct tsr_parameters *p, test_fn *test,
+				   const struct tsr_names *names, const char *name, size_t *ret,
+				   struct tsr_err *err)
 {
 	const struct tsr_tensor *exact = tsr_checkpoint_find(p->c, name);
-	const struct tsr_named *at, *end = p->names + p->nnames;
+	const struct tsr_named *found, *end = names->list + names->n;
 	char *canonical;
-	size_t n = 0;
 
+	*ret = SIZE_MAX;
 	if (exact && test(p, (size_t)(exact - p->c->tensors))) {
 		*ret = (size_t)(exact - p->c->tensors);
 		return TSR_OK;
@@ -66,23 +70,27 @@ static enum tsr_status find_tensor(const struct tsr_parameters *p, test_fn *test
 	canonical = tsr_names_canonical(name);
 	if (!canonical)
 		return tsr_fail_nomem(err, p->c->path);
-	*ret = SIZE_MAX;
-	at = tsr_named_find(p->names, p->nnames, canonical);
-	for (; at && at < end && n < 2 && strcmp(at->name, canonical) == 0; at++) {
-		if (test(p, at->index))
-			*ret = n++ ? SIZE_MAX : at->index;
-	}
+	found = tsr_named_find(names->list, names->n, canonical);
 	free(canonical);
+	if (found && (found + 1 == end || strcmp(found[1].name, found->name) != 0))
+		*ret = found->index;
 	return TSR_OK;
 }
 
 enum tsr_status tsr_parameters_weight(const struct tsr_parameters *p, const char *name, size_t *ret,
 				      struct tsr_err *err)
 {
-	return find_tensor(p, is_weight, name, ret, err);
+	return find_tensor(p, is_weight, &p->weights, name, ret, err);
 }
 
 /* --- The table -------------------------------------------------------------------------------- */
+
+static enum tsr_status fill(struct tsr_parameters *p, struct tsr_err *err)
+{
+	TSR_TRY(tsr_names_fill(p->c, p->rules, p->nrules, p->is_param, p, err));
+	TSR_TRY(list_tensors(p, is_weight, &p->weights, err));
+	return list_tensors(p, is_scalar, &p->scalars, err);
+}
 
 enum tsr_status tsr_parameters_find(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				    unsigned nrules, struct tsr_parameters *p, struct tsr_err *err)
@@ -93,9 +101,8 @@ enum tsr_status tsr_parameters_find(struct tsr_checkpoint *c, const struct tsr_n
 	p->is_param = calloc(c->ntensors + 1, sizeof(*p->is_param));
 	if (!p->is_param)
 		return tsr_fail_nomem(err, c->path);
-	TSR_TRY(tsr_names_fill(c, rules, nrules, NULL, p, err));
-	TSR_TRY(tsr_name_rules_note(c, rules, nrules, err));
-	return list_names(p, err);
+	TSR_TRY(fill(p, err));
+	return tsr_name_rules_note(c, rules, nrules, err);
 }
 
 enum tsr_status tsr_parameters_know(struct tsr_parameters *p, const char *name, struct tsr_err *err)
@@ -105,7 +112,7 @@ enum tsr_status tsr_parameters_know(struct tsr_parameters *p, const char *name, 
 	TSR_TRY(tsr_parameters_weight(p, name, &at, err));
 	if (at != SIZE_MAX)
 		return TSR_OK;
-	TSR_TRY(find_tensor(p, is_scalar, name, &at, err));
+	TSR_TRY(find_tensor(p, is_scalar, &p->scalars, name, &at, err));
 	if (at != SIZE_MAX)
 		p->is_param[at] = p->outdated = true;
 	return TSR_OK;
@@ -116,7 +123,7 @@ enum tsr_status tsr_parameters_update(struct tsr_parameters *p, struct tsr_err *
 	const bool outdated = p->outdated;
 
 	p->outdated = false;
-	return outdated ? tsr_names_fill(p->c, p->rules, p->nrules, p->is_param, p, err) : TSR_OK;
+	return outdated ? fill(p, err) : TSR_OK;
 }
 
 enum tsr_status tsr_parameters_keep(struct tsr_parameters *p, const bool *kept, struct tsr_err *err)

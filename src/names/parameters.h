@@ -22,6 +22,12 @@ struct tsr_parameter {
 	struct tsr_value *count; /* the number of its steps; NULL: none, or a tensor counts them */
 };
 
+/* Tensors by their names without what wrappers add, which are the list's own. */
+struct tsr_names {
+	size_t n;
+	struct tsr_named *list;
+};
+
 /* Start from all zeros. */
 struct tsr_parameters {
 	struct tsr_checkpoint *c;
@@ -37,8 +43,8 @@ struct tsr_parameters {
 	bool *is_param; /* per tensor: whether it is known to be one, though it has no dimensions */
 	bool outdated; /* one of these is not in the table */
 	bool stray_state; /* some momentum or variance belongs to no weight that is known */
-	size_t nnames;
-	struct tsr_named *names; /* of all tensors, without what wrappers add */
+	struct tsr_names weights;
+	struct tsr_names scalars; /* tensors without dimensions that may be parameters */
 	size_t *of_weight; /* per tensor: the kept parameter whose weight it is, or SIZE_MAX */
 	size_t *of_state; /* per array: the one whose momentum or variance it is, or SIZE_MAX */
 	struct tsr_value *optimizer; /* the first state_dict() of an optimizer in the trees */
@@ -46,6 +52,7 @@ struct tsr_parameters {
 };
 
 void tsr_parameters_free(struct tsr_parameters *p);
+void tsr_parameters_free_names(struct tsr_names *names);
 
 /*
  * tsr_names_assign(), which also fills the table.  In a packed file kinds are as they are, roles are found by
