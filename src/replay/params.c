@@ -328,30 +328,59 @@ static enum tsr_status add_states(struct tsr_replaying *r)
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static enum tsr_status match(struct matching *m)
+/* Without a list in the manifest, every gradient is a parameter. */
+static enum tsr_status look_at_steps(struct matching *m)
+{
+	struct tsr_replaying *r = m->r;
+
+	TSR_TRY(each_listed(m, know_listed));
+	TSR_TRY(tsr_parameters_update(&r->parameters, r->err));
+	TSR_TRY(each_listed(m, add_listed));
+	TSR_TRY(index_recorded(r, m->params, m->nparams));
+	for (size_t i = 0; i < r->result->nsteps; i++)
+		TSR_TRY(look_at_step(m, i));
+	return TSR_OK;
+}
+
+/* What @first found in the headers of the same steps. */
+static enum tsr_status take_listed(struct matching *m, const struct tsr_replaying *first)
+{
+	struct tsr_replaying *r = m->r;
+
+	for (size_t i = 0; i < first->nlisted; i++)
+		TSR_TRY(tsr_parameters_know(&r->parameters, first->listed[i].recorded, r->err));
+	TSR_TRY(tsr_parameters_update(&r->parameters, r->err));
+	for (size_t i = 0; i < first->nlisted; i++) {
+		const struct tsr_replay_param *p = &first->listed[i];
+
+		TSR_TRY(add_param(m, p->recorded, p->group, r->recording->path, 0));
+		m->params[i].nseen = p->nseen;
+		m->params[i].first_missing = p->first_missing;
+	}
+	for (size_t i = 0; i < r->result->nsteps; i++)
+		r->result->steps[i].nmissing = first->nlisted - first->result->steps[i].nmissing;
+	r->progress.total_nbytes = first->progress.total_nbytes;
+	return TSR_OK;
+}
+
+static enum tsr_status match(struct matching *m, const struct tsr_replaying *first)
 {
 	struct tsr_replaying *r = m->r;
 
 	TSR_TRY(tsr_parameters_find(r->c, r->options->rules, r->options->nrules, &r->parameters,
 				    r->err));
-	TSR_TRY(each_listed(m, know_listed));
-	TSR_TRY(tsr_parameters_update(&r->parameters, r->err));
-	/* Without a list, every gradient is a parameter. */
-	TSR_TRY(each_listed(m, add_listed));
-	TSR_TRY(index_recorded(r, m->params, m->nparams));
-	for (size_t i = 0; i < r->result->nsteps; i++)
-		TSR_TRY(look_at_step(m, i));
+	TSR_TRY(first == r ? look_at_steps(m) : take_listed(m, first));
 	TSR_TRY(keep_seen(m));
 	return add_states(r);
 }
 
-enum tsr_status tsr_replay_find_params(struct tsr_replaying *r)
+enum tsr_status tsr_replay_find_params(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
 	struct matching m = { .r = r };
 	enum tsr_status status;
 
 	m.taken = calloc(r->c->ntensors + 1, sizeof(*m.taken));
-	status = m.taken ? match(&m) : tsr_fail_nomem(r->err, r->c->path);
+	status = m.taken ? match(&m, first) : tsr_fail_nomem(r->err, r->c->path);
 	free(m.params);
 	free(m.taken);
 	return status;

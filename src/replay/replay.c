@@ -106,12 +106,12 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 	return TSR_OK;
 }
 
-static enum tsr_status plan(struct tsr_replaying *r)
+static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
 	TSR_TRY(check_options(r));
 	TSR_TRY(tsr_replay_choose_steps(r));
 	TSR_TRY(tsr_replay_choose_hyper(r));
-	TSR_TRY(tsr_replay_find_params(r));
+	TSR_TRY(tsr_replay_find_params(r, first));
 	for (size_t i = 0; i < r->nparams; i++)
 		r->params[i].kinds = tsr_optimizer_kinds(r->result->optimizer,
 							 &r->result->hyper[r->params[i].group]);
@@ -206,7 +206,7 @@ static void leave_gpus(struct tsr_replaying *r)
 static enum tsr_status plan_all(struct tsr_replaying *first)
 {
 	for (struct tsr_replaying *r = first; r; r = r->also)
-		TSR_TRY(plan(r));
+		TSR_TRY(plan(r, first));
 	return first->also ? tsr_replay_share_tiles(first) : TSR_OK;
 }
 
