@@ -31,7 +31,7 @@ enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tenso
 				 size_t n, bool pairs, const bool *skip, const char *what,
 				 struct tsr_err *err);
 
-/* The tensor that the one at @i is partner of, if that has it as its partner and as many elements; or NULL. */
+/* The partner of the tensor at @i, if that says the same and has as many elements; or NULL. */
 const struct tsr_tensor *tsr_tensor_partner(const struct tsr_tensor *tensors, size_t n, size_t i);
 
 /*

@@ -3,7 +3,7 @@
 #include "names/model_names.h"
 
 #include "ckpt/checkpoint_model.h"
-#include "names/parameters.h"
+#include "names/params/parameters.h"
 
 enum tsr_status tsr_names_model(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				unsigned nrules, bool *model, struct tsr_err *err)

@@ -15,9 +15,9 @@
 #include "ckpt/read.h"
 #include "text/shape.h"
 #include "names/aliases.h"
-#include "names/candidate.h"
+#include "names/params/candidate.h"
 #include "names/name_rules.h"
-#include "names/parameters.h"
+#include "names/params/parameters.h"
 #include "names/quantized.h"
 #include "names/wrappers.h"
 

@@ -6,7 +6,7 @@
 #include "base/progress.h"
 #include "base/tiles.h"
 #include "ckpt/checkpoint_model.h"
-#include "names/parameters.h"
+#include "names/params/parameters.h"
 #include "tersor/recording.h"
 #include "replay/replay_result.h"
 

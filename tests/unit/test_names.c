@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "ckpt/checkpoint_model.h"
-#include "names/parameters.h"
+#include "names/params/parameters.h"
 #include "tersor/names.h"
 #include "unit.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The states of each parameter: one of a role, and a momentum with the variance that it is divided by. */
-#include "names/parameters.h"
+#include "names/params/parameters.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
-#include "names/candidate.h"
+#include "names/params/candidate.h"
 #include "text/named.h"
 
 struct joining {

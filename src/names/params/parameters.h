@@ -32,8 +32,8 @@ struct tsr_names {
 struct tsr_parameters {
 	struct tsr_checkpoint *c;
 	/*
-	 * A parameter per tensor, which is its weight or the first of its states if it has none; once some were
-	 * kept, these, in the order of their weights.
+	 * One per tensor, which is its weight, or the first of its states if it has none; once some
+	 * were kept, these, in the order of their weights.
 	 */
 	size_t n;
 	struct tsr_parameter *list;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of a checkpoint's parameters: found by name, and where their state is in what was saved. */
-#include "names/parameters.h"
+#include "names/params/parameters.h"
 
 #include <stdlib.h>
 #include <string.h>
