@@ -11,8 +11,8 @@
 #include "names/import/flashoptim_export.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
-#include "replay/counters.h"
 #include "replay/new_states.h"
+#include "replay/plan.h"
 
 /* Whether the state goes into a packed file. */
 static bool is_packed(const struct tsr_replaying *r)

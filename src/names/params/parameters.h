@@ -66,6 +66,14 @@ enum tsr_status tsr_names_fill(struct tsr_checkpoint *c, const struct tsr_name_r
 			       unsigned nrules, const bool *params, struct tsr_parameters *p,
 			       struct tsr_err *err);
 
+/*
+ * tsr_names_assign(), which also says of each tensor whether it is the model's own: a weight or a
+ * buffer, but no momentum, variance, step counter, master copy or anything else that an optimizer
+ * keeps.  @model has one entry per tensor.
+ */
+enum tsr_status tsr_names_model(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+				unsigned nrules, bool *model, struct tsr_err *err);
+
 /* Its parts: an entry per tensor; and in these the states of @all, one candidate per tensor. */
 enum tsr_status tsr_parameters_init(struct tsr_parameters *p, struct tsr_checkpoint *c,
 				    struct tsr_err *err);
