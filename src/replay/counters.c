@@ -3,7 +3,7 @@
  * How many steps a parameter has seen: a tensor NAME.step, or a number beside its state in what
  * was saved around the tensors.
  */
-#include "replay/plan.h"
+#include "replay/replay_plan.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matching the parameters of a recording with the weights and states of the checkpoint. */
-#include "replay/plan.h"
+#include "replay/replay_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

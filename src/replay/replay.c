@@ -15,7 +15,7 @@
 #include "replay/check_finite.h"
 #include "replay/gpu/gpu_memory.h"
 #include "replay/new_states.h"
-#include "replay/plan.h"
+#include "replay/replay_plan.h"
 #include "replay/replay_output.h"
 #include "replay/replay_parts.h"
 #include "replay/form/scales.h"

@@ -12,7 +12,7 @@
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
 #include "replay/new_states.h"
-#include "replay/plan.h"
+#include "replay/replay_plan.h"
 
 /* Whether the state goes into a packed file. */
 static bool is_packed(const struct tsr_replaying *r)

@@ -12,7 +12,7 @@
 #include "ckpt/read.h"
 #include "replay/form/learned_state.h"
 #include "replay/form/scales.h"
-#include "replay/plan.h"
+#include "replay/replay_plan.h"
 #include "step/combinations.h"
 #include "step/hyperparameters.h"
 #include "step/step.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is decided before a replay begins, in this order; only headers are read for it. */
-#ifndef TSR_REPLAY_PLAN_H
-#define TSR_REPLAY_PLAN_H
+#ifndef TSR_REPLAY_REPLAY_PLAN_H
+#define TSR_REPLAY_REPLAY_PLAN_H
 
 #include "replay/replaying.h"
 
