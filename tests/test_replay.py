@@ -583,6 +583,14 @@ def test_dry_run(tmp_path):
     assert "exists" in one_line_error(replay(TORCH, RECORDING, "-o", out, "--dry-run", check=4))
 
 
+def test_a_plan_does_not_take_new_states_for_views_of_others(tmp_path):
+    weights = {name: x for name, x in load_file(CHECKPOINT).items() if name in PARAMS}
+    save_file(weights, tmp_path / "weights.safetensors")
+    begin = (tmp_path / "weights.safetensors", RECORDING, "-o", tmp_path / "out.safetensors", "--lr", "1e-3")
+    assert replay(*begin, "--dry-run").stderr == replay(*begin).stderr == ""
+    assert len(load_file(tmp_path / "out.safetensors")) >= 3 * len(weights) > 0
+
+
 # ---- Inputs that are not in order ----
 
 @pytest.fixture

@@ -18,7 +18,7 @@
 #include "container/writer.h"
 #include "names/eps.h"
 #include "names/name_rules.h"
-#include "names/model_names.h"
+#include "names/params/parameters.h"
 #include "pack/bounds.h"
 #include "pack/choice/choice.h"
 #include "pack/codings.h"

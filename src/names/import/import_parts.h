@@ -33,6 +33,12 @@ void tsr_import_join(struct tsr_importing *m, size_t first, size_t second,
 /* Make array @i plane @plane, from 1 on, of the tensor that begins with array @first. */
 void tsr_import_add(struct tsr_importing *m, size_t first, unsigned plane, size_t i);
 
+/* The group of @n elements in @ngroups groups: the least power of two that gives so many; or 0. */
+uint32_t tsr_import_group(uint64_t n, uint64_t ngroups);
+
+/* Elements of a block, of which all are whole: as many for each value; 0: they do not fit. */
+uint32_t tsr_import_block(const struct tsr_array *codes, const struct tsr_array *values);
+
 /* Refuse scales that do not fit their codes. */
 enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struct tsr_array *codes,
 				      const struct tsr_array *scales);
