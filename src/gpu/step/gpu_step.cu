@@ -202,11 +202,6 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 
 /* --- Any step ---------------------------------------------------------------------------------- */
 
-extern "C" bool tsr_gpu_step_is_fused(const struct tsr_step *step)
-{
-	return tsr_gpu_step_has_kernel(step);
-}
-
 /* Elements of a batch: as many as fit, and a multiple of tsr_step_align(). */
 static uint64_t batch_size(const struct tsr_step *step, uint64_t n)
 {
