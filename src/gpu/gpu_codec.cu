@@ -7,8 +7,7 @@
 static const struct tsr_gpu_codec *const codecs[] = { NULL, TSR_CODEC_LIST(X) };
 #undef X
 
-/* NULL of a codec that is not in codec/list.h. */
-static const struct tsr_gpu_codec *find(const struct tsr_codec *codec)
+const struct tsr_gpu_codec *tsr_gpu_codec_of(const struct tsr_codec *codec)
 {
 	if (codec->learned)
 		return codec->has_codebook ? &tsr_gpu_codec_gefen8 : &tsr_gpu_codec_blockmean;
@@ -17,7 +16,7 @@ static const struct tsr_gpu_codec *find(const struct tsr_codec *codec)
 
 extern "C" bool tsr_gpu_has_codec(const struct tsr_codec *codec)
 {
-	return find(codec) != NULL;
+	return tsr_gpu_codec_of(codec) != NULL;
 }
 
 /* The kernels of a codec, and the stream's device made current. */
@@ -26,12 +25,12 @@ static enum tsr_status prepare(struct tsr_gpu_stream *stream, const struct tsr_c
 {
 	const unsigned index = stream->gpu->index;
 
-	*codec_ret = find(coding->codec);
+	*codec_ret = tsr_gpu_codec_of(coding->codec);
 	if (!*codec_ret)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no kernels for codec %s", index,
 				coding->codec->name);
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	return (*codec_ret)->prepare ? (*codec_ret)->prepare(stream->gpu, err) : TSR_OK;
+	return tsr_gpu_prepare_tables(stream->gpu, *codec_ret, err);
 }
 
 extern "C" enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream,

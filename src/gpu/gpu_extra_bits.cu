@@ -242,5 +242,5 @@ static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 #define X(id, each, loops, format, random, ...) \
 	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<format##_extended, random>, \
 							  run_decode<format##_extended, random>, \
-							  NULL };
+							  TSR_TABLES_COUNT };
 TSR_PACKED_LIST(X)

@@ -132,11 +132,13 @@ static void run_decode_f32(const struct tsr_gpu_stream *stream, const struct tsr
 	cudaMemcpyAsync(x, plane[0], n * sizeof(*x), cudaMemcpyDeviceToDevice, stream->handle);
 }
 
-const struct tsr_gpu_codec tsr_gpu_codec_f32 = { run_encode_f32, run_decode_f32, NULL };
+const struct tsr_gpu_codec tsr_gpu_codec_f32 = { run_encode_f32, run_decode_f32,
+						 TSR_TABLES_COUNT };
 
 /* --- The others ------------------------------------------------------------------------------ */
 
 #define X(id, each, loops, format, code, ...) \
 	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<loops<format, code>>, \
-							  run_decode<loops<format, code>>, NULL };
+							  run_decode<loops<format, code>>, \
+							  TSR_TABLES_COUNT };
 TSR_SPLIT_LIST(X)

@@ -14,27 +14,24 @@ struct arrays {
 
 /* A thread has an element: the gradient and 4 bytes per part read, the parts written. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	step_f32(const struct tsr_step_scalars scalars, enum step_rule rule, const void *grad,
-		 enum tsr_dtype dtype, struct arrays to, uint64_t n, struct tsr_step_report *report)
+	step_f32(const __grid_constant__ step_args a, struct arrays to, uint64_t n)
 {
 	const uint64_t i = tsr_first_vector(1);
 	unsigned nonfinite = 0;
 
 	if (i < n) {
-		const float g = gradient_at(grad, dtype, i);
-		struct tsr_step_values x = { to.x[0][i], to.x[1] ? to.x[1][i] : 0.0f,
-					     to.x[2] ? to.x[2][i] : 0.0f };
+		const float g = gradient_at(a.grad, a.grad_dtype, i);
+		float m = to.x[1] ? to.x[1][i] : 0.0f, v = to.x[2] ? to.x[2][i] : 0.0f;
 
-		x = run_one(&scalars, rule, g, x);
+		run_rule<ANY_STATES, 1>(&a, &g, &to.x[0][i], &m, &v);
 		nonfinite = is_nonfinite(g);
-		to.x[0][i] = x.weight;
 		if (to.x[1])
-			to.x[1][i] = x.momentum;
+			to.x[1][i] = m;
 		if (to.x[2])
-			to.x[2][i] = x.variance;
+			to.x[2][i] = v;
 	}
-	if (report)
-		tsr_add_count(&report->nonfinite_grad, nonfinite);
+	if (a.report)
+		tsr_add_count(&a.report->nonfinite_grad, nonfinite);
 }
 
 /* --- Ratios ------------------------------------------------------------------------------------ */
@@ -182,6 +179,7 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	const struct tsr_step *s = b->step;
 	const unsigned index = b->stream->gpu->index;
 	struct arrays arrays = {};
+	struct step_args args = {};
 
 	for (unsigned part = 0; part < TSR_PARTS; part++)
 		TSR_TRY(decode_part(b, part, &arrays, err));
@@ -189,9 +187,12 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	if (tsr_step_stores_first(s))
 		return step_in_two(b, &arrays, err);
 	TSR_TRY(turn(b, &arrays, false, err));
-	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(
-		s->scalars, rule_of(s), (const char *)b->grad + b->first * grad_nbytes(s),
-		s->grad_dtype, arrays, b->n, b->report);
+	args.scalars = s->scalars;
+	args.rule = rule_of(s);
+	args.grad = (const char *)b->grad + b->first * grad_nbytes(s);
+	args.grad_dtype = s->grad_dtype;
+	args.report = b->report;
+	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(args, arrays, b->n);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(s->optimizer));
 	TSR_TRY(turn(b, &arrays, true, err));

@@ -3,8 +3,9 @@
  * Muon's update of a matrix: what src/step/simd/muon_simd.c does.  An element of a product of matrices is the
  * sum of its terms in ascending order by one thread, so that it has the bits of the CPU's.
  */
-#include "gpu/gpu_learned.cuh"
 #include "gpu/step/gpu_step.cuh"
+
+#define WARP 32u
 
 /* --- The matrix that is made orthogonal -------------------------------------------------------- */
 

@@ -5,31 +5,35 @@
 
 #include "gpu/step/gpu_step.cuh"
 
-/* --- Any rule, of one element ------------------------------------------------------------------ */
+/* --- Any rule ---------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ struct tsr_step_values run_one(const struct tsr_step_scalars *s,
-								 enum step_rule rule, float g,
-								 struct tsr_step_values x)
+#define ANY_STATES (-1)
+
+/*
+ * The formulas of step_math.h on N elements: a kernel for a number of states has the rules that have as
+ * many, one for ANY_STATES all.  Loops are unrolled a little: such code often runs in a lone warp.
+ */
+template <int NSTATES, int N>
+static __device__ __forceinline__ void run_rule(const struct step_args *a, const float *g, float *w,
+						float *m, float *v)
 {
-	switch (rule) {
-	case RULE_PLAIN_SGD:
-		return tsr_step_plain_sgd(s, g, x);
-	case RULE_SGD:
-		return tsr_step_sgd(s, g, x);
-	case RULE_LION:
-		return tsr_step_lion(s, g, x);
-	case RULE_FLASH_LION:
-		return tsr_step_flash_lion(s, g, x);
-	case RULE_ADAM:
-		return tsr_step_adam(s, g, x);
-	case RULE_ADAMW:
-		return tsr_step_adamw(s, g, x);
-	case RULE_FLASH_ADAM:
-		return tsr_step_flash_adam(s, g, x);
-	case RULE_COAT_ADAMW:
-		return tsr_step_coat_adamw(s, g, x);
-	default:
-		return tsr_step_bitsandbytes_adam(s, g, x);
+	switch (a->rule) {
+#define X(id, formula, nstates) \
+	case RULE_##id: \
+		if constexpr (NSTATES == ANY_STATES || NSTATES == nstates) { \
+			_Pragma("unroll 4") for (int k = 0; k < N; k++) \
+			{ \
+				const struct tsr_step_values x = \
+					tsr_step_##formula(&a->scalars, g[k], { w[k], m[k], v[k] }); \
+\
+				w[k] = x.weight; \
+				m[k] = x.momentum; \
+				v[k] = x.variance; \
+			} \
+		} \
+		break;
+		STEP_RULES(X)
+#undef X
 	}
 }
 
@@ -180,12 +184,8 @@ struct bitsandbytes_adam {
 	}
 };
 
-/*
- * Returns whether all elements of the warp are ordinary.  If so and with @ROOTS, variances become their
- * roots, which their codec can store as well.
- */
-template <class rule, bool ROOTS, int N>
-static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool inside,
+template <class rule, int N>
+static __device__ __forceinline__ void run_adam(const struct step_args *a, bool inside,
 						const float *g, float *w, float *m, float *v)
 {
 	const struct tsr_step_scalars *s = &a->scalars;
@@ -204,14 +204,10 @@ static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool 
 		const float inverse = tsr_reciprocal_step(d, tsr_reciprocal_estimate(d));
 
 #pragma unroll
-		for (int k = 0; k < N; k++) {
-			const float root = tsr_root_ordinary(v[k]);
-
-			w[k] = tsr_one_nan(rule::weight(
-				s, w[k], adam_update_ordinary(s, s->rate * m[k], root, inverse)));
-			v[k] = ROOTS ? root : v[k];
-		}
-		return ROOTS;
+		for (int k = 0; k < N; k++)
+			w[k] = tsr_one_nan(rule::stepped(s, w[k], m[k], tsr_root_ordinary(v[k]),
+							 inverse));
+		return;
 	}
 #pragma unroll
 	for (int k = 0; k < N; k++) {
@@ -221,48 +217,19 @@ static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool 
 		m[k] = x.momentum;
 		v[k] = x.variance;
 	}
-	return false;
 }
 
-/* --- The others -------------------------------------------------------------------------------- */
-
-/* A rule of step_math.h with one kind of state, or none. */
-#define RUN(rule) \
-	do { \
-		_Pragma("unroll") for (int k = 0; k < N; k++) \
-		{ \
-			const struct tsr_step_values x = rule(&a->scalars, g[k], \
-							      { w[k], m[k], 0.0f }); \
-\
-			w[k] = x.weight; \
-			m[k] = x.momentum; \
-		} \
-	} while (0)
-
-/* A kernel for a number of states has the rules that have as many.  Returns as run_adam(). */
-template <int NSTATES, bool ROOTS, int N>
-static __device__ __forceinline__ bool run_rule(const struct step_args *a, bool inside,
+/* A tile, by all threads of a warp. */
+template <int NSTATES, int N>
+static __device__ __forceinline__ void run_tile(const struct step_args *a, bool inside,
 						const float *g, float *w, float *m, float *v)
 {
-	if constexpr (NSTATES == 0) {
-		RUN(tsr_step_plain_sgd);
-	} else if constexpr (NSTATES == 1) {
-		if (a->rule == RULE_SGD)
-			RUN(tsr_step_sgd);
-		else if (a->rule == RULE_LION)
-			RUN(tsr_step_lion);
-		else
-			RUN(tsr_step_flash_lion);
-	} else {
-		if (a->rule == RULE_ADAM)
-			return run_adam<adam, ROOTS, N>(a, inside, g, w, m, v);
-		if (a->rule == RULE_ADAMW)
-			return run_adam<adamw, ROOTS, N>(a, inside, g, w, m, v);
-		return run_adam<flash_adam, ROOTS, N>(a, inside, g, w, m, v);
-	}
-	return false;
+	if (NSTATES == 2 && a->rule == RULE_ADAM)
+		run_adam<adam, N>(a, inside, g, w, m, v);
+	else if (NSTATES == 2 && a->rule == RULE_ADAMW)
+		run_adam<adamw, N>(a, inside, g, w, m, v);
+	else
+		run_rule<NSTATES, N>(a, g, w, m, v);
 }
-
-#undef RUN
 
 #endif
