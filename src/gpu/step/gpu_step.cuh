@@ -46,6 +46,9 @@ enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct t
 				   struct tsr_step_report *report, uint64_t *done_ret,
 				   struct tsr_err *err);
 
+/* The step on the elements from @first on, a multiple of tsr_step_align(), without their gradients. */
+struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first);
+
 /*
  * Where momenta are stored as ratios to their variances: turn the momenta of an array into ratios, or
  * without @make back.  The device is current.
