@@ -63,7 +63,8 @@ static __device__ __forceinline__ void step_runs(const struct step_args *a, floa
 		/* What others read is not used: the first tile of the warp is there. */
 		if (!a->fast ||
 		    !fast_step<BF16, form>(a, table, { 0, inside ? tile : chunk * 32 }, inside))
-			step_any<typename form::states, form::tile>(a, tile, inside);
+			/* Unrolled a little: a lone slow warp waits for itself. */
+			step_any<typename form::states, form::tile, 4>(a, tile, inside);
 	}
 }
 
@@ -81,8 +82,8 @@ static __global__ void __launch_bounds__(form::block, form::blocks)
 
 		if (!args.fast ||
 		    !fast_step<BF16, form>(&args, NULL, { base, inside ? threadIdx.x : 0 }, inside))
-			step_any<typename form::states, form::tile>(&args, base + threadIdx.x,
-								    inside);
+			step_any<typename form::states, form::tile, form::tile>(
+				&args, base + threadIdx.x, inside);
 	}
 }
 

@@ -11,9 +11,9 @@
 
 /*
  * The formulas of step_math.h on N elements: a kernel for a number of states has the rules that have as
- * many, one for ANY_STATES all.  Loops are unrolled a little: such code often runs in a lone warp.
+ * many, one for ANY_STATES all.
  */
-template <int NSTATES, int N>
+template <int NSTATES, int N, int UNROLL = N>
 static __device__ __forceinline__ void run_rule(const struct step_args *a, const float *g, float *w,
 						float *m, float *v)
 {
@@ -21,7 +21,7 @@ static __device__ __forceinline__ void run_rule(const struct step_args *a, const
 #define X(id, formula, nstates) \
 	case RULE_##id: \
 		if constexpr (NSTATES == ANY_STATES || NSTATES == nstates) { \
-			_Pragma("unroll 4") for (int k = 0; k < N; k++) \
+			_Pragma("unroll UNROLL") for (int k = 0; k < N; k++) \
 			{ \
 				const struct tsr_step_values x = \
 					tsr_step_##formula(&a->scalars, g[k], { w[k], m[k], v[k] }); \
@@ -220,7 +220,7 @@ static __device__ __forceinline__ void run_adam(const struct step_args *a, bool 
 }
 
 /* A tile, by all threads of a warp. */
-template <int NSTATES, int N>
+template <int NSTATES, int N, int UNROLL>
 static __device__ __forceinline__ void run_tile(const struct step_args *a, bool inside,
 						const float *g, float *w, float *m, float *v)
 {
@@ -229,7 +229,7 @@ static __device__ __forceinline__ void run_tile(const struct step_args *a, bool 
 	else if (NSTATES == 2 && a->rule == RULE_ADAMW)
 		run_adam<adamw, N>(a, inside, g, w, m, v);
 	else
-		run_rule<NSTATES, N>(a, g, w, m, v);
+		run_rule<NSTATES, N, UNROLL>(a, g, w, m, v);
 }
 
 #endif

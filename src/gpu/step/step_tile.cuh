@@ -7,10 +7,10 @@
 #include "gpu/step/step_rules.cuh"
 
 /* Momenta become ratios to their variances, or without MAKE the reverse. */
-template <bool MAKE, int N>
+template <bool MAKE, int N, int UNROLL>
 static __device__ __forceinline__ void turn_tile(float eps, float *m, const float *v)
 {
-#pragma unroll 4
+#pragma unroll UNROLL
 	for (int k = 0; k < N; k++) {
 		const float divisor = tsr_ratio_divisor(tsr_sqrt(v[k]), eps);
 
@@ -22,7 +22,7 @@ static __device__ __forceinline__ void turn_tile(float eps, float *m, const floa
  * Decode, step, encode: each byte of state moved once each way.  Called by all threads of a warp,
  * since those that have a group talk to each other; loads and stores if @inside.
  */
-template <class states, int N>
+template <class states, int N, int UNROLL = N>
 static __device__ __forceinline__ void step_tile(const struct step_args *a, uint64_t tile,
 						 bool inside)
 {
@@ -38,10 +38,10 @@ static __device__ __forceinline__ void step_tile(const struct step_args *a, uint
 		states::variance::template load<N>(a->part[TSR_PART_VARIANCE], tile, v);
 	}
 	if (states::ratios)
-		turn_tile<false, N>(a->eps, m, v);
-	run_tile<states::nstates, N>(a, inside, g, w, m, v);
+		turn_tile<false, N, UNROLL>(a->eps, m, v);
+	run_tile<states::nstates, N, UNROLL>(a, inside, g, w, m, v);
 	if (states::ratios)
-		turn_tile<true, N>(a->eps, m, v);
+		turn_tile<true, N, UNROLL>(a->eps, m, v);
 	if (inside)
 		overflow = store_weights<N>(a, tile, w);
 	states::momentum::template store<N>(a->part[TSR_PART_MOMENTUM], tile, inside, m,
@@ -55,10 +55,10 @@ static __device__ __forceinline__ void step_tile(const struct step_args *a, uint
 }
 
 /* Not a part of fast kernels: their registers are for the elements that are ordinary. */
-template <class states, int N>
+template <class states, int N, int UNROLL>
 static __device__ __noinline__ void step_any(const struct step_args *a, uint64_t tile, bool inside)
 {
-	step_tile<states, N>(a, tile, inside);
+	step_tile<states, N, UNROLL>(a, tile, inside);
 }
 
 #endif
