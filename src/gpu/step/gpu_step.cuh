@@ -98,7 +98,6 @@ struct step_args {
 	enum step_rule rule;
 	unsigned weight; /* row of the codec */
 	enum tsr_dtype grad_dtype;
-	bool ordinary; /* scalars_are_ordinary(): Adam's update needs no slow paths */
 	bool fast; /* the fast path takes these scalars */
 	struct tsr_masks masks;
 	const void *grad;

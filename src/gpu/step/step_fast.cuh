@@ -74,7 +74,8 @@ template <int N> struct fast_words {
 	uint32_t grad[N]; /* half of them if they are narrow */
 	uint32_t narrow[N / 2], correction[N / 4];
 	uint32_t momentum[N / 4], variance[N / 4];
-	uint32_t scale[TSR_PARTS], row[TSR_PARTS]; /* of the states; rows of codecs that store theirs */
+	uint32_t scale[TSR_PARTS],
+		row[TSR_PARTS]; /* of the states; rows of codecs that store theirs */
 };
 
 template <int WORDS>
@@ -138,7 +139,7 @@ static __device__ __forceinline__ float high_of(uint32_t pair)
 
 template <int N>
 static __device__ __forceinline__ void fast_gradients(enum tsr_dtype dtype,
-						       const struct fast_words<N> *x, float *g)
+						      const struct fast_words<N> *x, float *g)
 {
 	if (dtype == TSR_F32) {
 #pragma unroll
@@ -161,7 +162,7 @@ static __device__ __forceinline__ void fast_gradients(enum tsr_dtype dtype,
 
 template <int N>
 static __device__ __forceinline__ void fast_weights(struct tsr_masks masks,
-						     const struct fast_words<N> *x, float *w)
+						    const struct fast_words<N> *x, float *w)
 {
 #pragma unroll
 	for (int k = 0; k < N; k += 2) {
@@ -186,8 +187,8 @@ template <int N> struct fast_tile {
 
 /* A rule with a variance; the extremes are those of the thread. */
 template <class rule, bool ROOTS, int N>
-static __device__ __forceinline__ void fast_adam(const struct tsr_step_scalars *s,
-						       const float *g, struct fast_tile<N> *t)
+static __device__ __forceinline__ void fast_adam(const struct tsr_step_scalars *s, const float *g,
+						 struct fast_tile<N> *t)
 {
 	const float d = s->root_correction2;
 	const float inverse = tsr_reciprocal_step(d, tsr_reciprocal_estimate(d));
@@ -205,7 +206,7 @@ static __device__ __forceinline__ void fast_adam(const struct tsr_step_scalars *
 		t->w[k] = rule::stepped(s, t->w[k], x.momentum, root, inverse);
 		t->least_v = fminf(t->least_v, x.variance);
 		t->largest_v = tsr_max_or_nan(t->largest_v, x.variance);
-		if (rule::needs_whole_update)
+		if constexpr (rule::needs_whole_update)
 			t->least_up = fminf(t->least_up, fabsf(rule::update_part(s, x.momentum)));
 	}
 }
@@ -291,8 +292,8 @@ template <int N> static __device__ __forceinline__ bool fast_narrow(struct fast_
 
 template <int N>
 static __device__ __forceinline__ void fast_encode_weights(struct tsr_masks masks,
-							    const struct fast_tile<N> *t,
-							    uint32_t *correction)
+							   const struct fast_tile<N> *t,
+							   uint32_t *correction)
 {
 #pragma unroll
 	for (int k = 0; k < N; k += 4) {

@@ -221,7 +221,6 @@ static enum tsr_status fill_args(struct tsr_gpu *gpu, const struct tsr_step *ste
 	a->scalars = step->scalars;
 	a->weight = row_of(step->coding[TSR_PART_WEIGHT].codec);
 	a->grad_dtype = step->grad_dtype;
-	a->ordinary = scalars_are_ordinary(&step->scalars);
 	a->fast = scalars_are_fast(&step->scalars, a->rule);
 	a->masks = tsr_masks();
 	a->eps = step->coding[TSR_PART_MOMENTUM].eps;

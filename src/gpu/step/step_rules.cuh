@@ -23,8 +23,8 @@ static __device__ __forceinline__ void run_rule(const struct step_args *a, const
 		if constexpr (NSTATES == ANY_STATES || NSTATES == nstates) { \
 			_Pragma("unroll UNROLL") for (int k = 0; k < N; k++) \
 			{ \
-				const struct tsr_step_values x = \
-					tsr_step_##formula(&a->scalars, g[k], { w[k], m[k], v[k] }); \
+				const struct tsr_step_values x = tsr_step_##formula( \
+					&a->scalars, g[k], { w[k], m[k], v[k] }); \
 \
 				w[k] = x.weight; \
 				m[k] = x.momentum; \
@@ -37,19 +37,7 @@ static __device__ __forceinline__ void run_rule(const struct step_args *a, const
 	}
 }
 
-/* --- Adam -------------------------------------------------------------------------------------- */
-
-/*
- * tsr_step_adam_update() without the slow paths of root and quotients: for scalars that
- * scalars_are_ordinary() and elements that are_ordinary().  Then the root is from 2^-50 to 2^15, the
- * divisor from 2^-50 to 2^30, the update's magnitude at least 2^-120, and a residual is a multiple
- * of 2^-149.
- */
-static inline bool scalars_are_ordinary(const struct tsr_step_scalars *s)
-{
-	return s->root_correction2 >= 0x1p-14f && s->root_correction2 <= 1.0f && s->eps >= 0.0f &&
-	       s->eps <= 0x1p20f;
-}
+/* --- Adam, of ordinary numbers ----------------------------------------------------------------- */
 
 /* Whether a positive number is at least @from and below @to; one comparison. */
 static __device__ __forceinline__ bool is_between(float x, float from, float to)
@@ -59,41 +47,24 @@ static __device__ __forceinline__ bool is_between(float x, float from, float to)
 	return tsr_bits_from_f32(x) - least < tsr_bits_from_f32(to) - least;
 }
 
-/* @up: rate * momentum. */
-static __device__ __forceinline__ bool are_ordinary(float up, float variance)
-{
-	return is_between(variance, 0x1p-100f, 0x1p30f) & is_between(fabsf(up), 0x1p-90f, 0x1p90f);
-}
-
-/* @inverse: RN(1 / root_correction2); @root: of the variance. */
+/*
+ * tsr_step_adam_update() without the slow paths of root and quotients.  @root: of the variance; @inverse:
+ * RN(1 / root_correction2).
+ */
 static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_step_scalars *s,
-							     float up, float root, float inverse)
+							     float m, float root, float inverse)
 {
 	const float divisor = tsr_near_quotient(root, s->root_correction2, inverse) + s->eps;
 
-	return tsr_quotient_ordinary(up, divisor);
+	return tsr_quotient_ordinary(s->rate * m, divisor);
 }
 
 /*
- * What a rule does, except for Adam's update; NaNs are not made canonical.  stepped() is the weight by
- * such an update, from the moments that have become; @inverse as for adam_update_ordinary().
- * needs_whole_update: even an update far below the last place of the weight can decide a bit; then
- * update_part() is what must not be too small.
+ * What a rule does; NaNs are not made canonical.  stepped() is the weight, from the moments that have
+ * become; its last arguments are as for adam_update_ordinary().  needs_whole_update: even an update far below
+ * the last place of the weight can decide a bit; then update_part() is what must not be too small.
  */
-template <class rule> struct by_update {
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
-		return rule::weight(s, w, adam_update_ordinary(s, s->rate * m, root, inverse));
-	}
-	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
-							    float m)
-	{
-		return s->rate * m;
-	}
-};
-
-struct adam : by_update<adam> {
+struct adam {
 	static const bool needs_whole_update = false;
 
 	static __device__ __forceinline__ struct tsr_step_values moments(
@@ -101,15 +72,14 @@ struct adam : by_update<adam> {
 	{
 		return tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
 	}
-	static __device__ __forceinline__ float weight(const struct tsr_step_scalars *s, float w,
-						       float update)
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
 	{
-		(void)s;
-		return tsr_step_adam_weight(w, update);
+		return tsr_step_adam_weight(w, adam_update_ordinary(s, m, root, inverse));
 	}
 };
 
-struct adamw : by_update<adamw> {
+struct adamw {
 	static const bool needs_whole_update = false;
 
 	static __device__ __forceinline__ struct tsr_step_values moments(
@@ -117,14 +87,14 @@ struct adamw : by_update<adamw> {
 	{
 		return tsr_step_moments(s, g, x);
 	}
-	static __device__ __forceinline__ float weight(const struct tsr_step_scalars *s, float w,
-						       float update)
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
 	{
-		return tsr_step_adam_weight(w * s->keep, update);
+		return tsr_step_adam_weight(w * s->keep, adam_update_ordinary(s, m, root, inverse));
 	}
 };
 
-struct flash_adam : by_update<flash_adam> {
+struct flash_adam {
 	static const bool needs_whole_update = true;
 
 	static __device__ __forceinline__ struct tsr_step_values moments(
@@ -132,10 +102,15 @@ struct flash_adam : by_update<flash_adam> {
 	{
 		return tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x);
 	}
-	static __device__ __forceinline__ float weight(const struct tsr_step_scalars *s, float w,
-						       float update)
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
 	{
-		return tsr_step_flash_adam_weight(s, w, update);
+		return tsr_step_flash_adam_weight(s, w, adam_update_ordinary(s, m, root, inverse));
+	}
+	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+							    float m)
+	{
+		return s->rate * m;
 	}
 };
 
@@ -177,59 +152,6 @@ struct bitsandbytes_adam {
 		(void)inverse;
 		return tsr_step_move(s, tsr_quotient_ordinary(m, root + s->eps), w) * s->keep;
 	}
-	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
-							    float m)
-	{
-		return (void)s, m;
-	}
 };
-
-template <class rule, int N>
-static __device__ __forceinline__ void run_adam(const struct step_args *a, bool inside,
-						const float *g, float *w, float *m, float *v)
-{
-	const struct tsr_step_scalars *s = &a->scalars;
-	bool ordinary = a->ordinary;
-
-#pragma unroll
-	for (int k = 0; k < N; k++) {
-		const struct tsr_step_values x = rule::moments(s, g[k], { w[k], m[k], v[k] });
-
-		m[k] = x.momentum;
-		v[k] = x.variance;
-		ordinary &= are_ordinary(s->rate * x.momentum, x.variance);
-	}
-	if (__all_sync(TSR_WHOLE_WARP, ordinary || !inside)) {
-		const float d = s->root_correction2;
-		const float inverse = tsr_reciprocal_step(d, tsr_reciprocal_estimate(d));
-
-#pragma unroll
-		for (int k = 0; k < N; k++)
-			w[k] = tsr_one_nan(rule::stepped(s, w[k], m[k], tsr_root_ordinary(v[k]),
-							 inverse));
-		return;
-	}
-#pragma unroll
-	for (int k = 0; k < N; k++) {
-		const struct tsr_step_values x = tsr_step_one_nans({ w[k], m[k], v[k] });
-
-		w[k] = tsr_one_nan(rule::weight(s, w[k], tsr_step_adam_update(s, x)));
-		m[k] = x.momentum;
-		v[k] = x.variance;
-	}
-}
-
-/* A tile, by all threads of a warp. */
-template <int NSTATES, int N, int UNROLL>
-static __device__ __forceinline__ void run_tile(const struct step_args *a, bool inside,
-						const float *g, float *w, float *m, float *v)
-{
-	if (NSTATES == 2 && a->rule == RULE_ADAM)
-		run_adam<adam, N>(a, inside, g, w, m, v);
-	else if (NSTATES == 2 && a->rule == RULE_ADAMW)
-		run_adam<adamw, N>(a, inside, g, w, m, v);
-	else
-		run_rule<NSTATES, N, UNROLL>(a, g, w, m, v);
-}
 
 #endif

@@ -39,7 +39,7 @@ static __device__ __forceinline__ void step_tile(const struct step_args *a, uint
 	}
 	if (states::ratios)
 		turn_tile<false, N, UNROLL>(a->eps, m, v);
-	run_tile<states::nstates, N, UNROLL>(a, inside, g, w, m, v);
+	run_rule<states::nstates, N, UNROLL>(a, g, w, m, v);
 	if (states::ratios)
 		turn_tile<true, N, UNROLL>(a->eps, m, v);
 	if (inside)
