@@ -74,6 +74,20 @@ struct tsr_gpu_codec {
 	enum tsr_table_set tables; /* TSR_TABLES_COUNT: none */
 };
 
+/* Where elements are stored, and what else their codec needs. */
+struct coded_planes {
+	void *plane[TSR_PLANES_MAX];
+	enum tsr_scale scale;
+	enum tsr_dtype narrow; /* of what is learned */
+	struct tsr_gpu_tables tables;
+	const float *codebook; /* in shared memory */
+};
+
+/* Those from element @first on, which begins a group or a vector. */
+struct coded_planes tsr_gpu_planes(const struct tsr_gpu_stream *stream,
+				   const struct tsr_coding *coding, const void *const plane[],
+				   uint64_t first);
+
 /* NULL of a codec that is not in codec/list.h. */
 const struct tsr_gpu_codec *tsr_gpu_codec_of(const struct tsr_codec *codec);
 

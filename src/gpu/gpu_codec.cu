@@ -14,6 +14,22 @@ const struct tsr_gpu_codec *tsr_gpu_codec_of(const struct tsr_codec *codec)
 	return codecs[codec->row];
 }
 
+struct coded_planes tsr_gpu_planes(const struct tsr_gpu_stream *stream,
+				   const struct tsr_coding *coding, const void *const plane[],
+				   uint64_t first)
+{
+	const enum tsr_table_set set = tsr_gpu_codec_of(coding->codec)->tables;
+	struct coded_planes p = {};
+
+	for (unsigned i = 0; i < coding->codec->nplanes; i++)
+		p.plane[i] = (char *)plane[i] + (first ? tsr_plane_nbytes(coding, i, first) : 0);
+	p.scale = coding->scale;
+	p.narrow = coding->narrow;
+	if (set != TSR_TABLES_COUNT)
+		p.tables = stream->gpu->tables[set];
+	return p;
+}
+
 extern "C" bool tsr_gpu_has_codec(const struct tsr_codec *codec)
 {
 	return tsr_gpu_codec_of(codec) != NULL;

@@ -148,23 +148,6 @@ static uint64_t usual_part(const struct tsr_coding *coding, const float *x, cons
 	return fits ? n - n % group : 0;
 }
 
-/* Planes from element @first on, which begins a group, or is the first. */
-static struct coded_planes planes_of(const struct tsr_gpu_stream *stream,
-				     const struct tsr_coding *coding, const void *const plane[],
-				     uint64_t first)
-{
-	const enum tsr_table_set set = tsr_gpu_codec_of(coding->codec)->tables;
-	struct coded_planes p = {};
-
-	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		p.plane[i] = (char *)plane[i] + (first ? tsr_plane_nbytes(coding, i, first) : 0);
-	p.scale = coding->scale;
-	p.narrow = coding->narrow;
-	if (set != TSR_TABLES_COUNT)
-		p.tables = stream->gpu->tables[set];
-	return p;
-}
-
 static struct no_codebook book_of(const struct tsr_coding *, bool, struct no_codebook)
 {
 	return {};
@@ -194,8 +177,8 @@ static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 		       struct tsr_encode_report *report)
 {
 	const uint64_t part = usual_part<codec>(coding, x, plane[0], n), rest = n - part;
-	const struct coded_planes planes = planes_of(stream, coding, plane, 0);
-	const struct coded_planes others = planes_of(stream, coding, plane, part);
+	const struct coded_planes planes = tsr_gpu_planes(stream, coding, plane, 0);
+	const struct coded_planes others = tsr_gpu_planes(stream, coding, plane, part);
 	const struct groups groups = groups_of(coding);
 
 	if constexpr (codec::usual > 0) {
@@ -207,9 +190,10 @@ static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 				blocks, TSR_BLOCK, 0, stream->handle>>>(x, part, planes, report);
 	}
 	if (rest)
-		encode_any<codec><<<team_blocks(coding, &groups, rest), TSR_BLOCK, 0,
-				    stream->handle>>>(x + part, rest, groups, others,
-						      book_of(coding, false, typename codec::codebook()), report);
+		encode_any<codec>
+			<<<team_blocks(coding, &groups, rest), TSR_BLOCK, 0, stream->handle>>>(
+				x + part, rest, groups, others,
+				book_of(coding, false, typename codec::codebook()), report);
 }
 
 template <class codec>
@@ -217,8 +201,8 @@ static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 		       const void *const plane[], uint64_t n, float *x)
 {
 	const uint64_t part = usual_part<codec>(coding, x, plane[0], n), rest = n - part;
-	const struct coded_planes planes = planes_of(stream, coding, plane, 0);
-	const struct coded_planes others = planes_of(stream, coding, plane, part);
+	const struct coded_planes planes = tsr_gpu_planes(stream, coding, plane, 0);
+	const struct coded_planes others = tsr_gpu_planes(stream, coding, plane, part);
 	const struct groups groups = groups_of(coding);
 
 	if constexpr (codec::usual > 0) {
@@ -229,9 +213,10 @@ static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 				planes, part, x);
 	}
 	if (rest)
-		decode_any<codec><<<team_blocks(coding, &groups, rest), TSR_BLOCK, 0,
-				    stream->handle>>>(others, rest, groups,
-						      book_of(coding, true, typename codec::codebook()), x + part);
+		decode_any<codec>
+			<<<team_blocks(coding, &groups, rest), TSR_BLOCK, 0, stream->handle>>>(
+				others, rest, groups,
+				book_of(coding, true, typename codec::codebook()), x + part);
 }
 
 /* --- Codecs ---------------------------------------------------------------------------------- */
@@ -252,18 +237,18 @@ static void encode_tabled(const struct tsr_gpu_stream *stream, const struct tsr_
 			  const float *x, uint64_t n, void *const plane[],
 			  struct tsr_encode_report *report)
 {
-	(coding->kind == TSR_KIND_VARIANCE ? run_encode<tabled<format, true>>
-					   : run_encode<tabled<format, false>>)(stream, coding, x, n,
-										plane, report);
+	(coding->kind == TSR_KIND_VARIANCE
+		 ? run_encode<tabled<format, true>>
+		 : run_encode<tabled<format, false>>)(stream, coding, x, n, plane, report);
 }
 
 template <class format>
 static void decode_tabled(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 			  const void *const plane[], uint64_t n, float *x)
 {
-	(coding->kind == TSR_KIND_VARIANCE ? run_decode<tabled<format, true>>
-					   : run_decode<tabled<format, false>>)(stream, coding,
-										plane, n, x);
+	(coding->kind == TSR_KIND_VARIANCE
+		 ? run_decode<tabled<format, true>>
+		 : run_decode<tabled<format, false>>)(stream, coding, plane, n, x);
 }
 
 #define X(id, each, loops, format, ...) \
@@ -275,22 +260,12 @@ TSR_TABLED_LIST(X)
 
 /* --- Means ----------------------------------------------------------------------------------- */
 
-struct plain_value {
-	const float *x;
-
-	__device__ double operator()(uint64_t i) const
-	{
-		return (double)x[i];
-	}
-};
-
 /* A warp has a block. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	encode_means(const float *x, uint64_t n, uint32_t size, enum tsr_dtype narrow, float *means)
 {
 	const struct team b = my_block(n, size);
-	const struct plain_value values = { x };
-	const double sum = sum_of_block(b, values);
+	const double sum = sum_of_block(b, [=](uint64_t i) { return (double)x[i]; });
 
 	if (b.count && b.thread == 0)
 		means[b.group] = narrowed(narrow, tsr_block_mean(sum, b.count));

@@ -21,15 +21,6 @@
 
 /* --- What codecs share ----------------------------------------------------------------------- */
 
-/* Where elements are stored, and what else their codec needs. */
-struct coded_planes {
-	void *plane[TSR_PLANES_MAX];
-	enum tsr_scale scale;
-	enum tsr_dtype narrow; /* of what is learned */
-	struct tsr_gpu_tables tables;
-	const float *codebook; /* in shared memory */
-};
-
 /* What the magnitudes in a group range over, as bits, which are ordered like them; a NaN is larger. */
 struct magnitudes {
 	uint32_t largest, least; /* the least one is of those that are not 0 */
@@ -46,11 +37,13 @@ static __device__ __forceinline__ uint32_t magnitude(float x)
 	return tsr_bits_from_f32(x) & TSR_F32_MAG;
 }
 
-struct no_codebook {};
+struct no_codebook {
+};
 
 /* What is so unless a codec says something else. */
 struct group_codec {
-	static const unsigned usual = 0; /* kernels of its own have groups of this size and of twice that */
+	static const unsigned usual =
+		0; /* kernels of its own have groups of this size and of twice that */
 	static const bool has_codes = true;
 	typedef no_codebook codebook;
 
@@ -270,7 +263,7 @@ struct group_sqrt : sqrt_formulas {
 	{
 		const bool tiny = absmax < 0x1p-80f;
 		const struct group_scale g = { tiny ? 0x1p80f : 1.0f,
-						  factor(scale) * (tiny ? 0x1p-40f : 1.0f) };
+					       factor(scale) * (tiny ? 0x1p-40f : 1.0f) };
 
 		return g;
 	}
@@ -396,8 +389,7 @@ template <class formulas, typename code> struct grouped : group_codec {
 template <int TEAM> static __device__ __forceinline__ float team_max(float max)
 {
 	if constexpr (TEAM == 32)
-		return tsr_f32_from_bits(
-			__reduce_max_sync(TSR_WHOLE_WARP, tsr_bits_from_f32(max)));
+		return tsr_f32_from_bits(__reduce_max_sync(TSR_WHOLE_WARP, tsr_bits_from_f32(max)));
 #pragma unroll
 	for (unsigned distance = 1; distance < TEAM; distance *= 2)
 		max = tsr_max_or_nan(max, __shfl_xor_sync(TSR_WHOLE_WARP, max, distance));
@@ -419,8 +411,7 @@ static __device__ __forceinline__ struct magnitudes join_magnitudes(struct magni
 	return m;
 }
 
-template <int N>
-static __device__ __forceinline__ struct magnitudes magnitudes_of(const float *x)
+template <int N> static __device__ __forceinline__ struct magnitudes magnitudes_of(const float *x)
 {
 	struct magnitudes m = { 0, INT32_MAX };
 
@@ -490,7 +481,7 @@ template <class codec, unsigned GROUP = codec::usual> struct group_tiles {
 		const struct magnitudes m = team_magnitudes<codec, N, team>(x);
 		struct scale_events events = { 0, 0 };
 		const typename codec::coder coder = codec::template begin<team>(p, m, tile / team,
-										 stores, &events);
+										stores, &events);
 		code_type code[N];
 
 		codec::template encode<N>(p, coder, x, code);

@@ -84,10 +84,14 @@ template <class format, bool VARIANCE> struct tabled : group_codec {
 		const struct tsr_table_row *r = &tables.row[row];
 		const bool keeps = format::rule(VARIANCE).keeps;
 
-		return { tables.entry + r->first, tsr_table_divisor(scale),
-			 r->unit,		  r->lowest,
-			 r->highest,		  r->bucket,
-			 r->shift,		  keeps ? tsr_table_least(r, scale) : 0 };
+		return { tables.entry + r->first,
+			 tsr_table_divisor(scale),
+			 r->unit,
+			 r->lowest,
+			 r->highest,
+			 r->bucket,
+			 r->shift,
+			 keeps ? tsr_table_least(r, scale) : 0 };
 	}
 	static __device__ __forceinline__ uint32_t code(const struct coder &c, float x)
 	{
@@ -188,9 +192,9 @@ struct logarithmic : group_codec {
 						      struct magnitudes m, uint64_t g, bool stores,
 						      struct scale_events *)
 	{
-		uint32_t s = m.largest > TSR_F32_INF ? TSR_F28_MAX
-						     : tsr_f28_from_root(tsr_sqrt(
-							       tsr_f32_from_bits(m.largest)));
+		uint32_t s = m.largest > TSR_F32_INF
+				     ? TSR_F28_MAX
+				     : tsr_f28_from_root(tsr_sqrt(tsr_f32_from_bits(m.largest)));
 
 		s |= tsr_log_range(p.tables.bound, tsr_f28_scale(s),
 				   tsr_sqrt(tsr_f32_from_bits(m.least)));

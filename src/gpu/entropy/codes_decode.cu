@@ -121,9 +121,9 @@ static __device__ __forceinline__ void decode_block(const struct contexts_memory
 		fill_half(l);
 #pragma unroll
 	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-		run.word[0] |= pop<SOME>(&m->table[__byte_perm(tables, 0, 0x4440 + r)], l,
-					 r < count)
-			       << 8 * r;
+		run.word[0] |=
+			pop<SOME>(&m->table[__byte_perm(tables, 0, 0x4440 + r)], l, r < count)
+			<< 8 * r;
 	store_run<1>(plain, run, SOME ? count : TSR_RANS_RUN);
 }
 

@@ -83,18 +83,6 @@ static __device__ __noinline__ uint32_t exact_code(struct tsr_gpu_tables tables,
 	return codec::code(codec::coder_of(tables, row, scale), x);
 }
 
-template <class codec> struct near_code {
-	const struct tsr_gpu_tables &tables;
-	uint32_t row;
-	float scale;
-	const float *x;
-
-	__device__ __forceinline__ uint32_t operator()(unsigned i) const
-	{
-		return exact_code<codec>(tables, row, scale, pick(x, i));
-	}
-};
-
 /* --- Both states ------------------------------------------------------------------------------- */
 
 /*
@@ -105,7 +93,8 @@ template <class codec> struct near_code {
 template <class coder> struct fast_coded {
 	typedef tabled<typename coder::format, false> momentum;
 	typedef tabled<typename coder::format, true> variance;
-	typedef step_states<group_tiles<momentum, coder::group>, group_tiles<variance, coder::group>>
+	typedef step_states<group_tiles<momentum, coder::group>,
+			    group_tiles<variance, coder::group>>
 		states;
 	static const int tile = FAST_TILE, team = coder::group / tile;
 	static const bool any_order = true, takes_roots = false;
@@ -131,7 +120,8 @@ template <class coder> struct fast_coded {
 	{
 #pragma unroll
 		for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
-			const struct tsr_table_rule rule = coder::format::rule(p == TSR_PART_VARIANCE);
+			const struct tsr_table_rule rule = coder::format::rule(p ==
+									       TSR_PART_VARIANCE);
 
 			x->scale[p] = load_entry<uint32_t, team>(a->part[p].plane[1], at);
 			x->row[p] = rule.expanded
@@ -217,9 +207,10 @@ template <class coder> struct fast_coded {
 
 #pragma unroll
 		for (int k = 0; k < tile; k += 4)
-			code[k / 4] = settle(code[k / 4], other[k / 4],
-					     near_code<codec>{ a->part[part].tables, scale.row,
-							       scale.scale, &x[k] });
+			code[k / 4] = settle(code[k / 4], other[k / 4], [=](unsigned i) {
+				return exact_code<codec>(a->part[part].tables, scale.row,
+							 scale.scale, pick(&x[k], i));
+			});
 	}
 
 	static __device__ __forceinline__ void encode(const struct step_args *a, const float *table,
@@ -391,8 +382,8 @@ struct dynamic_coder {
 			const uint32_t row = i / TSR_TABLE_CODES;
 			const enum tsr_table_layout layout = format::rule(row).layout;
 
-			table[i] = tables.row[row].value[tsr_table_entry(layout,
-									 i % TSR_TABLE_CODES)];
+			table[i] =
+				tables.row[row].value[tsr_table_entry(layout, i % TSR_TABLE_CODES)];
 		}
 		for (uint32_t i = threadIdx.x; i < a->numbers.nentries; i += blockDim.x)
 			table[nvalues + i] = tsr_f32_from_bits(entry_to_add(tables.entry[i]));

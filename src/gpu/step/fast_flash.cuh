@@ -116,13 +116,15 @@ template <class group_m, class group_v, class all_states> struct fast_flash {
 						      const struct scales *s, uint32_t *m,
 						      uint32_t *v)
 	{
-		float scale = put(a->part[TSR_PART_MOMENTUM], at, inside, s->m, group_m::e8m8_max());
+		float scale = put(a->part[TSR_PART_MOMENTUM], at, inside, s->m,
+				  group_m::e8m8_max());
 
 		put_codes<group_m>(a->masks, t->m, scale, m);
 		if constexpr (states::nstates == 2) {
 			const float peak = takes_roots ? tsr_root_ordinary(s->v) : s->v;
 
-			scale = put(a->part[TSR_PART_VARIANCE], at, inside, peak, group_v::e8m8_max());
+			scale = put(a->part[TSR_PART_VARIANCE], at, inside, peak,
+				    group_v::e8m8_max());
 			put_codes<group_v>(a->masks, t->v, scale, v);
 		}
 	}

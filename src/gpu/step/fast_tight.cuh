@@ -20,27 +20,6 @@ static __device__ __noinline__ uint32_t exact_root_code(const struct step_args *
 	return log_code_of(a->part[TSR_PART_VARIANCE].tables, stored, root);
 }
 
-struct near_ratio {
-	const float *m, *root;
-	float divisor, eps;
-
-	__device__ __forceinline__ uint32_t operator()(unsigned i) const
-	{
-		return exact_ratio_code(pick(m, i), pick(root, i), divisor, eps);
-	}
-};
-
-struct near_root {
-	const struct step_args *a;
-	const float *root;
-	uint32_t stored;
-
-	__device__ __forceinline__ uint32_t operator()(unsigned i) const
-	{
-		return exact_root_code(a, pick(root, i), stored);
-	}
-};
-
 /*
  * Besides what step_fast.cuh asks for:
  *
@@ -93,10 +72,10 @@ struct fast_tight {
 	{
 		const struct coded_planes *part = a->part;
 
-		x->scale[TSR_PART_MOMENTUM] =
-			load_entry<uint16_t, team>(part[TSR_PART_MOMENTUM].plane[1], at);
-		x->scale[TSR_PART_VARIANCE] =
-			load_entry<uint32_t, team>(part[TSR_PART_VARIANCE].plane[1], at);
+		x->scale[TSR_PART_MOMENTUM] = load_entry<uint16_t, team>(
+			part[TSR_PART_MOMENTUM].plane[1], at);
+		x->scale[TSR_PART_VARIANCE] = load_entry<uint32_t, team>(
+			part[TSR_PART_VARIANCE].plane[1], at);
 	}
 
 	static __device__ __forceinline__ bool decode(const struct step_args *a, const float *table,
@@ -228,10 +207,13 @@ struct fast_tight {
 			return;
 #pragma unroll
 		for (int k = 0; k < tile; k += 4) {
-			m[k / 4] = settle(m[k / 4], m_other[k / 4],
-					  near_ratio{ &t->m[k], &t->v[k], s->ratio, eps });
-			v[k / 4] = settle(v[k / 4], v_other[k / 4],
-					  near_root{ a, &t->v[k], s->stored });
+			m[k / 4] = settle(m[k / 4], m_other[k / 4], [=](unsigned i) {
+				return exact_ratio_code(pick(&t->m[k], i), pick(&t->v[k], i),
+							s->ratio, eps);
+			});
+			v[k / 4] = settle(v[k / 4], v_other[k / 4], [=](unsigned i) {
+				return exact_root_code(a, pick(&t->v[k], i), s->stored);
+			});
 		}
 	}
 };

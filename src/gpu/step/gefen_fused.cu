@@ -154,49 +154,7 @@ static __device__ __noinline__ void gefen_any_weights(const struct step_args *a,
 			  (unsigned long long)overflow);
 }
 
-/* Weights in BF16 alone; returns false, with nothing stored, if a new one is not below 2^127. */
-static __device__ __forceinline__ bool gefen_bf16(const struct step_args *a, uint64_t tile,
-						  const uint32_t *narrow, const float *m,
-						  float size)
-{
-	uint32_t pair[TILE / 2], largest = 0;
-
-#pragma unroll
-	for (int k = 0; k < TILE; k += 2) {
-		const float low = tsr_step_gefen_move(&a->scalars, low_of(narrow[k / 2]), m[k],
-						      size);
-		const float high = tsr_step_gefen_move(&a->scalars, high_of(narrow[k / 2]),
-						       m[k + 1], size);
-
-		pair[k / 2] = tsr_bf16_pair(low, high);
-		largest = tsr_bf16_pair_max(largest, pair[k / 2] & 0x7fff7fffu);
-	}
-	if ((largest & 0xffff) >= 0x7f00 || largest >> 16 >= 0x7f00)
-		return false;
-	store_tile<uint32_t, TILE / 2>(a->part[TSR_PART_WEIGHT].plane[0], tile, pair);
-	return true;
-}
-
-/* Weights bf16+ulp8, if they are ordinary as in step_fast.cuh. */
-static __device__ __forceinline__ bool gefen_bf16_ulp8(const struct step_args *a, uint64_t tile,
-						       const struct fast_words<TILE> *x,
-						       const float *m, float size)
-{
-	struct fast_tile<TILE> t;
-	uint32_t correction[TILE / 4];
-
-	fast_weights<TILE>(a->masks, x, t.w);
-#pragma unroll
-	for (int k = 0; k < TILE; k++)
-		t.w[k] = tsr_step_gefen_move(&a->scalars, t.w[k], m[k], size);
-	if (!fast_were_normal<TILE>(x) || !fast_narrow<TILE>(&t))
-		return false;
-	fast_encode_weights<TILE>(a->masks, &t, correction);
-	store_tile<uint32_t, TILE / 2>(a->part[TSR_PART_WEIGHT].plane[0], tile, t.narrow);
-	store_tile<uint32_t, TILE / 4>(a->part[TSR_PART_WEIGHT].plane[1], tile, correction);
-	return true;
-}
-
+/* The narrow weights of a tile, and their corrections if they have any. */
 static __device__ __forceinline__ void gefen_load_weights(const struct step_args *a, uint64_t tile,
 							  struct fast_words<TILE> *x)
 {
@@ -206,6 +164,41 @@ static __device__ __forceinline__ void gefen_load_weights(const struct step_args
 		load_tile<uint32_t, TILE / 2>(p.plane[0], tile, x->narrow);
 	if (a->weight == TSR_ROW_bf16_ulp8)
 		load_tile<uint32_t, TILE / 4>(p.plane[1], tile, x->correction);
+}
+
+/*
+ * Weights bf16+ulp8, or bf16 alone, if they are ordinary as in step_fast.cuh; else returns false, with nothing
+ * stored.
+ */
+static __device__ __forceinline__ bool gefen_weights(const struct step_args *a, uint64_t tile,
+						     const struct fast_words<TILE> *x,
+						     const float *m, float size)
+{
+	const struct coded_planes &p = a->part[TSR_PART_WEIGHT];
+	const bool corrected = a->weight == TSR_ROW_bf16_ulp8;
+	uint32_t correction[TILE / 4];
+	struct fast_tile<TILE> t;
+
+	if (!corrected && a->weight != TSR_ROW_bf16)
+		return false;
+#pragma unroll
+	for (int k = 0; k < TILE; k += 2) {
+		t.w[k] = low_of(x->narrow[k / 2]);
+		t.w[k + 1] = high_of(x->narrow[k / 2]);
+	}
+	if (corrected)
+		fast_weights<TILE>(a->masks, x, t.w);
+#pragma unroll
+	for (int k = 0; k < TILE; k++)
+		t.w[k] = tsr_step_gefen_move(&a->scalars, t.w[k], m[k], size);
+	if (!fast_were_normal<TILE>(x) || !fast_narrow<TILE>(&t))
+		return false;
+	store_tile<uint32_t, TILE / 2>(p.plane[0], tile, t.narrow);
+	if (corrected) {
+		fast_encode_weights<TILE>(a->masks, &t, correction);
+		store_tile<uint32_t, TILE / 4>(p.plane[1], tile, correction);
+	}
+	return true;
 }
 
 /* --- Codes ------------------------------------------------------------------------------------- */
@@ -252,14 +245,8 @@ static __device__ __forceinline__ void gefen_finish(const struct step_args *a,
 						    const struct gefen_step *s,
 						    const struct fast_words<TILE> *x, float *m)
 {
-	bool done = false;
-
 	gefen_store_momenta(a, table, tile, s, m);
-	if (a->weight == TSR_ROW_bf16_ulp8)
-		done = gefen_bf16_ulp8(a, tile, x, m, s->size);
-	else if (a->weight == TSR_ROW_bf16)
-		done = gefen_bf16(a, tile, x->narrow, m, s->size);
-	if (!done)
+	if (!gefen_weights(a, tile, x, m, s->size))
 		gefen_any_weights<TILE>(a, table, tile, s->scale, s->variance);
 }
 
@@ -282,12 +269,13 @@ static __device__ __noinline__ void gefen_any_block(const struct gefen_args *p,
 {
 	const struct step_args *a = &p->step;
 	const struct team b = { index, index * p->size, p->size, threadIdx.x % 32, 32 };
-	const struct square_value squares = { a->grad, a->grad_dtype };
 	float *scales = (float *)a->part[TSR_PART_MOMENTUM].plane[1];
 	float *means = (float *)a->part[TSR_PART_VARIANCE].plane[0];
 	const float was = scales[index];
-	const float v = tsr_step_gefen_variance(
-		&a->scalars, tsr_block_mean(sum_of_block(b, squares), b.count), means[index]);
+	const double sum = sum_of_block(
+		b, [=](uint64_t i) { return square_at(a->grad, a->grad_dtype, i); });
+	const float v = tsr_step_gefen_variance(&a->scalars, tsr_block_mean(sum, b.count),
+						means[index]);
 	uint32_t max = 0, nonfinite = 0;
 	float scale;
 

@@ -113,35 +113,6 @@ enum tsr_status tsr_gpu_step_blocks(struct tsr_gpu_stream *stream, const struct 
 				    const struct step_args *a, uint64_t n, uint64_t *done_ret,
 				    struct tsr_err *err);
 
-/* --- Split codecs ------------------------------------------------------------------------------ */
-
-template <class codec, int N>
-static __device__ __forceinline__ void load_split(const struct coded_planes &p, uint64_t tile,
-						  float *w)
-{
-	typename codec::first a[N];
-	typename codec::second b[N];
-
-	load_tile<typename codec::first, N>(p.plane[0], tile, a);
-	if constexpr (codec::nplanes == 2)
-		load_tile<typename codec::second, N>(p.plane[1], tile, b);
-	codec::template decode<N>(a, b, w);
-}
-
-template <class codec, int N>
-static __device__ __forceinline__ unsigned store_split(const struct coded_planes &p, uint64_t tile,
-						       const float *w)
-{
-	typename codec::first a[N];
-	typename codec::second b[N];
-	const unsigned overflow = codec::template encode<N>(w, a, b);
-
-	store_tile<typename codec::first, N>(p.plane[0], tile, a);
-	if constexpr (codec::nplanes == 2)
-		store_tile<typename codec::second, N>(p.plane[1], tile, b);
-	return overflow;
-}
-
 /* --- Weights ----------------------------------------------------------------------------------- */
 
 template <int N>
@@ -265,16 +236,12 @@ static __device__ __forceinline__ void load_gradients(const void *grad, enum tsr
 		f16::widen<N>(narrow, g);
 }
 
-/* Of squares of gradients, for sum_of_block(). */
-struct square_value {
-	const void *grad;
-	enum tsr_dtype dtype;
-
-	__device__ double operator()(uint64_t i) const
-	{
-		return tsr_step_square(gradient_at(grad, dtype, i));
-	}
-};
+/* For sum_of_block(). */
+static __device__ __forceinline__ double square_at(const void *grad, enum tsr_dtype dtype,
+						   uint64_t i)
+{
+	return tsr_step_square(gradient_at(grad, dtype, i));
+}
 
 /* How many are not finite: 0 times x is 0 only if x is finite. */
 template <int N> static __device__ __forceinline__ unsigned count_nonfinite(const float *g)

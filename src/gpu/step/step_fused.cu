@@ -226,8 +226,8 @@ static enum tsr_status fill_args(struct tsr_gpu *gpu, const struct tsr_step *ste
 	a->eps = step->coding[TSR_PART_MOMENTUM].eps;
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
 		const struct tsr_coding *coding = &step->coding[p];
-		const struct tsr_gpu_codec *codec =
-			coding->codec ? tsr_gpu_codec_of(coding->codec) : NULL;
+		const struct tsr_gpu_codec *codec = coding->codec ? tsr_gpu_codec_of(coding->codec)
+								  : NULL;
 
 		memcpy(a->part[p].plane, step->plane[p], sizeof(a->part[p].plane));
 		a->part[p].scale = coding->scale;

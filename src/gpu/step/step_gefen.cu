@@ -19,8 +19,8 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		m[i] = tsr_one_nan(tsr_step_toward(&s, g, m[i]));
 		if (v)
 			v[i] = narrowed(narrow,
-				    tsr_step_gefen_variance(
-					    &s, tsr_block_mean(tsr_step_square(g), 1), v[i]));
+					tsr_step_gefen_variance(
+						&s, tsr_block_mean(tsr_step_square(g), 1), v[i]));
 	}
 	if (report)
 		tsr_add_count(&report->nonfinite_grad, nonfinite);
@@ -32,13 +32,12 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		    enum tsr_dtype narrow, uint32_t size, float *v, uint64_t n)
 {
 	const struct team b = my_block(n, size);
-	const struct square_value squares = { grad, dtype };
-	const double sum = sum_of_block(b, squares);
+	const double sum = sum_of_block(b, [=](uint64_t i) { return square_at(grad, dtype, i); });
 	float moved = 0.0f;
 
 	if (b.count)
-		moved = narrowed(narrow,
-			     tsr_step_gefen_variance(&s, tsr_block_mean(sum, b.count), v[b.first]));
+		moved = narrowed(narrow, tsr_step_gefen_variance(&s, tsr_block_mean(sum, b.count),
+								 v[b.first]));
 	__syncwarp();
 	for (uint32_t k = b.thread; k < b.count; k += 32)
 		v[b.first + k] = moved;
