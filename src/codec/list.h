@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every codec, in the order that help and documentation show: the only list of them.  From it come
- * the tables of the CPU (codec/simd/codecs_simd.c), of sweeps (sweep/simd/trips.c, gpu/gpu_sweep.cu), of GPU
- * kernels (gpu/gpu_codec.cu) and of fused steps (gpu/step/step_fused.cu).
+ * the tables of the CPU (codec/simd/codecs_simd.c), of sweeps (sweep/simd/trips.c, gpu/gpu_sweep.cu) and of
+ * GPU kernels (gpu/gpu_codec.cu).
  *
  * X(id, each, loops, format, code, name, members...), in C and in CUDA:
  *
@@ -177,13 +177,6 @@
 #define TSR_CODEC_LIST(X) \
 	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_LOG_LIST(X) TSR_TABLED_LIST(X) \
 	TSR_PLAIN_LIST(X)
-
-/*
- * X(momentum, variance): states that one GPU kernel steps together; the first ones also by
- * gpu/step/step_flash.cuh, for which their groups have shortcuts in gpu/gpu_groups.cuh.
- */
-#define TSR_FLASH_PAIRS(X) X(softsign8, sqrt8) X(linear8, ulinear8)
-#define TSR_STATE_PAIRS(X) TSR_FLASH_PAIRS(X) X(f32, f32) X(bf16, bf16)
 
 /* X(1, ...) X(2, ...) and so on: what a row with `each` of 13 or 16 makes. */
 #define TSR_EACH_13(X, ...) \

@@ -20,7 +20,6 @@ struct tsr_gpu_tables {
 	const struct tsr_table_row *row;
 	const uint32_t *entry;
 	const float *bound;
-	const float *value; /* TSR_TABLE_CODES per row: what bytes decode to with a scale of 1 */
 };
 
 struct tsr_gpu {
@@ -64,7 +63,7 @@ enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e,
 
 /*
  * How a codec's kernels are started, on a device that is current.  @report may be NULL.  The error
- * of the launch is found by cudaGetLastError().  prepare() is called before, unless it is NULL.
+ * of the launch is found by cudaGetLastError().  Its tables, if it has any, are in the GPU's memory then.
  */
 struct tsr_gpu_codec {
 	void (*encode)(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
@@ -72,14 +71,29 @@ struct tsr_gpu_codec {
 		       struct tsr_encode_report *report);
 	void (*decode)(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 		       const void *const plane[], uint64_t n, float *x);
-	enum tsr_status (*prepare)(struct tsr_gpu *gpu, struct tsr_err *err);
+	enum tsr_table_set tables; /* TSR_TABLES_COUNT: none */
 };
 
-/* Have a set of tables in the GPU's memory, for prepare() of codecs.  The device is current. */
-enum tsr_status tsr_gpu_prepare_tables(struct tsr_gpu *gpu, enum tsr_table_set set,
-				       struct tsr_err *err);
+/* Where elements are stored, and what else their codec needs. */
+struct coded_planes {
+	void *plane[TSR_PLANES_MAX];
+	enum tsr_scale scale;
+	enum tsr_dtype narrow; /* of what is learned */
+	struct tsr_gpu_tables tables;
+	const float *codebook; /* in shared memory */
+};
 
-/* Free the tables that prepare() of codecs made. */
+/* Those from element @first on, which begins a group or a vector. */
+struct coded_planes tsr_gpu_planes(const struct tsr_gpu_stream *stream,
+				   const struct tsr_coding *coding, const void *const plane[],
+				   uint64_t first);
+
+/* NULL of a codec that is not in codec/list.h. */
+const struct tsr_gpu_codec *tsr_gpu_codec_of(const struct tsr_codec *codec);
+
+/* Have a codec's tables in the GPU's memory.  The device is current. */
+enum tsr_status tsr_gpu_prepare_tables(struct tsr_gpu *gpu, const struct tsr_gpu_codec *codec,
+				       struct tsr_err *err);
 void tsr_gpu_free_tables(struct tsr_gpu *gpu);
 
 #define X(id, ...) extern const struct tsr_gpu_codec tsr_gpu_codec_##id;

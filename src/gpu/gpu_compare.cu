@@ -26,9 +26,7 @@ struct pair {
 };
 
 struct compare_args {
-	struct pair pair[NMEASURES];
-	const float *before, *stepped,
-		*after; /* weights: what the norm of the update and stalls are of */
+	struct pair pair[NMEASURES + 1]; /* the last: of the update, for its norm */
 	uint64_t n, run;
 	double *lanes; /* SUMS of each lane of each run of each measure; the last is of the norm */
 	struct tsr_compare *sums;
@@ -56,6 +54,7 @@ struct stretch {
 
 struct counts {
 	unsigned exact, nonfinite, negative, overflow, flushed, sign_lost, zeros;
+	unsigned stalled; /* weights that should have moved and did not */
 	uint32_t max_ulp, max_abs;
 };
 
@@ -101,6 +100,7 @@ static __device__ void compute_stretch(const struct pair *p, uint64_t first, uin
 		x = p->x[at];
 		y = p->y[at];
 		if (p->x_less) {
+			c->stalled += x != p->x_less[at] && y == p->y_less[at];
 			x -= p->x_less[at];
 			y -= p->y_less[at];
 		}
@@ -173,39 +173,10 @@ static __global__ void __launch_bounds__(TSR_BLOCK) measure(const __grid_constan
 	if (adds)
 		a.lanes[((uint64_t)blockIdx.y * gridDim.x + blockIdx.x) * ADDERS + threadIdx.x] =
 			sum;
-	put_counts((struct tsr_measure *)a.sums + blockIdx.y, &c, end - first);
-}
-
-/* The norm of the update, and the weights that it should have moved and did not. */
-static __global__ void __launch_bounds__(TSR_BLOCK)
-	measure_weights(const __grid_constant__ compare_args a)
-{
-	__shared__ float stored[2][STRETCH];
-	const uint64_t first = blockIdx.x * a.run;
-	const uint64_t end = first + a.run < a.n ? first + a.run : a.n;
-	unsigned stalled = 0, turn = 0;
-	double sum = 0;
-
-	for (uint64_t at = first; at < end + STRETCH; at += STRETCH, turn ^= 1) {
-		for (unsigned i = threadIdx.x - ADDERS; threadIdx.x >= ADDERS && i < STRETCH;
-		     i += COMPUTERS) {
-			float moved = 0.0f;
-
-			if (at + i < end) {
-				moved = a.after[at + i] - a.before[at + i];
-				stalled += a.stepped[at + i] != a.before[at + i] &&
-					   a.after[at + i] == a.before[at + i];
-			}
-			stored[turn][i] = moved;
-		}
-		if (threadIdx.x < ADDERS && threadIdx.x % SUMS == 0 && at != first)
-			sum = add_stretch(stored[turn ^ 1], stored[turn ^ 1], sum);
-		__syncthreads();
-	}
-	if (threadIdx.x < ADDERS)
-		a.lanes[((uint64_t)NMEASURES * gridDim.x + blockIdx.x) * ADDERS + threadIdx.x] =
-			sum;
-	tsr_add_count(&a.sums->stalled, stalled);
+	if (blockIdx.y < NMEASURES)
+		put_counts((struct tsr_measure *)a.sums + blockIdx.y, &c, end - first);
+	if (blockIdx.y == OF_UPDATE_QUANT)
+		tsr_add_count(&a.sums->stalled, c.stalled);
 }
 
 /* --- Runs -------------------------------------------------------------------------------------- */
@@ -219,7 +190,7 @@ static __global__ void add_runs(const __grid_constant__ compare_args a, uint64_t
 	double *to;
 
 	if (blockIdx.x == NMEASURES)
-		to = sum ? NULL : &a.sums->norm[lane];
+		to = sum == XX ? &a.sums->norm[lane] : NULL;
 	else if (!a.pair[blockIdx.x].x)
 		to = NULL;
 	else
@@ -373,7 +344,7 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	const struct arrays *x = &b->x;
 	const unsigned index = b->stream->gpu->index;
 	const uint64_t nruns = (b->n + b->run - 1) / b->run;
-	const dim3 blocks((unsigned)nruns, NMEASURES);
+	const dim3 blocks((unsigned)nruns, NMEASURES + 1);
 	struct compare_args a = {};
 
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
@@ -384,16 +355,13 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	}
 	a.pair[OF_UPDATE] = { x->fp32_after[0], x->fp32_before, x->stepped[0], x->before[0] };
 	a.pair[OF_UPDATE_QUANT] = { x->stepped[0], x->before[0], x->after[0], x->before[0] };
-	a.before = x->before[0];
-	a.stepped = x->stepped[0];
-	a.after = x->after[0];
+	a.pair[NMEASURES] = { x->after[0], x->before[0], x->after[0], x->before[0] };
 	a.n = b->n;
 	a.run = b->run;
 	a.lanes = b->lanes;
 	a.sums = b->sums;
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
 	measure<<<blocks, TSR_BLOCK, 0, b->stream->handle>>>(a);
-	measure_weights<<<blocks.x, TSR_BLOCK, 0, b->stream->handle>>>(a);
 	add_runs<<<NMEASURES + 1, ADDERS, 0, b->stream->handle>>>(a, nruns);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a comparison");
 	return TSR_OK;
@@ -437,18 +405,9 @@ static enum tsr_status place(struct batch *b, uint64_t size, struct tsr_err *err
 static void move_to(struct batch *b, const struct tsr_step *all, uint64_t first,
 		    float *const fp32[], const void *grad)
 {
-	b->step = *all;
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_coding *coding = &all->coding[part];
-
-		if (!coding->codec)
-			continue;
-		for (unsigned i = 0; i < coding->codec->nplanes; i++)
-			b->step.plane[part][i] = (char *)all->plane[part][i] +
-						 tsr_plane_nbytes(coding, i, first);
-		b->step.coding[part].first += first;
-		b->x.fp32_after[part] = fp32[part] + first;
-	}
+	b->step = tsr_gpu_step_from(all, first);
+	for (unsigned part = 0; part < TSR_PARTS; part++)
+		b->x.fp32_after[part] = all->coding[part].codec ? fp32[part] + first : NULL;
 	if (grad)
 		b->grad = (const char *)grad + first * (tsr_dtype_bits(all->grad_dtype) / 8);
 	else

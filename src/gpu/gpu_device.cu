@@ -7,51 +7,42 @@
 #include "codec/math.h"
 
 /*
- * One thread per case, 8 bytes read and 4 written each.  The inputs come from memory, so that the
- * compiler cannot fold the arithmetic.
+ * Cases in which fused and unfused arithmetic, or a flush of subnormals, give other bits.  They come from
+ * memory, so that the compiler cannot fold the arithmetic.
  */
-static __global__ void canary_kernel(const uint16_t *narrow, const int8_t *correction,
-				     uint32_t *bits)
-{
-	const unsigned i = threadIdx.x;
-	const float n = tsr_f32_from_bf16(narrow[i]);
-
-	bits[i] = tsr_bits_from_f32(tsr_ulp_join(tsr_split_bf16(), n, correction[i], 127.0f));
-}
-
 #define CANARIES 4
 
-/*
- * Cases in which fused and unfused arithmetic, or a flush of subnormals, give other bits; the
- * expected values are computed here by the host.
- */
-static cudaError_t run_canary(uint32_t found[CANARIES], const uint16_t narrow[CANARIES],
-			      const int8_t correction[CANARIES])
+struct canaries {
+	uint16_t narrow[CANARIES];
+	int8_t correction[CANARIES];
+	uint32_t bits[CANARIES]; /* found */
+};
+
+static __host__ __device__ uint32_t canary_bits(const struct canaries *c, unsigned i)
 {
-	uint16_t *d_narrow = NULL;
-	int8_t *d_correction = NULL;
-	uint32_t *d_bits = NULL;
-	cudaError_t e = cudaMalloc(&d_narrow, CANARIES * sizeof(*d_narrow));
+	return tsr_bits_from_f32(tsr_ulp_join(tsr_split_bf16(), tsr_f32_from_bf16(c->narrow[i]),
+					      c->correction[i], 127.0f));
+}
+
+static __global__ void canary_kernel(struct canaries *c)
+{
+	c->bits[threadIdx.x] = canary_bits(c, threadIdx.x);
+}
+
+static cudaError_t run_canary(struct canaries *c)
+{
+	struct canaries *device = NULL;
+	cudaError_t e = cudaMalloc(&device, sizeof(*c));
 
 	if (e == cudaSuccess)
-		e = cudaMalloc(&d_correction, CANARIES * sizeof(*d_correction));
-	if (e == cudaSuccess)
-		e = cudaMalloc(&d_bits, CANARIES * sizeof(*d_bits));
-	if (e == cudaSuccess)
-		e = cudaMemcpy(d_narrow, narrow, CANARIES * sizeof(*d_narrow),
-			       cudaMemcpyHostToDevice);
-	if (e == cudaSuccess)
-		e = cudaMemcpy(d_correction, correction, CANARIES * sizeof(*d_correction),
-			       cudaMemcpyHostToDevice);
+		e = cudaMemcpy(device, c, sizeof(*c), cudaMemcpyHostToDevice);
 	if (e == cudaSuccess) {
-		canary_kernel<<<1, CANARIES>>>(d_narrow, d_correction, d_bits);
+		canary_kernel<<<1, CANARIES>>>(device);
 		e = cudaGetLastError();
 	}
 	if (e == cudaSuccess)
-		e = cudaMemcpy(found, d_bits, CANARIES * sizeof(*d_bits), cudaMemcpyDeviceToHost);
-	cudaFree(d_narrow);
-	cudaFree(d_correction);
-	cudaFree(d_bits);
+		e = cudaMemcpy(c, device, sizeof(*c), cudaMemcpyDeviceToHost);
+	cudaFree(device);
 	return e;
 }
 
@@ -86,9 +77,7 @@ extern "C" enum tsr_status tsr_gpu_describe(unsigned index, char *text, size_t r
 
 extern "C" enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err)
 {
-	static const uint16_t narrow[CANARIES] = { 0x0100, 0x0001, 0x8123, 0x3f80 };
-	static const int8_t correction[CANARIES] = { 32, -77, 113, 5 };
-	uint32_t found[CANARIES] = { 0 };
+	struct canaries c = { { 0x0100, 0x0001, 0x8123, 0x3f80 }, { 32, -77, 113, 5 }, {} };
 	int n = 0;
 	cudaError_t e = cudaGetDeviceCount(&n);
 
@@ -97,18 +86,15 @@ extern "C" enum tsr_status tsr_gpu_check(unsigned index, struct tsr_err *err)
 	if (e == cudaSuccess)
 		e = cudaSetDevice((int)index);
 	if (e == cudaSuccess)
-		e = run_canary(found, narrow, correction);
+		e = run_canary(&c);
 	if (e != cudaSuccess)
 		return tsr_gpu_fail(err, index, e, "cannot be used");
 	for (unsigned i = 0; i < CANARIES; i++) {
-		const float value = tsr_ulp_join(tsr_split_bf16(), tsr_f32_from_bf16(narrow[i]),
-						 correction[i], 127.0f);
-
-		if (found[i] != tsr_bits_from_f32(value))
+		if (c.bits[i] != canary_bits(&c, i))
 			return tsr_fail(
 				err, TSR_E_IO,
 				"cuda:%u: rounds differently: found bits %08x, expected %08x",
-				index, found[i], tsr_bits_from_f32(value));
+				index, c.bits[i], canary_bits(&c, i));
 	}
 	return TSR_OK;
 }

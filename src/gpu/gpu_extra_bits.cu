@@ -111,6 +111,33 @@ static __device__ __forceinline__ unsigned thread_elements(struct place p, uint6
 	return left < SHARE ? (unsigned)left : SHARE;
 }
 
+/* The @count elements of a thread: as a tile if they are @whole. */
+template <typename T>
+static __device__ __forceinline__ void load_share(const T *at, bool whole, unsigned count, T *x)
+{
+	if (whole) {
+		load_tile<T, SHARE>(at, 0, x);
+		return;
+	}
+#pragma unroll
+	for (unsigned i = 0; i < SHARE; i++)
+		x[i] = i < count ? at[i] : 0;
+}
+
+template <typename T>
+static __device__ __forceinline__ void store_share(T *at, bool whole, unsigned count, const T *x)
+{
+	if (whole) {
+		store_tile<T, SHARE>(at, 0, x);
+		return;
+	}
+#pragma unroll
+	for (unsigned i = 0; i < SHARE; i++) {
+		if (i < count)
+			at[i] = x[i];
+	}
+}
+
 /* 4 bytes read, 2 + bits/8 written per element. */
 template <class format, bool RANDOM>
 static __global__ void __launch_bounds__(TSR_BLOCK)
@@ -121,23 +148,14 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	const struct place p = my_place();
 	const unsigned bits = params.k + RANDOM, count = thread_elements(p, n);
 	const bool whole = aligned && count == SHARE;
-	struct tsr_vec<typename format::pattern, SHARE> out;
+	typename format::pattern out[SHARE];
 	struct tsr_philox random = {};
 	uint32_t value[SHARE];
-	float in[SHARE] = {};
+	float in[SHARE];
 
 	if (p.warp >= n)
 		return;
-	if (whole) {
-#pragma unroll
-		for (unsigned i = 0; i < SHARE; i += 4)
-			*(struct tsr_vec<float, 4> *)&in[i] = tsr_load<float, 4>(x + p.thread,
-										 i / 4);
-	} else {
-#pragma unroll
-		for (unsigned i = 0; i < SHARE; i++)
-			in[i] = i < count ? x[p.thread + i] : 0.0f;
-	}
+	load_share(x + p.thread, whole, count, in);
 	if (RANDOM)
 		random = tsr_stochastic_bits(params.seed, params.stream,
 					     (params.first + p.thread) / 8);
@@ -146,19 +164,11 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		const struct extended e = encode_extra<format, RANDOM>(in[i], params.k,
 								       draw_of(random, i));
 
-		out.v[i] = (typename format::pattern)e.narrow;
+		out[i] = (typename format::pattern)e.narrow;
 		value[i] = i < count ? e.bits : 0;
 	}
 	pack(value, bits, (unsigned char *)staged[threadIdx.x / 32] + p.lane * bits);
-	if (whole) {
-		tsr_store(narrow + p.thread, 0, out);
-	} else {
-#pragma unroll
-		for (unsigned i = 0; i < SHARE; i++) {
-			if (i < count)
-				narrow[p.thread + i] = out.v[i];
-		}
-	}
+	store_share(narrow + p.thread, whole, count, out);
 	__syncwarp();
 	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
 		words[p.warp / TSR_BIT_PACKED_SHARE * bits + i] = staged[threadIdx.x / 32][i];
@@ -173,37 +183,21 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	const struct place p = my_place();
 	const unsigned bits = k + RANDOM, count = thread_elements(p, n);
 	const bool whole = aligned && count == SHARE;
-	struct tsr_vec<typename format::pattern, SHARE> in;
+	typename format::pattern in[SHARE];
 	uint32_t value[SHARE];
 	float out[SHARE];
 
 	if (p.warp >= n)
 		return;
-	if (whole) {
-		in = tsr_load<typename format::pattern, SHARE>(narrow + p.thread, 0);
-	} else {
-#pragma unroll
-		for (unsigned i = 0; i < SHARE; i++)
-			in.v[i] = i < count ? narrow[p.thread + i] : 0;
-	}
+	load_share(narrow + p.thread, whole, count, in);
 	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
 		staged[threadIdx.x / 32][i] = words[p.warp / TSR_BIT_PACKED_SHARE * bits + i];
 	__syncwarp();
 	unpack((const unsigned char *)staged[threadIdx.x / 32] + p.lane * bits, bits, value);
 #pragma unroll
 	for (unsigned i = 0; i < SHARE; i++)
-		out[i] = decode_extra<format, RANDOM>({ in.v[i], value[i] }, k);
-	if (whole) {
-#pragma unroll
-		for (unsigned i = 0; i < SHARE; i += 4)
-			tsr_store(x + p.thread, i / 4, *(struct tsr_vec<float, 4> *)&out[i]);
-	} else {
-#pragma unroll
-		for (unsigned i = 0; i < SHARE; i++) {
-			if (i < count)
-				x[p.thread + i] = out[i];
-		}
-	}
+		out[i] = decode_extra<format, RANDOM>({ in[i], value[i] }, k);
+	store_share(x + p.thread, whole, count, out);
 }
 
 static unsigned span_blocks(uint64_t n)
@@ -242,5 +236,5 @@ static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 #define X(id, each, loops, format, random, ...) \
 	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<format##_extended, random>, \
 							  run_decode<format##_extended, random>, \
-							  NULL };
+							  TSR_TABLES_COUNT };
 TSR_PACKED_LIST(X)

@@ -1,19 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codecs whose elements share scales in groups, for kernels. */
+/*
+ * Codecs whose elements share what is stored of their group, for kernels.  Each is a class of the same
+ * shape, for the kernels of gpu_groups.cu and for the steps that one kernel does:
+ *
+ * load() is what is stored of group @g, and decode() makes N elements of their codes with it.
+ * begin() makes of the magnitudes in a group what encode() takes to make codes of N elements, and stores
+ * of it what is stored, in the thread that is to.
+ *
+ * This header has what they share and the codecs whose codes are formulas; gpu_tables.cuh has those
+ * whose codes are tables, gpu_learned.cuh those that are learned.
+ */
 #ifndef TSR_GPU_GROUPED_CUH
 #define TSR_GPU_GROUPED_CUH
 
 #include "codec/group_math.h"
+#include "gpu/cuda.h"
 #include "gpu/shortcut.cuh"
 #include "gpu/vector.cuh"
 #include "tersor/codec.h"
 
-/* --- Scales ---------------------------------------------------------------------------------- */
+/* --- What codecs share ----------------------------------------------------------------------- */
 
-struct scale_plane {
-	void *scales;
-	enum tsr_scale format;
+/* What the magnitudes in a group range over, as bits, which are ordered like them; a NaN is larger. */
+struct magnitudes {
+	uint32_t largest, least; /* the least one is of those that are not 0 */
 };
+
+/* What the smallest magnitude other than 0 is the smallest of. */
+static __device__ __forceinline__ uint32_t unless_zero(uint32_t magnitude)
+{
+	return magnitude ? magnitude : (uint32_t)INT32_MAX;
+}
+
+static __device__ __forceinline__ uint32_t magnitude(float x)
+{
+	return tsr_bits_from_f32(x) & TSR_F32_MAG;
+}
+
+struct no_codebook {
+};
+
+/* What is so unless a codec says something else. */
+struct group_codec {
+	static const unsigned usual =
+		0; /* kernels of its own have groups of this size and of twice that */
+	static const bool has_codes = true;
+	typedef no_codebook codebook;
+
+	/* Whether begin() needs the least magnitude, too. */
+	static __device__ __forceinline__ bool wants_least(void)
+	{
+		return false;
+	}
+};
+
+/* --- Scales ---------------------------------------------------------------------------------- */
 
 /* What happened to the scales that a thread stored. */
 struct scale_events {
@@ -24,30 +65,30 @@ struct scale_events {
  * Store the scale of group @g, if this thread is the one to do it, and return what the encoder
  * divides by: e8m8 divides by what is stored; f16 is FlashOptim's, which rounds only what it stores.
  */
-static __device__ __forceinline__ float put_scale(struct scale_plane plane, uint64_t g, float scale,
-						  uint32_t e8m8_max, bool stores,
+static __device__ __forceinline__ float put_scale(const struct coded_planes &p, uint64_t g,
+						  float scale, uint32_t e8m8_max, bool stores,
 						  struct scale_events *events)
 {
-	if (plane.format == TSR_SCALE_E8M8) {
+	if (p.scale == TSR_SCALE_E8M8) {
 		const uint32_t code = tsr_e8m8_from_f32(scale);
 		const uint32_t capped = code < e8m8_max ? code : e8m8_max;
 
 		if (stores)
-			((uint16_t *)plane.scales)[g] = (uint16_t)capped;
+			((uint16_t *)p.plane[1])[g] = (uint16_t)capped;
 		return tsr_f32_from_e8m8(capped);
 	}
-	if (plane.format == TSR_SCALE_F16) {
+	if (p.scale == TSR_SCALE_F16) {
 		const uint32_t narrow = tsr_f16_from_f32(scale);
 
 		if (stores) {
-			((uint16_t *)plane.scales)[g] = (uint16_t)narrow;
+			((uint16_t *)p.plane[1])[g] = (uint16_t)narrow;
 			events->underflow += narrow == 0 && scale > 0.0f;
 			events->overflow += narrow >= 0x7c00;
 		}
 		return tsr_f16_divisor(scale);
 	}
 	if (stores)
-		((float *)plane.scales)[g] = scale;
+		((float *)p.plane[1])[g] = scale;
 	return scale;
 }
 
@@ -66,16 +107,7 @@ static __device__ __forceinline__ float scale_value(uint32_t entry, enum tsr_sca
 	return format == TSR_SCALE_E8M8 ? tsr_f32_from_e8m8(entry) : tsr_f32_from_f16(entry);
 }
 
-/* --- Codecs ---------------------------------------------------------------------------------- */
-
-/*
- * Below 0.5 a quotient would be rounded to the code 0: this is the least quotient of positive elements,
- * in groups whose tsr_least_..._code() is 1.
- */
-static __device__ __forceinline__ float flash_floor(enum tsr_scale format)
-{
-	return format == TSR_SCALE_F16 ? 0.0f : 0.5f;
-}
+/* --- Formulas -------------------------------------------------------------------------------- */
 
 /*
  * GPUs make one NaN of all.  What CPUs give: the NaN that went in, quiet; and for an infinity times
@@ -104,20 +136,14 @@ static __device__ __forceinline__ float with_cpu_nan(float value, float scale)
  * The formulas of group_math.h for a codec, and its shortcuts:
  *
  * ordinary_code() is code() for a group whose largest magnitude is below 2^126, with what ordinary()
- * made of its scale: no code needs to be clamped.
- * flash_code() is that for a group of step_flash.cuh, whose unit is 1, with what flash_factor() made
- * of its scale; the lowest 8 bits count, and with takes_roots the argument is the root of an element.
- * Variances are positive there: their code is that of tsr_positive_code(), if flash_floor() is given.
- * flash_least() is how large such a group of variances has to be.
+ * made of its scale and any() makes for other groups: no code needs to be clamped.
  */
-struct ordinary_group {
+struct group_scale {
 	float unit, factor;
 };
 
 #define DEFINE_FORMULAS(id) \
 	struct id##_formulas { \
-		static const bool takes_roots = false; \
-\
 		static __device__ __forceinline__ uint32_t e8m8_max(void) \
 		{ \
 			return tsr_##id##_e8m8_max(); \
@@ -152,13 +178,14 @@ struct ordinary_group {
 		{ \
 			return tsr_##id##_value(code, scale); \
 		} \
-		static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, \
-										 float scale) \
+		static __device__ __forceinline__ struct group_scale any(float scale) \
 		{ \
-			const struct ordinary_group g = { unit(scale), factor(scale) }; \
-\
-			(void)absmax; \
-			return g; \
+			return { unit(scale), factor(scale) }; \
+		} \
+		static __device__ __forceinline__ struct group_scale ordinary(float absmax, \
+									      float scale) \
+		{ \
+			return (void)absmax, any(scale); \
 		} \
 	};
 
@@ -173,203 +200,288 @@ struct group_softsign : softsign_formulas {
 		return scale * tsr_softsign_ratio(code);
 	}
 	/* Any positive factor will do for a group of zeros. */
-	static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, float scale)
+	static __device__ __forceinline__ struct group_scale ordinary(float absmax, float scale)
 	{
-		const struct ordinary_group g = { unit(scale), fmaxf(factor(scale), 0x1p-100f) };
+		const struct group_scale g = { unit(scale), fmaxf(factor(scale), 0x1p-100f) };
 
 		(void)absmax;
 		return g;
 	}
-	static __device__ __forceinline__ int32_t ordinary_code(float m, struct ordinary_group g)
+	static __device__ __forceinline__ int32_t ordinary_code(float m, struct group_scale g)
 	{
 		return tsr_softsign_code_ordinary(m * g.unit, g.factor);
-	}
-	static __device__ __forceinline__ float flash_factor(float scale)
-	{
-		return scale;
-	}
-	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
-							      float scale, float)
-	{
-		return (uint32_t)tsr_softsign_code_ordinary(m, scale, masks.sign);
 	}
 };
 
 struct group_linear : linear_formulas {
-	static __device__ __forceinline__ int32_t ordinary_code(float m, struct ordinary_group g)
+	static __device__ __forceinline__ int32_t ordinary_code(float m, struct group_scale g)
 	{
 		return tsr_round_half_away_i32(m * g.unit * g.factor);
-	}
-	static __device__ __forceinline__ float flash_factor(float scale)
-	{
-		return tsr_quotient_ordinary(127.0f, scale);
-	}
-	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
-							      float factor, float)
-	{
-		const float t = m * factor;
-		const uint32_t sign = tsr_bits_from_f32(t) & masks.sign;
-
-		return (uint32_t)(int32_t)(t + tsr_f32_from_bits(sign | 0x3f000000u));
 	}
 };
 
 struct group_sqrt : sqrt_formulas {
-	static const bool takes_roots = true;
-
 	/*
 	 * The unit, a power of 4, brings tiny groups up.  What is then below 2^-100 has code 0, and
 	 * so has what is negative: they become 2^-100.
 	 */
-	static __device__ __forceinline__ struct ordinary_group ordinary(float absmax, float scale)
+	static __device__ __forceinline__ struct group_scale ordinary(float absmax, float scale)
 	{
 		const bool tiny = absmax < 0x1p-80f;
-		const struct ordinary_group g = { tiny ? 0x1p80f : 1.0f,
-						  factor(scale) * (tiny ? 0x1p-40f : 1.0f) };
+		const struct group_scale g = { tiny ? 0x1p80f : 1.0f,
+					       factor(scale) * (tiny ? 0x1p-40f : 1.0f) };
 
 		return g;
 	}
-	static __device__ __forceinline__ int32_t ordinary_code(float v, struct ordinary_group g)
+	static __device__ __forceinline__ int32_t ordinary_code(float v, struct group_scale g)
 	{
 		const float root = tsr_root_ordinary(fmaxf(v * g.unit, 0x1p-100f));
 
 		return (int32_t)(root * g.factor + 0.5f);
 	}
-	static __device__ __forceinline__ float flash_least(void)
-	{
-		return 0x1p-80f;
-	}
-	static __device__ __forceinline__ float flash_factor(float scale)
-	{
-		return tsr_quotient_ordinary(255.0f, scale);
-	}
-	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float root,
-							      float factor, float floor)
-	{
-		return (uint32_t)(int32_t)(fmaxf(root * factor, floor) + 0.5f);
-	}
 };
 
 struct group_ulinear : ulinear_formulas {
-	static __device__ __forceinline__ int32_t ordinary_code(float v, struct ordinary_group g)
+	static __device__ __forceinline__ int32_t ordinary_code(float v, struct group_scale g)
 	{
 		return (int32_t)fmaxf(v * g.unit * g.factor + 0.5f, 0.0f);
 	}
-	static __device__ __forceinline__ float flash_least(void)
-	{
-		return 0x1p-60f;
-	}
-	static __device__ __forceinline__ float flash_factor(float scale)
-	{
-		return tsr_quotient_ordinary(255.0f, scale);
-	}
-	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float v,
-							      float factor, float floor)
-	{
-		return (uint32_t)(int32_t)(fmaxf(v * factor, floor) + 0.5f);
-	}
 };
 
-template <class group, typename code> struct grouped : group {
+/* --- Codecs ---------------------------------------------------------------------------------- */
+
+template <class formulas, typename code> struct grouped : group_codec {
+	typedef formulas group;
 	typedef code code_type;
+	typedef uint32_t stored;
+	static const unsigned usual = TSR_GROUP_DEFAULT;
+
+	/* What a thread encodes of a group of a usual size: as much as shares what the group costs. */
+	static __host__ __device__ constexpr int elements(unsigned)
+	{
+		return 16;
+	}
+
+	static __device__ __forceinline__ stored load(const struct coded_planes &p, uint64_t g)
+	{
+		return load_scale(p.plane[1], p.scale, g);
+	}
+	template <int N>
+	static __device__ __forceinline__ void decode(const struct coded_planes &p, stored entry,
+						      const code_type *in, float *x)
+	{
+		const float scale = scale_value(entry, p.scale);
+
+#pragma unroll
+		for (int k = 0; k < N; k++)
+			x[k] = group::value((float)(int32_t)in[k], scale);
+		if ((tsr_bits_from_f32(scale) & TSR_F32_INF) == TSR_F32_INF) {
+#pragma unroll
+			for (int k = 0; k < N; k++)
+				x[k] = with_cpu_nan(x[k], scale);
+		}
+	}
+
+	struct coder {
+		struct group_scale by;
+		int32_t least;
+		bool ordinary;
+	};
+
+	template <int TEAM>
+	static __device__ __forceinline__ struct coder begin(const struct coded_planes &p,
+							     struct magnitudes m, uint64_t g,
+							     bool stores,
+							     struct scale_events *events)
+	{
+		const float absmax = tsr_f32_from_bits(m.largest);
+		const float scale = put_scale(p, g, group::peak(absmax), group::e8m8_max(), stores,
+					      events);
+		struct coder c;
+
+		c.ordinary = absmax < 0x1p126f;
+		c.by = c.ordinary ? group::ordinary(absmax, scale) : group::any(scale);
+		c.least = group::least(p.scale, scale);
+		return c;
+	}
+	template <int N>
+	static __device__ __forceinline__ void encode(const struct coded_planes &,
+						      const struct coder &c, const float *x,
+						      code_type *out)
+	{
+		if (c.ordinary) {
+#pragma unroll
+			for (int k = 0; k < N; k++)
+				out[k] = (code_type)group::positive(
+					group::ordinary_code(x[k], c.by), x[k], c.least);
+		} else {
+#pragma unroll
+			for (int k = 0; k < N; k++)
+				out[k] = (code_type)group::positive(
+					group::code(x[k] * c.by.unit, c.by.factor), x[k], c.least);
+		}
+	}
 };
 
-/* --- Groups of a known size: N consecutive elements of a thread, its tile ---------------------- */
-
-/* How many threads, next to each other in a warp, have a group. */
-static __host__ __device__ constexpr unsigned tsr_team(int n, unsigned group = TSR_GROUP_DEFAULT)
-{
-	return group / (unsigned)n;
-}
+/* --- Teams: threads next to each other that have a group, N consecutive elements each ---------- */
 
 /* The largest of what the threads of a team have, for each of them; NaN if any is. */
-template <int N, unsigned GROUP = TSR_GROUP_DEFAULT>
-static __device__ __forceinline__ float team_max(float max)
+template <int TEAM> static __device__ __forceinline__ float team_max(float max)
 {
+	if constexpr (TEAM == 32) {
+		max = tsr_f32_from_bits(
+			__reduce_max_sync(TSR_WHOLE_WARP, tsr_bits_from_f32(max)));
+	} else {
 #pragma unroll
-	for (unsigned distance = 1; distance < tsr_team(N, GROUP); distance *= 2)
-		max = tsr_max_or_nan(max, __shfl_xor_sync(TSR_WHOLE_WARP, max, distance));
+		for (unsigned distance = 1; distance < TEAM; distance *= 2)
+			max = tsr_max_or_nan(max, __shfl_xor_sync(TSR_WHOLE_WARP, max, distance));
+	}
 	return max;
 }
 
+/* The magnitudes of all threads of a team, for each of them. */
+static __device__ __forceinline__ struct magnitudes join_magnitudes(struct magnitudes m,
+								    unsigned nthreads)
+{
+	if (nthreads == 32)
+		return { __reduce_max_sync(TSR_WHOLE_WARP, m.largest),
+			 __reduce_min_sync(TSR_WHOLE_WARP, m.least) };
+#pragma unroll
+	for (unsigned distance = 1; distance < nthreads; distance *= 2) {
+		m.largest = ::max(m.largest, __shfl_xor_sync(TSR_WHOLE_WARP, m.largest, distance));
+		m.least = ::min(m.least, __shfl_xor_sync(TSR_WHOLE_WARP, m.least, distance));
+	}
+	return m;
+}
+
+template <int N> static __device__ __forceinline__ struct magnitudes magnitudes_of(const float *x)
+{
+	struct magnitudes m = { 0, INT32_MAX };
+
+#pragma unroll
+	for (int k = 0; k < N; k++) {
+		m.largest = ::max(m.largest, magnitude(x[k]));
+		m.least = ::min(m.least, unless_zero(magnitude(x[k])));
+	}
+	return m;
+}
+
 /*
- * The largest magnitude of the group as bits, which are ordered like the values; a NaN is larger.
- * Floats are compared first, as one instruction takes their magnitudes; only for which NaN it is,
- * patterns are.
+ * The magnitudes of a group, N of a thread.  Where only the largest counts, floats are compared first, as one instruction
+ * takes their magnitudes; only for which NaN it is, patterns are.
  */
-template <int N, unsigned GROUP>
-static __device__ __forceinline__ float group_absmax(const float *x)
+template <class codec, int N, int TEAM>
+static __device__ __forceinline__ struct magnitudes team_magnitudes(const float *x)
 {
 	float max = fabsf(x[0]);
-	uint32_t bits = 0;
 
+	if (!codec::wants_least()) {
 #pragma unroll
-	for (int k = 1; k < N; k++)
-		max = tsr_max_or_nan(max, fabsf(x[k]));
-	max = team_max<N, GROUP>(max);
-	if (!__any_sync(TSR_WHOLE_WARP, is_nan(max)))
-		return max;
-	for (int k = 0; k < N; k++)
-		bits = ::max(bits, tsr_bits_from_f32(x[k]) & TSR_F32_MAG);
-	for (unsigned distance = 1; distance < tsr_team(N, GROUP); distance *= 2)
-		bits = ::max(bits, __shfl_xor_sync(TSR_WHOLE_WARP, bits, distance));
-	return tsr_f32_from_bits(bits);
+		for (int k = 1; k < N; k++)
+			max = tsr_max_or_nan(max, fabsf(x[k]));
+		max = team_max<TEAM>(max);
+		if (!__any_sync(TSR_WHOLE_WARP, is_nan(max)))
+			return { tsr_bits_from_f32(max), 0 };
+	}
+	return join_magnitudes(magnitudes_of<N>(x), TEAM);
 }
 
-/* Codes of a tile; the first thread of a team stores the scale.  All threads of a warp call it. */
-template <class codec, int N, unsigned GROUP = TSR_GROUP_DEFAULT>
-static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> encode_tile(
-	const float *in, uint64_t tile, bool inside, struct scale_plane plane,
-	struct scale_events *events) {
-	const float absmax = group_absmax<N, GROUP>(in);
-	const bool stores = inside && threadIdx.x % tsr_team(N, GROUP) == 0;
-	const float scale = put_scale(plane, tile / tsr_team(N, GROUP), codec::peak(absmax),
-				      codec::e8m8_max(), stores, events);
-	const int32_t least = codec::least(plane.format, scale);
-	struct tsr_vec<typename codec::code_type, N> out;
-
-	if (absmax < 0x1p126f) {
-		const struct ordinary_group g = codec::ordinary(absmax, scale);
-
-#pragma unroll
-		for (int k = 0; k < N; k++)
-			out.v[k] = (typename codec::code_type)codec::positive(
-				codec::ordinary_code(in[k], g), in[k], least);
-	} else {
-		const float unit = codec::unit(scale), factor = codec::factor(scale);
-
-#pragma unroll
-		for (int k = 0; k < N; k++)
-			out.v[k] = (typename codec::code_type)codec::positive(
-				codec::code(in[k] * unit, factor), in[k], least);
+static __device__ __forceinline__ void add_events(struct tsr_encode_report *report,
+						  enum tsr_scale format, struct scale_events events)
+{
+	if (format == TSR_SCALE_F16 && report) {
+		tsr_add_count(&report->scale_underflow, events.underflow);
+		tsr_add_count(&report->scale_overflow, events.overflow);
 	}
-	return out;
 }
 
 /*
- * The same from roots of finite numbers of at least 2^-100, for codecs that take them: the largest
- * root is that of the largest number, and no code needs to be clamped.
+ * Tile number @tile, N elements in groups of GROUP, of planes.  store() is called by all threads of a warp,
+ * as those of a group talk to each other, and stores if @inside.
  */
-template <class codec, int N>
-static __device__ __forceinline__ struct tsr_vec<typename codec::code_type, N> encode_roots(
-	const float *in, uint64_t tile, bool inside, struct scale_plane plane,
-	struct scale_events *events) {
-	struct tsr_vec<typename codec::code_type, N> out;
-	const bool stores = inside && threadIdx.x % tsr_team(N) == 0;
-	const float floor = flash_floor(plane.format);
-	float peak = in[0], factor;
+template <class codec, unsigned GROUP = codec::usual> struct group_tiles {
+	typedef typename codec::code_type code_type;
+	static const int count = 1, tile = 16;
+	static const uint32_t group = GROUP;
 
-#pragma unroll
-	for (int k = 1; k < N; k++)
-		peak = fmaxf(peak, in[k]);
-	peak = team_max<N>(peak);
-	factor = codec::factor(
-		put_scale(plane, tile / tsr_team(N), peak, codec::e8m8_max(), stores, events));
-#pragma unroll
-	for (int k = 0; k < N; k++)
-		out.v[k] = (typename codec::code_type)(int32_t)(fmaxf(in[k] * factor, floor) +
-								0.5f);
-	return out;
+	template <int N>
+	static __device__ __forceinline__ void load(const struct coded_planes &p, uint64_t tile,
+						    float *x)
+	{
+		const typename codec::stored stored = codec::load(p, tile / (GROUP / N));
+		code_type code[N];
+
+		load_tile<code_type, N>(p.plane[0], tile, code);
+		codec::template decode<N>(p, stored, code, x);
+	}
+	template <int N>
+	static __device__ __forceinline__ void store(const struct coded_planes &p, uint64_t tile,
+						     bool inside, const float *x,
+						     struct tsr_encode_report *report)
+	{
+		const int team = GROUP / N;
+		const bool stores = inside && threadIdx.x % team == 0;
+		const struct magnitudes m = team_magnitudes<codec, N, team>(x);
+		struct scale_events events = { 0, 0 };
+		const typename codec::coder coder = codec::template begin<team>(p, m, tile / team,
+										stores, &events);
+		code_type code[N];
+
+		codec::template encode<N>(p, coder, x, code);
+		if (inside)
+			store_tile<code_type, N>(p.plane[0], tile, code);
+		add_events(report, p.scale, events);
+	}
+};
+
+/* --- Groups of any size ---------------------------------------------------------------------- */
+
+/* Threads of a warp that have a group; each has every @nthreads-th element. */
+struct team {
+	uint64_t group; /* index of the group */
+	uint64_t first; /* its first element */
+	uint32_t count; /* its elements, 0 behind the end */
+	uint32_t thread, nthreads;
+};
+
+/* How elements are put into groups: as struct tsr_coding says, with the size that groups really have. */
+struct groups {
+	uint32_t size;
+	uint32_t row, in_row; /* elements and groups of a row; or 0 */
+	unsigned log_team; /* of the threads that have one */
+};
+
+static __device__ __forceinline__ struct team my_team(uint64_t n, struct groups groups)
+{
+	const uint64_t thread = tsr_first_vector(1);
+	uint64_t end = n;
+	struct team t;
+
+	t.group = thread >> groups.log_team;
+	if (groups.row) {
+		const uint64_t row = t.group / groups.in_row * groups.row;
+
+		t.first = row + t.group % groups.in_row * groups.size;
+		end = n - row < groups.row || row > n ? n : row + groups.row;
+	} else {
+		t.first = t.group * groups.size;
+	}
+	t.count = t.first >= end		? 0
+		  : end - t.first < groups.size ? (uint32_t)(end - t.first)
+						: groups.size;
+	t.nthreads = 1u << groups.log_team;
+	t.thread = threadIdx.x & (t.nthreads - 1);
+	return t;
+}
+
+static inline struct groups groups_of(const struct tsr_coding *coding)
+{
+	const uint32_t size = tsr_coding_group(coding);
+	unsigned log_team = 0;
+
+	while (log_team < 5 && (1u << log_team) < size)
+		log_team++;
+	return { size, coding->row, tsr_coding_row_groups(coding), log_team };
 }
 
 #endif

@@ -3,7 +3,9 @@
 #ifndef TSR_GPU_SPLIT_CUH
 #define TSR_GPU_SPLIT_CUH
 
+#include "gpu/cuda.h"
 #include "gpu/shortcut.cuh"
+#include "gpu/vector.cuh"
 
 /* --- Narrow floats: a vector at a time ------------------------------------------------------- */
 
@@ -234,5 +236,34 @@ template <class format, typename code> struct plain {
 			x[k] = n[k];
 	}
 };
+
+/* --- Tiles: N consecutive elements of a thread, in planes ------------------------------------- */
+
+template <class codec, int N>
+static __device__ __forceinline__ void load_split(const struct coded_planes &p, uint64_t tile,
+						  float *w)
+{
+	typename codec::first a[N];
+	typename codec::second b[N];
+
+	load_tile<typename codec::first, N>(p.plane[0], tile, a);
+	if constexpr (codec::nplanes == 2)
+		load_tile<typename codec::second, N>(p.plane[1], tile, b);
+	codec::template decode<N>(a, b, w);
+}
+
+template <class codec, int N>
+static __device__ __forceinline__ unsigned store_split(const struct coded_planes &p, uint64_t tile,
+						       const float *w)
+{
+	typename codec::first a[N];
+	typename codec::second b[N];
+	const unsigned overflow = codec::template encode<N>(w, a, b);
+
+	store_tile<typename codec::first, N>(p.plane[0], tile, a);
+	if constexpr (codec::nplanes == 2)
+		store_tile<typename codec::second, N>(p.plane[1], tile, b);
+	return overflow;
+}
 
 #endif

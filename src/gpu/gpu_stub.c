@@ -37,8 +37,7 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	X(bool, tsr_gpu_built, false, void) \
 	X(unsigned, tsr_gpu_count, 0, void) \
 	X(unsigned, tsr_gpu_index, 0, const struct tsr_gpu *gpu) \
-	X(bool, tsr_gpu_has_codec, false, const struct tsr_codec *codec) \
-	X(bool, tsr_gpu_step_is_fused, false, const struct tsr_step *step)
+	X(bool, tsr_gpu_has_codec, false, const struct tsr_codec *codec)
 
 /* X(function, arguments): those that only free. */
 #define FREEING(X) \
@@ -69,10 +68,6 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	  void *const plane[], struct tsr_encode_report *report) \
 	X(tsr_gpu_decode, STREAM, const struct tsr_coding *coding, const void *const plane[], uint64_t n, \
 	  float *x) \
-	X(tsr_gpu_encode_host, struct tsr_gpu *gpu, const struct tsr_coding *coding, const float *x, \
-	  uint64_t n, void *const plane[], struct tsr_encode_report *report) \
-	X(tsr_gpu_decode_host, struct tsr_gpu *gpu, const struct tsr_coding *coding, \
-	  const void *const plane[], uint64_t n, float *x) \
 	X(tsr_gpu_sweep, STREAM, const struct tsr_codec *codec, uint32_t first, uint64_t n, \
 	  struct tsr_sweep_row *rows) \
 	X(tsr_gpu_step, STREAM, const struct tsr_step *step, const void *grad, uint64_t n, \

@@ -98,17 +98,6 @@ enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream, const struct tsr_c
 			       const void *const plane[], uint64_t n, float *x,
 			       struct tsr_err *err);
 
-/*
- * The same on arrays in host memory, through buffers on the GPU that take at most 256 MiB; @report
- * is not NULL.  Done when it returns.
- */
-enum tsr_status tsr_gpu_encode_host(struct tsr_gpu *gpu, const struct tsr_coding *coding,
-				    const float *x, uint64_t n, void *const plane[],
-				    struct tsr_encode_report *report, struct tsr_err *err);
-enum tsr_status tsr_gpu_decode_host(struct tsr_gpu *gpu, const struct tsr_coding *coding,
-				    const void *const plane[], uint64_t n, float *x,
-				    struct tsr_err *err);
-
 /* --- Sweeps ---------------------------------------------------------------------------------- */
 
 #define TSR_GPU_SWEEP_BATCH 32768u /* bit patterns that are swept together */
@@ -134,19 +123,16 @@ enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream, const struct tsr_co
  *          planes, gradient and the codings' `first` are those of the part)
  * @report: in device memory, aligned to 8 bytes, added to; NULL is allowed
  *
- * The bits of tsr_step_apply().  One kernel does it if tsr_gpu_step_is_fused() and the arrays are
- * aligned to 16 bytes (all but the scales, which are to their size); elements behind the last whole
- * group, and every other state, pass through FP32 copies of up to 2^24 elements of each part, which
- * the stream owns.
+ * The bits of tsr_step_apply().  One kernel does it for states that step_fused.cu lists, in groups of
+ * their usual size, if the arrays are aligned to 16 bytes (all but the scales, which are to their
+ * size); elements behind the last whole group, and every other state, pass through FP32 copies of up
+ * to 2^24 elements of each part, which the stream owns.
  *
  * Return: TSR_OK, or as above; the state is undefined after a failure.
  */
 enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_step *step,
 			     const void *grad, uint64_t n, struct tsr_step_report *report,
 			     struct tsr_err *err);
-
-/* Whether one kernel decodes, steps and encodes: groups of the default size, and codecs that it has. */
-bool tsr_gpu_step_is_fused(const struct tsr_step *step);
 
 /**
  * tsr_gpu_step_compare() - Append a step and the same step in FP32, and how far the two are apart
@@ -169,8 +155,12 @@ enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream, const struct
 
 /* --- Coded planes ---------------------------------------------------------------------------- */
 
+/* Most bytes of an element: wider ones, which only tensors have that are no weights or states, are for the CPU. */
+#define TSR_GPU_ENTROPY_WIDTH 4u
+
 /**
  * tsr_gpu_entropy_encode() - Append the coding of a plane to a stream
+ * @kind:   up to TSR_GPU_ENTROPY_WIDTH wide
  * @plain:  its @n elements in device memory, aligned to 16 bytes
  * @coded:  in device memory, aligned to 4 bytes: its pieces, tsr_entropy_bound() of a whole one apart
  * @nbytes: in device memory: the bytes of each

@@ -59,6 +59,35 @@ static __device__ __forceinline__ void tsr_store(T *array, uint64_t i, struct ts
 	__stcs((word *)array + i, raw);
 }
 
+/* Elements of an access: 16 bytes of them, or a whole tile of N. */
+template <typename T, int N> static __host__ __device__ constexpr int tsr_access_width(void)
+{
+	return 16 / (int)sizeof(T) < N ? 16 / (int)sizeof(T) : N;
+}
+
+/* Tile number @tile of an array: N elements of it. */
+template <typename T, int N>
+static __device__ __forceinline__ void load_tile(const void *array, uint64_t tile, T *x)
+{
+	const int width = tsr_access_width<T, N>(), naccesses = N / width;
+
+#pragma unroll
+	for (int i = 0; i < naccesses; i++)
+		*(struct tsr_vec<T, width> *)&x[i * width] = tsr_load<T, width>(
+			(const T *)array, tile * naccesses + i);
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void store_tile(void *array, uint64_t tile, const T *x)
+{
+	const int width = tsr_access_width<T, N>(), naccesses = N / width;
+
+#pragma unroll
+	for (int i = 0; i < naccesses; i++)
+		tsr_store<T, width>((T *)array, tile * naccesses + i,
+				    *(const struct tsr_vec<T, width> *)&x[i * width]);
+}
+
 /* Index of the first of @each vectors of this thread; they are TSR_BLOCK apart. */
 static __device__ __forceinline__ uint64_t tsr_first_vector(unsigned each)
 {

@@ -79,52 +79,7 @@ void *must_have(void *memory)
 	return memory;
 }
 
-/* --- Host memory, and two streams ------------------------------------------------------------- */
-
-static void check_host_arrays(void)
-{
-	enum { N = (1 << 24) + 33 }; /* more than one piece */
-	const struct tsr_coding codings[] = {
-		{ .codec = tsr_codec_find("bf16+ulp8"), .group = 1 },
-		{ .codec = tsr_codec_find("softsign8"), .scale = TSR_SCALE_F16, .group = 100 },
-		{ .codec = tsr_codec_find("bf16+sr3"), .group = 1, .seed = 5, .first = 64 },
-	};
-	float *x = must_have(malloc(N * sizeof(*x))), *want = must_have(malloc(N * sizeof(*x)));
-	unsigned char *cpu[TSR_PLANES_MAX], *found[TSR_PLANES_MAX];
-
-	check_begin("arrays in host memory");
-	fill(x, N, DATA_WEIGHTS, 1);
-	for (unsigned p = 0; p < TSR_PLANES_MAX; p++) {
-		cpu[p] = must_have(malloc(N * sizeof(float)));
-		found[p] = must_have(malloc(N * sizeof(float)));
-	}
-	for (size_t i = 0; i < COUNT_OF(codings); i++) {
-		const struct tsr_coding *c = &codings[i];
-		struct tsr_encode_report want_report = { 0 }, got_report = { 0 };
-		struct tsr_err err;
-
-		c->codec->encode(c, x, N, (void *[]){ cpu[0], cpu[1] }, &want_report);
-		c->codec->decode(c, (const void *[]){ cpu[0], cpu[1] }, N, want);
-		must(tsr_gpu_encode_host(gpu, c, x, N, (void *[]){ found[0], found[1] },
-					 &got_report, &err),
-		     &err);
-		for (unsigned p = 0; p < c->codec->nplanes; p++)
-			expect(memcmp(cpu[p], found[p], tsr_plane_nbytes(c, p, N)) == 0,
-			       "a plane differs");
-		expect(memcmp(&want_report, &got_report, sizeof(got_report)) == 0,
-		       "the report differs");
-		must(tsr_gpu_decode_host(gpu, c, (const void *[]){ cpu[0], cpu[1] }, N, x, &err),
-		     &err);
-		expect(memcmp(x, want, N * sizeof(*x)) == 0, "the decoded values differ");
-	}
-	for (unsigned p = 0; p < TSR_PLANES_MAX; p++) {
-		free(cpu[p]);
-		free(found[p]);
-	}
-	free(x);
-	free(want);
-	check_end(COUNT_OF(codings));
-}
+/* --- Two streams ------------------------------------------------------------------------------- */
 
 /* What one stream makes, another one reads behind an event. */
 static void check_streams(void)
@@ -284,10 +239,8 @@ int main(int argc, char **argv)
 	check_entropy(cases);
 	check_entropy_codes(cases);
 	check_streams();
-	if (!small) {
-		check_host_arrays();
+	if (!small)
 		check_failures();
-	}
 	if (!small && !emulated)
 		check_failing_kernel();
 	tsr_gpu_stream_free(stream);

@@ -52,10 +52,8 @@ static encode_kernel *kernel_of(unsigned width)
 		return encode_pieces<1>;
 	case 2:
 		return encode_pieces<2>;
-	case 4:
-		return encode_pieces<4>;
 	default:
-		return encode_pieces<8>;
+		return encode_pieces<4>;
 	}
 }
 

@@ -2,21 +2,19 @@
 /*
  * Gefen's step in one pass: a team of threads has a block of gefen8 and blockmean.  It reads the block's
  * gradients and momenta once for the mean and the largest momentum, and, unless its threads can keep
- * them, once more for the step, from the cache.
+ * them, which takes a fifth less time, once more for the step, from the cache.
  *
  * Sums in the order of the CPU would have a thread add 64 squares.  The team adds in its own order, with
  * a bound on the error: if the mean within that bound is rounded to one number, it is the right one.
  * Where it is not, and where numbers are not ordinary, which is rare, the whole warp takes the block by
  * the formulas of the CPU.
  */
-#include "gpu/cuda.h"
-#include "gpu/gpu_groups.cuh"
 #include "gpu/gpu_learned.cuh"
 #include "gpu/step/gefen_cells.cuh"
-#include "gpu/step/step_flash.cuh"
+#include "gpu/step/step_fast.cuh"
 
 #define GEFEN_BLOCK 640u
-#define GEFEN_TILE 16
+#define TILE 16
 
 struct gefen_args {
 	struct step_args step;
@@ -35,7 +33,6 @@ struct gefen_team {
 	bool inside;
 };
 
-template <int N>
 static __device__ __forceinline__ struct gefen_team gefen_team_of(const struct gefen_args *a,
 								  uint64_t first)
 {
@@ -43,49 +40,30 @@ static __device__ __forceinline__ struct gefen_team gefen_team_of(const struct g
 
 	t.nthreads = 1u << a->log_team;
 	t.thread = threadIdx.x & (t.nthreads - 1);
-	t.block = first + (threadIdx.x % WARP >> a->log_team);
+	t.block = first + (threadIdx.x % 32 >> a->log_team);
 	t.inside = t.block < a->nblocks;
-	t.ntiles = t.inside ? a->size / N : 0;
-	t.tile = t.block * (a->size / N);
+	t.ntiles = t.inside ? a->size / TILE : 0;
+	t.tile = t.block * (a->size / TILE);
 	return t;
 }
 
 /* --- Moments ----------------------------------------------------------------------------------- */
 
-/* What a thread reads of moments, as it is stored, and what it makes of it. */
-template <int N> struct gefen_tile {
-	float g[N], m[N];
-};
-
-template <bool USUAL, int N>
-static __device__ __forceinline__ void gefen_gradients(const struct step_args *a, uint64_t tile,
-						       float *g)
-{
-	if constexpr (USUAL) {
-		uint16_t narrow[N];
-
-		load_tile<uint16_t, N>(a->grad, tile, narrow);
-		bf16::widen<N>(narrow, g);
-	} else {
-		load_gradients<N>(a, tile, g);
-	}
-}
-
 /* The new momenta of a tile, before they are stored, and their gradients. */
-template <bool USUAL, int N>
+template <bool BF16>
 static __device__ __forceinline__ void gefen_moments(const struct step_args *a,
 						     const struct gefen_table *table, uint64_t tile,
-						     float scale, struct gefen_tile<N> *x)
+						     float scale, float *g, float *m)
 {
 	struct tsr_step_scalars scalars = a->scalars;
-	uint8_t code[N];
+	uint8_t code[TILE];
 
 	scalars.from_grad = 0.0f;
-	gefen_gradients<USUAL, N>(a, tile, x->g);
-	load_tile<uint8_t, N>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
+	load_gradients<TILE>(a->grad, fast_grad_dtype<BF16>(a), tile, g);
+	load_tile<uint8_t, TILE>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
 #pragma unroll
-	for (int k = 0; k < N; k++)
-		x->m[k] = tsr_step_toward(&scalars, x->g[k], table->entry[code[k]] * scale);
+	for (int k = 0; k < TILE; k++)
+		m[k] = tsr_step_toward(&scalars, g[k], table->entry[code[k]] * scale);
 }
 
 /* What a team finds out about a block. */
@@ -94,16 +72,13 @@ struct gefen_found {
 	float scale;
 };
 
-template <int N>
-static __device__ __forceinline__ void gefen_add(const struct gefen_tile<N> *x,
+static __device__ __forceinline__ void gefen_add(const float *g, const float *m,
 						 struct gefen_found *f)
 {
 #pragma unroll
-	for (int k = 0; k < N; k++) {
-		const double g = (double)x->g[k];
-
-		f->sum = fma(g, g, f->sum);
-		f->scale = tsr_max_or_nan(f->scale, fabsf(x->m[k]));
+	for (int k = 0; k < TILE; k++) {
+		f->sum = fma((double)g[k], (double)g[k], f->sum);
+		f->scale = tsr_max_or_nan(f->scale, fabsf(m[k]));
 	}
 }
 
@@ -179,61 +154,51 @@ static __device__ __noinline__ void gefen_any_weights(const struct step_args *a,
 			  (unsigned long long)overflow);
 }
 
-/* Weights in BF16 alone; returns false, with nothing stored, if a new one is not below 2^127. */
-template <int N>
-static __device__ __forceinline__ bool gefen_bf16(const struct step_args *a, uint64_t tile,
-						  const uint32_t *narrow, const float *m,
-						  float size)
-{
-	uint32_t pair[N / 2], largest = 0;
-
-#pragma unroll
-	for (int k = 0; k < N; k += 2) {
-		const float low = tsr_step_gefen_move(&a->scalars, low_of(narrow[k / 2]), m[k],
-						      size);
-		const float high = tsr_step_gefen_move(&a->scalars, high_of(narrow[k / 2]),
-						       m[k + 1], size);
-
-		pair[k / 2] = tsr_bf16_pair(low, high);
-		largest = tsr_bf16_pair_max(largest, pair[k / 2] & 0x7fff7fffu);
-	}
-	if ((largest & 0xffff) >= 0x7f00 || largest >> 16 >= 0x7f00)
-		return false;
-	store_tile<uint32_t, N / 2>(a->part[TSR_PART_WEIGHT].plane[0], tile, pair);
-	return true;
-}
-
-/* Weights bf16+ulp8, if they are ordinary as in step_flash.cuh. */
-template <int N>
-static __device__ __forceinline__ bool gefen_bf16_ulp8(const struct step_args *a, uint64_t tile,
-						       const struct flash_words<N> *x,
-						       const float *m, float size)
-{
-	struct flash_tile<N> t;
-	uint32_t correction[N / 4];
-
-	flash_weights<N>(a->masks, x, t.w);
-#pragma unroll
-	for (int k = 0; k < N; k++)
-		t.w[k] = tsr_step_gefen_move(&a->scalars, t.w[k], m[k], size);
-	if (!flash_were_normal<N>(x) || !flash_narrow<N>(&t))
-		return false;
-	flash_encode_weights<N>(a->masks, &t, correction);
-	store_tile<uint32_t, N / 2>(a->part[TSR_PART_WEIGHT].plane[0], tile, t.narrow);
-	store_tile<uint32_t, N / 4>(a->part[TSR_PART_WEIGHT].plane[1], tile, correction);
-	return true;
-}
-
-template <int N>
+/* The narrow weights of a tile, and their corrections if they have any. */
 static __device__ __forceinline__ void gefen_load_weights(const struct step_args *a, uint64_t tile,
-							  struct flash_words<N> *x)
+							  struct fast_words<TILE> *x)
 {
-	const struct step_part *p = &a->part[TSR_PART_WEIGHT];
+	const struct coded_planes &p = a->part[TSR_PART_WEIGHT];
 
 	if (a->weight == TSR_ROW_bf16_ulp8 || a->weight == TSR_ROW_bf16)
-		load_tile<uint32_t, N / 2>(p->plane[0], tile, x->narrow);
+		load_tile<uint32_t, TILE / 2>(p.plane[0], tile, x->narrow);
 	if (a->weight == TSR_ROW_bf16_ulp8)
-		load_tile<uint32_t, N / 4>(p->plane[1], tile, x->correction);
+		load_tile<uint32_t, TILE / 4>(p.plane[1], tile, x->correction);
+}
+
+/*
+ * Weights bf16+ulp8, or bf16 alone, if they are ordinary as in step_fast.cuh; else returns false, with nothing
+ * stored.
+ */
+static __device__ __forceinline__ bool gefen_weights(const struct step_args *a, uint64_t tile,
+						     const struct fast_words<TILE> *x,
+						     const float *m, float size)
+{
+	const struct coded_planes &p = a->part[TSR_PART_WEIGHT];
+	const bool corrected = a->weight == TSR_ROW_bf16_ulp8;
+	uint32_t correction[TILE / 4];
+	struct fast_tile<TILE> t;
+
+	if (!corrected && a->weight != TSR_ROW_bf16)
+		return false;
+#pragma unroll
+	for (int k = 0; k < TILE; k += 2) {
+		t.w[k] = low_of(x->narrow[k / 2]);
+		t.w[k + 1] = high_of(x->narrow[k / 2]);
+	}
+	if (corrected)
+		fast_weights<TILE>(a->masks, x, t.w);
+#pragma unroll
+	for (int k = 0; k < TILE; k++)
+		t.w[k] = tsr_step_gefen_move(&a->scalars, t.w[k], m[k], size);
+	if (!fast_were_normal<TILE>(x) || !fast_narrow<TILE>(&t))
+		return false;
+	store_tile<uint32_t, TILE / 2>(p.plane[0], tile, t.narrow);
+	if (corrected) {
+		fast_encode_weights<TILE>(a->masks, &t, correction);
+		store_tile<uint32_t, TILE / 4>(p.plane[1], tile, correction);
+	}
+	return true;
 }
 
 /* --- Codes ------------------------------------------------------------------------------------- */
@@ -245,67 +210,47 @@ static __device__ __noinline__ uint32_t gefen_exact_code(const struct gefen_tabl
 }
 
 /* Store the codes of momenta, which become what is stored. */
-template <int N>
 static __device__ __forceinline__ void gefen_store_momenta(const struct step_args *a,
 							   const struct gefen_table *table,
 							   uint64_t tile,
 							   const struct gefen_step *s, float *m)
 {
-	uint8_t code[N];
+	uint8_t code[TILE];
 
 #pragma unroll
-	for (int first = 0; first < N; first += 4) {
-		const int end = first + 4 < N ? first + 4 : N;
+	for (int first = 0; first < TILE; first += 4) {
 		bool unsure = false;
 		uint32_t byte[4];
 
 #pragma unroll
-		for (int k = first; k < end; k++)
-			byte[k - first] = gefen_code(table, m[k], s->inverse, &unsure);
+		for (int i = 0; i < 4; i++)
+			byte[i] = gefen_code(table, m[first + i], s->inverse, &unsure);
 		if (unsure) {
 #pragma unroll
-			for (int k = first; k < end; k++)
-				byte[k - first] = gefen_exact_code(table, m[k], s->scale);
+			for (int i = 0; i < 4; i++)
+				byte[i] = gefen_exact_code(table, m[first + i], s->scale);
 		}
 #pragma unroll
-		for (int k = first; k < end; k++) {
-			code[k] = (uint8_t)byte[k - first];
-			m[k] = tsr_gefen_value(table->entry, code[k], s->scale);
+		for (int i = 0; i < 4; i++) {
+			code[first + i] = (uint8_t)byte[i];
+			m[first + i] = tsr_gefen_value(table->entry, code[first + i], s->scale);
 		}
 	}
-	store_tile<uint8_t, N>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
+	store_tile<uint8_t, TILE>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
 }
 
 /* A tile of an ordinary block, of which the new momenta are in @m. */
-template <int N>
 static __device__ __forceinline__ void gefen_finish(const struct step_args *a,
 						    const struct gefen_table *table, uint64_t tile,
 						    const struct gefen_step *s,
-						    const struct flash_words<N> *x, float *m)
+						    const struct fast_words<TILE> *x, float *m)
 {
-	bool done = false;
-
-	gefen_store_momenta<N>(a, table, tile, s, m);
-	if constexpr (N % 4 == 0) {
-		if (a->weight == TSR_ROW_bf16_ulp8)
-			done = gefen_bf16_ulp8<N>(a, tile, x, m, s->size);
-		else if (a->weight == TSR_ROW_bf16)
-			done = gefen_bf16<N>(a, tile, x->narrow, m, s->size);
-	}
-	if (!done)
-		gefen_any_weights<N>(a, table, tile, s->scale, s->variance);
+	gefen_store_momenta(a, table, tile, s, m);
+	if (!gefen_weights(a, tile, x, m, s->size))
+		gefen_any_weights<TILE>(a, table, tile, s->scale, s->variance);
 }
 
 /* --- Any block --------------------------------------------------------------------------------- */
-
-struct gefen_square {
-	const struct step_args *a;
-
-	__device__ double operator()(uint64_t i) const
-	{
-		return tsr_step_square(gradient_at(a->grad, a->grad_dtype, i));
-	}
-};
 
 /* Of element @i, before it is stored. */
 static __device__ __forceinline__ float gefen_momentum(const struct step_args *a,
@@ -323,24 +268,23 @@ static __device__ __noinline__ void gefen_any_block(const struct gefen_args *p,
 						    const struct gefen_table *table, uint64_t index)
 {
 	const struct step_args *a = &p->step;
-	const struct block b = { index, index * p->size, p->size, threadIdx.x % WARP };
-	const struct gefen_square squares = { a };
+	const struct team b = { index, index * p->size, p->size, threadIdx.x % 32, 32 };
 	float *scales = (float *)a->part[TSR_PART_MOMENTUM].plane[1];
 	float *means = (float *)a->part[TSR_PART_VARIANCE].plane[0];
 	const float was = scales[index];
-	const float v = tsr_step_gefen_variance(
-		&a->scalars, tsr_block_mean(sum_of_block(b, squares), b.count), means[index]);
+	const double sum = sum_of_block(
+		b, [=](uint64_t i) { return square_at(a->grad, a->grad_dtype, i); });
+	const float v = tsr_step_gefen_variance(&a->scalars, tsr_block_mean(sum, b.count),
+						means[index]);
 	uint32_t max = 0, nonfinite = 0;
 	float scale;
 
-	for (uint32_t k = b.lane; k < b.count; k += WARP) {
-		const float m = gefen_momentum(a, table, b.first + k, was);
-
-		max = ::max(max, tsr_bits_from_f32(m) & TSR_F32_MAG);
+	for (uint32_t k = b.thread; k < b.count; k += 32) {
+		max = ::max(max, magnitude(gefen_momentum(a, table, b.first + k, was)));
 		nonfinite += is_nonfinite(gradient_at(a->grad, a->grad_dtype, b.first + k));
 	}
 	scale = tsr_f32_from_bits(__reduce_max_sync(TSR_WHOLE_WARP, max));
-	for (uint32_t k = b.lane; k < b.count; k += WARP) {
+	for (uint32_t k = b.thread; k < b.count; k += 32) {
 		const uint64_t i = b.first + k;
 		const float m = gefen_momentum(a, table, i, was);
 
@@ -349,7 +293,7 @@ static __device__ __noinline__ void gefen_any_block(const struct gefen_args *p,
 		gefen_any_weights<1>(a, table, i, scale, v);
 	}
 	__syncwarp();
-	if (b.lane == 0) {
+	if (b.thread == 0) {
 		scales[index] = scale;
 		means[index] = v;
 	}
@@ -360,7 +304,7 @@ static __device__ __noinline__ void gefen_any_block(const struct gefen_args *p,
 /* --- Kernels ----------------------------------------------------------------------------------- */
 
 /* A block, of whose team each thread has at most a tile if it @KEEPS what it read. */
-template <bool USUAL, bool KEEPS, int N>
+template <bool BF16, bool KEEPS>
 static __device__ __forceinline__ bool gefen_block(const struct gefen_args *p,
 						   const struct gefen_table *table,
 						   const struct gefen_team *t)
@@ -370,28 +314,27 @@ static __device__ __forceinline__ bool gefen_block(const struct gefen_args *p,
 	float *mean = (float *)a->part[TSR_PART_VARIANCE].plane[0] + t->block;
 	const float was = t->inside ? *scale : 0.0f, variance = t->inside ? *mean : 0.0f;
 	struct gefen_found found = { 0.0, 0.0f };
-	struct flash_words<N> words;
-	struct gefen_tile<N> x;
+	struct fast_words<TILE> words;
 	struct gefen_step s;
+	float g[TILE], m[TILE];
 	bool ordinary;
 
 	for (uint32_t i = t->thread; i < t->ntiles; i += t->nthreads) {
-		if constexpr (KEEPS)
-			gefen_load_weights<N>(a, t->tile + i, &words);
-		gefen_moments<USUAL, N>(a, table, t->tile + i, was, &x);
-		gefen_add<N>(&x, &found);
+		if (KEEPS)
+			gefen_load_weights(a, t->tile + i, &words);
+		gefen_moments<BF16>(a, table, t->tile + i, was, g, m);
+		gefen_add(g, m, &found);
 		if (KEEPS)
 			break;
 	}
 	gefen_join(t->nthreads, &found);
-	ordinary = gefen_prepare(p, &found, variance, &s) && a->flash;
+	ordinary = gefen_prepare(p, &found, variance, &s) && a->fast;
 	for (uint32_t i = t->thread; ordinary && i < t->ntiles; i += t->nthreads) {
-		if constexpr (!KEEPS) {
-			if constexpr (N % 4 == 0)
-				gefen_load_weights<N>(a, t->tile + i, &words);
-			gefen_moments<USUAL, N>(a, table, t->tile + i, was, &x);
+		if (!KEEPS) {
+			gefen_load_weights(a, t->tile + i, &words);
+			gefen_moments<BF16>(a, table, t->tile + i, was, g, m);
 		}
-		gefen_finish<N>(a, table, t->tile + i, &s, &words, x.m);
+		gefen_finish(a, table, t->tile + i, &s, &words, m);
 		if (KEEPS)
 			break;
 	}
@@ -403,12 +346,12 @@ static __device__ __forceinline__ bool gefen_block(const struct gefen_args *p,
 	return ordinary || !t->inside;
 }
 
-template <bool USUAL, bool KEEPS, int N>
+template <bool BF16, bool KEEPS>
 static __global__ void __launch_bounds__(GEFEN_BLOCK, 1)
 	step_gefen(const __grid_constant__ gefen_args args)
 {
-	const uint64_t warp = (uint64_t)blockIdx.x * (GEFEN_BLOCK / WARP) + threadIdx.x / WARP;
-	const uint64_t nwarps = (uint64_t)gridDim.x * (GEFEN_BLOCK / WARP);
+	const uint64_t warp = (uint64_t)blockIdx.x * (GEFEN_BLOCK / 32) + threadIdx.x / 32;
+	const uint64_t nwarps = (uint64_t)gridDim.x * (GEFEN_BLOCK / 32);
 	const unsigned log_teams = 5 - args.log_team; /* of a warp */
 	TSR_SHARED(float4, shared);
 	struct gefen_table *table = (struct gefen_table *)shared;
@@ -416,8 +359,8 @@ static __global__ void __launch_bounds__(GEFEN_BLOCK, 1)
 	gefen_fill(args.entry, table);
 	for (uint64_t first = warp << log_teams; first < args.nblocks;
 	     first += nwarps << log_teams) {
-		const struct gefen_team t = gefen_team_of<N>(&args, first);
-		const bool done = gefen_block<USUAL, KEEPS, N>(&args, table, &t);
+		const struct gefen_team t = gefen_team_of(&args, first);
+		const bool done = gefen_block<BF16, KEEPS>(&args, table, &t);
 		unsigned left = __ballot_sync(TSR_WHOLE_WARP, !done && t.thread == 0);
 
 		for (; left; left &= left - 1)
@@ -431,34 +374,15 @@ static __global__ void __launch_bounds__(GEFEN_BLOCK, 1)
 
 typedef void gefen_kernel(const struct gefen_args args);
 
-bool tsr_gpu_step_has_blocks(const struct tsr_step *step)
+static bool has_kernel(const struct tsr_step *step)
 {
 	const struct tsr_coding *m = &step->coding[TSR_PART_MOMENTUM];
 	const struct tsr_coding *v = &step->coding[TSR_PART_VARIANCE];
 
 	return (step->optimizer == TSR_OPTIMIZER_GEFEN || step->optimizer == TSR_OPTIMIZER_ADAMW) &&
 	       m->codec && v->codec && m->codec->has_codebook && v->codec->learned &&
-	       m->group == v->group && m->group > 1 && m->narrow != TSR_BF16 &&
+	       m->group == v->group && m->group % TILE == 0 && m->narrow != TSR_BF16 &&
 	       m->narrow != TSR_F16;
-}
-
-/* The part of a team's time that its threads have work, over all rounds; keeping saves a fifth. */
-static double use_of(uint32_t ntiles, unsigned log_team)
-{
-	const uint32_t nthreads = 1u << log_team;
-	const uint32_t nrounds = (ntiles + nthreads - 1) / nthreads;
-	const double use = (double)ntiles / (double)(nrounds * nthreads);
-
-	return nrounds == 1 ? 1.2 * use : use;
-}
-
-static unsigned best_log_team(uint32_t ntiles)
-{
-	unsigned best = 5;
-
-	for (unsigned log_team = 5; log_team-- > 0;)
-		best = use_of(ntiles, log_team) > use_of(ntiles, best) ? log_team : best;
-	return best;
 }
 
 static bool gefen_scalars_fit(const struct tsr_step_scalars *s)
@@ -468,51 +392,54 @@ static bool gefen_scalars_fit(const struct tsr_step_scalars *s)
 	       s->unbias1 >= 1.0f && s->unbias1 <= 0x1p20f;
 }
 
-static gefen_kernel *kernel_for(const struct step_args *a, bool wide, bool keeps)
+/* All but the step. */
+static struct gefen_args args_of(const struct tsr_step *step, const struct step_args *a, uint64_t n)
 {
-	if (!wide)
-		return step_gefen<false, false, 1>;
-	if (a->grad_dtype == TSR_BF16)
-		return keeps ? step_gefen<true, true, GEFEN_TILE>
-			     : step_gefen<true, false, GEFEN_TILE>;
-	return keeps ? step_gefen<false, true, GEFEN_TILE> : step_gefen<false, false, GEFEN_TILE>;
-}
-
-enum tsr_status tsr_gpu_step_blocks(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				    const struct step_args *a, bool aligned, uint64_t n,
-				    uint64_t *done_ret, struct tsr_err *err)
-{
-	const struct tsr_gpu *gpu = stream->gpu;
-	const uint32_t size = step->coding[TSR_PART_MOMENTUM].group;
-	const bool wide = aligned && size % GEFEN_TILE == 0;
-	const uint32_t ntiles = wide ? size / GEFEN_TILE : size;
+	const struct tsr_coding *coding = &step->coding[TSR_PART_MOMENTUM];
 	/* Sums of n numbers in any order are within n 2^-53 of each other, and there are two. */
-	const double bound = 4.0 * (size + 64.0) * 0x1p-53;
+	const double bound = 4.0 * (coding->group + 64.0) * 0x1p-53;
 	struct gefen_args p = {};
-	gefen_kernel *run;
-	uint64_t nwarps, nblocks;
 
-	*done_ret = n - n % size;
-	if (!*done_ret)
-		return TSR_OK;
 	p.step = *a;
-	p.step.flash = gefen_scalars_fit(&a->scalars);
-	p.size = size;
-	p.log_team = best_log_team(ntiles);
-	p.nblocks = n / size;
-	p.inverse_size = 1.0 / size;
+	p.step.fast = gefen_scalars_fit(&a->scalars);
+	p.size = coding->group;
+	while (p.log_team < 5 && (uint32_t)TILE << p.log_team < p.size)
+		p.log_team++;
+	p.nblocks = n / p.size;
+	p.inverse_size = 1.0 / p.size;
 	p.below = 1.0 - bound;
 	p.above = 1.0 + bound;
 	p.inverse_correction = 1.0f / a->scalars.root_correction2;
-	memcpy(p.entry, step->coding[TSR_PART_MOMENTUM].codebook, sizeof(p.entry));
-	run = kernel_for(a, wide, ntiles <= 1u << p.log_team);
+	memcpy(p.entry, coding->codebook, sizeof(p.entry));
+	return p;
+}
+
+enum tsr_status tsr_gpu_step_blocks(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				    const struct step_args *a, uint64_t n, uint64_t *done_ret,
+				    struct tsr_err *err)
+{
+	static gefen_kernel *const runs[2][2] = {
+		{ step_gefen<false, false>, step_gefen<false, true> },
+		{ step_gefen<true, false>, step_gefen<true, true> },
+	};
+	const uint32_t size = step->coding[TSR_PART_MOMENTUM].group;
+	const struct tsr_gpu *gpu = stream->gpu;
+	struct gefen_args p;
+	gefen_kernel *run;
+	uint64_t nteams, nblocks;
+
+	if (n < size || !has_kernel(step))
+		return TSR_OK;
+	p = args_of(step, a, n);
+	run = runs[a->grad_dtype == TSR_BF16][size <= (uint32_t)TILE << p.log_team];
 	TSR_CUDA_TRY(gpu->index, err,
 		     cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize,
 					  (int)sizeof(struct gefen_table)),
 		     "no shared memory for tables of codes");
-	nwarps = (p.nblocks + (WARP >> p.log_team) - 1) / (WARP >> p.log_team);
-	nblocks = (nwarps + GEFEN_BLOCK / WARP - 1) / (GEFEN_BLOCK / WARP);
+	nteams = GEFEN_BLOCK >> p.log_team; /* of a block of threads */
+	nblocks = (p.nblocks + nteams - 1) / nteams;
 	nblocks = nblocks < gpu->nprocessors ? nblocks : gpu->nprocessors;
 	run<<<(unsigned)nblocks, GEFEN_BLOCK, sizeof(struct gefen_table), stream->handle>>>(p);
+	*done_ret = n - n % size;
 	return TSR_OK;
 }

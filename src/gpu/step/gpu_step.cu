@@ -14,27 +14,24 @@ struct arrays {
 
 /* A thread has an element: the gradient and 4 bytes per part read, the parts written. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	step_f32(const struct tsr_step_scalars scalars, enum step_rule rule, const void *grad,
-		 enum tsr_dtype dtype, struct arrays to, uint64_t n, struct tsr_step_report *report)
+	step_f32(const __grid_constant__ step_args a, struct arrays to, uint64_t n)
 {
 	const uint64_t i = tsr_first_vector(1);
 	unsigned nonfinite = 0;
 
 	if (i < n) {
-		const float g = gradient_at(grad, dtype, i);
-		struct tsr_step_values x = { to.x[0][i], to.x[1] ? to.x[1][i] : 0.0f,
-					     to.x[2] ? to.x[2][i] : 0.0f };
+		const float g = gradient_at(a.grad, a.grad_dtype, i);
+		float m = to.x[1] ? to.x[1][i] : 0.0f, v = to.x[2] ? to.x[2][i] : 0.0f;
 
-		x = run_one(&scalars, rule, g, x);
+		run_rule<ANY_STATES, 1>(&a, &g, &to.x[0][i], &m, &v);
 		nonfinite = is_nonfinite(g);
-		to.x[0][i] = x.weight;
 		if (to.x[1])
-			to.x[1][i] = x.momentum;
+			to.x[1][i] = m;
 		if (to.x[2])
-			to.x[2][i] = x.variance;
+			to.x[2][i] = v;
 	}
-	if (report)
-		tsr_add_count(&report->nonfinite_grad, nonfinite);
+	if (a.report)
+		tsr_add_count(&a.report->nonfinite_grad, nonfinite);
 }
 
 /* --- Ratios ------------------------------------------------------------------------------------ */
@@ -91,33 +88,39 @@ static bool is_f32(const struct tsr_coding *coding)
 	return !coding->codec->grouped && coding->codec->planes[0].dtype == TSR_F32;
 }
 
-/* A step of @n elements from @first on, through FP32 arrays; @first is a multiple of tsr_step_align(). */
+struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first)
+{
+	struct tsr_step s = *step;
+
+	for (unsigned part = 0; part < TSR_PARTS; part++) {
+		const struct tsr_coding *coding = &step->coding[part];
+
+		for (unsigned i = 0; coding->codec && i < coding->codec->nplanes; i++)
+			s.plane[part][i] = (char *)step->plane[part][i] +
+					   tsr_plane_nbytes(coding, i, first);
+		s.coding[part].first += first;
+	}
+	return s;
+}
+
+/* A step of @n elements through FP32 arrays. */
 struct batch {
 	struct tsr_gpu_stream *stream;
-	const struct tsr_step *step;
+	struct tsr_step step; /* with planes and codings of the batch */
 	const void *grad;
-	uint64_t first, n;
+	uint64_t n;
 	float *scratch[TSR_PARTS];
 	struct tsr_step_report *report;
 };
 
-static void planes_at(const struct batch *b, unsigned part, void *plane[])
-{
-	const struct tsr_coding *coding = &b->step->coding[part];
-
-	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		plane[i] = (char *)b->step->plane[part][i] + tsr_plane_nbytes(coding, i, b->first);
-}
-
 static enum tsr_status decode_part(const struct batch *b, unsigned part, struct arrays *arrays,
 				   struct tsr_err *err)
 {
-	const struct tsr_coding *coding = &b->step->coding[part];
-	void *plane[TSR_PLANES_MAX];
+	const struct tsr_coding *coding = &b->step.coding[part];
+	void *const *plane = b->step.plane[part];
 
 	if (!coding->codec)
 		return TSR_OK;
-	planes_at(b, part, plane);
 	arrays->x[part] = is_f32(coding) ? (float *)plane[0] : b->scratch[part];
 	if (is_f32(coding))
 		return TSR_OK;
@@ -128,14 +131,11 @@ static enum tsr_status decode_part(const struct batch *b, unsigned part, struct 
 static enum tsr_status encode_part(const struct batch *b, unsigned part,
 				   const struct arrays *arrays, struct tsr_err *err)
 {
-	struct tsr_coding coding = b->step->coding[part];
-	void *plane[TSR_PLANES_MAX];
+	const struct tsr_coding *coding = &b->step.coding[part];
 
-	if (!coding.codec || is_f32(&coding))
+	if (!coding->codec || is_f32(coding))
 		return TSR_OK;
-	planes_at(b, part, plane);
-	coding.first += b->first;
-	return tsr_gpu_encode(b->stream, &coding, arrays->x[part], b->n, plane,
+	return tsr_gpu_encode(b->stream, coding, arrays->x[part], b->n, b->step.plane[part],
 			      b->report ? &b->report->encode[part] : NULL, err);
 }
 
@@ -155,7 +155,7 @@ enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct 
 static enum tsr_status turn(const struct batch *b, const struct arrays *arrays, bool make,
 			    struct tsr_err *err)
 {
-	return tsr_gpu_turn_ratios(b->stream, &b->step->coding[TSR_PART_MOMENTUM],
+	return tsr_gpu_turn_ratios(b->stream, &b->step.coding[TSR_PART_MOMENTUM],
 				   arrays->x[TSR_PART_MOMENTUM], arrays->x[TSR_PART_VARIANCE], b->n,
 				   make, err);
 }
@@ -164,24 +164,24 @@ static enum tsr_status turn(const struct batch *b, const struct arrays *arrays, 
 static enum tsr_status step_in_two(const struct batch *b, struct arrays *arrays,
 				   struct tsr_err *err)
 {
-	const void *grad = (const char *)b->grad + b->first * grad_nbytes(b->step);
 	float *const *x = arrays->x;
 
-	TSR_TRY(tsr_gpu_block_moments(b->stream, b->step, grad, b->n, x[TSR_PART_MOMENTUM],
+	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, x[TSR_PART_MOMENTUM],
 				      x[TSR_PART_VARIANCE], b->report, err));
 	TSR_TRY(encode_part(b, TSR_PART_VARIANCE, arrays, err));
 	TSR_TRY(encode_part(b, TSR_PART_MOMENTUM, arrays, err));
 	TSR_TRY(decode_part(b, TSR_PART_MOMENTUM, arrays, err));
-	TSR_TRY(tsr_gpu_step_weights(b->stream, b->step, grad, x[TSR_PART_MOMENTUM],
+	TSR_TRY(tsr_gpu_step_weights(b->stream, &b->step, b->grad, x[TSR_PART_MOMENTUM],
 				     x[TSR_PART_VARIANCE], b->n, x[TSR_PART_WEIGHT], err));
 	return encode_part(b, TSR_PART_WEIGHT, arrays, err);
 }
 
 static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 {
-	const struct tsr_step *s = b->step;
+	const struct tsr_step *s = &b->step;
 	const unsigned index = b->stream->gpu->index;
 	struct arrays arrays = {};
+	struct step_args args = {};
 
 	for (unsigned part = 0; part < TSR_PARTS; part++)
 		TSR_TRY(decode_part(b, part, &arrays, err));
@@ -189,9 +189,12 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	if (tsr_step_stores_first(s))
 		return step_in_two(b, &arrays, err);
 	TSR_TRY(turn(b, &arrays, false, err));
-	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(
-		s->scalars, rule_of(s), (const char *)b->grad + b->first * grad_nbytes(s),
-		s->grad_dtype, arrays, b->n, b->report);
+	args.scalars = s->scalars;
+	args.rule = rule_of(s);
+	args.grad = b->grad;
+	args.grad_dtype = s->grad_dtype;
+	args.report = b->report;
+	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(args, arrays, b->n);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(s->optimizer));
 	TSR_TRY(turn(b, &arrays, true, err));
@@ -202,11 +205,6 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 
 /* --- Any step ---------------------------------------------------------------------------------- */
 
-extern "C" bool tsr_gpu_step_is_fused(const struct tsr_step *step)
-{
-	return tsr_gpu_step_has_kernel(step);
-}
-
 /* Elements of a batch: as many as fit, and a multiple of tsr_step_align(). */
 static uint64_t batch_size(const struct tsr_step *step, uint64_t n)
 {
@@ -216,19 +214,23 @@ static uint64_t batch_size(const struct tsr_step *step, uint64_t n)
 	return size < n ? size : n;
 }
 
-static enum tsr_status step_batches(struct batch *b, uint64_t end, struct tsr_err *err)
+/* Elements from @first to @n. */
+static enum tsr_status step_batches(struct batch *b, const struct tsr_step *step, const void *grad,
+				    uint64_t first, uint64_t n, struct tsr_err *err)
 {
-	const uint64_t size = batch_size(b->step, end - b->first);
+	const uint64_t size = batch_size(step, n - first);
 
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_coding *coding = &b->step->coding[part];
+		const struct tsr_coding *coding = &step->coding[part];
 
 		if (coding->codec && !is_f32(coding))
 			TSR_TRY(tsr_gpu_scratch(b->stream, part, size * sizeof(float),
 						(void **)&b->scratch[part], err));
 	}
-	for (; b->first < end; b->first += b->n) {
-		b->n = end - b->first < size ? end - b->first : size;
+	for (; first < n; first += b->n) {
+		b->n = n - first < size ? n - first : size;
+		b->step = tsr_gpu_step_from(step, first);
+		b->grad = (const char *)grad + first * grad_nbytes(step);
 		TSR_TRY(step_batch(b, err));
 	}
 	return TSR_OK;
@@ -239,17 +241,14 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 					struct tsr_step_report *report, struct tsr_err *err)
 {
 	const unsigned index = stream->gpu->index;
-	struct batch rest = {};
+	struct batch b = {};
+	uint64_t done;
 
 	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
-	TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report, &rest.first, err));
+	TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report, &done, err));
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(step->optimizer));
-	if (rest.first == n)
-		return TSR_OK;
-	rest.stream = stream;
-	rest.step = step;
-	rest.grad = grad;
-	rest.report = report;
-	return step_batches(&rest, n, err);
+	b.stream = stream;
+	b.report = report;
+	return done < n ? step_batches(&b, step, grad, done, n, err) : TSR_OK;
 }

@@ -10,8 +10,8 @@
 #include <stddef.h>
 
 #include "gpu/cuda.h"
-#include "gpu/gpu_groups.cuh"
 #include "gpu/gpu_split.cuh"
+#include "gpu/gpu_tables.cuh"
 
 extern "C" {
 #include "step/step.h"
@@ -19,27 +19,23 @@ extern "C" {
 
 /* --- The rules --------------------------------------------------------------------------------- */
 
+/* X(id, formula of step_math.h, states besides the weight) */
+#define STEP_RULES(X) \
+	X(PLAIN_SGD, plain_sgd, 0) \
+	X(SGD, sgd, 1) \
+	X(LION, lion, 1) \
+	X(FLASH_LION, flash_lion, 1) \
+	X(ADAM, adam, 2) \
+	X(ADAMW, adamw, 2) \
+	X(FLASH_ADAM, flash_adam, 2) \
+	X(COAT_ADAMW, coat_adamw, 2) \
+	X(BITSANDBYTES_ADAM, bitsandbytes_adam, 2)
+
 enum step_rule {
-	RULE_PLAIN_SGD,
-	RULE_SGD,
-	RULE_LION,
-	RULE_FLASH_LION,
-	RULE_ADAM,
-	RULE_ADAMW,
-	RULE_FLASH_ADAM,
-	/* Only in the kernels of step_near.cu: */
-	RULE_COAT_ADAMW,
-	RULE_BITSANDBYTES_ADAM,
+#define X(id, ...) RULE_##id,
+	STEP_RULES(X)
+#undef X
 };
-
-/* How many kinds of state besides the weight it has. */
-static inline unsigned step_states(enum step_rule rule)
-{
-	return rule == RULE_PLAIN_SGD ? 0 : rule < RULE_ADAM ? 1 : 2;
-}
-
-/* Whether one kernel takes all parts together. */
-bool tsr_gpu_step_has_kernel(const struct tsr_step *step);
 
 /*
  * Start the step of as many elements from the first on as one kernel takes: none if there is no
@@ -49,6 +45,9 @@ enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct t
 				   enum step_rule rule, const void *grad, uint64_t n,
 				   struct tsr_step_report *report, uint64_t *done_ret,
 				   struct tsr_err *err);
+
+/* The step on the elements from @first on, a multiple of tsr_step_align(), without their gradients. */
+struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first);
 
 /*
  * Where momenta are stored as ratios to their variances: turn the momenta of an array into ratios, or
@@ -75,9 +74,19 @@ enum tsr_status tsr_gpu_step_matrix(struct tsr_gpu_stream *stream, const struct 
 
 /* --- What a kernel is told --------------------------------------------------------------------- */
 
-struct step_part {
-	void *plane[TSR_PLANES_MAX];
-	enum tsr_scale scale;
+/* What fast paths need of their codecs besides tables: see there. */
+struct fast_row {
+	float lowest, highest; /* quotients are clamped to; the lowest has code 1 */
+	uint32_t shift, rest; /* bits of a key that are in a bucket, and these bits */
+	int before; /* the bucket of the first entry of all rows */
+};
+
+struct fast_numbers {
+	uint32_t run; /* chunks of 32 tiles that a warp takes together */
+	uint32_t nentries; /* of dyn8's table */
+	struct fast_row row[2]; /* of it, for momenta and variances */
+	float reach; /* the farthest that a range of log8 reaches down */
+	float slope[TSR_LOG_RANGES]; /* codes of log8 per octave, by its range */
 };
 
 /*
@@ -89,85 +98,20 @@ struct step_args {
 	enum step_rule rule;
 	unsigned weight; /* row of the codec */
 	enum tsr_dtype grad_dtype;
-	bool ordinary; /* scalars_are_ordinary(): Adam's update needs no slow paths */
-	bool flash; /* scalars_are_flash() */
+	bool fast; /* the fast path takes these scalars */
 	struct tsr_masks masks;
 	const void *grad;
-	struct step_part part[TSR_PARTS];
+	struct coded_planes part[TSR_PARTS];
+	float eps; /* of ratios */
 	uint64_t ntiles; /* whole groups */
 	struct tsr_step_report *report; /* or NULL */
+	struct fast_numbers numbers;
 };
 
-/* Of these, the states that step_near.cu has kernels for.  @a lacks its tiles. */
-bool tsr_gpu_step_has_pair(const struct tsr_step *step);
-enum tsr_status tsr_gpu_step_pair(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				  const struct step_args *a, uint64_t n, uint64_t *done_ret,
-				  struct tsr_err *err);
-
-/* The same of states in Gefen's blocks, for gefen_fused.cu; @aligned: all arrays but those per block. */
-bool tsr_gpu_step_has_blocks(const struct tsr_step *step);
+/* The same of states in Gefen's blocks: gefen_fused.cu. */
 enum tsr_status tsr_gpu_step_blocks(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				    const struct step_args *a, bool aligned, uint64_t n,
-				    uint64_t *done_ret, struct tsr_err *err);
-
-/* --- Arrays ------------------------------------------------------------------------------------ */
-
-/* Elements of an access: 16 bytes of them, or the whole tile. */
-template <typename T, int N> static __host__ __device__ constexpr int access_width(void)
-{
-	return 16 / (int)sizeof(T) < N ? 16 / (int)sizeof(T) : N;
-}
-
-template <typename T, int N>
-static __device__ __forceinline__ void load_tile(const void *array, uint64_t tile, T *x)
-{
-	const int width = access_width<T, N>(), naccesses = N / width;
-
-#pragma unroll
-	for (int i = 0; i < naccesses; i++)
-		*(struct tsr_vec<T, width> *)&x[i * width] = tsr_load<T, width>(
-			(const T *)array, tile * naccesses + i);
-}
-
-template <typename T, int N>
-static __device__ __forceinline__ void store_tile(void *array, uint64_t tile, const T *x)
-{
-	const int width = access_width<T, N>(), naccesses = N / width;
-
-#pragma unroll
-	for (int i = 0; i < naccesses; i++)
-		tsr_store<T, width>((T *)array, tile * naccesses + i,
-				    *(const struct tsr_vec<T, width> *)&x[i * width]);
-}
-
-/* --- Split codecs ------------------------------------------------------------------------------ */
-
-template <class codec, int N>
-static __device__ __forceinline__ void load_split(const struct step_part *p, uint64_t tile,
-						  float *w)
-{
-	typename codec::first a[N];
-	typename codec::second b[N];
-
-	load_tile<typename codec::first, N>(p->plane[0], tile, a);
-	if constexpr (codec::nplanes == 2)
-		load_tile<typename codec::second, N>(p->plane[1], tile, b);
-	codec::template decode<N>(a, b, w);
-}
-
-template <class codec, int N>
-static __device__ __forceinline__ unsigned store_split(const struct step_part *p, uint64_t tile,
-						       const float *w)
-{
-	typename codec::first a[N];
-	typename codec::second b[N];
-	const unsigned overflow = codec::template encode<N>(w, a, b);
-
-	store_tile<typename codec::first, N>(p->plane[0], tile, a);
-	if constexpr (codec::nplanes == 2)
-		store_tile<typename codec::second, N>(p->plane[1], tile, b);
-	return overflow;
-}
+				    const struct step_args *a, uint64_t n, uint64_t *done_ret,
+				    struct tsr_err *err);
 
 /* --- Weights ----------------------------------------------------------------------------------- */
 
@@ -175,7 +119,7 @@ template <int N>
 static __device__ __forceinline__ void load_weights(const struct step_args *a, uint64_t tile,
 						    float *w)
 {
-	const struct step_part *p = &a->part[TSR_PART_WEIGHT];
+	const struct coded_planes &p = a->part[TSR_PART_WEIGHT];
 
 	switch (a->weight) {
 #define X(id, each, loops, format, code, ...) \
@@ -185,7 +129,7 @@ static __device__ __forceinline__ void load_weights(const struct step_args *a, u
 		TSR_SPLIT_LIST(X)
 #undef X
 	default:
-		load_tile<float, N>(p->plane[0], tile, w);
+		load_tile<float, N>(p.plane[0], tile, w);
 	}
 }
 
@@ -194,7 +138,7 @@ template <int N>
 static __device__ __forceinline__ unsigned store_weights(const struct step_args *a, uint64_t tile,
 							 const float *w)
 {
-	const struct step_part *p = &a->part[TSR_PART_WEIGHT];
+	const struct coded_planes &p = a->part[TSR_PART_WEIGHT];
 
 	switch (a->weight) {
 #define X(id, each, loops, format, code, ...) \
@@ -203,7 +147,7 @@ static __device__ __forceinline__ unsigned store_weights(const struct step_args 
 		TSR_SPLIT_LIST(X)
 #undef X
 	default:
-		store_tile<float, N>(p->plane[0], tile, w);
+		store_tile<float, N>(p.plane[0], tile, w);
 		return 0;
 	}
 }
@@ -211,113 +155,53 @@ static __device__ __forceinline__ unsigned store_weights(const struct step_args 
 /* --- States ------------------------------------------------------------------------------------ */
 
 /*
- * store() is called by all threads of a warp, as those of a group talk to each other, and stores if
- * @inside.  With takes_roots it can be given the roots of ordinary elements instead of these.  A tile
- * is 16 bytes of the first plane.
+ * Tiles of a state, as group_tiles are: store() is called by all threads of a warp, and stores if
+ * @inside.
  */
-template <class split> struct split_state {
-	static const bool takes_roots = false;
-	static const int tile = 16 / sizeof(typename split::first);
+template <class split> struct split_tiles {
+	static const int count = 1, tile = 16 / sizeof(typename split::first);
+	static const uint32_t group = TSR_GROUP_DEFAULT;
 
 	template <int N>
-	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
+	static __device__ __forceinline__ void load(const struct coded_planes &p, uint64_t tile,
 						    float *x)
 	{
 		load_split<split, N>(p, tile, x);
 	}
 	template <int N>
-	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
-						     bool inside, const float *x, bool roots,
-						     struct tsr_encode_report *report)
+	static __device__ __forceinline__ void store(const struct coded_planes &p, uint64_t tile,
+						     bool inside, const float *x,
+						     struct tsr_encode_report *)
 	{
-		(void)roots;
-		(void)report;
 		if (inside)
 			store_split<split, N>(p, tile, x);
 	}
 };
 
-template <class group> struct grouped_state {
-	typedef group codec;
-	typedef typename codec::code_type code_type;
-	static const bool takes_roots = codec::takes_roots;
-	static const int tile = 16 / sizeof(code_type);
-
-	template <int N>
-	static __device__ __forceinline__ struct tsr_vec<code_type, N> encode_state(
-		const float *x, uint64_t tile, bool inside, bool roots, struct scale_plane scales,
-		struct scale_events *events) {
-		if constexpr (takes_roots) {
-			if (roots)
-				return encode_roots<codec, N>(x, tile, inside, scales, events);
-		}
-		return encode_tile<codec, N>(x, tile, inside, scales, events);
-	}
-
-	template <int N>
-	static __device__ __forceinline__ void load(const struct step_part *p, uint64_t tile,
-						    float *x)
-	{
-		const float scale = scale_value(
-			load_scale(p->plane[1], p->scale, tile / tsr_team(N)), p->scale);
-		code_type code[N];
-
-		load_tile<code_type, N>(p->plane[0], tile, code);
-#pragma unroll
-		for (int k = 0; k < N; k++)
-			x[k] = codec::value((float)(int32_t)code[k], scale);
-		if ((tsr_bits_from_f32(scale) & TSR_F32_INF) == TSR_F32_INF) {
-#pragma unroll
-			for (int k = 0; k < N; k++)
-				x[k] = with_cpu_nan(x[k], scale);
-		}
-	}
-	template <int N>
-	static __device__ __forceinline__ void store(const struct step_part *p, uint64_t tile,
-						     bool inside, const float *x, bool roots,
-						     struct tsr_encode_report *report)
-	{
-		struct scale_events events = { 0, 0 };
-		const struct scale_plane scales = { p->plane[1], p->scale };
-		const struct tsr_vec<code_type, N> code = encode_state<N>(x, tile, inside, roots,
-									  scales, &events);
-
-		if (inside)
-			tsr_store((code_type *)p->plane[0], tile, code);
-		if (p->scale == TSR_SCALE_F16 && report) {
-			tsr_add_count(&report->scale_underflow, events.underflow);
-			tsr_add_count(&report->scale_overflow, events.overflow);
-		}
-	}
-};
-
 /* For parts that a rule does not have. */
-struct no_state {
-	typedef no_state codec;
-	static const bool takes_roots = false;
+struct no_tiles {
+	static const int count = 0, tile = 4;
+	static const uint32_t group = TSR_GROUP_DEFAULT;
 
 	template <int N>
-	static __device__ __forceinline__ void load(const struct step_part *, uint64_t, float *)
+	static __device__ __forceinline__ void load(const struct coded_planes &, uint64_t, float *)
 	{
 	}
 	template <int N>
-	static __device__ __forceinline__ void store(const struct step_part *, uint64_t, bool,
-						     const float *, bool,
-						     struct tsr_encode_report *)
+	static __device__ __forceinline__ void store(const struct coded_planes &, uint64_t, bool,
+						     const float *, struct tsr_encode_report *)
 	{
 	}
 };
 
-/* state_<id>, of every codec that a part can have. */
-#define SPLIT(id, each, loops, format, code, ...) \
-	typedef split_state<loops<format, code>> state_##id;
-#define GROUPED(id, each, loops, group, code, ...) \
-	typedef grouped_state<loops<group_##group, code>> state_##id;
-TSR_SPLIT_LIST(SPLIT)
-TSR_GROUPED_LIST(GROUPED)
-TSR_PLAIN_LIST(SPLIT)
-#undef SPLIT
-#undef GROUPED
+/* The states of a step; of @RATIOS momenta are stored as those to their variances. */
+template <class m, class v = no_tiles, bool RATIOS = false> struct step_states {
+	typedef m momentum;
+	typedef v variance;
+	static const int nstates = m::count + v::count, tile = m::tile;
+	static const uint32_t group = m::group;
+	static const bool ratios = RATIOS;
+};
 
 /* --- Gradients --------------------------------------------------------------------------------- */
 
@@ -336,20 +220,27 @@ static __device__ __forceinline__ bool is_nonfinite(float x)
 }
 
 template <int N>
-static __device__ __forceinline__ void load_gradients(const struct step_args *a, uint64_t tile,
-						      float *g)
+static __device__ __forceinline__ void load_gradients(const void *grad, enum tsr_dtype dtype,
+						      uint64_t tile, float *g)
 {
 	uint16_t narrow[N];
 
-	if (a->grad_dtype == TSR_F32) {
-		load_tile<float, N>(a->grad, tile, g);
+	if (dtype == TSR_F32) {
+		load_tile<float, N>(grad, tile, g);
 		return;
 	}
-	load_tile<uint16_t, N>(a->grad, tile, narrow);
-	if (a->grad_dtype == TSR_BF16)
+	load_tile<uint16_t, N>(grad, tile, narrow);
+	if (dtype == TSR_BF16)
 		bf16::widen<N>(narrow, g);
 	else
 		f16::widen<N>(narrow, g);
+}
+
+/* For sum_of_block(). */
+static __device__ __forceinline__ double square_at(const void *grad, enum tsr_dtype dtype,
+						   uint64_t i)
+{
+	return tsr_step_square(gradient_at(grad, dtype, i));
 }
 
 /* How many are not finite: 0 times x is 0 only if x is finite. */

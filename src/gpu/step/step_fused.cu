@@ -1,46 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps in one pass: one kernel decodes, steps and encodes. */
-#include "gpu/step/step_flash.cuh"
+#include "gpu/step/fast_coded.cuh"
+#include "gpu/step/fast_flash.cuh"
+#include "gpu/step/fast_tight.cuh"
 
-/* So many blocks at a time on a multiprocessor leave 72 registers; 5 to 12 were tried. */
-#define FLASH_BLOCKS 7
+/* Chunks of 32 tiles that a warp takes together. */
+#define RUN 8u
 
-#define FLASH_TILE 16
+/* Tiles have numbers of 32 bits, also those that blocks look for behind the last one. */
+#define TILES_MAX (UINT64_C(1) << 31)
 
 /* --- Kernels ----------------------------------------------------------------------------------- */
-
-/*
- * Decode, step, encode: each byte of state moved once each way.  Called by all threads of a warp,
- * since those that have a group talk to each other; loads and stores if @inside.
- */
-template <int NSTATES, class momentum, class variance, int N>
-static __device__ __forceinline__ void step_tile(const struct step_args *a, uint64_t tile,
-						 bool inside)
-{
-	float g[N] = {}, w[N] = {}, m[N] = {}, v[N] = {};
-	unsigned nonfinite = 0, overflow = 0;
-	bool roots;
-	struct tsr_encode_report *report = a->report ? a->report->encode : NULL;
-
-	if (inside) {
-		load_gradients<N>(a, tile, g);
-		nonfinite = count_nonfinite<N>(g);
-		load_weights<N>(a, tile, w);
-		momentum::template load<N>(&a->part[TSR_PART_MOMENTUM], tile, m);
-		variance::template load<N>(&a->part[TSR_PART_VARIANCE], tile, v);
-	}
-	roots = run_rule<NSTATES, variance::takes_roots, N>(a, inside, g, w, m, v);
-	if (inside)
-		overflow = store_weights<N>(a, tile, w);
-	momentum::template store<N>(&a->part[TSR_PART_MOMENTUM], tile, inside, m, false,
-				    report ? &report[TSR_PART_MOMENTUM] : NULL);
-	variance::template store<N>(&a->part[TSR_PART_VARIANCE], tile, inside, v, roots,
-				    report ? &report[TSR_PART_VARIANCE] : NULL);
-	if (a->report) {
-		tsr_add_count(&a->report->nonfinite_grad, nonfinite);
-		tsr_add_count(&report[TSR_PART_WEIGHT].narrow_overflow, overflow);
-	}
-}
 
 typedef void step_kernel(const struct step_args args);
 
@@ -48,67 +18,134 @@ typedef void step_kernel(const struct step_args args);
  * Which weights there are and which rule it is are conditions that all threads share, so that there
  * are a dozen kernels and not hundreds.
  */
-template <int NSTATES, class momentum, class variance, int N>
+template <class states>
 static __global__ void __launch_bounds__(TSR_BLOCK) step(const __grid_constant__ step_args args)
 {
 	const uint64_t tile = tsr_first_vector(1);
 
-	step_tile<NSTATES, momentum, variance, N>(&args, tile, tile < args.ntiles);
+	step_tile<states, states::tile>(&args, tile, tile < args.ntiles);
 }
 
-/* Not a part of the kernel: its registers are for the elements that are ordinary. */
-template <int NSTATES, class momentum, class variance, int N>
-static __device__ __noinline__ void step_any(const struct step_args *a, uint64_t tile, bool inside)
+/* Number of the run that a warp takes next: some takes long, so that none can be given out before. */
+static __device__ __forceinline__ unsigned take_next(unsigned *taken)
 {
-	step_tile<NSTATES, momentum, variance, N>(a, tile, inside);
+	unsigned next = 0;
+
+	if (threadIdx.x % 32 == 0)
+		next = atomicAdd(taken, 1u);
+	return __shfl_sync(TSR_WHOLE_WARP, next, 0);
 }
 
-template <bool USUAL, int NSTATES, class momentum, class variance>
-static __global__ void __launch_bounds__(FLASH_BLOCK, FLASH_BLOCKS)
-	step_flash(const __grid_constant__ step_args args)
+/*
+ * Tiles of a form whose table is in shared memory: one block on a multiprocessor, of which the table takes
+ * much; its warps go through the tiles on their own.
+ */
+template <bool BF16, class form>
+static __device__ __forceinline__ void step_runs(const struct step_args *a, float *table)
 {
-	const uint64_t tile = (uint64_t)blockIdx.x * FLASH_BLOCK + threadIdx.x;
-	const bool inside = tile < args.ntiles;
+	const uint32_t ntiles = (uint32_t)a->ntiles, nchunks = (ntiles + 31) / 32;
+	__shared__ unsigned taken;
 
-	if (!args.flash || !flash_step<USUAL, NSTATES, typename momentum::codec,
-				       typename variance::codec, FLASH_TILE>(&args, inside))
-		step_any<NSTATES, momentum, variance, FLASH_TILE>(&args, tile, inside);
+	form::fill(a, table);
+	if (threadIdx.x == 0)
+		taken = 0;
+	__syncthreads();
+	for (uint32_t chunk = 0, left = 0;; chunk++, left--) {
+		if (left == 0) {
+			left = a->numbers.run;
+			chunk = (take_next(&taken) * gridDim.x + blockIdx.x) * left;
+		}
+		const uint32_t tile = chunk * 32 + threadIdx.x % 32;
+		const bool inside = tile < ntiles;
+
+		if (chunk >= nchunks)
+			return;
+		/* What others read is not used: the first tile of the warp is there. */
+		if (!a->fast ||
+		    !fast_step<BF16, form>(a, table, { 0, inside ? tile : chunk * 32 }, inside))
+			/* Unrolled a little: a lone slow warp waits for itself. */
+			step_any<typename form::states, form::tile, 4>(a, tile, inside);
+	}
+}
+
+template <bool BF16, class form>
+static __global__ void __launch_bounds__(form::block, form::blocks)
+	step_fast(const __grid_constant__ step_args args)
+{
+	if constexpr (form::table_nbytes > 0) {
+		TSR_SHARED(float4, table);
+
+		step_runs<BF16, form>(&args, (float *)table);
+	} else {
+		const uint64_t base = (uint64_t)blockIdx.x * form::block;
+		const bool inside = base + threadIdx.x < args.ntiles;
+
+		if (!args.fast ||
+		    !fast_step<BF16, form>(&args, NULL, { base, inside ? threadIdx.x : 0 }, inside))
+			step_any<typename form::states, form::tile, form::tile>(
+				&args, base + threadIdx.x, inside);
+	}
 }
 
 /* --- Which of them a step takes ---------------------------------------------------------------- */
 
 struct kernel {
 	unsigned momentum, variance; /* rows; TSR_ROW_NONE for a rule without them */
-	unsigned tile, block;
-	step_kernel *run;
+	uint32_t group; /* of states in groups */
+	unsigned tile, block, table_nbytes;
+	void (*prepare)(struct step_args *a); /* NULL: any weights, no fast path */
+	step_kernel *run[2]; /* the second one for gradients in BF16 */
 };
 
-#define KERNEL(m, v, nstates, momentum, variance, n) \
+#define PLAIN(m, v, ...) \
 	{ \
-		m, v, n, TSR_BLOCK, step<nstates, momentum, variance, n> \
+		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::group, __VA_ARGS__::tile, TSR_BLOCK, 0, \
+			NULL, \
+		{ \
+			step<__VA_ARGS__>, step<__VA_ARGS__> \
+		} \
 	}
-#define X(m, v) \
-	KERNEL(TSR_ROW_##m, TSR_ROW_NONE, 1, state_##m, no_state, state_##m::tile), \
-		KERNEL(TSR_ROW_##m, TSR_ROW_##v, 2, state_##m, state_##v, state_##m::tile),
-
-static const struct kernel kernels[] = { KERNEL(TSR_ROW_NONE, TSR_ROW_NONE, 0, no_state, no_state,
-						state_f32::tile),
-					 TSR_STATE_PAIRS(X) };
-#undef X
-
-#define FLASH(m, v, ...) \
+#define FAST(m, v, ...) \
 	{ \
-		m, v, FLASH_TILE, FLASH_BLOCK, step_flash<__VA_ARGS__> \
+		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::states::group, __VA_ARGS__::tile, \
+			__VA_ARGS__::block, __VA_ARGS__::table_nbytes, __VA_ARGS__::prepare, \
+		{ \
+			step_fast<false, __VA_ARGS__>, step_fast<true, __VA_ARGS__> \
+		} \
 	}
-#define X(m, v) \
-	{ FLASH(TSR_ROW_##m, TSR_ROW_NONE, false, 1, state_##m, no_state), \
-	  FLASH(TSR_ROW_##m, TSR_ROW_NONE, true, 1, state_##m, no_state) }, \
-		{ FLASH(TSR_ROW_##m, TSR_ROW_##v, false, 2, state_##m, state_##v), \
-		  FLASH(TSR_ROW_##m, TSR_ROW_##v, true, 2, state_##m, state_##v) },
 
-/* With weights bf16+ulp8; second those for a step_is_usual(). */
-static const struct kernel flash_kernels[][2] = { TSR_FLASH_PAIRS(X) };
-#undef X
+typedef split_tiles<plain<float, float>> f32_tiles;
+typedef split_tiles<narrow_only<bf16, uint16_t>> bf16_tiles;
+typedef group_tiles<grouped<group_softsign, int8_t>> softsign_tiles;
+typedef group_tiles<grouped<group_sqrt, uint8_t>> sqrt_tiles;
+typedef group_tiles<grouped<group_linear, int8_t>> linear_tiles;
+typedef group_tiles<grouped<group_ulinear, uint8_t>> ulinear_tiles;
+
+typedef step_states<softsign_tiles> softsign_alone;
+typedef step_states<softsign_tiles, sqrt_tiles> flash_states;
+typedef step_states<linear_tiles> linear_alone;
+typedef step_states<linear_tiles, ulinear_tiles> linear_states;
+
+/* Those with a fast path first, which needs weights bf16+ulp8. */
+static const struct kernel kernels[] = {
+	FAST(softsign8, NONE, fast_flash<softsign_alone>),
+	FAST(softsign8, sqrt8, fast_flash<flash_states>),
+	FAST(ratio8, log8, fast_tight),
+	FAST(e4m3x, e4m3x, fast_coded<coat_coder>),
+	FAST(dyn8, dyn8, fast_coded<dynamic_coder>),
+	PLAIN(NONE, NONE, step_states<no_tiles>),
+	PLAIN(f32, NONE, step_states<f32_tiles>),
+	PLAIN(f32, f32, step_states<f32_tiles, f32_tiles>),
+	PLAIN(bf16, NONE, step_states<bf16_tiles>),
+	PLAIN(bf16, bf16, step_states<bf16_tiles, bf16_tiles>),
+	PLAIN(softsign8, NONE, softsign_alone),
+	PLAIN(softsign8, sqrt8, flash_states),
+	PLAIN(linear8, NONE, linear_alone),
+	PLAIN(linear8, ulinear8, linear_states),
+	PLAIN(ratio8, log8, fast_tight::states),
+	PLAIN(e4m3x, e4m3x, fast_coded<coat_coder>::states),
+	PLAIN(dyn8, dyn8, fast_coded<dynamic_coder>::states),
+};
 
 /* TSR_ROWS, which no kernel has, for a codec that is not in the list. */
 static unsigned row_of(const struct tsr_codec *codec)
@@ -118,6 +155,7 @@ static unsigned row_of(const struct tsr_codec *codec)
 	return codec->row ? codec->row : (unsigned)TSR_ROWS;
 }
 
+/* Whether kernels load and store such weights. */
 static bool has_weights(unsigned row)
 {
 	switch (row) {
@@ -131,49 +169,29 @@ static bool has_weights(unsigned row)
 	}
 }
 
-static bool takes(const struct kernel *k, const struct tsr_step *step)
+/* Whether a state is of a codec of this row, in its groups and of its kind. */
+static bool is_state(const struct tsr_step *step, unsigned part, unsigned row, uint32_t group)
 {
-	return k->momentum == row_of(step->coding[TSR_PART_MOMENTUM].codec) &&
-	       k->variance == row_of(step->coding[TSR_PART_VARIANCE].codec);
+	const struct tsr_coding *c = &step->coding[part];
+	const bool grouped = c->codec && c->codec->grouped;
+
+	return row_of(c->codec) == row && (!grouped || (c->group == group && !c->row)) &&
+	       (!grouped || !c->codec->flat ||
+		(c->kind == TSR_KIND_VARIANCE) == (part == TSR_PART_VARIANCE));
 }
 
-#define COUNT(array) (sizeof(array) / sizeof(*(array)))
-
-/* NULL where there is none for such states. */
+/* NULL where there is none for such a step. */
 static const struct kernel *kernel_of(const struct tsr_step *step)
 {
-	for (size_t i = 0; i < COUNT(kernels); i++) {
-		if (takes(&kernels[i], step))
-			return &kernels[i];
+	const unsigned weight = row_of(step->coding[TSR_PART_WEIGHT].codec);
+
+	for (const struct kernel *k = kernels; k < kernels + sizeof(kernels) / sizeof(*k); k++) {
+		if ((k->prepare ? weight == TSR_ROW_bf16_ulp8 : has_weights(weight)) &&
+		    is_state(step, TSR_PART_MOMENTUM, k->momentum, k->group) &&
+		    is_state(step, TSR_PART_VARIANCE, k->variance, k->group))
+			return k;
 	}
 	return NULL;
-}
-
-static const struct kernel *flash_kernel_of(const struct tsr_step *step, const struct step_args *a)
-{
-	for (size_t i = 0; i < COUNT(flash_kernels) && a->weight == TSR_ROW_bf16_ulp8; i++) {
-		if (takes(flash_kernels[i], step))
-			return &flash_kernels[i][step_is_usual(a)];
-	}
-	return NULL;
-}
-
-bool tsr_gpu_step_has_kernel(const struct tsr_step *step)
-{
-	if (tsr_step_stores_first(step))
-		return tsr_gpu_step_has_blocks(step) &&
-		       has_weights(row_of(step->coding[TSR_PART_WEIGHT].codec));
-	if (tsr_gpu_step_has_pair(step))
-		return true;
-	if (step->order == TSR_ORDER_COAT || step->order == TSR_ORDER_BITSANDBYTES)
-		return false;
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		const struct tsr_coding *c = &step->coding[p];
-
-		if (c->codec && c->codec->grouped && (c->group != TSR_GROUP_DEFAULT || c->row))
-			return false;
-	}
-	return has_weights(row_of(step->coding[TSR_PART_WEIGHT].codec)) && kernel_of(step);
 }
 
 /* Scales are read one by one; everything else by 16 bytes. */
@@ -192,26 +210,63 @@ static bool is_aligned(const struct tsr_step *step, const void *grad)
 	return aligned;
 }
 
-/* All but the tiles. */
-static struct step_args args_of(const struct tsr_step *step, enum step_rule rule, const void *grad,
-				struct tsr_step_report *report)
-{
-	struct step_args a = {};
+/* --- Launches ---------------------------------------------------------------------------------- */
 
-	a.scalars = step->scalars;
-	a.rule = rule;
-	a.weight = row_of(step->coding[TSR_PART_WEIGHT].codec);
-	a.grad_dtype = step->grad_dtype;
-	a.ordinary = scalars_are_ordinary(&step->scalars);
-	a.flash = scalars_are_flash(&step->scalars, rule);
-	a.masks = tsr_masks();
-	a.grad = grad;
-	a.report = report;
+/* All but the tiles.  The tables of codecs are in the GPU's memory then. */
+static enum tsr_status fill_args(struct tsr_gpu *gpu, const struct tsr_step *step,
+				 struct step_args *a, struct tsr_err *err)
+{
+	a->scalars = step->scalars;
+	a->weight = row_of(step->coding[TSR_PART_WEIGHT].codec);
+	a->grad_dtype = step->grad_dtype;
+	a->fast = scalars_are_fast(&step->scalars, a->rule);
+	a->masks = tsr_masks();
+	a->eps = step->coding[TSR_PART_MOMENTUM].eps;
 	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		memcpy(a.part[p].plane, step->plane[p], sizeof(a.part[p].plane));
-		a.part[p].scale = step->coding[p].scale;
+		const struct tsr_coding *coding = &step->coding[p];
+		const struct tsr_gpu_codec *codec = coding->codec ? tsr_gpu_codec_of(coding->codec)
+								  : NULL;
+
+		memcpy(a->part[p].plane, step->plane[p], sizeof(a->part[p].plane));
+		a->part[p].scale = coding->scale;
+		if (codec)
+			TSR_TRY(tsr_gpu_prepare_tables(gpu, codec, err));
+		if (codec && codec->tables != TSR_TABLES_COUNT)
+			a->part[p].tables = gpu->tables[codec->tables];
 	}
-	return a;
+	return TSR_OK;
+}
+
+/* Blocks of threads; with a table, no more than run at the same time, whose warps then take runs. */
+static unsigned count_blocks(const struct tsr_gpu *gpu, const struct kernel *k, struct step_args *a)
+{
+	uint64_t nblocks = (a->ntiles + k->block - 1) / k->block;
+
+	if (!k->table_nbytes)
+		return (unsigned)nblocks;
+	nblocks = nblocks < gpu->nprocessors ? nblocks : gpu->nprocessors;
+	/* Enough runs that no warp is left alone at the end. */
+	a->numbers.run = (uint32_t)(a->ntiles / 32 / nblocks / k->block) + 1;
+	a->numbers.run = a->numbers.run < RUN ? a->numbers.run : RUN;
+	return (unsigned)nblocks;
+}
+
+static enum tsr_status start(struct tsr_gpu_stream *stream, const struct kernel *k,
+			     struct step_args *a, struct tsr_err *err)
+{
+	step_kernel *const run = k->run[a->grad_dtype == TSR_BF16];
+	unsigned nblocks;
+
+	if (k->prepare)
+		k->prepare(a);
+	if (k->table_nbytes)
+		TSR_CUDA_TRY(stream->gpu->index, err,
+			     cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize,
+						  (int)k->table_nbytes),
+			     "no shared memory for tables of codes");
+	nblocks = count_blocks(stream->gpu, k, a);
+	run<<<nblocks, k->block, k->table_nbytes, stream->handle>>>(*a);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct tsr_step *step,
@@ -219,26 +274,22 @@ enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct t
 				   struct tsr_step_report *report, uint64_t *done_ret,
 				   struct tsr_err *err)
 {
-	const uint64_t part = n - n % TSR_GROUP_DEFAULT;
-	struct step_args a = args_of(step, rule, grad, report);
-	const struct kernel *kernel;
+	const bool blocks = tsr_step_stores_first(step);
+	const struct kernel *kernel = blocks ? NULL : kernel_of(step);
+	struct step_args a = {};
 
 	*done_ret = 0;
-	if (tsr_step_stores_first(step))
-		return tsr_gpu_step_has_kernel(step)
-			       ? tsr_gpu_step_blocks(stream, step, &a, is_aligned(step, grad), n,
-						     done_ret, err)
-			       : TSR_OK;
-	if (!part || !tsr_gpu_step_has_kernel(step) || !is_aligned(step, grad))
+	if (!(kernel || (blocks && has_weights(row_of(step->coding[TSR_PART_WEIGHT].codec)))) ||
+	    !is_aligned(step, grad))
 		return TSR_OK;
-	if (tsr_gpu_step_has_pair(step))
-		return tsr_gpu_step_pair(stream, step, &a, n, done_ret, err);
-	kernel = flash_kernel_of(step, &a);
-	if (!kernel)
-		kernel = kernel_of(step);
-	a.ntiles = part / kernel->tile;
-	kernel->run<<<(unsigned)((a.ntiles + kernel->block - 1) / kernel->block), kernel->block, 0,
-		      stream->handle>>>(a);
-	*done_ret = part;
-	return TSR_OK;
+	a.rule = rule;
+	a.grad = grad;
+	a.report = report;
+	TSR_TRY(fill_args(stream->gpu, step, &a, err));
+	if (blocks)
+		return tsr_gpu_step_blocks(stream, step, &a, n, done_ret, err);
+	n = n < TILES_MAX * kernel->tile ? n : TILES_MAX * kernel->tile;
+	*done_ret = n - n % kernel->group;
+	a.ntiles = *done_ret / kernel->tile;
+	return a.ntiles ? start(stream, kernel, &a, err) : TSR_OK;
 }

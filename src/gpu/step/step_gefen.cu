@@ -3,12 +3,6 @@
 #include "gpu/gpu_learned.cuh"
 #include "gpu/step/gpu_step.cuh"
 
-/* A variance or momentum as the update sees it. */
-static __device__ __forceinline__ float seen(enum tsr_dtype narrow, float x)
-{
-	return tsr_gefen_narrow(narrow == TSR_BF16, narrow == TSR_F16, x);
-}
-
 /* A thread has an element: the momentum, and the variance where it is that of this element alone. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	move_each(const struct tsr_step_scalars s, const void *grad, enum tsr_dtype dtype,
@@ -24,39 +18,28 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		nonfinite = is_nonfinite(g);
 		m[i] = tsr_one_nan(tsr_step_toward(&s, g, m[i]));
 		if (v)
-			v[i] = seen(narrow,
-				    tsr_step_gefen_variance(
-					    &s, tsr_block_mean(tsr_step_square(g), 1), v[i]));
+			v[i] = narrowed(narrow,
+					tsr_step_gefen_variance(
+						&s, tsr_block_mean(tsr_step_square(g), 1), v[i]));
 	}
 	if (report)
 		tsr_add_count(&report->nonfinite_grad, nonfinite);
 }
-
-struct square_value {
-	const void *grad;
-	enum tsr_dtype dtype;
-
-	__device__ double operator()(uint64_t i) const
-	{
-		return tsr_step_square(gradient_at(grad, dtype, i));
-	}
-};
 
 /* A warp has a block, whose elements have one variance. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	move_blocks(const struct tsr_step_scalars s, const void *grad, enum tsr_dtype dtype,
 		    enum tsr_dtype narrow, uint32_t size, float *v, uint64_t n)
 {
-	const struct block b = my_block(n, size);
-	const struct square_value squares = { grad, dtype };
-	const double sum = sum_of_block(b, squares);
+	const struct team b = my_block(n, size);
+	const double sum = sum_of_block(b, [=](uint64_t i) { return square_at(grad, dtype, i); });
 	float moved = 0.0f;
 
 	if (b.count)
-		moved = seen(narrow,
-			     tsr_step_gefen_variance(&s, tsr_block_mean(sum, b.count), v[b.first]));
+		moved = narrowed(narrow, tsr_step_gefen_variance(&s, tsr_block_mean(sum, b.count),
+								 v[b.first]));
 	__syncwarp();
-	for (uint32_t k = b.lane; k < b.count; k += WARP)
+	for (uint32_t k = b.thread; k < b.count; k += 32)
 		v[b.first + k] = moved;
 }
 
@@ -67,7 +50,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	const uint64_t i = tsr_first_vector(1);
 
 	if (i < n)
-		w[i] = tsr_step_gefen_weight(&s, w[i], seen(narrow, m[i]), v[i]);
+		w[i] = tsr_step_gefen_weight(&s, w[i], narrowed(narrow, m[i]), v[i]);
 }
 
 enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struct tsr_step *step,

@@ -3,8 +3,9 @@
  * Muon's update of a matrix: what src/step/simd/muon_simd.c does.  An element of a product of matrices is the
  * sum of its terms in ascending order by one thread, so that it has the bits of the CPU's.
  */
-#include "gpu/gpu_learned.cuh"
 #include "gpu/step/gpu_step.cuh"
+
+#define WARP 32u
 
 /* --- The matrix that is made orthogonal -------------------------------------------------------- */
 
@@ -122,55 +123,44 @@ static __device__ __forceinline__ unsigned offset_of(unsigned thread, unsigned i
 	return i / 4 * 4 * SIDE + thread * 4 + i % 4;
 }
 
-/* EACH terms per thread of rows of a matrix; zeros behind its ends. */
-template <unsigned EACH>
-static __device__ __forceinline__ void fetch_rows(const float *x, uint64_t first, uint32_t nrows,
-						  uint32_t term, uint32_t nterms, float *got)
+/* Which row or column of a tile, and which of its terms, a thread fetches: side by side in memory. */
+struct fetched {
+	unsigned line, term;
+};
+
+template <unsigned EACH, bool ROWS>
+static __device__ __forceinline__ struct fetched fetched_at(unsigned i)
+{
+	const unsigned width = EACH * SIDE, at = i * TSR_BLOCK + threadIdx.x;
+
+	if (ROWS)
+		return { i * SIDE + threadIdx.x / TERMS, threadIdx.x % TERMS };
+	return { at % width, at / width };
+}
+
+/* EACH terms per thread of rows or columns of a matrix; zeros behind its ends. */
+template <unsigned EACH, bool ROWS>
+static __device__ __forceinline__ void fetch(const float *x, uint64_t first, uint32_t nlines,
+					     uint32_t term, uint32_t nterms, float *got)
 {
 #pragma unroll
 	for (unsigned i = 0; i < EACH; i++) {
-		const uint64_t row = first + i * SIDE + threadIdx.x / TERMS;
-		const uint32_t k = term + threadIdx.x % TERMS;
+		const struct fetched f = fetched_at<EACH, ROWS>(i);
+		const uint64_t line = first + f.line, k = term + f.term;
+		const uint64_t at = ROWS ? line * nterms + k : k * nlines + line;
 
-		got[i] = row < nrows && k < nterms ? x[row * nterms + k] : 0.0f;
+		got[i] = line < nlines && k < nterms ? x[at] : 0.0f;
 	}
 }
 
-template <unsigned EACH>
-static __device__ __forceinline__ void put_rows(float (*to)[EACH * SIDE + 4], const float *got)
+template <unsigned EACH, bool ROWS>
+static __device__ __forceinline__ void put(float (*to)[EACH * SIDE + 4], const float *got)
 {
-#pragma unroll
-	for (unsigned i = 0; i < EACH; i++)
-		to[threadIdx.x % TERMS][i * SIDE + threadIdx.x / TERMS] = got[i];
-}
-
-/* The same of columns. */
-template <unsigned EACH>
-static __device__ __forceinline__ void fetch_columns(const float *x, uint64_t first,
-						     uint32_t ncolumns, uint32_t term,
-						     uint32_t nterms, float *got)
-{
-	const unsigned width = EACH * SIDE;
-
 #pragma unroll
 	for (unsigned i = 0; i < EACH; i++) {
-		const unsigned at = i * TSR_BLOCK + threadIdx.x;
-		const uint64_t column = first + at % width, k = term + at / width;
+		const struct fetched f = fetched_at<EACH, ROWS>(i);
 
-		got[i] = column < ncolumns && k < nterms ? x[k * ncolumns + column] : 0.0f;
-	}
-}
-
-template <unsigned EACH>
-static __device__ __forceinline__ void put_columns(float (*to)[EACH * SIDE + 4], const float *got)
-{
-	const unsigned width = EACH * SIDE;
-
-#pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		const unsigned at = i * TSR_BLOCK + threadIdx.x;
-
-		to[at / width][at % width] = got[i];
+		to[f.term][f.line] = got[i];
 	}
 }
 
@@ -236,20 +226,14 @@ static __global__ void __launch_bounds__(TSR_BLOCK) multiply(const __grid_consta
 		return;
 	for (uint32_t k = 0; k < p.inner + TERMS; k += TERMS, turn ^= 1) {
 		if (k < p.inner) {
-			fetch_rows<EACH>(p.a, row, p.rows, k, p.inner, a);
-			if (KIND == MAKES_A)
-				fetch_rows<EACH>(p.b, column, p.columns, k, p.inner, b);
-			else
-				fetch_columns<EACH>(p.b, column, p.columns, k, p.inner, b);
+			fetch<EACH, true>(p.a, row, p.rows, k, p.inner, a);
+			fetch<EACH, KIND == MAKES_A>(p.b, column, p.columns, k, p.inner, b);
 		}
 		if (k)
 			add_terms<EACH>(&factors[turn ^ 1], sum);
 		if (k < p.inner) {
-			put_rows<EACH>(factors[turn].a, a);
-			if (KIND == MAKES_A)
-				put_rows<EACH>(factors[turn].b, b);
-			else
-				put_columns<EACH>(factors[turn].b, b);
+			put<EACH, true>(factors[turn].a, a);
+			put<EACH, KIND == MAKES_A>(factors[turn].b, b);
 		}
 		__syncthreads();
 	}

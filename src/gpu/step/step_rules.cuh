@@ -5,47 +5,39 @@
 
 #include "gpu/step/gpu_step.cuh"
 
-/* --- Any rule, of one element ------------------------------------------------------------------ */
+/* --- Any rule ---------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ struct tsr_step_values run_one(const struct tsr_step_scalars *s,
-								 enum step_rule rule, float g,
-								 struct tsr_step_values x)
+#define ANY_STATES (-1)
+
+/*
+ * The formulas of step_math.h on N elements: a kernel for a number of states has the rules that have as
+ * many, one for ANY_STATES all.
+ */
+template <int NSTATES, int N, int UNROLL = N>
+static __device__ __forceinline__ void run_rule(const struct step_args *a, const float *g, float *w,
+						float *m, float *v)
 {
-	switch (rule) {
-	case RULE_PLAIN_SGD:
-		return tsr_step_plain_sgd(s, g, x);
-	case RULE_SGD:
-		return tsr_step_sgd(s, g, x);
-	case RULE_LION:
-		return tsr_step_lion(s, g, x);
-	case RULE_FLASH_LION:
-		return tsr_step_flash_lion(s, g, x);
-	case RULE_ADAM:
-		return tsr_step_adam(s, g, x);
-	case RULE_ADAMW:
-		return tsr_step_adamw(s, g, x);
-	case RULE_FLASH_ADAM:
-		return tsr_step_flash_adam(s, g, x);
-	case RULE_COAT_ADAMW:
-		return tsr_step_coat_adamw(s, g, x);
-	default:
-		return tsr_step_bitsandbytes_adam(s, g, x);
+	switch (a->rule) {
+#define X(id, formula, nstates) \
+	case RULE_##id: \
+		if constexpr (NSTATES == ANY_STATES || NSTATES == nstates) { \
+			_Pragma("unroll UNROLL") for (int k = 0; k < N; k++) \
+			{ \
+				const struct tsr_step_values x = tsr_step_##formula( \
+					&a->scalars, g[k], { w[k], m[k], v[k] }); \
+\
+				w[k] = x.weight; \
+				m[k] = x.momentum; \
+				v[k] = x.variance; \
+			} \
+		} \
+		break;
+		STEP_RULES(X)
+#undef X
 	}
 }
 
-/* --- Adam -------------------------------------------------------------------------------------- */
-
-/*
- * tsr_step_adam_update() without the slow paths of root and quotients: for scalars that
- * scalars_are_ordinary() and elements that are_ordinary().  Then the root is from 2^-50 to 2^15, the
- * divisor from 2^-50 to 2^30, the update's magnitude at least 2^-120, and a residual is a multiple
- * of 2^-149.
- */
-static inline bool scalars_are_ordinary(const struct tsr_step_scalars *s)
-{
-	return s->root_correction2 >= 0x1p-14f && s->root_correction2 <= 1.0f && s->eps >= 0.0f &&
-	       s->eps <= 0x1p20f;
-}
+/* --- Adam, of ordinary numbers ----------------------------------------------------------------- */
 
 /* Whether a positive number is at least @from and below @to; one comparison. */
 static __device__ __forceinline__ bool is_between(float x, float from, float to)
@@ -55,41 +47,24 @@ static __device__ __forceinline__ bool is_between(float x, float from, float to)
 	return tsr_bits_from_f32(x) - least < tsr_bits_from_f32(to) - least;
 }
 
-/* @up: rate * momentum. */
-static __device__ __forceinline__ bool are_ordinary(float up, float variance)
-{
-	return is_between(variance, 0x1p-100f, 0x1p30f) & is_between(fabsf(up), 0x1p-90f, 0x1p90f);
-}
-
-/* @inverse: RN(1 / root_correction2); @root: of the variance. */
+/*
+ * tsr_step_adam_update() without the slow paths of root and quotients.  @root: of the variance; @inverse:
+ * RN(1 / root_correction2).
+ */
 static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_step_scalars *s,
-							     float up, float root, float inverse)
+							     float m, float root, float inverse)
 {
 	const float divisor = tsr_near_quotient(root, s->root_correction2, inverse) + s->eps;
 
-	return tsr_quotient_ordinary(up, divisor);
+	return tsr_quotient_ordinary(s->rate * m, divisor);
 }
 
 /*
- * What a rule does, except for Adam's update; NaNs are not made canonical.  stepped() is the weight by
- * such an update, from the moments that have become; @inverse as for adam_update_ordinary().
- * needs_whole_update: even an update far below the last place of the weight can decide a bit; then
- * update_part() is what must not be too small.
+ * What a rule does; NaNs are not made canonical.  stepped() is the weight, from the moments that have
+ * become; its last arguments are as for adam_update_ordinary().  needs_whole_update: even an update far below
+ * the last place of the weight can decide a bit; then update_part() is what must not be too small.
  */
-template <class rule> struct by_update {
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
-		return rule::weight(s, w, adam_update_ordinary(s, s->rate * m, root, inverse));
-	}
-	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
-							    float m)
-	{
-		return s->rate * m;
-	}
-};
-
-struct adam : by_update<adam> {
+struct adam {
 	static const bool needs_whole_update = false;
 
 	static __device__ __forceinline__ struct tsr_step_values moments(
@@ -97,15 +72,14 @@ struct adam : by_update<adam> {
 	{
 		return tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
 	}
-	static __device__ __forceinline__ float weight(const struct tsr_step_scalars *s, float w,
-						       float update)
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
 	{
-		(void)s;
-		return tsr_step_adam_weight(w, update);
+		return tsr_step_adam_weight(w, adam_update_ordinary(s, m, root, inverse));
 	}
 };
 
-struct adamw : by_update<adamw> {
+struct adamw {
 	static const bool needs_whole_update = false;
 
 	static __device__ __forceinline__ struct tsr_step_values moments(
@@ -113,14 +87,14 @@ struct adamw : by_update<adamw> {
 	{
 		return tsr_step_moments(s, g, x);
 	}
-	static __device__ __forceinline__ float weight(const struct tsr_step_scalars *s, float w,
-						       float update)
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
 	{
-		return tsr_step_adam_weight(w * s->keep, update);
+		return tsr_step_adam_weight(w * s->keep, adam_update_ordinary(s, m, root, inverse));
 	}
 };
 
-struct flash_adam : by_update<flash_adam> {
+struct flash_adam {
 	static const bool needs_whole_update = true;
 
 	static __device__ __forceinline__ struct tsr_step_values moments(
@@ -128,10 +102,15 @@ struct flash_adam : by_update<flash_adam> {
 	{
 		return tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x);
 	}
-	static __device__ __forceinline__ float weight(const struct tsr_step_scalars *s, float w,
-						       float update)
+	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
+							float m, float root, float inverse)
 	{
-		return tsr_step_flash_adam_weight(s, w, update);
+		return tsr_step_flash_adam_weight(s, w, adam_update_ordinary(s, m, root, inverse));
+	}
+	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+							    float m)
+	{
+		return s->rate * m;
 	}
 };
 
@@ -173,96 +152,6 @@ struct bitsandbytes_adam {
 		(void)inverse;
 		return tsr_step_move(s, tsr_quotient_ordinary(m, root + s->eps), w) * s->keep;
 	}
-	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
-							    float m)
-	{
-		return (void)s, m;
-	}
 };
-
-/*
- * Returns whether all elements of the warp are ordinary.  If so and with @ROOTS, variances become their
- * roots, which their codec can store as well.
- */
-template <class rule, bool ROOTS, int N>
-static __device__ __forceinline__ bool run_adam(const struct step_args *a, bool inside,
-						const float *g, float *w, float *m, float *v)
-{
-	const struct tsr_step_scalars *s = &a->scalars;
-	bool ordinary = a->ordinary;
-
-#pragma unroll
-	for (int k = 0; k < N; k++) {
-		const struct tsr_step_values x = rule::moments(s, g[k], { w[k], m[k], v[k] });
-
-		m[k] = x.momentum;
-		v[k] = x.variance;
-		ordinary &= are_ordinary(s->rate * x.momentum, x.variance);
-	}
-	if (__all_sync(TSR_WHOLE_WARP, ordinary || !inside)) {
-		const float d = s->root_correction2;
-		const float inverse = tsr_reciprocal_step(d, tsr_reciprocal_estimate(d));
-
-#pragma unroll
-		for (int k = 0; k < N; k++) {
-			const float root = tsr_root_ordinary(v[k]);
-
-			w[k] = tsr_one_nan(rule::weight(
-				s, w[k], adam_update_ordinary(s, s->rate * m[k], root, inverse)));
-			v[k] = ROOTS ? root : v[k];
-		}
-		return ROOTS;
-	}
-#pragma unroll
-	for (int k = 0; k < N; k++) {
-		const struct tsr_step_values x = tsr_step_one_nans({ w[k], m[k], v[k] });
-
-		w[k] = tsr_one_nan(rule::weight(s, w[k], tsr_step_adam_update(s, x)));
-		m[k] = x.momentum;
-		v[k] = x.variance;
-	}
-	return false;
-}
-
-/* --- The others -------------------------------------------------------------------------------- */
-
-/* A rule of step_math.h with one kind of state, or none. */
-#define RUN(rule) \
-	do { \
-		_Pragma("unroll") for (int k = 0; k < N; k++) \
-		{ \
-			const struct tsr_step_values x = rule(&a->scalars, g[k], \
-							      { w[k], m[k], 0.0f }); \
-\
-			w[k] = x.weight; \
-			m[k] = x.momentum; \
-		} \
-	} while (0)
-
-/* A kernel for a number of states has the rules that have as many.  Returns as run_adam(). */
-template <int NSTATES, bool ROOTS, int N>
-static __device__ __forceinline__ bool run_rule(const struct step_args *a, bool inside,
-						const float *g, float *w, float *m, float *v)
-{
-	if constexpr (NSTATES == 0) {
-		RUN(tsr_step_plain_sgd);
-	} else if constexpr (NSTATES == 1) {
-		if (a->rule == RULE_SGD)
-			RUN(tsr_step_sgd);
-		else if (a->rule == RULE_LION)
-			RUN(tsr_step_lion);
-		else
-			RUN(tsr_step_flash_lion);
-	} else {
-		if (a->rule == RULE_ADAM)
-			return run_adam<adam, ROOTS, N>(a, inside, g, w, m, v);
-		if (a->rule == RULE_ADAMW)
-			return run_adam<adamw, ROOTS, N>(a, inside, g, w, m, v);
-		return run_adam<flash_adam, ROOTS, N>(a, inside, g, w, m, v);
-	}
-	return false;
-}
-
-#undef RUN
 
 #endif
