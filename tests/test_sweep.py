@@ -108,7 +108,7 @@ def test_figures_agree_with_numpy(part):
 STRATA = (0, 7, 90, 102, 112, 142, 254, 255)
 
 
-@pytest.mark.parametrize("exponent", STRATA)
+@pytest.mark.parametrize("exponent", STRATA if os.environ.get("TERSOR_LONG") else (112, 142, 255))
 def test_stratum_is_as_in_the_golden_reports(exponent):
     parts = [report("--first", sign << 31 | exponent << 23,
                     "--last", (sign << 31 | exponent << 23) + 2**23 - 1) for sign in (0, 1)]
