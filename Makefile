@@ -359,7 +359,7 @@ coverage:
 		CFLAGS='-O1 -g --coverage -fprofile-update=atomic' check-build check-unit check-cli
 	@$(PYTHON) tests/coverage.py $(BUILD)/$@ $(COVERAGE_ARGS)
 
-# Do tests fail when the code is wrong?  Faults for each row of docs/internals/reliability.md, and 100 chosen ones.
+# Do tests fail when the code is wrong?  Faults for each promise of promises.txt, and 100 chosen ones.
 mutants: setup-check $(VENV)/ready
 	@VENV=$(abspath $(VENV)) $(PYTHON) tests/mutants/run.py rows
 	@VENV=$(abspath $(VENV)) $(PYTHON) tests/mutants/run.py chosen

@@ -322,7 +322,7 @@ def fill(target, source):
 
 
 def canonical(name):
-    """A name without what wrappers add, as docs/names.md compares names."""
+    """A name without what wrappers add, as docs/reading.md compares names."""
     parts = [part for part in name.split(".") if part not in WRAPPERS]
     while len(parts) > 1 and parts[0] == "model":
         parts = parts[1:]

@@ -21,6 +21,32 @@ VECTORS = ROOT / "tests" / "vectors"       # test vectors and bytes of docs/inte
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))     # import oracle, torchfile and so on
 
 
+# Without --every-case and TERSOR_LONG, `make check` runs so many of the cases of a test that has more.
+CASES = 12
+
+
+def pytest_addoption(parser):
+    parser.addoption("--every-case", action="store_true", help="all cases of tests that have many")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "every_case: never sampled")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Cases at even distances of the tests that have many, if no file or test was named."""
+    if config.getoption("--every-case") or os.environ.get("TERSOR_LONG") or \
+            not all(pathlib.Path(arg).is_dir() for arg in config.args):
+        return
+    cases = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = {item for some in cases.values() if len(some) > CASES and not some[0].get_closest_marker("every_case")
+                for i, item in enumerate(some) if i * CASES // len(some) == (i - 1) * CASES // len(some)}
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+
+
 def run_tersor(*args, env=None, check=None, timeout=120, **kwargs):
     """Run the binary; `check` is the expected exit status."""
     full = {**os.environ, "LC_ALL": "C", **(env or {})}

@@ -39,7 +39,7 @@ MORE_MODES = {"tight": ("--state", "tight"), "coat": ("--state", "coat"), "bitsa
               "small": ("--min-elements", "1"), "lossless-entropy": (*LOSSLESS, "--entropy", "all")}
 SUFFIX = {"pt": ".pt", "safetensors": ".safetensors", "npz": ".npz", "npy": ".npy", "dcp": ".dcp"}
 
-# What a command may refuse, as docs/internals/containers.md says; anything else that it refuses is a fault.
+# What a command may refuse, as SECURITY.md says; anything else that it refuses is a fault.
 REFUSALS = [
     ("convert", "dcp", "expected text or ints|expected a dict|joined keys|with an empty name"),
     ("convert", "npz|pt|dcp", "F4|F6"),

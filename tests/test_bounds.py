@@ -21,7 +21,7 @@ tmp_path = torchfile.tmp_path
 
 COUNTED = os.environ.get("TERSOR_COUNTED", str(pathlib.Path(BINARY).parent / "counted" / "tersor"))
 
-# What docs/internals/containers.md promises, section 5: some twice what the costliest of these files need, which are
+# What SECURITY.md promises: some twice what the costliest of these files need, which are
 # pt_empty_lists with 523 operations and 79 bytes of memory for each byte, and pt_rank_64 with 598 operations to
 # convert.  The first part is for what every run does, and for the buffers of a conversion.
 OPERATIONS_FREE, OPERATIONS_PER_BYTE = 5e6, 1000

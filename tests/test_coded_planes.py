@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import xxhash
 
-from conftest import BINARY, ROOT
+from conftest import BINARY, VECTORS
 from helpers import coded_planes
 from helpers.coded_planes import Refused
 
 FILTER = pathlib.Path(BINARY).parent / "tests" / "test_entropy"
-DOCUMENT = (ROOT / "docs" / "internals" / "format-coded.md").read_text()
+CODED = (VECTORS / "coded.txt").read_text()
 
 
 def filtered(what, data, width, rotated, n, **kwargs):
@@ -30,7 +30,9 @@ def filtered_codes(what, data, group, columns, first=0, row=0):
 
 
 def block(name):
-    return re.search(rf"```{name}\n(.*?)```", DOCUMENT, re.S)[1].strip().splitlines()[1:]
+    """The rows of one block of coded.txt, without the line of its columns."""
+    rows = re.search(rf"^\[{name}\]\n(.*?)(?:\n#|\Z)", CODED, re.S | re.M)[1].strip().splitlines()
+    return rows[1:]
 
 
 def expand(text):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import differences
-from conftest import ROOT, one_line_error, run_tersor, write_source
+from conftest import VECTORS, one_line_error, run_tersor, write_source
 from test_entropy import bf16, mixed, pack, quiet, rewritten
 from test_reader import contents, split
 
@@ -369,7 +369,7 @@ def test_masters_and_weights_in_another_file(tmp_path):
 
 
 def test_the_vectors_of_the_document():
-    text = (ROOT / "docs" / "internals" / "format-coded.md").read_text().partition("```differences\n")[2].partition("```")[0]
+    text = (VECTORS / "coded.txt").read_text().partition("[differences]\n")[2]
     rows = re.sub(r"\n +", "", text).splitlines()
     assert len(rows) == 4
     for row in rows:

@@ -847,6 +847,14 @@ def test_bitsandbytes_states_are_packed_as_momentum_and_variance(tmp_path, nest)
         assert np.sum((got - expected[key])**2) <= 1e-3 * np.sum(expected[key].astype(float)**2)
 
 
+def test_bitsandbytes_sizes_are_compared_with_what_the_file_has(tmp_path):
+    path, packed = tmp_path / "in.pt", tmp_path / "p.safetensors"
+    path.write_bytes(pt(bitsandbytes(n=500_000)[0]))
+    done = run_tersor("pack", path, "-o", packed, check=0)
+    share = float(re.search(r"([0-9.]+)% of the input's data", done.stdout)[1])
+    assert abs(share - 100 * packed.stat().st_size / path.stat().st_size) < 0.5
+
+
 def test_bitsandbytes_with_one_state(tmp_path):
     value, shape, expected = bitsandbytes(two=False)
     path, out = tmp_path / "in.pt", tmp_path / "out.safetensors"

@@ -1,7 +1,7 @@
 """docs/internals/format.md against the binary, and damage to packed files.
 
-The document's dump, test vectors and definitions are read from the document and must be what the
-binary does today. Damage: every truncation, every bit flip, swapped planes, wrong versions and
+The document's definitions, and the packed file and test vectors in tests/vectors, must be what the binary
+does today. Damage: every truncation, every bit flip, swapped planes, wrong versions and
 unknown parts of a packed file are refused with exit status 3, and nothing is written.
 """
 import concurrent.futures
@@ -152,16 +152,15 @@ def unpacked(folder, blob):
     return {name: plane(header, out[8 + size:], name) for name in header}, metadata
 
 
-# ---- what the document shows ---------------------------------------------------------------------
+# ---- the packed file and the vectors of section 16 -----------------------------------------------
 
-SECTION_16 = DOCUMENT[DOCUMENT.index("\n## 16. "):]
 DUMP = (VECTORS / "packed-file.txt").read_text()
 DUMP_LINE = re.compile(r"^([0-9a-f]{8})  ((?:[0-9a-f]{2} )*[0-9a-f]{2})(?:  .*)?$", re.M)
 
 
 def example(folder):
-    """Run the document's commands; -> (source, packed file)"""
-    commands = re.search(r"```sh\n(.*?)```", SECTION_16, re.S)[1]
+    """Run the commands of packed-file.txt; -> (source, packed file)"""
+    commands = re.search(r"```\n(.*?)```", DUMP, re.S)[1]
     path = os.path.dirname(os.path.abspath(BINARY)) + os.pathsep + os.environ["PATH"]
     subprocess.run(["sh", "-e", "-c", commands], cwd=folder, env=dict(os.environ, PATH=path),
                    check=True, capture_output=True, timeout=60)
@@ -181,7 +180,7 @@ def test_hex_dump_is_what_the_binary_writes(tmp_path):
         assert int(offset, 16) == len(found), f"offset {offset} follows {len(found):08x}"
         found += bytes.fromhex(digits)
     assert found == blob
-    assert f"The file has {len(blob)} bytes." in SECTION_16
+    assert f"The file has {len(blob)} bytes." in DUMP
 
 
 def test_text_beside_the_hex_dump_is_the_same_bytes():
@@ -194,8 +193,8 @@ def test_text_beside_the_hex_dump_is_the_same_bytes():
 
 def test_decoded_values_of_the_example(tmp_path):
     source, blob = example(tmp_path)
-    rows = re.findall(r"^\| `([a-z_.]+)\[(\d)\]` \| \S+ \| `([0-9a-f]{8})` \| (.*?) \| \S+ "
-                      r"\| `([0-9a-f]{8})` \|$", SECTION_16, re.M)
+    rows = re.findall(r"^\| ([a-z_.]+)\[(\d)\] \| \S+ \| ([0-9a-f]{8}) \| (.*?) \| \S+ "
+                      r"\| ([0-9a-f]{8}) \|$", DUMP, re.M)
     assert len(rows) == 9
     before = safetensors.numpy.load(source)
     after, _ = unpacked(tmp_path, blob)
@@ -210,7 +209,7 @@ def test_decoded_values_of_the_example(tmp_path):
                 content = plane(header, data, name + suffix)
                 each = len(content) // (1 if suffix == "::scales" else 3)
                 at = 0 if suffix == "::scales" else i * each
-                want.append(f"`{content[at:at + each][::-1].hex()}`")
+                want.append(content[at:at + each][::-1].hex())
         assert stored == ", ".join(want)
 
 

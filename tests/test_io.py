@@ -1,4 +1,4 @@
-"""Files under faults, and hazards of inputs (docs/internals/reliability.md).
+"""Files under faults, and hazards of inputs.
 
 The faults come from outside, by LD_PRELOAD of build/tests/libfaults.so (tests/faults/faults.c tells
 its rules).  TERSOR_LONG=1 runs the full products instead of samples; with a TERSOR that was built

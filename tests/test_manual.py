@@ -301,7 +301,6 @@ def reports(command, library, scratch):
         "codebook": lambda: [report("codebook", CHECKPOINT, "--json")],
         "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),
                           report("bench", *BENCH_FILES.split(), "--dir", scratch, "--json"),
-                          report("bench", "--codebook", "--elements", "1024", "--json"),
                           report("bench", "--entropy", *BENCH_KERNELS.split(), "--json")],
         "version": lambda: [report("version", "--json")],
     }[command]()

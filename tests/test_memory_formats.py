@@ -139,7 +139,7 @@ print("null")
 def test_containers_without_strides_name_what_they_lose(source, tmp_path):
     for name in "a.safetensors", "a.npz":
         done = run_tersor("convert", source, "-o", tmp_path / name, check=0)
-        assert "tensor tensors.last: has its memory format" in done.stderr and "(38 in all)" in done.stderr
+        assert "here 38 tensors are row-major: tensors.last, " in done.stderr and done.stderr.endswith(", ...\n")
     done = run_tersor("convert", source.with_name("rows.pt"), "-o", tmp_path / "rows.npz", check=0)
     assert "memory format" not in done.stderr
 

@@ -1,4 +1,4 @@
-""".npy and .npz files, good and hostile (docs/internals/reliability.md).
+""".npy and .npz files, good and hostile.
 
 numpy writes and reads the good files; hostile headers are made by hand.
 """

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import BINARY, one_line_error, run_tersor, write_source
 from helpers.faults import LIBRARY
-from helpers.part_reports import sealed
+from helpers.part_reports import HEADER, Report
 from test_parts import COUNTS, assert_same, contents
 
 F32 = np.float32
@@ -88,22 +88,23 @@ def test_damage_in_a_directory_that_is_coded_in_parts(tmp_path, source):
     packed = tmp_path / "packed"
     run_tersor("pack", source, "-o", packed, check=0)
     code_parts(tmp_path, packed, 3)
-    data = tmp_path / "out.part-2-of-3.data"
-    good = data.read_bytes()
-    data.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    path = tmp_path / "out.part-2-of-3.bin"
+    good = path.read_bytes()
+    size = Report(good).data_nbytes
+    flipped = bytearray(good)
+    flipped[HEADER.size + size - 1] ^= 1
+    path.write_bytes(flipped)
     assert "is damaged" in one_line_error(run_tersor("join", "out", cwd=tmp_path, check=3))
-    data.write_bytes(good[:-1])
+    path.write_bytes(good[:-1])
     assert "expected" in one_line_error(run_tersor("join", "out", cwd=tmp_path, check=3))
-    report = tmp_path / "out.part-2-of-3.json"
-    text = report.read_text()
-    for change in -1, 1:     # bytes of pieces beside the report, fewer or more than they are
-        data.write_bytes(good[:change] if change < 0 else good + b"x")
-        report.write_text(sealed(text.replace(str(len(good)), str(len(good) + change))))
-        assert report.read_text() != text
+    for change in -1, 1:     # fewer bytes of pieces than they are, or more
+        report = Report(good)
+        report.data_nbytes += change
+        report.data = (report.data + b"x")[:report.data_nbytes]
+        path.write_bytes(report.bytes())
         one_line_error(run_tersor("join", "out", cwd=tmp_path, check=3))
         assert not (tmp_path / "out").exists()
-    report.write_text(text)
-    data.write_bytes(good)
+    path.write_bytes(good)
     run_tersor("join", "out", cwd=tmp_path, check=0)
     path = packed / "optimizer" / "state-1.safetensors.tersor"
     raw = bytearray(path.read_bytes())
@@ -257,14 +258,14 @@ def test_a_join_whose_rename_fails_can_be_run_again(tmp_path, source, n):
 
 
 def test_a_part_without_its_data_is_done_again(tmp_path, source):
-    """With --continue, which once looked at the report alone."""
+    """With --continue: coded pieces are in the report, whose size says whether all are there."""
     packed = tmp_path / "packed"
     run_tersor("pack", source, "-o", packed, check=0)
     code_parts(tmp_path, packed, 2)
     args = "convert", packed, "-o", "out", "--entropy", "--part", "2/2", "--continue"
     assert "before" in run_tersor(*args, cwd=tmp_path, check=0).stdout
-    data = tmp_path / "out.part-2-of-2.data"
-    for damage in data.unlink, lambda: os.truncate(data, 5):
+    report = tmp_path / "out.part-2-of-2.bin"
+    for damage in report.unlink, lambda: os.truncate(report, report.stat().st_size - 5):
         damage()
         assert "before" not in run_tersor(*args, cwd=tmp_path, check=0).stdout
     run_tersor("join", "out", cwd=tmp_path, check=0)

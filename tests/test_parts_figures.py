@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from conftest import DATA, one_line_error, run_tersor
+from helpers.part_reports import HEADER, Report
 
 F32 = np.float32
 TINY = DATA / "tiny-gpt"
@@ -69,10 +70,9 @@ def test_each_part_of_a_sweep_has_some_of_each_small_exponent(tmp_path):
     args = ["sweep", "--codec", "bf16", "--last", "0x2fffffff", "--json=r.json"]
     for number in range(1, 5):
         part(tmp_path, args, number, 4)
-        run, = json.loads((tmp_path / f"r.json.part-{number}-of-4.json").read_text())["runs"]
-        _, *rows = run["found"][0].split()
-        counts = dict(zip(rows[0::11], rows[1::11]))   # an exponent and ten figures each, in hexadecimal
-        assert all(int(counts[f"{e:x}"], 16) == 1 << 21 for e in range(32)), counts
+        run, = Report((tmp_path / f"r.json.part-{number}-of-4.bin").read_bytes()).runs
+        rows = np.frombuffer(run.found[0], "<u8").reshape(256, -1)     # of each exponent: the count, and figures
+        assert np.all(rows[:32, 0] == 1 << 21), rows[:, 0]
 
 
 def test_a_sweep_of_fewer_patterns_than_parts_is_the_same(tmp_path):
@@ -224,14 +224,12 @@ def test_the_part_with_a_gradient_that_is_not_finite_says_so(tmp_path, recording
 def test_a_state_that_a_part_did_not_leave_as_it_says_is_refused(tmp_path, recording):
     args = [*recording, *SKIP, *RATE, "--state", "flash", "-o", "out.safetensors"]
     parts(tmp_path, args, 3)
-    state, = tmp_path.glob(".out.safetensors.*.tmp")
-    content = bytearray(state.read_bytes())
-    content[len(content) // 2] ^= 1
-    state.write_bytes(content)
+    path = tmp_path / "out.safetensors.part-2-of-3.bin"
+    content = bytearray(path.read_bytes())
+    content[HEADER.size + Report(content).data_nbytes // 2] ^= 1
+    path.write_bytes(content)
     line = one_line_error(join(tmp_path, "out.safetensors", check=3))
-    assert "hash" in line and "expected" in line
-    state.unlink()
-    assert one_line_error(join(tmp_path, "out.safetensors"))
+    assert path.name in line and "hash" in line and "expected" in line
     assert not (tmp_path / "out.safetensors").exists()
 
 
@@ -261,4 +259,4 @@ def test_what_has_no_parts_is_refused_in_words(tmp_path, recording, args, what):
     done = part(tmp_path, [*args, *report], 1, 2)
     assert done.returncode in (2, 3)
     assert what in done.stderr
-    assert not (tmp_path / "r.json.part-1-of-2.json").exists()
+    assert not (tmp_path / "r.json.part-1-of-2.bin").exists()

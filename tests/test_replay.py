@@ -100,7 +100,7 @@ def test_adamw_from_the_checkpoint(source, tmp_path):
 def test_optimizers_from_zero_state(name, options, tmp_path):
     out = tmp_path / "out.safetensors"
     replay(TORCH, RECORDING, "--zero-state", *options, "-o", out)
-    least = 0.998 if name == "adam" else 1      # docs/optimizers.md tells why
+    least = 0.998 if name == "adam" else 1      # docs/replay.md tells why
     compare(load_file(out), load_file(GPT / f"expected-{name}-fp32.safetensors"), "", least, 1e-6)
 
 
@@ -581,6 +581,14 @@ def test_dry_run(tmp_path):
     assert json.loads(done.stdout)["dry_run"] and list(tmp_path.iterdir()) == []
     out.touch()
     assert "exists" in one_line_error(replay(TORCH, RECORDING, "-o", out, "--dry-run", check=4))
+
+
+def test_a_plan_does_not_take_new_states_for_views_of_others(tmp_path):
+    weights = {name: x for name, x in load_file(CHECKPOINT).items() if name in PARAMS}
+    save_file(weights, tmp_path / "weights.safetensors")
+    begin = (tmp_path / "weights.safetensors", RECORDING, "-o", tmp_path / "out.safetensors", "--lr", "1e-3")
+    assert replay(*begin, "--dry-run").stderr == replay(*begin).stderr == ""
+    assert len(load_file(tmp_path / "out.safetensors")) >= 3 * len(weights) > 0
 
 
 # ---- Inputs that are not in order ----

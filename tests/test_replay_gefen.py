@@ -384,7 +384,7 @@ def rounded(x):
 
 
 def moved_by_muon(w, update, lr, decay, eps=1e-7):
-    """docs/optimizers.md, every operation in its order."""
+    """docs/replay.md, every operation in its order."""
     rows, columns = w.shape
     x = bf16(update if rows <= columns else update.T)
     x = rounded(x / max(bf16(F32(np.sqrt(squares(x)))), bf16(F32(eps))))

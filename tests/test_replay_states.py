@@ -207,6 +207,25 @@ def test_several_states_are_refused_where_one_is_meant(tmp_path, args, message):
     assert (done.returncode, list(tmp_path.iterdir())) == (2, []) and message in done.stderr
 
 
+def test_several_states_miss_the_gradients_that_each_of_them_misses(tmp_path):
+    """Only the first state looks at the headers of the steps; a gradient without dimensions is a parameter, too."""
+    rng = np.random.default_rng(5)
+    model = {"module.b": rng.standard_normal((4, 64)).astype(F32), "a": rng.standard_normal((2, 32)).astype(F32),
+             "scale": np.array(2, F32), "frozen": np.zeros(3, F32)}
+    (tmp_path / "rec").mkdir()
+    save_file(model, tmp_path / "in.safetensors")
+    for t, names in enumerate([["b", "a", "scale"], ["b", "scale"], ["b", "a"]], 1):
+        grads = {n: rng.standard_normal(model.get(n, model.get(f"module.{n}")).shape).astype(F32) for n in names}
+        save_file(grads, tmp_path / "rec" / f"step-{t}.safetensors")
+    run = ("replay", tmp_path / "in.safetensors", tmp_path / "rec", "--optimizer", "adamw", "--lr", "1e-3",
+           "--compare", "fp32", "--json", "-", "--state")
+    several = json.loads(run_tersor(*run, "flash,tight,fp32", check=0).stdout)["states"]
+    for state in several:
+        alone = json.loads(run_tersor(*run, state["name"], check=0).stdout)
+        assert alone["missing"] == state["missing"] and alone["steps"] == state["steps"]
+        assert {m["tensor"] for m in alone["missing"]} == {"a", "scale"}
+
+
 @pytest.mark.parametrize("args", [("--state", "flash", "--compare", "fp32"), ("--state", "flash,tight")])
 def test_a_dry_run_has_no_figures(args):
     """Nothing was compared, so there is no divergence to print, and no nan."""

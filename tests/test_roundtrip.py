@@ -39,6 +39,7 @@ def fixtures():
     return [p for p in found if not p.name == "coat2.npz"]             # which has text
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("path", fixtures(), ids=lambda p: p.relative_to(DATA).as_posix())
 def test_fixture_comes_back(path, tmp_path):
     report = roundtrip.Report(quiet=True, keep=tmp_path)
@@ -50,7 +51,7 @@ def test_fixture_comes_back(path, tmp_path):
     assert not faults, "\n".join(map(str, faults))
 
 
-@pytest.mark.parametrize("first", range(0, 400 if LONG else 40, 20))
+@pytest.mark.parametrize("first", range(0, 400 if LONG else 20, 20))
 def test_random_checkpoint_comes_back(first, tmp_path):
     made, kept = tmp_path / "made", tmp_path / "kept"
     made.mkdir()

@@ -88,11 +88,11 @@ def test_slurm_array_and_its_join(where):
 def test_slurm_array_with_a_failed_part_is_mended_by_the_same_line(where):
     """A part that a file stands in the way of fails; the others are not done again."""
     stand_in(where, "sbatch", SBATCH)
-    (where / "packed.safetensors.part-2-of-3.json").mkdir()
+    (where / "packed.safetensors.part-2-of-3.bin").mkdir()
     words = [EXAMPLES / "slurm_array.sh", 3, "packed.safetensors", *PACK]
     run(where, words, check=1)
     assert (where / "failed").exists() and not (where / "packed.safetensors").exists()
-    (where / "packed.safetensors.part-2-of-3.json").rmdir()
+    (where / "packed.safetensors.part-2-of-3.bin").rmdir()
     (where / "failed").unlink()
     (where / "array.log").unlink()
     run(where, words)

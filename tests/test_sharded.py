@@ -1,4 +1,4 @@
-"""Hugging Face's shards with an index, in and out (docs/internals/reliability.md)."""
+"""Hugging Face's shards with an index, in and out."""
 import collections
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What torch.save writes, good and hostile (docs/internals/reliability.md).
+"""What torch.save writes, good and hostile.
 
 Good files come from PyTorch 2.11 (tests/data/torch), from the system's torch 1.13.1 and from
 torchfile.py; hostile ones are made there, byte by byte.  A hostile file must be refused by

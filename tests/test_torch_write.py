@@ -1,4 +1,4 @@
-"""The .pt files we write: torch loads them and goes on with them (docs/internals/reliability.md).
+"""The .pt files we write: torch loads them and goes on with them.
 
 The system's torch 1.13.1 loads what we write.  Its weights_only loader knows no floats (BINFLOAT),
 so files with hyperparameters are loaded there without it; `torchfile.load` then holds them against

@@ -74,7 +74,7 @@ struct tsr_tensor {
 	const char *quantized;
 };
 
-/* What becomes of Python objects that are no plain values (docs/internals/containers.md). */
+/* What becomes of Python objects that are no plain values (SECURITY.md). */
 enum tsr_opaque {
 	TSR_OPAQUE_CARRY, /* as inert instructions, which an output has again; a note names them */
 	TSR_OPAQUE_REFUSE, /* refuse all */
@@ -135,7 +135,7 @@ struct tsr_checkpoint;
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *
  * A packed file presents the tensors that were packed; so do the compressed states of other tools
- * (docs/internals/containers.md).  Optimizer states in a torch container are named after their parameters.
+ * (SECURITY.md).  Optimizer states in a torch container are named after their parameters.
  * Only a packed file knows its tensors' kinds; tsr_names_assign() finds those of others.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a malformed file, a name that two files share or metadata in

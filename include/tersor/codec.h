@@ -78,7 +78,7 @@ enum tsr_companding {
 	TSR_COMPANDING_POWER, /* a power that the range of the group chooses; then narrow floats */
 };
 
-/* What contexts an entropy coder has for codes, by row, column and scale (format-coded.md, section 18.4). */
+/* What contexts an entropy coder has for codes, by row, column and scale (format.md, section 18.4). */
 enum tsr_contexts {
 	TSR_CONTEXTS_NONE,
 	TSR_CONTEXTS_ROOTS, /* of codes of square roots, with scales in e8m8 */

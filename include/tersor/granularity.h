@@ -8,24 +8,22 @@
 #include "tersor/run.h"
 #include "tersor/status.h"
 
-/* Formats of 8 bits: OCP FP8, rounded to nearest even and saturating. */
-enum tsr_fp8 { TSR_FP8_E4M3, TSR_FP8_E5M2, TSR_FP8_COUNT };
-
-/* "e4m3", "e5m2". */
-TSR_API const char *tsr_fp8_name(enum tsr_fp8 format);
-
 /*
- * Elements that share a scale: @columns neighbours in each of @rows rows.  A tensor is seen as rows of
- * its last dimension; what is left at the end of a row, or below the last whole block, is a smaller group.
+ * An 8-bit format, and the elements that share a scale: @columns neighbours in each of @rows rows.  A tensor
+ * is seen as rows of its last dimension; what is left at the end of a row, or below the last whole block, is
+ * a smaller group.
  */
 struct tsr_granularity {
+	const char *format; /* "e4m3", "e5m2": OCP FP8, rounded to nearest even and saturating */
 	const char *name; /* "1x16", "tensor" */
 	unsigned rows, columns; /* 0: all elements of the tensor */
 };
 
-#define TSR_GRANULARITY_COUNT 10
+#define TSR_GRANULARITY_FORMATS 2
+#define TSR_GRANULARITY_SIZES 10 /* of each */
+#define TSR_GRANULARITY_COUNT (TSR_GRANULARITY_FORMATS * TSR_GRANULARITY_SIZES)
 
-/* By index, from the whole tensor to small groups; NULL past the end.  Static storage. */
+/* By index, one format after the other, from the whole tensor to small groups; NULL past the end. */
 TSR_API const struct tsr_granularity *tsr_granularity_get(unsigned index);
 
 /*
@@ -44,7 +42,7 @@ enum tsr_granularity_scale {
 TSR_API const char *tsr_granularity_scale_name(enum tsr_granularity_scale scale);
 TSR_API bool tsr_granularity_scale_find(const char *name, enum tsr_granularity_scale *ret);
 
-/* What one format at one granularity does to a tensor. */
+/* What one of them does to a tensor. */
 struct tsr_granularity_error {
 	double nmse; /* sum (x - y)^2 / sum x^2: TSR_METRIC_NMSE */
 	double max_abs; /* max |x - y| */
@@ -59,7 +57,7 @@ struct tsr_granularity_tensor {
 	uint64_t rows, columns; /* as it was seen */
 	uint64_t nonfinite; /* elements as FP32; if there are any, there are no errors */
 	double max; /* the largest magnitude */
-	struct tsr_granularity_error error[TSR_FP8_COUNT][TSR_GRANULARITY_COUNT];
+	struct tsr_granularity_error error[TSR_GRANULARITY_COUNT];
 };
 
 /**
@@ -83,7 +81,7 @@ TSR_API struct tsr_granularity_options tsr_granularity_defaults(void);
 struct tsr_granularities;
 
 /**
- * tsr_granularity_measure() - The error of 8-bit floats for each tensor, format and granularity
+ * tsr_granularity_measure() - The error of 8-bit floats for each tensor and granularity
  * @paths:   @npaths files, joined as by tsr_checkpoint_open()
  * @options: NULL for tsr_granularity_defaults()
  * @run:     threads and progress; NULL: the calling thread only

@@ -18,7 +18,7 @@ struct tsr_name_rule {
  * @rules: @nrules rules of the user; the first that matches a name settles its kind
  *
  * Without a rule: momenta and variances are found by the names that optimizers give them
- * (docs/names.md), other floating-point tensors of rank 1 or more are weights, everything else is
+ * (docs/reading.md), other floating-point tensors of rank 1 or more are weights, everything else is
  * other.  A momentum or variance is joined to its weight by name, and must have its shape.
  * A packed file, which records its kinds, is left as it is.  No other thread may use @c meanwhile.
  *

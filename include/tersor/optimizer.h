@@ -16,7 +16,7 @@ enum tsr_part { TSR_PART_WEIGHT, TSR_PART_MOMENTUM, TSR_PART_VARIANCE, TSR_PARTS
 /* TSR_KIND_WEIGHT, ... */
 TSR_API enum tsr_kind tsr_part_kind(enum tsr_part part);
 
-/* The update rules that can be replayed.  docs/optimizers.md writes them out. */
+/* The update rules that can be replayed.  docs/replay.md writes them out. */
 enum tsr_optimizer {
 	TSR_OPTIMIZER_SGD, /* torch.optim.SGD: momentum, dampening, Nesterov, L2 */
 	TSR_OPTIMIZER_SGDW, /* the same with decoupled weight decay */
@@ -34,7 +34,7 @@ TSR_API const char *tsr_optimizer_name(enum tsr_optimizer optimizer);
 TSR_API bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret);
 
 /*
- * Whose order of operations a step follows.  docs/optimizers.md writes them out: results differ in last
+ * Whose order of operations a step follows.  docs/replay.md writes them out: results differ in last
  * places, with COAT's and bitsandbytes' also in where eps and the decay of weights enter.
  */
 enum tsr_order {

@@ -2,7 +2,7 @@
 #
 # make static: a binary and a shared library for every x86-64 Linux with GNU libc 2.17 (2012) or later, in which
 # all libraries but that one are linked.  With GPU=1 they also have the kernels; the CUDA runtime in them opens the driver if there
-# is one (docs/internals/dependencies.md).
+# is one (docs/install.md).
 
 STATIC := $(BUILD)/static
 STATIC_GLIBC := 2.17

@@ -16,7 +16,7 @@
 
 /* What one side of a job found; its sums and updates are behind it. */
 struct found {
-	bool integers;
+	uint64_t integers; /* whether all elements are */
 };
 
 static size_t most_codings(const struct tsr_auditing *a)
@@ -30,7 +30,7 @@ static size_t most_codings(const struct tsr_auditing *a)
 
 static struct tsr_trial_sums *sums_of(struct found *f)
 {
-	return (struct tsr_trial_sums *)(void *)((char *)f + 64);
+	return (struct tsr_trial_sums *)(void *)(f + 1);
 }
 
 static struct tsr_update_measure *updates_of(const struct tsr_auditing *a, struct found *f)
@@ -38,19 +38,20 @@ static struct tsr_update_measure *updates_of(const struct tsr_auditing *a, struc
 	return (struct tsr_update_measure *)(void *)(sums_of(f) + most_codings(a));
 }
 
-static size_t extra_nbytes(const struct tsr_auditing *a)
+static size_t found_nbytes(const struct tsr_auditing *a)
 {
-	return 64 + most_codings(a) * sizeof(struct tsr_trial_sums) +
+	return sizeof(struct found) + most_codings(a) * sizeof(struct tsr_trial_sums) +
 	       tsr_audit_nupdates(a) * sizeof(struct tsr_update_measure);
 }
 
 /* --- Work --------------------------------------------------------------------------------------- */
 
 /* The tile of a walk as a side of strips. */
-static struct tsr_strip_side side_of(const struct tsr_auditing *a, const struct tsr_walked *t,
-				     struct found *f)
+static struct tsr_strip_side side_of(const struct tsr_auditing *a, const struct tsr_walked *t)
 {
-	memset(f, 0, extra_nbytes(a));
+	struct found *f = t->found;
+
+	memset(f, 0, found_nbytes(a));
 	f->integers = tsr_pack_all_integers(t->data, t->tile.n);
 	return (struct tsr_strip_side){ .tensor = &a->c->tensors[t->tile.tensor],
 					.x = t->data,
@@ -64,9 +65,10 @@ static enum tsr_status try_tile(void *ctx, void *extra, const struct tsr_walked 
 	const struct tsr_auditing *a = ctx;
 	struct tsr_strip_side side;
 
+	(void)extra;
 	if (!t->tensor->coding.codec)
 		return TSR_OK;
-	side = side_of(a, t, extra);
+	side = side_of(a, t);
 	return tsr_audit_strips(a, &side, NULL, t->tile.n, NULL, err);
 }
 
@@ -74,9 +76,10 @@ static enum tsr_status try_pair(void *ctx, void *const extra[2],
 				const struct tsr_walked *const t[2], struct tsr_err *err)
 {
 	const struct tsr_auditing *a = ctx;
-	struct tsr_strip_side m = side_of(a, t[0], extra[0]), v = side_of(a, t[1], extra[1]);
+	struct tsr_strip_side m = side_of(a, t[0]), v = side_of(a, t[1]);
 
-	return tsr_audit_strips(a, &m, &v, t[0]->tile.n, updates_of(a, extra[1]), err);
+	(void)extra;
+	return tsr_audit_strips(a, &m, &v, t[0]->tile.n, updates_of(a, t[1]->found), err);
 }
 
 /* --- Figures ------------------------------------------------------------------------------------ */
@@ -168,53 +171,11 @@ static void finish_pair(struct tsr_auditing *a, struct tsr_audit_pair *p)
 	p->nonfinite = as_it_is->nonfinite;
 }
 
-/* --- In parts ------------------------------------------------------------------------------------ */
-
-static void put_sums(struct tsr_outcome *o, struct tsr_trial_sums *s)
-{
-	tsr_outcome_bool(o, &s->measured);
-	if (!s->measured)
-		return;
-	tsr_outcome_measure(o, &s->measure);
-	tsr_outcome_report(o, &s->report);
-	tsr_outcome_u64(o, &s->groups);
-	tsr_outcome_u64(o, &s->stuck);
-	tsr_outcome_u64(o, &s->range_sum);
-	tsr_outcome_u64(o, &s->nranges);
-	tsr_outcome_u32(o, &s->range_max);
-}
-
-static void put_updates(struct tsr_outcome *o, struct tsr_update_measure *u, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		bool measured = u[i].n != 0;
-
-		tsr_outcome_bool(o, &measured);
-		if (measured)
-			tsr_outcome_update(o, &u[i]);
-	}
-}
-
-static void put_found(void *ctx, void *extra, const struct tsr_walked *t, struct tsr_outcome *o)
-{
-	const struct tsr_auditing *a = ctx;
-	const unsigned kind = tsr_audit_kind(t->tensor->kind);
-	struct found *f = extra;
-
-	if (!t->tensor->coding.codec)
-		return;
-	tsr_outcome_bool(o, &f->integers);
-	for (unsigned i = 0; i < a->lists[kind]->n; i++)
-		put_sums(o, &sums_of(f)[i]);
-	if (t->tensor->kind == TSR_KIND_VARIANCE && a->pair_of[a->place[t->tile.tensor] - 1])
-		put_updates(o, updates_of(a, f), tsr_audit_nupdates(a));
-}
-
 /* --- Commits, in the order of tiles ------------------------------------------------------------- */
 
-static void add_updates(struct tsr_auditing *a, const struct tsr_walked *t, struct found *f)
+static void add_updates(struct tsr_auditing *a, const struct tsr_walked *t)
 {
-	const struct tsr_update_measure *from = updates_of(a, f);
+	const struct tsr_update_measure *from = updates_of(a, t->found);
 	const size_t pair = a->pair_of[a->place[t->tile.tensor] - 1];
 
 	if (!pair || t->tensor->kind != TSR_KIND_VARIANCE)
@@ -232,8 +193,9 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 {
 	struct tsr_auditing *a = ctx;
 	const unsigned kind = tsr_audit_kind(t->tensor->kind);
-	struct found *f = extra;
+	struct found *f = t->found;
 
+	(void)extra;
 	(void)err;
 	if (!t->tensor->coding.codec)
 		return TSR_OK;
@@ -244,7 +206,7 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	a->integers[kind] = a->integers[kind] && f->integers;
 	for (unsigned i = 0; i < a->lists[kind]->n; i++)
 		tsr_trial_sums_merge(&a->sums[kind][i], &sums_of(f)[i]);
-	add_updates(a, t, f);
+	add_updates(a, t);
 	if (t->tile.last)
 		finish_tensor(a, &a->tensors[a->place[t->tile.tensor] - 1], kind);
 	return TSR_OK;
@@ -272,7 +234,7 @@ static void drop_faulty_pairs(struct tsr_auditing *a)
 
 static unsigned threads_of(const struct tsr_auditing *a, const struct tsr_run *run)
 {
-	const uint64_t job = 2 * (sizeof(struct tsr_coder_memory) + extra_nbytes(a)) +
+	const uint64_t job = 2 * (sizeof(struct tsr_coder_memory) + found_nbytes(a)) +
 			     tsr_audit_strips_nbytes(a);
 	const uint64_t most = IN_FLIGHT_MAX / job;
 	const unsigned asked = tsr_run_threads(run);
@@ -287,11 +249,11 @@ enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *
 {
 	const struct tsr_walk walk = { .c = a->c,
 				       .wanted = a->wanted,
-				       .extra_nbytes = extra_nbytes(a),
+				       .found_nbytes = found_nbytes(a),
+				       .in_parts = true,
 				       .work = try_tile,
 				       .work_pair = try_pair,
 				       .commit = commit_tile,
-				       .found = put_found,
 				       .ctx = a };
 	struct tsr_run on_cpu = run ? *run : (struct tsr_run){ .threads = 1 };
 

@@ -9,6 +9,7 @@
 #include "base/multiple.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
+#include "ckpt/tensor_tiles.h"
 #include "codec/narrow.h"
 #include "names/eps.h"
 
@@ -177,13 +178,10 @@ static bool is_small(const struct tsr_auditing *a, const struct tsr_tensor *t)
 static const struct tsr_tensor *partner_of(const struct tsr_auditing *a, size_t i)
 {
 	const struct tsr_checkpoint *c = a->c;
-	const struct tsr_tensor *t = &c->tensors[i], *other;
+	const struct tsr_tensor *other = tsr_tensor_partner(c->tensors, c->ntensors, i);
 
-	if (!t->partner || t->partner > c->ntensors)
-		return NULL;
-	other = &c->tensors[t->partner - 1];
-	return other != t && other->partner == i + 1 && tsr_tensor_same_shape(t, other) &&
-			       is_audited(a, other) && !is_small(a, other)
+	return other && tsr_tensor_same_shape(&c->tensors[i], other) && is_audited(a, other) &&
+			       !is_small(a, other)
 		       ? other
 		       : NULL;
 }

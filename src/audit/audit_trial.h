@@ -16,7 +16,7 @@ struct tsr_trial_sums {
 	uint64_t range_sum; /* of ranges, in parts of 2^-23 octaves */
 	uint64_t nranges;
 	uint32_t range_max;
-	bool measured;
+	uint32_t measured; /* whether it was */
 };
 
 /* Add what @from has seen, after what @into has. */

@@ -30,20 +30,22 @@
 #define BLOCK_COLUMNS 128u
 #define TILE_ELEMENTS 65536u
 
-static const struct tsr_granularity granularities[TSR_GRANULARITY_COUNT] = {
-	{ "tensor", 0, 0 }, { "1x128", 1, 128 }, { "1x64", 1, 64 }, { "1x32", 1, 32 },
-	{ "1x16", 1, 16 },  { "1x8", 1, 8 },	 { "1x4", 1, 4 },   { "8x8", 8, 8 },
-	{ "4x4", 4, 4 },    { "2x2", 2, 2 },
-};
+#define SIZES(format) \
+	{ format, "tensor", 0, 0 }, { format, "1x128", 1, 128 }, { format, "1x64", 1, 64 }, \
+		{ format, "1x32", 1, 32 }, { format, "1x16", 1, 16 }, { format, "1x8", 1, 8 }, \
+		{ format, "1x4", 1, 4 }, { format, "8x8", 8, 8 }, { format, "4x4", 4, 4 }, \
+	{ \
+		format, "2x2", 2, 2 \
+	}
 
+static const struct tsr_granularity granularities[TSR_GRANULARITY_COUNT] = { SIZES("e4m3"),
+									     SIZES("e5m2") };
+
+/* Of the formats, in their order. */
 static const struct {
-	const char *name;
 	enum tsr_table_set set;
 	float largest;
-} formats[TSR_FP8_COUNT] = {
-	[TSR_FP8_E4M3] = { "e4m3", TSR_TABLES_E4M3, 448.0f },
-	[TSR_FP8_E5M2] = { "e5m2", TSR_TABLES_E5M2, 57344.0f },
-};
+} formats[TSR_GRANULARITY_FORMATS] = { { TSR_TABLES_E4M3, 448.0f }, { TSR_TABLES_E5M2, 57344.0f } };
 
 static const char *const scale_names[TSR_GRANULARITY_SCALE_COUNT] = {
 	[TSR_GRANULARITY_BF16] = "bf16",
@@ -67,11 +69,11 @@ struct cut {
 struct measuring {
 	struct tsr_granularities *result;
 	enum tsr_granularity_scale scale;
-	struct tsr_fp8_table table[TSR_FP8_COUNT];
+	struct tsr_fp8_table table[TSR_GRANULARITY_FORMATS];
 	struct tsr_tiles tiles;
 	struct tsr_progress progress;
-	/* of the tensor whose tiles are committed */
-	struct tsr_measure sum[TSR_FP8_COUNT][TSR_GRANULARITY_COUNT];
+	bool has_largest; /* the first pass is over */
+	struct tsr_measure sum[TSR_GRANULARITY_COUNT]; /* of the tensor that is committed */
 };
 
 struct scratch {
@@ -83,15 +85,10 @@ struct scratch {
 	float absmax[TILE_ELEMENTS], divisor[TILE_ELEMENTS], factor[TILE_ELEMENTS];
 	float max;
 	uint64_t nonfinite;
-	struct tsr_measure measure[TSR_FP8_COUNT][TSR_GRANULARITY_COUNT];
+	struct tsr_measure measure[TSR_GRANULARITY_COUNT];
 };
 
 /* --- Names ------------------------------------------------------------------------------------- */
-
-const char *tsr_fp8_name(enum tsr_fp8 format)
-{
-	return formats[format].name;
-}
 
 const struct tsr_granularity *tsr_granularity_get(unsigned index)
 {
@@ -175,51 +172,6 @@ static enum tsr_status read_tile(const struct measuring *m, struct scratch *s, s
 	return TSR_OK;
 }
 
-/* Whether the job has a tile; it is read then. */
-static enum tsr_status take_tile(const struct measuring *m, struct scratch *s, uint64_t job,
-				 bool *taken_ret, struct tsr_err *err)
-{
-	find_tile(m, s, job);
-	*taken_ret = s->tile.n != 0;
-	return *taken_ret ? read_tile(m, s, err) : TSR_OK;
-}
-
-static enum tsr_status note_progress(struct measuring *m, const struct scratch *s,
-				     struct tsr_err *err)
-{
-	return tsr_progress_add(&m->progress, s->nrows * s->ncolumns * sizeof(float), err);
-}
-
-/* --- The largest magnitudes -------------------------------------------------------------------- */
-
-static enum tsr_status max_tile(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	const struct measuring *m = ctx;
-	struct scratch *s = scratch;
-	bool taken;
-
-	s->max = 0.0f;
-	s->nonfinite = 0;
-	TSR_TRY(take_tile(m, s, job, &taken, err));
-	for (size_t i = 0; i < s->nrows * s->ncolumns; i++) {
-		s->nonfinite += tsr_exponent_bits(s->x[i]) == (int32_t)TSR_F32_INF;
-		s->max = tsr_max_magnitude(s->max, tsr_abs(s->x[i]));
-	}
-	return TSR_OK;
-}
-
-static enum tsr_status max_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	struct measuring *m = ctx;
-	const struct scratch *s = scratch;
-	struct tsr_granularity_tensor *t = &m->result->tensors[s->tile.tensor];
-
-	(void)job;
-	t->nonfinite += s->nonfinite;
-	t->max = fmax(t->max, (double)s->max);
-	return note_progress(m, s, err);
-}
-
 /* --- Errors ------------------------------------------------------------------------------------ */
 
 /* The scales of elements of a row from the largest magnitudes of its groups of @width elements. */
@@ -238,9 +190,8 @@ static void spread_scales(struct scratch *s, enum tsr_granularity_scale how, flo
 	}
 }
 
-/* What comes back of the tile in one format at one granularity, and its error. */
-static void measure_granularity(const struct measuring *m, struct scratch *s, unsigned index,
-				enum tsr_fp8 format)
+/* What comes back of the tile, and its error. */
+static void measure_granularity(const struct measuring *m, struct scratch *s, unsigned index)
 {
 	static tsr_column_max_fn *const column_max[] = TSR_ISA_VARIANTS(column_max);
 	static tsr_through_fp8_fn *const through_fp8[] = TSR_ISA_VARIANTS(through_fp8);
@@ -248,7 +199,7 @@ static void measure_granularity(const struct measuring *m, struct scratch *s, un
 	const size_t height = g->rows ? g->rows : s->nrows;
 	const size_t width = g->columns ? g->columns : s->ncolumns;
 	const size_t ngroups = (size_t)ceil_div(s->ncolumns, width);
-	const struct tsr_fp8_table *table = &m->table[format];
+	const struct tsr_fp8_table *table = &m->table[index / TSR_GRANULARITY_SIZES];
 
 	for (size_t top = 0; top < s->nrows; top += height) {
 		const size_t end = height < s->nrows - top ? top + height : s->nrows;
@@ -265,21 +216,30 @@ static void measure_granularity(const struct measuring *m, struct scratch *s, un
 						     s->divisor, s->factor,
 						     s->y + row * s->ncolumns);
 	}
-	tsr_measure_add(&s->measure[format][index], s->x, s->y, s->nrows * s->ncolumns);
+	tsr_measure_add(&s->measure[index], s->x, s->y, s->nrows * s->ncolumns);
 }
 
-static enum tsr_status error_tile(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+/* --- Jobs --------------------------------------------------------------------------------------- */
+
+/* In the first pass the largest magnitude, in the second the errors. */
+static enum tsr_status measure_tile(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct measuring *m = ctx;
 	struct scratch *s = scratch;
-	bool taken;
 
 	memset(s->measure, 0, sizeof(s->measure));
-	TSR_TRY(take_tile(m, s, job, &taken, err));
-	for (unsigned i = 0; taken && i < TSR_GRANULARITY_COUNT; i++) {
-		for (int format = 0; format < TSR_FP8_COUNT; format++)
-			measure_granularity(m, s, i, (enum tsr_fp8)format);
+	s->max = 0.0f;
+	s->nonfinite = 0;
+	find_tile(m, s, job);
+	if (!s->tile.n)
+		return TSR_OK;
+	TSR_TRY(read_tile(m, s, err));
+	for (size_t i = 0; !m->has_largest && i < s->nrows * s->ncolumns; i++) {
+		s->nonfinite += tsr_exponent_bits(s->x[i]) == (int32_t)TSR_F32_INF;
+		s->max = tsr_max_magnitude(s->max, tsr_abs(s->x[i]));
 	}
+	for (unsigned i = 0; m->has_largest && i < TSR_GRANULARITY_COUNT; i++)
+		measure_granularity(m, s, i);
 	return TSR_OK;
 }
 
@@ -294,19 +254,9 @@ static uint64_t weigh_tile(void *ctx, uint64_t job)
 	return tile.n ? t->rows * t->columns * sizeof(float) / ntiles_of(t) : 1;
 }
 
-static void found_in_tile(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
+static void restore_tile(void *ctx, void *scratch, uint64_t job)
 {
-	const struct measuring *m = ctx;
-	struct scratch *s = scratch;
-
-	if (!o->into) {
-		find_tile(m, s, job);
-		memset(s->measure, 0, sizeof(s->measure));
-	}
-	for (unsigned i = 0; s->tile.n && i < TSR_GRANULARITY_COUNT; i++) {
-		for (int format = 0; format < TSR_FP8_COUNT; format++)
-			tsr_outcome_measure(o, &s->measure[format][i]);
-	}
+	find_tile(ctx, scratch, job);
 }
 
 /* --- Of a tensor ------------------------------------------------------------------------------- */
@@ -325,46 +275,56 @@ static uint64_t nbytes_of(const struct measuring *m, const struct tsr_granularit
 
 static void finish_tensor(struct measuring *m, struct tsr_granularity_tensor *t)
 {
-	for (int format = 0; format < TSR_FP8_COUNT; format++) {
-		for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++) {
-			const struct tsr_measure *sum = &m->sum[format][i];
+	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++) {
+		const struct tsr_measure *sum = &m->sum[i];
 
-			t->error[format][i] = (struct tsr_granularity_error){
-				tsr_measure_value(sum, TSR_METRIC_NMSE), (double)sum->max_abs,
-				sum->flushed, nbytes_of(m, t, &granularities[i])
-			};
-		}
+		t->error[i] = (struct tsr_granularity_error){
+			tsr_measure_value(sum, TSR_METRIC_NMSE), (double)sum->max_abs, sum->flushed,
+			nbytes_of(m, t, &granularities[i])
+		};
 	}
 	memset(m->sum, 0, sizeof(m->sum));
 }
 
-static enum tsr_status error_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status commit_tile(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct measuring *m = ctx;
 	const struct scratch *s = scratch;
+	struct tsr_granularity_tensor *t = &m->result->tensors[s->tile.tensor];
 
 	(void)job;
 	if (!s->tile.n)
 		return TSR_OK;
-	for (int format = 0; format < TSR_FP8_COUNT; format++) {
+	if (!m->has_largest) {
+		t->nonfinite += s->nonfinite;
+		t->max = fmax(t->max, (double)s->max);
+	} else {
 		for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++)
-			tsr_measure_merge(&m->sum[format][i], &s->measure[format][i]);
+			tsr_measure_merge(&m->sum[i], &s->measure[i]);
+		if (s->tile.last)
+			finish_tensor(m, t);
 	}
-	if (s->tile.last)
-		finish_tensor(m, &m->result->tensors[s->tile.tensor]);
-	return note_progress(m, s, err);
+	return tsr_progress_add(&m->progress, s->nrows * s->ncolumns * sizeof(float), err);
 }
 
 /* --- All tensors ------------------------------------------------------------------------------- */
 
-/* One pass over all tiles; @parted: in parts, if that is asked for. */
-static enum tsr_status run_pass(struct measuring *m, struct tsr_pipeline *pipeline, bool parted,
-				struct tsr_err *err)
+/*
+ * One pass over all tiles.  That for errors is done in parts; the largest magnitudes every part, and who
+ * joins, finds itself, since errors need them all.
+ */
+static enum tsr_status run_pass(struct measuring *m, struct tsr_err *err)
 {
-	const struct tsr_parted p = { .pipeline = pipeline,
+	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct scratch),
+					 .work = measure_tile,
+					 .commit = commit_tile,
+					 .ctx = m };
+	const struct tsr_parted p = { .pipeline = &pipeline,
 				      .what = m->result->c->path,
 				      .weigh = weigh_tile,
-				      .found = found_in_tile,
+				      .found_at = offsetof(struct scratch, measure),
+				      .found_nbytes = sizeof(((struct scratch *)NULL)->measure),
+				      .restore = restore_tile,
 				      .keeps_failures = true };
 	const struct tsr_granularities *g = m->result;
 
@@ -372,11 +332,9 @@ static enum tsr_status run_pass(struct measuring *m, struct tsr_pipeline *pipeli
 	TSR_TRY(tsr_tiles_init(&m->tiles, g->ntensors, g->c->path, err));
 	for (size_t i = 0; i < g->ntensors; i++)
 		tsr_tiles_add(&m->tiles, ntiles_of(&g->tensors[i]), 1);
-	pipeline->scratch_nbytes = sizeof(struct scratch);
-	pipeline->njobs = m->tiles.njobs;
-	pipeline->ctx = m;
-	return parted ? tsr_parted_run(&p, m->progress.run, err)
-		      : tsr_pipeline_run(pipeline, m->progress.run, err);
+	pipeline.njobs = m->tiles.njobs;
+	return m->has_largest ? tsr_parted_run(&p, m->progress.run, err)
+			      : tsr_pipeline_run(&pipeline, m->progress.run, err);
 }
 
 /* Rows are all dimensions but the last. */
@@ -413,12 +371,10 @@ static enum tsr_status add_tensors(struct measuring *m, unsigned kinds, struct t
 
 static enum tsr_status measure_all(struct measuring *m, unsigned kinds, struct tsr_err *err)
 {
-	struct tsr_pipeline largest = { .work = max_tile, .commit = max_commit };
-	struct tsr_pipeline errors = { .work = error_tile, .commit = error_commit };
 	const struct tsr_checkpoint *c = m->result->c;
 
 	m->progress.what = c->path;
-	for (int i = 0; i < TSR_FP8_COUNT; i++) {
+	for (unsigned i = 0; i < TSR_GRANULARITY_FORMATS; i++) {
 		const struct tsr_tables *tables = tsr_tables_get(formats[i].set);
 
 		m->table[i] = (struct tsr_fp8_table){ &tables->row[0],
@@ -429,9 +385,9 @@ static enum tsr_status measure_all(struct measuring *m, unsigned kinds, struct t
 	TSR_TRY(tsr_inputs_name((const struct tsr_checkpoint *const[]){ c }, 1, 0, m->progress.run,
 				err));
 	TSR_TRY(tsr_records_check_all(c, m->progress.run, err));
-	/* Every part, and who joins, looks for the largest magnitudes itself: errors need them all. */
-	TSR_TRY(run_pass(m, &largest, false, err));
-	TSR_TRY(run_pass(m, &errors, true, err));
+	TSR_TRY(run_pass(m, err));
+	m->has_largest = true;
+	TSR_TRY(run_pass(m, err));
 	TSR_TRY(tsr_checkpoint_check_unchanged(c, err));
 	return m->progress.run ? tsr_part_end(m->progress.run->parts, err) : TSR_OK;
 }

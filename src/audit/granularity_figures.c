@@ -5,9 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-unsigned tsr_granularity_reference(void)
+#include "tersor/audit.h"
+
+unsigned tsr_granularity_whole(unsigned index)
 {
-	unsigned i = 0;
+	return index / TSR_GRANULARITY_SIZES * TSR_GRANULARITY_SIZES;
+}
+
+unsigned tsr_granularity_reference(unsigned index)
+{
+	unsigned i = tsr_granularity_whole(index);
 
 	while (strcmp(tsr_granularity_get(i)->name, "1x16") != 0)
 		i++;
@@ -30,17 +37,10 @@ static void count_tensor(struct tsr_granularity_figures *f, const struct tsr_gra
 		f->elements += t->tensor->numel;
 }
 
-static int compare(const void *a, const void *b)
+static bool is_far(const struct tsr_granularity_tensor *t, unsigned index)
 {
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static bool is_far(const struct tsr_granularity_tensor *t, enum tsr_fp8 format, unsigned index)
-{
-	const struct tsr_granularity_error *e = &t->error[format][index];
-	const struct tsr_granularity_error *judge = &t->error[format][tsr_granularity_reference()];
+	const struct tsr_granularity_error *e = &t->error[index];
+	const struct tsr_granularity_error *judge = &t->error[tsr_granularity_reference(index)];
 
 	return e->nmse > TSR_GRANULARITY_FAR * judge->nmse ||
 	       (double)e->zeroed > (double)judge->zeroed +
@@ -48,14 +48,18 @@ static bool is_far(const struct tsr_granularity_tensor *t, enum tsr_fp8 format, 
 }
 
 /* @nmse: room for one value per tensor. */
-static void fill_row(const struct tsr_granularities *g, enum tsr_fp8 format, unsigned granularity,
-		     double *nmse, struct tsr_granularity_row *row)
+static void fill_row(const struct tsr_granularities *g, unsigned index, double *nmse,
+		     struct tsr_granularity_figures *f)
 {
+	struct tsr_granularity_row *row = &f->row[index];
+	double quantile[TSR_AUDIT_QUANTILES];
+	uint64_t nbytes = 0;
 	size_t n = 0;
 
+	row->granularity = tsr_granularity_get(index);
 	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
 		const struct tsr_granularity_tensor *t = tsr_granularities_tensor(g, i);
-		const struct tsr_granularity_error *e = &t->error[format][granularity];
+		const struct tsr_granularity_error *e = &t->error[index];
 
 		if (!tsr_granularity_counts(t))
 			continue;
@@ -65,19 +69,20 @@ static void fill_row(const struct tsr_granularities *g, enum tsr_fp8 format, uns
 			row->worst_tensor = t;
 		}
 		row->zeroed += e->zeroed;
-		row->nbytes += e->nbytes;
-		row->nfar += is_far(t, format, granularity);
+		nbytes += e->nbytes;
+		row->nfar += is_far(t, index);
 	}
-	qsort(nmse, n, sizeof(*nmse), compare);
-	row->median = n ? nmse[(n - 1) / 2] : 0;
+	tsr_audit_quantiles(nmse, n, quantile);
+	row->median = quantile[TSR_AUDIT_QUANTILES / 2];
+	row->bytes = f->elements ? (double)nbytes / (double)f->elements : 0;
 }
 
-/* The coarsest that is far from 1x16 for no tensor. */
-static unsigned enough_of(const struct tsr_granularity_figures *f, enum tsr_fp8 format)
+/* The coarsest of a format that is far from 1x16 for no tensor. */
+static unsigned enough_of(const struct tsr_granularity_figures *f, unsigned whole)
 {
-	unsigned i = 0;
+	unsigned i = whole;
 
-	while (i < tsr_granularity_reference() && f->row[format][i].nfar)
+	while (i < tsr_granularity_reference(whole) && f->row[i].nfar)
 		i++;
 	return i;
 }
@@ -92,25 +97,16 @@ bool tsr_granularity_figures_of(const struct tsr_granularities *g,
 		return false;
 	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++)
 		count_tensor(ret, tsr_granularities_tensor(g, i));
-	for (int format = 0; format < TSR_FP8_COUNT; format++) {
-		const enum tsr_fp8 f = (enum tsr_fp8)format;
-		unsigned enough;
+	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++)
+		fill_row(g, i, nmse, ret);
+	ret->enough = enough_of(ret, 0);
+	for (unsigned i = TSR_GRANULARITY_SIZES; i < TSR_GRANULARITY_COUNT;
+	     i += TSR_GRANULARITY_SIZES) {
+		const unsigned enough = enough_of(ret, i);
 
-		for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++)
-			fill_row(g, f, i, nmse, &ret->row[f][i]);
-		enough = enough_of(ret, f);
-		if (!format ||
-		    ret->row[f][enough].worst < ret->row[ret->format][ret->enough].worst) {
-			ret->format = f;
+		if (ret->row[enough].worst < ret->row[ret->enough].worst)
 			ret->enough = enough;
-		}
 	}
 	free(nmse);
 	return true;
-}
-
-double tsr_granularity_cost(const struct tsr_granularity_figures *f, enum tsr_fp8 format,
-			    unsigned granularity)
-{
-	return f->elements ? (double)f->row[format][granularity].nbytes / (double)f->elements : 0;
 }

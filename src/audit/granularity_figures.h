@@ -5,11 +5,13 @@
 
 #include "tersor/granularity.h"
 
-/* One format at one granularity; nearest rank. */
+/* One granularity over all tensors; nearest rank. */
 struct tsr_granularity_row {
+	const struct tsr_granularity *granularity;
 	double median, worst; /* NMSE of a tensor */
 	const struct tsr_granularity_tensor *worst_tensor;
-	uint64_t zeroed, nbytes;
+	uint64_t zeroed;
+	double bytes; /* per element */
 	uint64_t nfar; /* tensors that lose much more than in 1x16, COAT's granularity */
 };
 
@@ -25,9 +27,8 @@ struct tsr_granularity_figures {
 	size_t nzero, nempty, nother; /* all zeros; no elements; no floating-point numbers */
 	size_t nnonfinite; /* tensors with NaN or infinite elements: not measured */
 	uint64_t elements;
-	struct tsr_granularity_row row[TSR_FP8_COUNT][TSR_GRANULARITY_COUNT];
-	/* What is enough for all tensors: the format with the smaller error, and the coarsest granularity. */
-	enum tsr_fp8 format;
+	struct tsr_granularity_row row[TSR_GRANULARITY_COUNT];
+	/* What is enough for all tensors: of the format with the smaller error, the coarsest granularity. */
 	unsigned enough;
 };
 
@@ -38,11 +39,8 @@ bool tsr_granularity_counts(const struct tsr_granularity_tensor *t);
 bool tsr_granularity_figures_of(const struct tsr_granularities *g,
 				struct tsr_granularity_figures *ret);
 
-/* Bytes per element. */
-double tsr_granularity_cost(const struct tsr_granularity_figures *f, enum tsr_fp8 format,
-			    unsigned granularity);
-
-/* COAT's own granularity, 1x16, by which others are judged. */
-unsigned tsr_granularity_reference(void);
+/* Of the same format: one scale per tensor, and 1x16, COAT's granularity, by which others are judged. */
+unsigned tsr_granularity_whole(unsigned index);
+unsigned tsr_granularity_reference(unsigned index);
 
 #endif

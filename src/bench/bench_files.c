@@ -2,48 +2,42 @@
 /* The speed of packing, unpacking and verifying files, and of copying them. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fail.h"
-#include "io/file.h"
-#include "base/pipeline.h"
-#include "text/text.h"
-#include "bench/bench.h"
-#include "bench/bench_timing.h"
+#include "bench/bench_engine.h"
 #include "format/safetensors.h"
+#include "io/file.h"
 #include "tersor/compare.h"
 #include "tersor/pack.h"
+#include "text/text.h"
 
 #define CHUNK ((size_t)256 << 10) /* what `cp` reads and writes at a time, roughly */
 #define LAYERS 16
+#define TENSORS (3 * LAYERS)
+#define REPEATS_MAX 1000
 
-struct bench {
-	const char *dir;
-	char *source, *copy, *packed, *unpacked;
+enum path { SOURCE, COPY, PACKED, UNPACKED, PATHS };
+
+struct files {
+	char *path[PATHS];
 	const struct tsr_run *run;
+	char buffer[CHUNK];
 };
 
-static char *path_in(const char *dir, const char *name)
-{
-	struct tsr_text t = { 0 };
-
-	tsr_text_printf(&t, "%s/tersor-bench-%ld-%s", dir, (long)getpid(), name);
-	return t.failed ? NULL : t.bytes;
-}
+/* --- The checkpoint -------------------------------------------------------------------------- */
 
 /* LAYERS weights with their momenta and variances, @numel elements each. */
-static enum tsr_status compose(uint64_t numel, struct tsr_text *header, uint64_t *data_nbytes_ret,
-			       struct tsr_err *err)
+static enum tsr_status compose(uint64_t numel, struct tsr_text *header, struct tsr_err *err)
 {
 	static const char *const suffixes[] = { "", ".exp_avg", ".exp_avg_sq" };
-	struct tsr_st_entry entries[3 * LAYERS];
-	char names[3 * LAYERS][48];
+	struct tsr_st_entry entries[TENSORS];
+	char names[TENSORS][48];
 	const uint64_t shape[1] = { numel };
 
-	for (unsigned i = 0; i < 3 * LAYERS; i++) {
+	for (unsigned i = 0; i < TENSORS; i++) {
 		snprintf(names[i], sizeof(names[i]), "layer.%02u.weight%s", i / 3, suffixes[i % 3]);
 		entries[i] = (struct tsr_st_entry){ .name = names[i],
 						    .dtype = TSR_F32,
@@ -51,190 +45,197 @@ static enum tsr_status compose(uint64_t numel, struct tsr_text *header, uint64_t
 						    .shape = shape,
 						    .nbytes = numel * sizeof(float) };
 	}
-	*data_nbytes_ret = tsr_st_layout(entries, 3 * LAYERS);
-	tsr_st_compose(entries, 3 * LAYERS, NULL, 0, header);
+	tsr_st_layout(entries, TENSORS);
+	tsr_st_compose(entries, TENSORS, NULL, 0, header);
 	return header->failed ? tsr_fail_nomem(err, "benchmark file")
 			      : tsr_st_frame(header, header->nbytes, "benchmark file", err);
 }
 
-static enum tsr_status make_source(const struct bench *b, uint64_t nbytes, struct tsr_err *err)
+/* The header, and each tensor's values over and over. */
+static enum tsr_status write_source(struct files *f, struct tsr_outfile *out,
+				    const struct tsr_text *header, uint64_t tensor_nbytes,
+				    struct tsr_err *err)
 {
-	const uint64_t numel = nbytes / (3 * LAYERS * sizeof(float)) + 1;
-	float *values = malloc(CHUNK);
-	struct tsr_text header = { 0 };
-	struct tsr_outfile *out = NULL;
-	uint64_t data_nbytes = 0;
-	enum tsr_status status = values ? compose(numel, &header, &data_nbytes, err)
-					: tsr_fail_nomem(err, b->source);
+	uint64_t offset = header->nbytes;
 
-	if (status == TSR_OK)
-		status = tsr_outfile_create(b->source, true, header.nbytes + data_nbytes, &out,
-					    err);
-	if (status == TSR_OK)
-		status = tsr_outfile_write(out, header.bytes, header.nbytes, 0, err);
-	for (uint64_t at = 0; at < data_nbytes && status == TSR_OK; at += CHUNK) {
-		const size_t n = data_nbytes - at < CHUNK ? (size_t)(data_nbytes - at) : CHUNK;
+	TSR_TRY(tsr_outfile_write(out, header->bytes, header->nbytes, 0, err));
+	for (unsigned i = 0; i < TENSORS; i++) {
+		const enum tsr_kind kind = tsr_part_kind((enum tsr_part)(i % 3));
 
-		tsr_bench_values(values, n / sizeof(float), at);
-		status = tsr_outfile_write(out, values, n, header.nbytes + at, err);
+		tsr_bench_values(kind, i, CHUNK / sizeof(float), (float *)(void *)f->buffer);
+		for (uint64_t at = 0; at < tensor_nbytes; at += CHUNK) {
+			const uint64_t left = tensor_nbytes - at;
+
+			TSR_TRY(tsr_outfile_write(out, f->buffer,
+						  left < CHUNK ? (size_t)left : CHUNK, offset + at,
+						  err));
+		}
+		offset += tensor_nbytes;
 	}
-	if (status == TSR_OK) {
-		status = tsr_outfile_publish(out, err);
-		out = NULL;
-	}
+	return TSR_OK;
+}
+
+static enum tsr_status end_file(struct tsr_outfile *out, enum tsr_status status,
+				struct tsr_err *err)
+{
+	if (status == TSR_OK)
+		return tsr_outfile_publish(out, err);
 	tsr_outfile_discard(out);
-	tsr_text_free(&header);
-	free(values);
 	return status;
 }
 
+static enum tsr_status make_source(struct files *f, uint64_t nbytes, uint64_t *nbytes_ret,
+				   struct tsr_err *err)
+{
+	const uint64_t numel = nbytes / (TENSORS * sizeof(float)) + 1;
+	struct tsr_text header = { 0 };
+	struct tsr_outfile *out = NULL;
+	enum tsr_status status = compose(numel, &header, err);
+
+	*nbytes_ret = header.nbytes + TENSORS * numel * sizeof(float);
+	if (status == TSR_OK)
+		status = tsr_outfile_create(f->path[SOURCE], true, *nbytes_ret, &out, err);
+	if (status == TSR_OK)
+		status = write_source(f, out, &header, numel * sizeof(float), err);
+	tsr_text_free(&header);
+	return end_file(out, status, err);
+}
+
+/* --- What is measured ------------------------------------------------------------------------ */
+
 /* What `cp` does: one thread, read and write. */
-static enum tsr_status copy_file(const struct bench *b, struct tsr_err *err)
+static enum tsr_status copy_file(struct files *f, struct tsr_err *err)
 {
 	struct tsr_file *in = NULL;
 	struct tsr_outfile *out = NULL;
-	char *buf = malloc(CHUNK);
-	enum tsr_status status = buf ? tsr_file_open(b->source, &in, err)
-				     : tsr_fail_nomem(err, b->source);
+	enum tsr_status status = tsr_file_open(f->path[SOURCE], &in, err);
 
 	if (status == TSR_OK)
-		status = tsr_outfile_create(b->copy, true, 0, &out, err);
+		status = tsr_outfile_create(f->path[COPY], true, 0, &out, err);
 	for (uint64_t at = 0; status == TSR_OK && at < tsr_file_size(in); at += CHUNK) {
 		const uint64_t left = tsr_file_size(in) - at;
 		const size_t n = left < CHUNK ? (size_t)left : CHUNK;
 
-		status = tsr_file_read(in, buf, n, at, err);
+		status = tsr_file_read(in, f->buffer, n, at, err);
 		if (status == TSR_OK)
-			status = tsr_outfile_write(out, buf, n, at, err);
+			status = tsr_outfile_write(out, f->buffer, n, at, err);
 	}
-	if (status == TSR_OK) {
-		status = tsr_outfile_publish(out, err);
-		out = NULL;
-	}
-	tsr_outfile_discard(out);
 	tsr_file_close(in);
-	free(buf);
-	return status;
+	return end_file(out, status, err);
 }
 
-static enum tsr_status pack_file(const struct bench *b, struct tsr_err *err)
+static enum tsr_status pack_file(struct files *f, struct tsr_err *err)
 {
-	const char *in = b->source;
-	struct tsr_pack_options o = tsr_pack_defaults();
+	const char *in = f->path[SOURCE];
+	const struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_packing *p = NULL;
-	enum tsr_status status;
+	const enum tsr_status status = tsr_pack(&in, 1, f->path[PACKED], &o, f->run, &p, err);
 
-	o.force = true;
-	status = tsr_pack(&in, 1, b->packed, &o, b->run, &p, err);
 	tsr_packing_free(p);
 	return status;
 }
 
-static enum tsr_status unpack_file(const struct bench *b, struct tsr_err *err)
+static enum tsr_status unpack_file(struct files *f, struct tsr_err *err)
 {
-	struct tsr_write_options o = tsr_write_defaults();
+	const struct tsr_write_options o = tsr_write_defaults();
 	struct tsr_unpacking *u = NULL;
-	enum tsr_status status;
+	const enum tsr_status status = tsr_unpack(f->path[PACKED], f->path[UNPACKED], &o, f->run,
+						  &u, err);
 
-	o.force = true;
-	status = tsr_unpack(b->packed, b->unpacked, &o, b->run, &u, err);
 	tsr_unpacking_free(u);
 	return status;
 }
 
-static enum tsr_status verify_file(const struct bench *b, struct tsr_err *err)
+static enum tsr_status verify_file(struct files *f, struct tsr_err *err)
 {
 	const struct tsr_verify_options o = tsr_verify_defaults();
 	struct tsr_verification *v = NULL;
-	const enum tsr_status status = tsr_verify(b->packed, &o, b->run, &v, err);
+	const enum tsr_status status = tsr_verify(f->path[PACKED], &o, f->run, &v, err);
 
 	tsr_verification_free(v);
 	return status;
 }
 
-#define REPEATS_MAX 1000
+/* In the order of a round.  Outputs are removed at once, but one that is kept for the ways that follow. */
+static const struct way {
+	const char *name;
+	enum tsr_status (*run)(struct files *f, struct tsr_err *err);
+	enum path output; /* PATHS: none */
+	bool kept;
+} ways[] = {
+	{ "copy", copy_file, COPY, false },
+	{ "pack", pack_file, PACKED, true },
+	{ "unpack", unpack_file, UNPACKED, false },
+	{ "verify", verify_file, PATHS, false },
+};
 
-/* What is measured, in the order of a round; outputs are removed before it runs again. */
-enum { COPY, PACK, UNPACK, VERIFY, ACTIONS };
+#define WAYS (sizeof(ways) / sizeof(*ways))
 
-static enum tsr_status measure(const struct bench *b, unsigned repeats, double median[ACTIONS],
+/* Round by round, so that a change in the machine's speed affects all of them. */
+static enum tsr_status measure(struct files *f, unsigned repeats, struct tsr_bench *ret,
 			       struct tsr_err *err)
 {
-	static enum tsr_status (*const actions[])(const struct bench *, struct tsr_err *) = {
-		[COPY] = copy_file,
-		[PACK] = pack_file,
-		[UNPACK] = unpack_file,
-		[VERIFY] = verify_file,
-	};
-	static double seconds[ACTIONS][REPEATS_MAX];
-	const char *const outputs[] = { b->copy, b->packed, b->unpacked, NULL };
+	static double seconds[WAYS][REPEATS_MAX];
 
-	/* Round by round, so that a change in the machine's speed affects all of them. */
 	for (unsigned i = 0; i < repeats; i++) {
-		for (unsigned a = 0; a < ACTIONS; a++) {
+		for (size_t k = 0; k < WAYS; k++) {
+			const char *output = ways[k].output < PATHS ? f->path[ways[k].output]
+								    : NULL;
 			double start;
 
-			if (outputs[a])
-				unlink(outputs[a]);
+			if (output)
+				unlink(output);
 			start = tsr_seconds();
-			TSR_TRY(actions[a](b, err));
-			seconds[a][i] = tsr_seconds() - start;
-			if (outputs[a] && a != PACK)
-				unlink(outputs[a]);
+			TSR_TRY(ways[k].run(f, err));
+			seconds[k][i] = tsr_seconds() - start;
+			if (output && !ways[k].kept)
+				unlink(output);
 		}
 	}
-	for (unsigned a = 0; a < ACTIONS; a++)
-		median[a] = tsr_bench_median(seconds[a], repeats);
+	for (size_t k = 0; k < WAYS; k++)
+		tsr_bench_add(ret, TSR_BENCH_FILES, ways[k].name)->gbps[0] =
+			1e-9 * (double)ret->nbytes / tsr_bench_median(seconds[k], repeats);
+	ret->copy_gbps = ret->rows[0].gbps[0];
 	return TSR_OK;
 }
 
-static enum tsr_status run_bench(const struct bench *b, uint64_t nbytes, unsigned repeats,
-				 struct tsr_bench_files *r, struct tsr_err *err)
+static enum tsr_status measure_in(struct files *f, const struct tsr_bench_options *o,
+				  struct tsr_bench *ret, struct tsr_err *err)
 {
-	struct tsr_file *source = NULL;
-	double median[ACTIONS], gigabytes;
+	static const char *const names[] = { "source", "copy", "packed", "unpacked" };
 	struct rusage usage;
 
-	TSR_TRY(make_source(b, nbytes, err));
-	TSR_TRY(tsr_file_open(b->source, &source, err));
-	r->nbytes = tsr_file_size(source);
-	tsr_file_close(source);
-	TSR_TRY(measure(b, repeats, median, err));
-	gigabytes = 1e-9 * (double)r->nbytes;
-	r->copy_gbps = gigabytes / median[COPY];
-	r->pack_gbps = gigabytes / median[PACK];
-	r->unpack_gbps = gigabytes / median[UNPACK];
-	r->verify_gbps = gigabytes / median[VERIFY];
+	for (unsigned i = 0; i < PATHS; i++) {
+		struct tsr_text t = { 0 };
+
+		tsr_text_printf(&t, "%s/tersor-bench-%ld-%s", o->dir, (long)getpid(), names[i]);
+		if (t.failed)
+			return tsr_fail_nomem(err, o->dir);
+		f->path[i] = t.bytes;
+	}
+	TSR_TRY(make_source(f, o->file_nbytes, &ret->nbytes, err));
+	TSR_TRY(measure(f, o->repeats, ret, err));
 	getrusage(RUSAGE_SELF, &usage);
-	r->peak_rss_nbytes = (uint64_t)usage.ru_maxrss * 1024;
+	ret->peak_rss_nbytes = (uint64_t)usage.ru_maxrss * 1024;
 	return TSR_OK;
 }
 
-enum tsr_status tsr_bench_files(const char *dir, uint64_t nbytes, unsigned repeats,
-				const struct tsr_run *run, struct tsr_bench_files *ret,
-				struct tsr_err *err)
+enum tsr_status tsr_bench_files(const struct tsr_bench_options *o, const struct tsr_run *run,
+				struct tsr_bench *ret, struct tsr_err *err)
 {
-	struct bench b = {
-		.dir = dir,
-		.source = path_in(dir, "source"),
-		.copy = path_in(dir, "copy"),
-		.packed = path_in(dir, "packed"),
-		.unpacked = path_in(dir, "unpacked"),
-		.run = run,
-	};
-	char *const paths[] = { b.source, b.copy, b.packed, b.unpacked };
+	struct files *f = calloc(1, sizeof(*f));
 	enum tsr_status status;
 
-	*ret = (struct tsr_bench_files){ .threads = tsr_run_threads(run) };
-	if (b.source && b.copy && b.packed && b.unpacked)
-		status = run_bench(&b, nbytes, repeats < REPEATS_MAX ? repeats : REPEATS_MAX, ret,
-				   err);
-	else
-		status = tsr_fail_nomem(err, dir);
-	for (unsigned i = 0; i < 4; i++) {
-		if (paths[i])
-			unlink(paths[i]);
-		free(paths[i]);
+	if (!f)
+		return tsr_fail_nomem(err, o->dir);
+	f->run = run;
+	*ret = (struct tsr_bench){ .threads = tsr_run_threads(run) };
+	status = measure_in(f, o, ret, err);
+	for (unsigned i = 0; i < PATHS; i++) {
+		if (f->path[i])
+			unlink(f->path[i]);
+		free(f->path[i]);
 	}
+	free(f);
 	return status;
 }

@@ -23,6 +23,16 @@ const char *tsr_container_name(enum tsr_container container)
 	return names[container];
 }
 
+bool tsr_container_find(const char *name, enum tsr_container *ret)
+{
+	unsigned i = 0;
+
+	while (i < TSR_CONTAINER_COUNT && strcmp(tsr_container_name((enum tsr_container)i), name))
+		i++;
+	*ret = (enum tsr_container)i;
+	return i < TSR_CONTAINER_COUNT;
+}
+
 struct tsr_open_options tsr_open_defaults(void)
 {
 	return (struct tsr_open_options){ .size = sizeof(struct tsr_open_options),

@@ -61,6 +61,9 @@ struct tsr_base_name {
 /* The longest chain of deltas. */
 #define TSR_CHAIN_MAX 64u
 
+/* The container with this name; TSR_CONTAINER_COUNT and false if there is none. */
+bool tsr_container_find(const char *name, enum tsr_container *ret);
+
 /**
  * struct tsr_checkpoint - Training state in one or more files, opened for reading
  *
@@ -128,6 +131,9 @@ enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_
 
 /* The bytes of an array in its file. */
 uint64_t tsr_array_stored_nbytes(const struct tsr_array *a);
+
+/* The bytes of all tensors in the files. */
+uint64_t tsr_checkpoint_stored_nbytes(const struct tsr_checkpoint *c);
 
 /* Whether two tensors have the same dimensions. */
 bool tsr_tensor_same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b);

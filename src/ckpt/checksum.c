@@ -284,18 +284,6 @@ void tsr_plane_hashes_add(struct tsr_plane_hashes *h, const struct tsr_tensor *t
 	}
 }
 
-void tsr_plane_hashes_found(struct tsr_plane_hashes *h, const struct tsr_tensor *t,
-			    const struct tsr_tile *tile, void *const plane[], uint64_t tile_hash[],
-			    struct tsr_outcome *o)
-{
-	const bool is_piece = tsr_tile_is_piece(t, tile);
-
-	if (o->into && !is_piece)
-		tsr_plane_hashes_add(h, t, tile, plane, tile_hash, tile_hash);
-	if (is_piece || tile->last)
-		tsr_outcome_u64s(o, tile_hash, t->nplanes);
-}
-
 uint64_t tsr_plane_hash(const void *bytes, size_t nbytes)
 {
 	const uint64_t piece = tsr_hash(bytes, nbytes, 0);

@@ -6,7 +6,6 @@
 #include "io/hash.h"
 #include "base/tiles.h"
 #include "ckpt/checkpoint_model.h"
-#include "parts/outcome.h"
 #include "tersor/run.h"
 
 /* --- Records: zip members of .pt and .npz ------------------------------------------------------ */
@@ -61,11 +60,6 @@ void tsr_plane_hashes_free(struct tsr_plane_hashes *h);
 void tsr_plane_hashes_add(struct tsr_plane_hashes *h, const struct tsr_tensor *t,
 			  const struct tsr_tile *tile, void *const plane[],
 			  const uint64_t tile_hash[], uint64_t hash[]);
-
-/* Write what it needs of a tile, or read it; in order, and of tiles that are no pieces all of a tensor. */
-void tsr_plane_hashes_found(struct tsr_plane_hashes *h, const struct tsr_tensor *t,
-			    const struct tsr_tile *tile, void *const plane[], uint64_t tile_hash[],
-			    struct tsr_outcome *o);
 
 /* The hash of a plane that is one piece; @nbytes is not 0. */
 uint64_t tsr_plane_hash(const void *bytes, size_t nbytes);

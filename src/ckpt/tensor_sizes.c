@@ -19,6 +19,15 @@ uint64_t tsr_tensor_stored_nbytes(const struct tsr_checkpoint *c, const struct t
 	return total;
 }
 
+uint64_t tsr_checkpoint_stored_nbytes(const struct tsr_checkpoint *c)
+{
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < c->ntensors; i++)
+		total += tsr_tensor_stored_nbytes(c, &c->tensors[i]);
+	return total;
+}
+
 uint64_t tsr_tensor_nbytes(const struct tsr_tensor *t)
 {
 	return t->numel * tsr_dtype_bits(t->dtype) / 8;

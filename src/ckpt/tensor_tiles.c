@@ -46,15 +46,21 @@ static uint64_t pair_tile(const struct tsr_tensor *a, const struct tsr_tensor *b
 	return is_exact(a) || is_exact(b) || x == y || a->numel <= least ? least : 0;
 }
 
-bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i)
+const struct tsr_tensor *tsr_tensor_partner(const struct tsr_tensor *tensors, size_t n, size_t i)
 {
 	const struct tsr_tensor *t = &tensors[i], *other;
 
 	if (!t->partner || t->partner > n)
-		return false;
+		return NULL;
 	other = &tensors[t->partner - 1];
-	return other != t && other->partner == i + 1 && other->numel == t->numel &&
-	       (t->coding.codec || other->coding.codec) && pair_tile(t, other) > 0;
+	return other != t && other->partner == i + 1 && other->numel == t->numel ? other : NULL;
+}
+
+bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i)
+{
+	const struct tsr_tensor *t = &tensors[i], *other = tsr_tensor_partner(tensors, n, i);
+
+	return other && (t->coding.codec || other->coding.codec) && pair_tile(t, other) > 0;
 }
 
 enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tensor *tensors,

@@ -31,6 +31,9 @@ enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tenso
 				 size_t n, bool pairs, const bool *skip, const char *what,
 				 struct tsr_err *err);
 
+/* The partner of the tensor at @i, if that says the same and has as many elements; or NULL. */
+const struct tsr_tensor *tsr_tensor_partner(const struct tsr_tensor *tensors, size_t n, size_t i);
+
 /*
  * Whether the tensor at @i is one of a momentum and its variance that share their tiles: at least one
  * has a codec, and their tiles are the same.

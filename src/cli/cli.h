@@ -105,8 +105,16 @@ enum cli_takes {
 	CLI_NUMBERS = 64, /* none: states that nothing settles are called by numbers, not refused */
 };
 
+/* An option as the command line has it; NULL: without a value. */
+struct cli_given {
+	const struct cli_opt *opt;
+	const char *value;
+};
+
 /* Their values; the first member of each command's arguments. */
 struct cli_common {
+	struct cli_given *given; /* all options, in their order */
+	unsigned ngiven;
 	bool help;
 	const char *output;
 	uint64_t max_shard;

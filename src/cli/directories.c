@@ -1,26 +1,95 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What commands do with a directory that is packed file by file. */
+/* What commands do with a directory that is packed file by file, and with a recording that is coded. */
 #include "cli/directories.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "ckpt/checkpoint_model.h"
+#include "cli/commands/nothing_packed.h"
 #include "cli/directory_report.h"
 #include "cli/input.h"
-#include "cli/commands/nothing_packed.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "names/copies/copies.h"
+#include "pack/packing.h"
 #include "report/render/format.h"
 #include "tersor/names.h"
+#include "tersor/recording.h"
 #include "text/json.h"
 
-/* --- Pack ------------------------------------------------------------------------------------- */
+/* A command on a directory, and what it found in all files. */
+struct work {
+	const struct cli_common *common;
+	const void *options; /* those of the library's function */
+	const struct cli_packing_report *how; /* of pack */
+	bool coded, strict, against; /* what the options say */
+	struct tsr_directory *d;
+	enum tsr_status done;
+	struct tsr_summary summary;
+	struct tsr_kept_raw kept;
+	struct tsr_text lines; /* of each file */
+	uint64_t elements, before,
+		after; /* of gradients that were coded, and bytes of their files */
+};
+
+struct operation {
+	const char *verb;
+	enum tsr_status (*run)(struct work *w, const struct tsr_directory_watch *watch,
+			       const struct tsr_run *run, struct tsr_err *err);
+	int (*report)(struct work *w, struct tsr_report *r); /* the exit status of what was found */
+	const struct tsr_directory_watch watch;
+};
+
+static const char *input_of(const struct work *w)
+{
+	return w->common->operands.items[0];
+}
+
+static int report(const struct cli_cmd *cmd, struct work *w, const struct operation *op)
+{
+	struct tsr_report r = cli_report(cmd, w->common, "directory");
+	const int found = op->report(w, &r);
+	const int status = cli_end_report(&r, w->common);
+
+	return status == CLI_OK ? found : status;
+}
+
+static int work_on(const struct cli_cmd *cmd, struct work *w, const struct operation *op)
+{
+	struct tsr_directory_watch watch = op->watch;
+	struct tsr_err err = { 0 };
+	struct cli_work bar;
+	int status;
+
+	watch.size = sizeof(watch);
+	watch.ctx = w;
+	CLI_TRY(cli_work_open(&bar, cmd, w->common, op->verb));
+	w->done = op->run(w, &watch, &bar.run, &err);
+	cli_work_end(&bar);
+	status = w->d ? report(cmd, w, op) : CLI_OK;
+	tsr_text_free(&w->lines);
+	tsr_directory_close(w->d);
+	return w->done == TSR_OK ? status : cli_error(&err);
+}
+
+/* What is wrong with the directory as a whole, where the report does not say it. */
+static void warn_remark(const struct work *w)
+{
+	if (tsr_directory_remark(w->d))
+		cli_warn(w->common, "%s", tsr_directory_remark(w->d));
+}
+
+/* "s" of many. */
+static const char *plural(size_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+/* --- Pack and inspect ------------------------------------------------------------------------- */
 
 bool cli_packs_directory(const struct cli_common *common)
 {
@@ -28,19 +97,10 @@ bool cli_packs_directory(const struct cli_common *common)
 	       !tsr_dir_name_ends_with(common->output, ".safetensors");
 }
 
-struct packing {
-	const struct cli_common *common;
-	const struct cli_packing_report *how;
-	bool coded;
-	struct tsr_kept_raw kept;
-	struct cli_directory_totals totals;
-};
-
 /* Add the tensors of one file, as its header has them. */
-static int add_file(const struct cli_common *common, const struct tsr_directory_entry *e,
-		    struct cli_directory_totals *totals)
+static int add_file(struct work *w, const struct tsr_directory_entry *e)
 {
-	char *path = tsr_path_join(common->operands.items[0], e->stored[e->nstored - 1].path);
+	char *path = tsr_path_join(input_of(w), e->stored[e->nstored - 1].path);
 	const char *const paths[] = { path };
 	struct tsr_checkpoint *c = NULL;
 	struct tsr_err err = { 0 };
@@ -48,98 +108,98 @@ static int add_file(const struct cli_common *common, const struct tsr_directory_
 
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory");
-	status = tsr_checkpoint_open(paths, 1, &common->open, &c, &err);
+	status = tsr_checkpoint_open(paths, 1, &w->common->open, &c, &err);
 	free(path);
 	/* Why a copy was not packed can be that its tensors cannot be read. */
 	if (status != TSR_OK)
 		return e->as == TSR_STORED_COPY ? CLI_OK : cli_error(&err);
 	(void)tsr_names_assign(c, NULL, 0, NULL);
-	tsr_summary_add_all(&totals->summary, c);
-	(void)tsr_copies_add(&totals->summary.copies, c, NULL);
-	cli_directory_keep_worst(totals, e->path);
+	w->summary.file = e->path;
+	tsr_summary_add_all(&w->summary, c);
+	(void)tsr_copies_add(&w->summary.copies, c, NULL);
 	tsr_checkpoint_close(c);
 	return CLI_OK;
 }
 
 static void on_packed(void *ctx, const struct tsr_directory_entry *e, const struct tsr_packing *p)
 {
-	struct packing *work = ctx;
+	struct work *w = ctx;
 
 	/* Whether tensors in the form of another tool would be packed says nothing. */
-	if (!tsr_packing_source(p)->coded)
-		tsr_kept_raw_add(&work->kept, p);
-	if (e->as == TSR_STORED_PACKED) {
-		work->how->warn(work->common, p);
-		work->how->summarize(p, &work->totals.summary);
-		cli_directory_keep_worst(&work->totals, e->path);
-	} else {
-		(void)add_file(work->common, e, &work->totals);
+	if (!p->source->coded)
+		tsr_kept_raw_add(&w->kept, p);
+	if (e->as != TSR_STORED_PACKED) {
+		(void)add_file(w, e);
+		return;
 	}
+	w->how->warn(w->common, p);
+	w->summary.file = e->path;
+	w->how->summarize(p, &w->summary);
 }
 
-/* @coded: planes are entropy coded, which no plan knows the outcome of. */
-static void print_sizes(const struct tsr_directory *d, const struct cli_common *common,
-			const struct tsr_summary *s, bool coded)
+/* The table of files, and that of the tensors in them. */
+static void put_tables(struct work *w, struct tsr_report *r)
 {
-	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
-	const double per_parameter = tsr_summary_bytes_per_parameter(s);
-
-	printf("%s: %zu packed, %zu copied; %s", cli_output_name(common, 30).text, sizes.npacked,
-	       sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
-	printf(" to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
-	       !common->dry_run ? ""
-	       : coded		? " planned before coding"
-				: " planned",
-	       sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
-	if (per_parameter > 0)
-		printf("%.3f bytes per parameter\n", per_parameter);
+	tsr_copies_add_flat(&w->summary.copies);
+	cli_report_files(r, w->d, &w->summary, "path,stored,nbytes,stored_nbytes,-with,reason");
+	tsr_report_gap(r);
+	if (!w->summary.nrows)
+		return;
+	tsr_summary_put_table(&w->summary, r);
+	tsr_summary_put_remarks(&w->summary, &r->text);
+	tsr_report_gap(r);
 }
 
-static int report_packing(const struct cli_cmd *cmd, struct packing *work,
-			  const struct tsr_directory *d)
+/* Of a plan with coded planes nothing knows the outcome. */
+static void put_sizes(const struct work *w, struct tsr_text *out)
 {
-	const struct cli_common *common = work->common;
-	struct cli_directory_totals *totals = &work->totals;
-	struct tsr_text json = { 0 }, lines = { 0 };
-	int status = CLI_OK;
+	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-	tsr_copies_add_flat(&totals->summary.copies);
-	if (cli_wants_text(common)) {
-		status = cli_directory_print(d, totals);
-		print_sizes(d, common, &totals->summary, work->coded);
-		if (totals->summary.total.worst && totals->summary.total.worst_nmse > 0) {
-			printf("largest error: NMSE %.2e in %s", totals->summary.total.worst_nmse,
-			       tsr_format_name(totals->worst_name, 45).text);
-			printf("\n  of %s\n", tsr_format_name(totals->worst_file, 70).text);
-		}
-		tsr_losses_put_text(&totals->summary.losses, &lines);
-		tsr_choices_put_text(&totals->summary.choices, &lines);
-		if (cli_write_report(&lines, NULL) != CLI_OK)
-			status = CLI_IO;
-	}
-	if (!common->json.given)
-		return status;
-	cli_json_begin_part(&json, cmd, "directory");
-	cli_json_inputs(&json, common);
-	cli_json_output(&json, common);
-	tsr_losses_put_json(&totals->summary.losses, &json);
-	tsr_choices_put_json(&totals->summary.choices, &json);
-	cli_directory_put_json(&json, d, totals);
-	return cli_json_end(&json, common);
+	tsr_text_printf(out, "%s: %zu packed, %zu copied; %s", cli_output_name(w->common, 30).text,
+			sizes.npacked, sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
+	tsr_text_printf(
+		out, " to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
+		!w->common->dry_run ? ""
+		: w->coded	    ? " planned before coding"
+				    : " planned",
+		sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
+	tsr_summary_put_per_parameter(&w->summary, "", "\n", out);
+}
+
+static int report_packing(struct work *w, struct tsr_report *r)
+{
+	cli_json_inputs(&r->json, w->common);
+	cli_json_output(&r->json, w->common);
+	tsr_losses_put_json(&w->summary.losses, &r->json);
+	tsr_choices_put_json(&w->summary.choices, &r->json);
+	put_tables(w, r);
+	put_sizes(w, &r->text);
+	tsr_summary_put_worst(&w->summary, "largest error", &r->text);
+	tsr_losses_put_text(&w->summary.losses, &r->text);
+	tsr_choices_put_text(&w->summary.choices, &r->text);
+	if (w->done != TSR_OK || cli_directory_sizes(w->d).npacked)
+		return CLI_OK;
+	return cli_nothing_packed(w->common, w->strict, &w->kept, w->d);
+}
+
+static enum tsr_status run_pack(struct work *w, const struct tsr_directory_watch *watch,
+				const struct tsr_run *run, struct tsr_err *err)
+{
+	return tsr_pack_directory(input_of(w), w->common->output, w->options, watch, run, &w->d,
+				  err);
 }
 
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_pack_options *o, const struct cli_packing_report *how)
 {
-	struct packing work = { .common = common, .how = how, .coded = o->coded != TSR_CODED_NONE };
-	const struct tsr_directory_watch watch = { .size = sizeof(watch),
-						   .ctx = &work,
-						   .packed = on_packed };
-	struct tsr_directory *d = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status packed;
-	struct cli_work bar;
-	int status;
+	static const struct operation op = {
+		"packing", run_pack, report_packing, { .packed = on_packed }
+	};
+	struct work w = { .common = common,
+			  .options = o,
+			  .how = how,
+			  .coded = o->coded != TSR_CODED_NONE,
+			  .strict = o->strict };
 
 	if (common->max_shard)
 		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");
@@ -148,231 +208,238 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 				 "a directory is packed into a directory, and %s has the name of a "
 				 "file; one packed file needs a name that ends in .safetensors",
 				 common->output);
-	CLI_TRY(cli_work_open(&bar, cmd, common, "packing"));
-	packed = tsr_pack_directory(common->operands.items[0], common->output, o, &watch, &bar.run,
-				    &d, &err);
-	cli_work_end(&bar);
-	if (!d)
-		return cli_error(&err);
-	status = report_packing(cmd, &work, d);
-	if (packed == TSR_OK && status == CLI_OK && !cli_directory_sizes(d).npacked)
-		status = cli_nothing_packed(common, o->strict, &work.kept, d);
-	tsr_directory_close(d);
-	return packed == TSR_OK ? status : cli_error(&err);
+	return work_on(cmd, &w, &op);
 }
 
-/* --- Unpack ----------------------------------------------------------------------------------- */
+static int report_inspection(struct work *w, struct tsr_report *r)
+{
+	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-struct unpacking {
-	const struct cli_common *common;
-	struct cli_directory_totals totals;
-};
+	tsr_json_put_string(&r->json, "input", tsr_directory_path(w->d));
+	tsr_text_printf(&r->text, "%s: packed directory, %zu packed, %zu copied\n\n",
+			tsr_format_name(tsr_directory_path(w->d), 30).text, sizes.npacked,
+			sizes.ncopied);
+	put_tables(w, r);
+	tsr_text_printf(&r->text, "%s to %s", tsr_format_bytes((double)sizes.nbytes).text,
+			tsr_format_bytes((double)sizes.stored_nbytes).text);
+	tsr_summary_put_per_parameter(&w->summary, ", ", "", &r->text);
+	tsr_text_puts(&r->text, "\n");
+	return CLI_OK;
+}
+
+int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *common)
+{
+	static const struct operation op = { .report = report_inspection };
+	struct work w = { .common = common };
+	const struct tsr_directory_entry *e;
+	struct tsr_err err = { 0 };
+	int status = CLI_OK;
+
+	if (tsr_directory_open(input_of(&w), &w.d, &err) != TSR_OK)
+		return cli_error(&err);
+	for (size_t i = 0; status == CLI_OK && (e = tsr_directory_entry(w.d, i)); i++) {
+		if (e->as == TSR_STORED_PACKED || e->reason)
+			status = add_file(&w, e);
+	}
+	if (status == CLI_OK)
+		status = report(cmd, &w, &op);
+	tsr_directory_close(w.d);
+	return status;
+}
+
+/* --- Unpack and recode ------------------------------------------------------------------------ */
 
 static void on_unpacked(void *ctx, const struct tsr_directory_entry *e,
 			const struct tsr_unpacking *u)
 {
-	struct unpacking *work = ctx;
+	struct work *w = ctx;
 
-	cli_warn_notes(work->common, tsr_unpacking_source(u));
-	tsr_summary_add_all(&work->totals.summary, tsr_unpacking_source(u));
-	cli_directory_keep_worst(&work->totals, e->path);
+	cli_warn_notes(w->common, u->source);
+	w->summary.file = e->path;
+	tsr_summary_add_all(&w->summary, u->source);
 }
 
-static int report_unpacking(const struct cli_cmd *cmd, const struct unpacking *work,
-			    const struct tsr_directory *d)
+/* "OUT: 3 files unpacked, 2 copied" */
+static void put_count(const struct work *w, const char *what, struct tsr_text *out)
 {
-	const struct cli_common *common = work->common;
-	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
-	const struct tsr_directory_entry *e;
-	struct tsr_text json = { 0 };
+	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-	for (size_t i = 0;
-	     cli_wants_text(common) && common->verbose && (e = tsr_directory_entry(d, i)); i++) {
-		if (e->as != TSR_STORED_DIRECTORY)
-			printf("  %-60s %-8s %8s\n", tsr_format_name(e->path, 60).text,
-			       e->as == TSR_STORED_PACKED ? "unpacked" : "copied",
-			       tsr_format_bytes((double)e->nbytes).text);
-	}
-	if (cli_wants_text(common))
-		printf("%s: %zu file%s unpacked, %zu copied, %s%s\n",
-		       cli_output_name(common, 40).text, sizes.npacked,
-		       sizes.npacked == 1 ? "" : "s", sizes.ncopied,
-		       tsr_format_bytes((double)sizes.nbytes).text,
-		       common->dry_run ? " planned" : "");
-	if (cli_wants_text(common) && work->totals.summary.total.worst_nmse > 0)
-		printf("  largest error when it was packed: NMSE %.2e in %s\n  of %s\n",
-		       work->totals.summary.total.worst_nmse,
-		       tsr_format_name(work->totals.worst_name, 32).text,
-		       tsr_format_name(work->totals.worst_file, 70).text);
-	if (!common->json.given)
-		return CLI_OK;
-	cli_json_begin_part(&json, cmd, "directory");
-	tsr_json_put_string(&json, "input", common->operands.items[0]);
-	cli_json_output(&json, common);
-	cli_directory_put_json(&json, d, NULL);
-	return cli_json_end(&json, common);
+	tsr_text_printf(out, "%s: %zu file%s %s, %zu copied", cli_output_name(w->common, 40).text,
+			sizes.npacked, plural(sizes.npacked), what, sizes.ncopied);
+}
+
+static int report_unpacking(struct work *w, struct tsr_report *r)
+{
+	warn_remark(w);
+	tsr_json_put_string(&r->json, "input", input_of(w));
+	cli_json_output(&r->json, w->common);
+	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,nbytes" : NULL);
+	put_count(w, "unpacked", &r->text);
+	tsr_text_printf(&r->text, ", %s%s\n",
+			tsr_format_bytes((double)cli_directory_sizes(w->d).nbytes).text,
+			w->common->dry_run ? " planned" : "");
+	tsr_summary_put_worst(&w->summary, "  largest error when it was packed", &r->text);
+	return CLI_OK;
+}
+
+static enum tsr_status run_unpack(struct work *w, const struct tsr_directory_watch *watch,
+				  const struct tsr_run *run, struct tsr_err *err)
+{
+	return tsr_unpack_directory(input_of(w), w->common->output, w->options, watch, run, &w->d,
+				    err);
 }
 
 int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_write_options *o)
 {
-	struct unpacking work = { .common = common };
-	const struct tsr_directory_watch watch = { .size = sizeof(watch),
-						   .ctx = &work,
-						   .unpacked = on_unpacked };
-	struct tsr_directory *d = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status unpacked;
-	struct cli_work bar;
-	int status;
+	static const struct operation op = {
+		"unpacking", run_unpack, report_unpacking, { .unpacked = on_unpacked }
+	};
+	struct work w = { .common = common, .options = o };
 
-	CLI_TRY(cli_work_open(&bar, cmd, common, "unpacking"));
-	unpacked = tsr_unpack_directory(common->operands.items[0], common->output, o, &watch,
-					&bar.run, &d, &err);
-	cli_work_end(&bar);
-	if (!d)
-		return cli_error(&err);
-	if (tsr_directory_remark(d))
-		cli_warn(common, "%s", tsr_directory_remark(d));
-	status = report_unpacking(cmd, &work, d);
-	tsr_directory_close(d);
-	return unpacked == TSR_OK ? status : cli_error(&err);
+	return work_on(cmd, &w, &op);
 }
 
-/* --- Inspect ---------------------------------------------------------------------------------- */
-
-static int report_inspection(const struct cli_cmd *cmd, const struct cli_common *common,
-			     const struct tsr_directory *d, struct cli_directory_totals *totals)
+/* A step of a recording. */
+static void on_coded(void *ctx, const struct tsr_directory_entry *e, const struct tsr_packing *p)
 {
-	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
-	struct tsr_text json = { 0 };
+	struct work *w = ctx;
 
-	tsr_copies_add_flat(&totals->summary.copies);
-	if (cli_wants_text(common)) {
-		printf("%s: packed directory, %zu packed, %zu copied\n\n",
-		       tsr_format_name(tsr_directory_path(d), 30).text, sizes.npacked,
-		       sizes.ncopied);
-		CLI_TRY(cli_directory_print(d, totals));
-		printf("%s to %s", tsr_format_bytes((double)sizes.nbytes).text,
-		       tsr_format_bytes((double)sizes.stored_nbytes).text);
-		if (tsr_summary_bytes_per_parameter(&totals->summary) > 0)
-			printf(", %.3f bytes per parameter",
-			       tsr_summary_bytes_per_parameter(&totals->summary));
-		printf("\n");
-	}
-	if (!common->json.given)
-		return CLI_OK;
-	cli_json_begin_part(&json, cmd, "directory");
-	tsr_json_put_string(&json, "input", tsr_directory_path(d));
-	cli_directory_put_json(&json, d, totals);
-	return cli_json_end(&json, common);
+	for (size_t i = 0; i < p->source->ntensors; i++)
+		w->elements += p->source->tensors[i].numel;
+	w->before += e->nbytes;
+	w->after += e->stored_nbytes;
 }
 
-int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *common)
+/* Files of gradients that stay as they were, when others do not. */
+static void warn_copied(const struct work *w)
 {
-	struct cli_directory_totals totals = { .worst_name = "" };
-	const struct tsr_directory_entry *e;
-	struct tsr_directory *d = NULL;
-	struct tsr_err err = { 0 };
-	int status = CLI_OK;
+	const struct tsr_directory_entry *e, *first = NULL;
+	size_t n = 0;
 
-	if (tsr_directory_open(common->operands.items[0], &d, &err) != TSR_OK)
-		return cli_error(&err);
-	for (size_t i = 0; status == CLI_OK && (e = tsr_directory_entry(d, i)); i++) {
-		if (e->as == TSR_STORED_PACKED || e->reason)
-			status = add_file(common, e, &totals);
+	for (size_t i = 0; (e = tsr_directory_entry(w->d, i)); i++) {
+		if (e->as == TSR_STORED_COPY && e->reason && !n++)
+			first = e;
 	}
-	if (status == CLI_OK)
-		status = report_inspection(cmd, common, d, &totals);
-	tsr_directory_close(d);
-	return status;
+	if (n)
+		cli_warn(w->common, "%s: %zu file%s of gradients copied as %s, %s: %s",
+			 tsr_directory_path(w->d), n, plural(n), n == 1 ? "it is" : "they are",
+			 first->path, first->reason);
+}
+
+static int report_recoding(struct work *w, struct tsr_report *r)
+{
+	if (!tsr_directory_is_packed(input_of(w)))
+		warn_copied(w);
+	warn_remark(w);
+	cli_json_inputs(&r->json, w->common);
+	cli_json_output(&r->json, w->common);
+	tsr_json_put_u64(&r->json, "gradients", w->elements);
+	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,stored_nbytes,reason" : NULL);
+	put_count(w, w->coded ? "coded" : "plain", &r->text);
+	tsr_text_printf(&r->text, "; %s%s\n",
+			tsr_format_bytes((double)cli_directory_sizes(w->d).stored_nbytes).text,
+			w->common->dry_run ? " planned before coding" : "");
+	if (w->elements)
+		tsr_text_printf(&r->text, "%.3f bytes per element of the gradients, %.3f before\n",
+				(double)w->after / (double)w->elements,
+				(double)w->before / (double)w->elements);
+	return CLI_OK;
+}
+
+static enum tsr_status run_recode(struct work *w, const struct tsr_directory_watch *watch,
+				  const struct tsr_run *run, struct tsr_err *err)
+{
+	const char *path = input_of(w);
+
+	return (tsr_directory_is_packed(path) ? tsr_recode_directory : tsr_recode_recording)(
+		path, w->common->output, w->options, watch, run, &w->d, err);
+}
+
+int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
+		     const struct tsr_recode_options *how)
+{
+	static const struct operation op = { "coding",
+					     run_recode,
+					     report_recoding,
+					     { .packed = on_coded, .unpacked = on_unpacked } };
+	struct work w = { .common = common, .options = how, .coded = how->coded != TSR_CODED_NONE };
+
+	if (common->max_shard)
+		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");
+	if (!tsr_directory_is_packed(input_of(&w)))
+		CLI_TRY(cli_part_refuse(cmd, "a recording"));
+	if (how->coded == TSR_CODED_STATES && !tsr_directory_is_packed(input_of(&w)))
+		return cli_usage(cmd, "--entropy=states is for packed files; a recording has none");
+	return work_on(cmd, &w, &op);
 }
 
 /* --- Verify and diff -------------------------------------------------------------------------- */
 
-/* @losses: NULL if nothing was compared with an original. */
-static int report_check(const struct cli_cmd *cmd, const struct cli_common *common,
-			const struct tsr_directory *d, const struct tsr_losses *losses)
+static void put_inputs(const struct work *w, struct tsr_text *json)
 {
-	const struct cli_list *in = &common->operands;
-	struct tsr_text json = { 0 };
-
-	cli_json_begin_part(&json, cmd, "directory");
-	tsr_json_put_strings(&json, "inputs", in->items, in->n);
-	tsr_json_put_string(&json, "remark", tsr_directory_remark(d));
-	if (losses)
-		tsr_losses_put_json(losses, &json);
-	cli_directory_put_json(&json, d, NULL);
-	return cli_json_end(&json, common);
+	cli_json_inputs(json, w->common);
+	tsr_json_put_string(json, "remark", tsr_directory_remark(w->d));
 }
-
-struct verifying {
-	const struct cli_common *common;
-	bool against;
-	struct tsr_losses losses; /* of all files, against their originals */
-};
 
 static void on_verified(void *ctx, const struct tsr_directory_entry *e,
 			const struct tsr_verification *v)
 {
-	struct verifying *work = ctx;
+	struct work *w = ctx;
+	struct tsr_losses losses;
 
 	(void)e;
-	cli_warn_notes(work->common, tsr_verification_checked(v));
-	if (work->against) {
-		const struct tsr_losses losses = tsr_losses_of_verification(v);
-
-		tsr_losses_merge(&work->losses, &losses);
-	}
+	cli_warn_notes(w->common, tsr_verification_checked(v));
+	if (!w->against)
+		return;
+	losses = tsr_losses_of_verification(v);
+	tsr_losses_merge(&w->summary.losses, &losses);
 }
 
-static void print_verified(const struct verifying *work, const struct tsr_directory *d)
+static int report_verification(struct work *w, struct tsr_report *r)
 {
-	const struct cli_common *common = work->common;
-	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
+	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
+	const char *remark = tsr_directory_remark(w->d);
+	const size_t nfaults = tsr_directory_nfaults(w->d);
 
-	if (tsr_directory_remark(d))
-		printf("%s\n", tsr_directory_remark(d));
-	if (!tsr_directory_remark(d) || common->verbose)
-		cli_directory_print_faults(common, d, "FAULT");
-	printf("%s: %zu packed file%s and %zu cop%s, %s read\n",
-	       tsr_format_name(tsr_directory_path(d), 40).text, sizes.npacked,
-	       sizes.npacked == 1 ? "" : "s", sizes.ncopied, sizes.ncopied == 1 ? "y" : "ies",
-	       tsr_format_bytes((double)sizes.stored_nbytes).text);
-	if (tsr_directory_nfaults(d))
-		printf("  %zu at fault\n", tsr_directory_nfaults(d));
+	put_inputs(w, &r->json);
+	if (w->against)
+		tsr_losses_put_json(&w->summary.losses, &r->json);
+	if (remark)
+		tsr_text_printf(&r->text, "%s\n", remark);
+	cli_report_faults(r, w->d, remark && !r->verbose ? NULL : "FAULT");
+	tsr_text_printf(&r->text, "%s: %zu packed file%s and %zu cop%s, %s read\n",
+			tsr_format_name(tsr_directory_path(w->d), 40).text, sizes.npacked,
+			plural(sizes.npacked), sizes.ncopied, sizes.ncopied == 1 ? "y" : "ies",
+			tsr_format_bytes((double)sizes.stored_nbytes).text);
+	if (nfaults)
+		tsr_text_printf(&r->text, "  %zu at fault\n", nfaults);
 	else
-		printf("  every file is there and has the hashes that were recorded\n");
-	if (work->against && !tsr_directory_nfaults(d))
-		printf("  copies and raw tensors equal the original's, errors are as recorded\n");
-	if (work->against)
-		cli_print_losses(&work->losses);
+		tsr_text_puts(&r->text,
+			      "  every file is there and has the hashes that were recorded\n");
+	if (w->against && !nfaults)
+		tsr_text_puts(&r->text, "  copies and raw tensors equal the original's, errors are "
+					"as recorded\n");
+	if (w->against)
+		tsr_losses_put_text(&w->summary.losses, &r->text);
+	return CLI_OK;
+}
+
+static enum tsr_status run_verify(struct work *w, const struct tsr_directory_watch *watch,
+				  const struct tsr_run *run, struct tsr_err *err)
+{
+	return tsr_verify_directory(input_of(w), w->options, watch, run, &w->d, err);
 }
 
 int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_verify_options *o)
 {
-	struct verifying work = { .common = common, .against = o->nagainst };
-	const struct tsr_directory_watch watch = { .size = sizeof(watch),
-						   .ctx = &work,
-						   .verified = on_verified };
-	struct tsr_directory *d = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status verified;
-	struct cli_work bar;
-	int status = CLI_OK;
+	static const struct operation op = {
+		"verifying", run_verify, report_verification, { .verified = on_verified }
+	};
+	struct work w = { .common = common, .options = o, .against = o->nagainst };
 
-	CLI_TRY(cli_work_open(&bar, cmd, common, "verifying"));
-	verified = tsr_verify_directory(common->operands.items[0], o, &watch, &bar.run, &d, &err);
-	cli_work_end(&bar);
-	if (!d)
-		return cli_error(&err);
-	if (cli_wants_text(common))
-		print_verified(&work, d);
-	if (common->json.given)
-		status = report_check(cmd, common, d, work.against ? &work.losses : NULL);
-	tsr_directory_close(d);
-	return verified == TSR_OK ? status : cli_error(&err);
+	return work_on(cmd, &w, &op);
 }
 
 bool cli_diffs_directories(const struct cli_common *common)
@@ -386,56 +453,50 @@ bool cli_diffs_directories(const struct cli_common *common)
 static void on_compared(void *ctx, const struct tsr_directory_entry *e,
 			const struct tsr_comparison *c)
 {
-	const struct cli_common *common = ctx;
+	struct work *w = ctx;
 
-	(void)e;
-	if (common->verbose && cli_wants_text(common))
-		printf("%s: %zu tensors compared, %" PRIu64 " differ\n",
-		       tsr_format_name(e->path, 40).text, tsr_comparison_ntensors(c),
-		       tsr_comparison_ndiffering(c));
+	if (w->common->verbose)
+		tsr_text_printf(&w->lines, "%s: %zu tensors compared, %" PRIu64 " differ\n",
+				tsr_format_name(e->path, 40).text, tsr_comparison_ntensors(c),
+				tsr_comparison_ndiffering(c));
 }
 
-void cli_print_other_files(const struct cli_common *common, const struct tsr_directory *d)
+void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d)
 {
-	const struct cli_directory_sizes sizes = cli_directory_sizes(d);
+	const size_t n = cli_directory_sizes(d).ncopied, nfaults = tsr_directory_nfaults(d);
 
-	cli_directory_print_faults(common, d, "differs");
-	if (sizes.ncopied || tsr_directory_nfaults(d))
-		printf("%zu other file%s compared: %zu differ\n", sizes.ncopied,
-		       sizes.ncopied == 1 ? "" : "s", tsr_directory_nfaults(d));
+	cli_report_faults(r, d, "differs");
+	if (n || nfaults)
+		tsr_text_printf(&r->text, "%zu other file%s compared: %zu differ\n", n, plural(n),
+				nfaults);
+}
+
+static int report_comparison(struct work *w, struct tsr_report *r)
+{
+	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
+	const size_t n = sizes.npacked + sizes.ncopied, nfaults = tsr_directory_nfaults(w->d);
+
+	put_inputs(w, &r->json);
+	tsr_text_puts(&r->text, w->lines.bytes ? w->lines.bytes : "");
+	cli_report_faults(r, w->d, "differs");
+	tsr_text_printf(&r->text, "%zu file%s compared: %zu differ\n", n, plural(n), nfaults);
+	return nfaults ? CLI_DIFFERS : CLI_OK;
+}
+
+static enum tsr_status run_diff(struct work *w, const struct tsr_directory_watch *watch,
+				const struct tsr_run *run, struct tsr_err *err)
+{
+	return tsr_diff_directory(input_of(w), w->common->operands.items[1], w->options, watch, run,
+				  &w->d, err);
 }
 
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_diff_options *o)
 {
-	const struct tsr_directory_watch watch = { .size = sizeof(watch),
-						   .ctx = (void *)common,
-						   .compared = on_compared };
-	struct tsr_directory *d = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status compared;
-	struct cli_work bar;
-	bool differ;
-	int status = CLI_OK;
+	static const struct operation op = {
+		"comparing", run_diff, report_comparison, { .compared = on_compared }
+	};
+	struct work w = { .common = common, .options = o };
 
-	CLI_TRY(cli_work_open(&bar, cmd, common, "comparing"));
-	compared = tsr_diff_directory(common->operands.items[0], common->operands.items[1], o,
-				      &watch, &bar.run, &d, &err);
-	cli_work_end(&bar);
-	if (!d)
-		return cli_error(&err);
-	if (cli_wants_text(common)) {
-		const struct cli_directory_sizes sizes = cli_directory_sizes(d);
-
-		cli_directory_print_faults(common, d, "differs");
-		printf("%zu file%s compared: %zu differ\n", sizes.npacked + sizes.ncopied,
-		       sizes.npacked + sizes.ncopied == 1 ? "" : "s", tsr_directory_nfaults(d));
-	}
-	if (common->json.given)
-		status = report_check(cmd, common, d, NULL);
-	differ = tsr_directory_nfaults(d) != 0;
-	tsr_directory_close(d);
-	if (compared != TSR_OK)
-		return cli_error(&err);
-	return status == CLI_OK && differ ? CLI_DIFFERS : status;
+	return work_on(cmd, &w, &op);
 }

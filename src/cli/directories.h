@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What commands do with a directory that is packed file by file. */
+/* What commands do with a directory that is packed file by file, and with a recording that is coded. */
 #ifndef TSR_CLI_DIRECTORIES_H
 #define TSR_CLI_DIRECTORIES_H
 
@@ -16,6 +16,9 @@ struct cli_packing_report {
 /* Whether pack makes a directory: of one directory, unless the output's name is a safetensors file's. */
 bool cli_packs_directory(const struct cli_common *common);
 
+/* Whether diff compares two directories file by file. */
+bool cli_diffs_directories(const struct cli_common *common);
+
 /* Each does the work of its command and returns the exit status. */
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_pack_options *o, const struct cli_packing_report *how);
@@ -24,12 +27,14 @@ int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *com
 int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *common);
 int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_verify_options *o);
-
-/* Whether diff compares two directories file by file. */
-bool cli_diffs_directories(const struct cli_common *common);
-/* Print what differs of files that are in no checkpoint. */
-void cli_print_other_files(const struct cli_common *common, const struct tsr_directory *d);
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_diff_options *o);
+
+/* cli_recode() of a packed directory or a recording. */
+int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
+		     const struct tsr_recode_options *how);
+
+/* Lines about files that differ and are in no checkpoint, and members as of a directory. */
+void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d);
 
 #endif

@@ -174,24 +174,17 @@ static enum tsr_container by_extension(const char *out)
 	return TSR_CONTAINER_COUNT;
 }
 
-/* The one that is called @to. */
-static enum tsr_container by_name(const char *to)
-{
-	unsigned i = 0;
-
-	while (i < TSR_CONTAINER_COUNT && strcmp(tsr_container_name((enum tsr_container)i), to))
-		i++;
-	return (enum tsr_container)i;
-}
-
 struct tsr_write_options cli_write_options(const struct cli_common *common, const char *to)
 {
 	struct tsr_write_options o = tsr_write_defaults();
 
 	o.flashoptim = to && strcmp(to, "flashoptim") == 0;
-	o.container = o.flashoptim ? TSR_CONTAINER_TORCH
-		      : to	   ? by_name(to)
-				   : by_extension(common->output);
+	if (o.flashoptim)
+		o.container = TSR_CONTAINER_TORCH;
+	else if (to)
+		(void)tsr_container_find(to, &o.container);
+	else
+		o.container = by_extension(common->output);
 	o.max_shard_nbytes = common->max_shard;
 	o.open = &common->open;
 	o.force = common->force;

@@ -170,9 +170,12 @@ static struct cli_list *list_at(const struct cli_opts *all, void *args, unsigned
 	return all->opt[i]->type == CLI_LIST ? (void *)((char *)args + all->opt[i]->at) : NULL;
 }
 
-/* Every list has room for as many items as there are words. */
-static bool allocate_lists(const struct cli_opts *all, void *args, int argc)
+/* Every list has room for as many items as there are words; short options can be many in one. */
+static bool allocate_lists(const struct cli_opts *all, void *args, int argc, char **argv)
 {
+	struct cli_common *common = args;
+	size_t most = 1;
+
 	for (unsigned i = 0; i <= all->n; i++) {
 		struct cli_list *list = list_at(all, args, i);
 
@@ -181,7 +184,10 @@ static bool allocate_lists(const struct cli_opts *all, void *args, int argc)
 		if (list && !list->items)
 			return false;
 	}
-	return true;
+	for (int i = 0; i < argc; i++)
+		most += strlen(argv[i]);
+	common->given = calloc(most, sizeof(*common->given));
+	return common->given != NULL;
 }
 
 static void free_lists(const struct cli_opts *all, void *args)
@@ -192,6 +198,7 @@ static void free_lists(const struct cli_opts *all, void *args)
 		if (list)
 			free(list->items);
 	}
+	free(((struct cli_common *)args)->given);
 }
 
 /* Whether a word behind --json or --csv is the name of its report; an index of shards is an input. */
@@ -276,6 +283,9 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 		if (o->type == CLI_OPTIONAL && !value && is_report(o))
 			CLI_TRY(take_report_file(cmd, o, argc, argv, &value));
 		CLI_TRY(store(cmd, o, value, args));
+		common->given[common->ngiven++] = (struct cli_given){ o, !value && is_report(o)
+										 ? "-"
+										 : value };
 	}
 	for (; optind < argc; optind++)
 		common->operands.items[common->operands.n++] = argv[optind];
@@ -350,7 +360,7 @@ int cli_run(const struct cli_cmd *cmd, int argc, char **argv)
 	int status = CLI_OK;
 
 	cli_collect_opts(cmd, &all);
-	if (!common || !allocate_lists(&all, common, argc))
+	if (!common || !allocate_lists(&all, common, argc, argv))
 		status = cli_fail(CLI_IO, "out of memory for the command line");
 	if (status == CLI_OK)
 		status = parse(cmd, &all, argc, argv, common);

@@ -32,7 +32,10 @@ int cli_write_report(struct tsr_text *text, const char *path)
 
 	if (text->failed) {
 		tsr_text_free(text);
-		return cli_fail(CLI_IO, "%s: out of memory for the report", path ? path : "stdout");
+		return cli_fail(CLI_IO,
+				"%s: out of memory for the report; an output that it is about is "
+				"published",
+				path ? path : "stdout");
 	}
 	if (!path) {
 		if (text->nbytes)
@@ -49,46 +52,6 @@ int cli_write_report(struct tsr_text *text, const char *path)
 		tsr_outfile_discard(file);
 	tsr_text_free(text);
 	return status == TSR_OK ? CLI_OK : cli_error(&err);
-}
-
-struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
-			     const char *part)
-{
-	struct tsr_report r = { .wants_text = cli_wants_text(common),
-				.wants_csv = common->csv.given,
-				.wants_svg = common->svg,
-				.wants_html = common->html,
-				.wants_json = common->json.given,
-				.verbose = common->verbose };
-
-	if (r.wants_json)
-		cli_json_begin_part(&r.json, cmd, part);
-	return r;
-}
-
-int cli_end_report(struct tsr_report *r, const struct cli_common *common)
-{
-	const struct {
-		struct tsr_text *text;
-		bool wanted;
-		const char *path;
-	} all[] = {
-		{ &r->text, r->wants_text, NULL },
-		{ &r->csv, r->wants_csv, common->csv.value },
-		{ &r->svg, r->wants_svg, common->svg },
-		{ &r->html, r->wants_html, common->html },
-	};
-	int status = CLI_OK;
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-		if (all[i].wanted && status == CLI_OK)
-			status = cli_write_report(all[i].text, all[i].path);
-		tsr_text_free(all[i].text);
-	}
-	if (r->wants_json && status == CLI_OK)
-		status = cli_json_end(&r->json, common);
-	tsr_text_free(&r->json);
-	return status;
 }
 
 unsigned cli_report_paths(const struct cli_common *common, const char *paths[4])
@@ -123,21 +86,6 @@ int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part)
-{
-	char schema[64];
-
-	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
-		 part ? part : "");
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "schema", schema);
-}
-
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
-{
-	cli_json_begin_part(json, cmd, NULL);
-}
-
 /*
  * JSON allows DEL and C1 controls in strings, but a report may be shown on a terminal: they become
  * \u00NN.  In UTF-8 they are 7f, and c2 followed by 80 to 9f.
@@ -165,13 +113,63 @@ static void escape_controls(struct tsr_text *json)
 	*json = safe;
 }
 
-int cli_json_end(struct tsr_text *json, const struct cli_common *common)
+void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part)
 {
-	tsr_json_close(json, '}');
-	tsr_text_puts(json, "\n");
-	if (!json->failed)
-		escape_controls(json);
-	return cli_write_report(json, common->json.value);
+	char schema[64];
+
+	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
+		 part ? part : "");
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "schema", schema);
+}
+
+void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
+{
+	cli_json_begin_part(json, cmd, NULL);
+}
+
+struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
+			     const char *part)
+{
+	struct tsr_report r = { .wants_text = cli_wants_text(common),
+				.wants_csv = common->csv.given,
+				.wants_svg = common->svg,
+				.wants_html = common->html,
+				.wants_json = common->json.given,
+				.verbose = common->verbose };
+
+	cli_json_begin_part(&r.json, cmd, part);
+	return r;
+}
+
+int cli_end_report(struct tsr_report *r, const struct cli_common *common)
+{
+	const struct {
+		struct tsr_text *text;
+		bool wanted;
+		const char *path;
+	} all[] = {
+		{ &r->text, r->wants_text, NULL },
+		{ &r->csv, r->wants_csv, common->csv.value },
+		{ &r->svg, r->wants_svg, common->svg },
+		{ &r->html, r->wants_html, common->html },
+	};
+	int status = CLI_OK;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+		if (all[i].wanted && status == CLI_OK)
+			status = cli_write_report(all[i].text, all[i].path);
+		tsr_text_free(all[i].text);
+	}
+	if (r->wants_json && status == CLI_OK) {
+		tsr_json_close(&r->json, '}');
+		tsr_text_puts(&r->json, "\n");
+		if (!r->json.failed)
+			escape_controls(&r->json);
+		status = cli_write_report(&r->json, common->json.value);
+	}
+	tsr_text_free(&r->json);
+	return status;
 }
 
 void cli_json_output(struct tsr_text *json, const struct cli_common *common)
@@ -185,47 +183,81 @@ void cli_json_inputs(struct tsr_text *json, const struct cli_common *common)
 	tsr_json_put_strings(json, "inputs", common->operands.items, common->operands.n);
 }
 
-static void put_tensor(struct tsr_text *json, const struct tsr_tensor *t)
-{
-	tsr_json_put_string(json, "name", t->name);
-	tsr_json_put_string(json, "kind", tsr_kind_name(t->kind));
-	if (t->weight)
-		tsr_json_put_string(json, "weight", t->weight);
-	if (t->quantized)
-		tsr_json_put_string(json, "quantized", t->quantized);
-	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
-	tsr_json_put_u64s(json, "shape", t->shape, t->rank);
-	tsr_coding_put_json(&t->coding, json);
-	if (t->narrow)
-		tsr_json_put_string(json, "narrow", t->narrow);
-	tsr_json_put_u64(json, "nbytes", tsr_tensor_nbytes(t));
-}
+/* --- Tensors --------------------------------------------------------------------------------- */
 
-void cli_json_tensors(struct tsr_text *json, const struct tsr_checkpoint *c,
-		      void (*more)(struct tsr_text *json, const void *result, size_t i),
-		      const void *result)
+static void put_coding(struct tsr_table *t, const struct tsr_coding *coding)
 {
-	tsr_json_open(json, "tensors", '[');
-	for (size_t i = 0; i < c->ntensors; i++) {
-		tsr_json_open(json, NULL, '{');
-		put_tensor(json, &c->tensors[i]);
-		if (more)
-			more(json, result, i);
-		tsr_json_close(json, '}');
+	const struct tsr_codec *codec = coding->codec;
+
+	TSR_CELL(t, "codec", NULL, codec ? codec->name : "raw");
+	if (codec && codec->grouped) {
+		TSR_CELL(t, "scale", NULL, tsr_scale_name(coding->scale));
+		TSR_CELL(t, "group", NULL, coding->group);
 	}
-	tsr_json_close(json, ']');
+	if (codec && codec->stochastic)
+		TSR_CELL(t, "seed", NULL, coding->seed);
+	TSR_CELL(t, "-coding", "stored as", tsr_keep(t, tsr_format_coding(coding).text));
 }
 
-void cli_json_measure(struct tsr_text *json, const struct tsr_measured *m)
+/* What a tensor belongs to: a member, if it belongs to anything, and a line. */
+static void put_of(struct tsr_table *t, const char *key, const char *line, const char *what,
+		   const char *name)
 {
-	tsr_json_open(json, "error", '{');
+	char text[192];
+
+	if (!name)
+		return;
+	snprintf(text, sizeof(text), "%s %s", what, tsr_format_name(name, 60).text);
+	TSR_CELL(t, key, NULL, name);
+	TSR_CELL(t, line, ":4|", tsr_keep(t, text));
+}
+
+void cli_put_tensor(struct tsr_table *t, const struct tsr_tensor *x)
+{
+	char what[32];
+
+	snprintf(what, sizeof(what), "%s of", tsr_kind_name(x->kind));
+	tsr_row(t);
+	TSR_CELL(t, "name", "tensor:n", x->name);
+	TSR_CELL(t, "kind", "kind", tsr_kind_name(x->kind));
+	put_of(t, "weight", "-weight", what, x->weight);
+	put_of(t, "quantized", "-quantized", "of the quantized", x->quantized);
+	TSR_CELL(t, "dtype", "dtype", tsr_dtype_name(x->dtype));
+	tsr_cell_shape(t, "shape", "shape", x->rank, x->shape);
+	put_coding(t, &x->coding);
+	put_of(t, "narrow", "-narrow", "master of", x->narrow);
+	TSR_CELL(t, "nbytes", NULL, tsr_tensor_nbytes(x));
+}
+
+static const char *const metric_keys[TSR_METRIC_COUNT] = {
+	[TSR_METRIC_MAX_ABS] = "error.abs",   [TSR_METRIC_MAX_ULP] = "error.ulp",
+	[TSR_METRIC_MEAN_REL] = "error.rel",  [TSR_METRIC_NMSE] = "error.nmse",
+	[TSR_METRIC_COSINE] = "error.cosine",
+};
+
+void cli_put_error(struct tsr_table *t, const double value[TSR_METRIC_COUNT])
+{
+	static const char *const shown[TSR_METRIC_COUNT] = {
+		[TSR_METRIC_MAX_ABS] = "max abs:9.2e",
+		[TSR_METRIC_MAX_ULP] = "max ULP:U",
+		[TSR_METRIC_MEAN_REL] = "mean rel:9.2e",
+		[TSR_METRIC_NMSE] = "NMSE:7.1e",
+	};
+
+	for (unsigned m = 0; m < TSR_METRIC_COUNT; m++)
+		TSR_CELL(t, metric_keys[m], shown[m], value[m]);
+}
+
+void cli_put_measured(struct tsr_table *t, const struct tsr_measured *m)
+{
+	double value[TSR_METRIC_COUNT];
+
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
-		tsr_json_put_double(json, tsr_metric_name((enum tsr_metric)i),
-				    tsr_measured_value(m, (enum tsr_metric)i));
-	tsr_json_put_u64(json, "exact", m->exact);
-	tsr_json_put_u64(json, "flushed", m->flushed);
-	tsr_json_put_u64(json, "sign_lost", m->sign_lost);
-	tsr_json_put_u64(json, "overflow", m->overflow);
-	tsr_json_put_u64(json, "nonfinite", m->nonfinite);
-	tsr_json_close(json, '}');
+		value[i] = tsr_measured_value(m, (enum tsr_metric)i);
+	cli_put_error(t, value);
+	TSR_CELL(t, "error.exact", NULL, m->exact);
+	TSR_CELL(t, "error.flushed", NULL, m->flushed);
+	TSR_CELL(t, "error.sign_lost", NULL, m->sign_lost);
+	TSR_CELL(t, "error.overflow", NULL, m->overflow);
+	TSR_CELL(t, "error.nonfinite", NULL, m->nonfinite);
 }

@@ -36,14 +36,9 @@ int cli_write_report(struct tsr_text *text, const char *path);
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-/* Begin a JSON object with its schema, "tersor.COMMAND.v1". */
+/* Begin a JSON object with its schema, "tersor.COMMAND.v1", or "tersor.COMMAND-PART.v1" of another report. */
 void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
-
-/* The same of another report of the command: "tersor.COMMAND-PART.v1". */
 void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part);
-
-/* End the object and print it or write it to the file of --json=FILE.  Frees it.  Exit status. */
-int cli_json_end(struct tsr_text *json, const struct cli_common *common);
 
 /* Members "output", null where a dry run has none, and "dry_run". */
 void cli_json_output(struct tsr_text *json, const struct cli_common *common);
@@ -51,15 +46,16 @@ void cli_json_output(struct tsr_text *json, const struct cli_common *common);
 /* A member "inputs": the operands. */
 void cli_json_inputs(struct tsr_text *json, const struct cli_common *common);
 
-/*
- * A member "tensors": what describes each tensor, and what @more puts behind it of the @i-th tensor
- * in @result; @more may be NULL.
- */
-void cli_json_tensors(struct tsr_text *json, const struct tsr_checkpoint *c,
-		      void (*more)(struct tsr_text *json, const void *result, size_t i),
-		      const void *result);
+/* --- Tensors --------------------------------------------------------------------------------- */
 
-/* A member "error" with every metric and count of a measurement. */
-void cli_json_measure(struct tsr_text *json, const struct tsr_measured *m);
+/*
+ * A row for a tensor: what describes it, to which a command adds what it found.  Text has name, kind,
+ * dtype, shape, -coding, and the lines -weight, -quantized and -narrow.
+ */
+void cli_put_tensor(struct tsr_table *t, const struct tsr_tensor *x);
+
+/* Members of an object "error": every metric, and with all counts of a measurement. */
+void cli_put_error(struct tsr_table *t, const double value[TSR_METRIC_COUNT]);
+void cli_put_measured(struct tsr_table *t, const struct tsr_measured *m);
 
 #endif

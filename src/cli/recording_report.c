@@ -27,223 +27,186 @@ static void warn_extra(const struct cli_common *common, const struct tsr_recordi
 			 t->recording->path, first, n);
 }
 
-/* --- For people ------------------------------------------------------------------------------- */
-
-static void print_dtypes(unsigned dtypes)
+/* "0.001 to 0.01" */
+static struct tsr_cell format_range(const struct tsr_recorded_range *r)
 {
-	const char *before = "";
+	struct tsr_cell cell = { "not recorded" };
 
-	for (unsigned i = 0; i < TSR_DTYPE_COUNT; i++) {
-		if (!(dtypes >> i & 1))
-			continue;
-		printf("%s%s", before, tsr_dtype_name((enum tsr_dtype)i));
-		before = ", ";
-	}
+	if (r->n && r->low == r->high)
+		snprintf(cell.text, sizeof(cell.text), "%.6g", r->low);
+	else if (r->n)
+		snprintf(cell.text, sizeof(cell.text), "%.6g to %.6g", r->low, r->high);
+	return cell;
 }
 
-static void print_range(const struct tsr_recorded_range *r)
+static void put_range(struct tsr_text *json, const char *key, const struct tsr_recorded_range *r)
 {
-	if (r->n == 0)
-		printf("not recorded");
-	else if (r->low == r->high)
-		printf("%.6g", r->low);
+	if (r->n)
+		tsr_json_put_doubles(json, key, (const double[]){ r->low, r->high }, 2);
 	else
-		printf("%.6g to %.6g", r->low, r->high);
-}
-
-static void print_group(const struct tsr_recording_summary *t, size_t group)
-{
-	const struct tsr_hyper *h = &t->recording->groups[group].hyper;
-	const struct tsr_recorded_group *g = &t->groups[group];
-	const char *before = "\n         ";
-
-	printf("group %-2zu %" PRIu64 " parameter%s, %s elements, lr ", group, g->nparams,
-	       g->nparams == 1 ? "" : "s", tsr_format_count(g->numel).text);
-	print_range(&g->lr);
-	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		if (!tsr_hyper_is_set(h, (enum tsr_hyper_name)i))
-			continue;
-		printf("%s%s %.9g", before, tsr_hyper_name((enum tsr_hyper_name)i), h->value[i]);
-		before = ", ";
-	}
-	printf("\n");
-}
-
-static void print_steps(const struct tsr_recording_summary *t)
-{
-	printf("\n%9s %7s %8s %11s %11s  %s\n", "step", "tensors", "bytes", "lr", "loss", "file");
-	for (size_t i = 0; i < t->recording->nsteps; i++) {
-		const struct tsr_recording_step *s = &t->recording->steps[i];
-		char lr[24] = "-", loss[24] = "-";
-
-		if (s->lr)
-			snprintf(lr, sizeof(lr), "%.6g", s->lr[0]);
-		if (s->has_loss)
-			snprintf(loss, sizeof(loss), "%.6g", s->loss);
-		printf("%9" PRIu64 " %7" PRIu64 " %8s %11s %11s  %s", s->step, t->steps[i].ntensors,
-		       tsr_format_bytes((double)t->steps[i].nbytes).text, lr, loss,
-		       tsr_format_name(s->files[0], 27).text);
-		if (s->nfiles > 1)
-			printf(" +%zu", s->nfiles - 1);
-		printf("\n");
-	}
-}
-
-static void print_report(const struct cli_common *common, const struct tsr_recording_summary *t)
-{
-	const struct tsr_recording *r = t->recording;
-
-	printf("%s: recording, %s\n\n", tsr_format_name(r->path, 50).text,
-	       r->optimizer == TSR_OPTIMIZER_COUNT ? "optimizer not recorded"
-						   : tsr_optimizer_name(r->optimizer));
-	printf("steps    %" PRIu64 " to %" PRIu64 " (%zu), %" PRIu64 " file%s, %s\n",
-	       r->steps->step, r->steps[r->nsteps - 1].step, r->nsteps, t->nfiles,
-	       t->nfiles == 1 ? "" : "s", tsr_format_bytes((double)t->nbytes).text);
-	printf("loss     ");
-	print_range(&t->loss);
-	printf("\ntensors  %zu, ", t->ngradients);
-	print_dtypes(t->dtypes);
-	if (t->nmissing)
-		printf(", %" PRIu64 " gradient%s missing", t->nmissing,
-		       t->nmissing == 1 ? "" : "s");
-	printf("\n");
-	for (size_t g = 0; g < r->ngroups; g++)
-		print_group(t, g);
-	if (common->verbose)
-		print_steps(t);
-}
-
-/* --- For machines ----------------------------------------------------------------------------- */
-
-static void range_json(struct tsr_text *json, const char *key, const struct tsr_recorded_range *r)
-{
-	if (!r->n) {
 		tsr_json_put_null(json, key);
-		return;
-	}
-	tsr_json_put_doubles(json, key, (const double[]){ r->low, r->high }, 2);
 }
 
-static void group_json(struct tsr_text *json, const struct tsr_recording_summary *t, size_t group)
+/* The names of the types in a mask; returns how many. */
+static size_t names_of(unsigned dtypes, const char *ret[TSR_DTYPE_COUNT])
 {
-	const struct tsr_recorded_group *g = &t->groups[group];
-	const struct tsr_hyper *h = &t->recording->groups[group].hyper;
+	size_t n = 0;
 
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_u64(json, "parameters", g->nparams);
-	tsr_json_put_u64(json, "elements", g->numel);
-	tsr_json_open(json, "hyperparameters", '{');
-	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		if (tsr_hyper_is_set(h, (enum tsr_hyper_name)i))
-			tsr_json_put_double(json, tsr_hyper_name((enum tsr_hyper_name)i),
-					    h->value[i]);
-	}
-	tsr_json_close(json, '}');
-	range_json(json, "lr", &g->lr);
-	tsr_json_close(json, '}');
-}
-
-static void dtypes_json(struct tsr_text *json, unsigned dtypes)
-{
-	tsr_json_open(json, "dtypes", '[');
 	for (unsigned i = 0; i < TSR_DTYPE_COUNT; i++) {
 		if (dtypes >> i & 1)
-			tsr_json_put_string(json, NULL, tsr_dtype_name((enum tsr_dtype)i));
+			ret[n++] = tsr_dtype_name((enum tsr_dtype)i);
 	}
-	tsr_json_close(json, ']');
+	return n;
 }
 
-static void step_json(struct tsr_text *json, const struct tsr_recording_summary *t, size_t index)
+static void put_totals(struct tsr_report *r, const struct tsr_recording_summary *s)
 {
-	const struct tsr_recording_step *s = &t->recording->steps[index];
+	const struct tsr_recording *rec = s->recording;
+	const char *names[TSR_DTYPE_COUNT];
+	const size_t nnames = names_of(s->dtypes, names);
+	const uint64_t first = rec->steps->step, last = rec->steps[rec->nsteps - 1].step;
 
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_u64(json, "step", s->step);
-	tsr_json_put_strings(json, "files", s->files, s->nfiles);
-	tsr_json_put_u64(json, "tensors", t->steps[index].ntensors);
-	tsr_json_put_u64(json, "nbytes", t->steps[index].nbytes);
-	dtypes_json(json, t->steps[index].dtypes);
-	if (s->lr)
-		tsr_json_put_doubles(json, "lr", s->lr, t->recording->ngroups);
-	else
-		tsr_json_put_null(json, "lr");
-	tsr_json_put_double(json, "loss", s->has_loss ? s->loss : NAN);
-	tsr_json_close(json, '}');
+	tsr_json_open(&r->json, "totals", '{');
+	tsr_json_put_u64(&r->json, "steps", rec->nsteps);
+	tsr_json_put_u64(&r->json, "first_step", first);
+	tsr_json_put_u64(&r->json, "last_step", last);
+	tsr_json_put_u64(&r->json, "files", s->nfiles);
+	tsr_json_put_u64(&r->json, "tensors", s->ngradients);
+	tsr_json_put_u64(&r->json, "missing", s->nmissing);
+	tsr_json_put_u64(&r->json, "nbytes", s->nbytes);
+	tsr_json_put_strings(&r->json, "dtypes", names, nnames);
+	put_range(&r->json, "loss", &s->loss);
+	tsr_json_close(&r->json, '}');
+	tsr_text_printf(&r->text,
+			"steps    %" PRIu64 " to %" PRIu64 " (%zu), %" PRIu64 " file%s, %s\n",
+			first, last, rec->nsteps, s->nfiles, s->nfiles == 1 ? "" : "s",
+			tsr_format_bytes((double)s->nbytes).text);
+	tsr_text_printf(&r->text, "loss     %s\ntensors  %zu", format_range(&s->loss).text,
+			s->ngradients);
+	for (size_t i = 0; i < nnames; i++)
+		tsr_text_printf(&r->text, ", %s", names[i]);
+	if (s->nmissing)
+		tsr_text_printf(&r->text, ", %" PRIu64 " gradient%s missing", s->nmissing,
+				s->nmissing == 1 ? "" : "s");
+	tsr_text_puts(&r->text, "\n");
 }
 
-static void gradient_json(struct tsr_text *json, const struct tsr_recording_summary *t,
-			  const struct tsr_recorded_gradient *g)
+static void put_group(struct tsr_report *r, const struct tsr_recording_summary *s, size_t group)
 {
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "name", g->name);
+	const struct tsr_hyper *h = &s->recording->groups[group].hyper;
+	const struct tsr_recorded_group *g = &s->groups[group];
+	const char *before = "\n         ";
+
+	tsr_text_printf(&r->text, "group %-2zu %" PRIu64 " parameter%s, %s elements, lr %s", group,
+			g->nparams, g->nparams == 1 ? "" : "s", tsr_format_count(g->numel).text,
+			format_range(&g->lr).text);
+	tsr_json_open(&r->json, NULL, '{');
+	tsr_json_put_u64(&r->json, "parameters", g->nparams);
+	tsr_json_put_u64(&r->json, "elements", g->numel);
+	tsr_json_open(&r->json, "hyperparameters", '{');
+	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
+		const char *name = tsr_hyper_name((enum tsr_hyper_name)i);
+
+		if (!tsr_hyper_is_set(h, (enum tsr_hyper_name)i))
+			continue;
+		tsr_json_put_double(&r->json, name, h->value[i]);
+		tsr_text_printf(&r->text, "%s%s %.9g", before, name, h->value[i]);
+		before = ", ";
+	}
+	tsr_json_close(&r->json, '}');
+	put_range(&r->json, "lr", &g->lr);
+	tsr_json_close(&r->json, '}');
+	tsr_text_puts(&r->text, "\n");
+}
+
+static void put_step(struct tsr_table *t, const struct tsr_recording_summary *s, size_t i)
+{
+	const struct tsr_recording_step *step = &s->recording->steps[i];
+	const char *names[TSR_DTYPE_COUNT];
+	char file[160];
+
+	snprintf(file, sizeof(file), step->nfiles > 1 ? "%s +%zu" : "%s",
+		 tsr_format_name(step->files[0], 27).text, step->nfiles - 1);
+	tsr_row(t);
+	TSR_CELL(t, "step", "step:9", step->step);
+	tsr_cell_strings(t, "files", step->files, step->nfiles);
+	TSR_CELL(t, "tensors", "tensors", s->steps[i].ntensors);
+	TSR_CELL(t, "nbytes", "bytes:8B", s->steps[i].nbytes);
+	tsr_cell_strings(t, "dtypes", names, names_of(s->steps[i].dtypes, names));
+	if (step->lr) {
+		tsr_cell_list(t, "lr", NULL, step->lr, s->recording->ngroups);
+		TSR_CELL(t, "-lr", "lr:11.6g", step->lr[0]);
+	} else {
+		tsr_cell_str(t, "lr", NULL, NULL);
+		TSR_CELL(t, "-lr", "lr:11.6g", (double)NAN);
+	}
+	TSR_CELL(t, "loss", "loss:11.6g", step->has_loss ? step->loss : (double)NAN);
+	TSR_CELL(t, "-file", "file", tsr_keep(t, file));
+}
+
+static void put_gradient(struct tsr_table *t, const struct tsr_recording_summary *s,
+			 const struct tsr_recorded_gradient *g)
+{
+	tsr_row(t);
+	TSR_CELL(t, "name", NULL, g->name);
 	if (g->group)
-		tsr_json_put_u64(json, "param_group", (uint64_t)(g->group - t->recording->groups));
+		TSR_CELL(t, "param_group", NULL, (uint64_t)(g->group - s->recording->groups));
 	else
-		tsr_json_put_null(json, "param_group");
-	tsr_json_put_string(json, "dtype", tsr_dtype_name(g->dtype));
-	tsr_json_put_u64s(json, "shape", g->shape, g->rank);
-	tsr_json_put_u64(json, "steps", g->nsteps);
-	tsr_json_close(json, '}');
+		tsr_cell_str(t, "param_group", NULL, NULL);
+	TSR_CELL(t, "dtype", NULL, tsr_dtype_name(g->dtype));
+	tsr_cell_shape(t, "shape", NULL, g->rank, g->shape);
+	TSR_CELL(t, "steps", NULL, g->nsteps);
 }
 
-static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
-		       const struct tsr_recording_summary *t)
+static void put_report(struct tsr_report *r, const struct tsr_recording_summary *s)
 {
-	const struct tsr_recording *r = t->recording;
-	struct tsr_text json = { 0 };
+	const struct tsr_recording *rec = s->recording;
+	const char *optimizer = rec->optimizer == TSR_OPTIMIZER_COUNT
+					? NULL
+					: tsr_optimizer_name(rec->optimizer);
+	struct tsr_table steps = { 0 }, gradients = { 0 };
 
-	cli_json_begin(&json, cmd);
-	tsr_json_put_string(&json, "file", r->path);
-	tsr_json_put_string(&json, "kind", "recording");
-	tsr_json_put_string(&json, "optimizer",
-			    r->optimizer == TSR_OPTIMIZER_COUNT ? NULL
-								: tsr_optimizer_name(r->optimizer));
-	tsr_json_open(&json, "totals", '{');
-	tsr_json_put_u64(&json, "steps", r->nsteps);
-	tsr_json_put_u64(&json, "first_step", r->steps->step);
-	tsr_json_put_u64(&json, "last_step", r->steps[r->nsteps - 1].step);
-	tsr_json_put_u64(&json, "files", t->nfiles);
-	tsr_json_put_u64(&json, "tensors", t->ngradients);
-	tsr_json_put_u64(&json, "missing", t->nmissing);
-	tsr_json_put_u64(&json, "nbytes", t->nbytes);
-	dtypes_json(&json, t->dtypes);
-	range_json(&json, "loss", &t->loss);
-	tsr_json_close(&json, '}');
-	tsr_json_open(&json, "param_groups", '[');
-	for (size_t g = 0; g < r->ngroups; g++)
-		group_json(&json, t, g);
-	tsr_json_close(&json, ']');
-	tsr_json_open(&json, "steps", '[');
-	for (size_t i = 0; i < r->nsteps; i++)
-		step_json(&json, t, i);
-	tsr_json_close(&json, ']');
-	tsr_json_open(&json, "tensors", '[');
-	for (size_t i = 0; i < t->ngradients; i++)
-		gradient_json(&json, t, &t->gradients[i]);
-	tsr_json_close(&json, ']');
-	return cli_json_end(&json, common);
+	tsr_json_put_string(&r->json, "file", rec->path);
+	tsr_json_put_string(&r->json, "kind", "recording");
+	tsr_json_put_string(&r->json, "optimizer", optimizer);
+	tsr_text_printf(&r->text, "%s: recording, %s\n\n", tsr_format_name(rec->path, 50).text,
+			optimizer ? optimizer : "optimizer not recorded");
+	put_totals(r, s);
+	tsr_json_open(&r->json, "param_groups", '[');
+	for (size_t g = 0; g < rec->ngroups; g++)
+		put_group(r, s, g);
+	tsr_json_close(&r->json, ']');
+	for (size_t i = 0; i < rec->nsteps; i++)
+		put_step(&steps, s, i);
+	if (r->verbose)
+		tsr_report_gap(r);
+	tsr_report_rows(r, &steps, "steps",
+			r->verbose ? "step,tensors,nbytes,-lr,loss,-file" : NULL);
+	for (size_t i = 0; i < s->ngradients; i++)
+		put_gradient(&gradients, s, &s->gradients[i]);
+	tsr_report_rows(r, &gradients, "tensors", NULL);
 }
 
 int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *common,
 			  const char *path, const struct tsr_open_options *options)
 {
-	struct tsr_recording_summary *t = NULL;
-	struct tsr_recording *r = NULL;
+	struct tsr_recording_summary *s = NULL;
+	struct tsr_recording *recording = NULL;
+	struct tsr_report r;
 	struct tsr_err err;
-	int status = CLI_OK;
+	int status;
 
-	if (tsr_recording_open(path, options, &r, &err) != TSR_OK)
+	if (tsr_recording_open(path, options, &recording, &err) != TSR_OK)
 		return cli_error(&err);
-	if (tsr_recording_summarize(r, &t, &err) != TSR_OK) {
+	if (tsr_recording_summarize(recording, &s, &err) != TSR_OK) {
 		status = cli_error(&err);
 	} else {
-		warn_extra(common, t);
-		if (cli_wants_text(common))
-			print_report(common, t);
-		if (common->json.given)
-			status = report_json(cmd, common, t);
+		warn_extra(common, s);
+		r = cli_report(cmd, common, NULL);
+		put_report(&r, s);
+		status = cli_end_report(&r, common);
 	}
-	tsr_recording_summary_free(t);
-	tsr_recording_close(r);
+	tsr_recording_summary_free(s);
+	tsr_recording_close(recording);
 	return status;
 }

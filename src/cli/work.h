@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/device.h"
 #include "tersor/run.h"
+#include "text/text.h"
 
 /*
  * One of several processes that share one piece of work: what their driver (tersor-mpi) and the command
@@ -22,7 +23,7 @@ struct cli_shared_work {
 		index_on_machine; /* among the processes of this machine: which of the GPUs is its */
 	/* By the command, on success; to be freed. */
 	char *path; /* what its part is of */
-	char *report; /* the part's report, where it is not in a file beside @path */
+	struct tsr_text report; /* the part's, where it is not in a file beside @path */
 	_Atomic uint64_t done, total; /* by the command: bytes */
 	atomic_bool stop; /* by the driver: give up */
 };

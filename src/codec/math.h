@@ -88,7 +88,7 @@ TSR_HD float tsr_clamp(float x, float lo, float hi)
  *
  * Without a fused instruction the sum is formed in binary64.  That is the same value wherever the
  * exact a * b + c has at most 53 significant bits, which holds for every use in this file
- * (docs/internals/numerics.md, "The fused form without a fused instruction") and is tested exhaustively.
+ * (docs/internals/numerics.md, "Weights") and is tested exhaustively.
  */
 TSR_HD float tsr_fma(float a, float b, float c)
 {

@@ -43,8 +43,6 @@ struct scratch {
 	struct tsr_coder coder; /* first: the pipeline opens it */
 	float a[TILE], b[TILE];
 	struct tally tally;
-	struct tsr_tile tile;
-	uint64_t nbytes;
 };
 
 /* Tensors without FP32 values are compared byte by byte; units of a tile are then bytes. */
@@ -130,13 +128,10 @@ static enum tsr_status diff_tile(void *ctx, void *scratch, uint64_t job, struct 
 	const struct tsr_tile tile = tsr_tiles_get(&d->tiles, job);
 	const struct tsr_diff_tensor *t = &r->tensors[tile.tensor];
 
-	s->tile = tile;
 	s->tally = (struct tally){ 0 };
-	s->nbytes = 0;
 	/* Nothing is read of an empty tensor, nor of one that only one side has. */
 	if (!tile.n)
 		return TSR_OK;
-	s->nbytes = by_value(t) ? tile.n * sizeof(float) : tile.n;
 	if (by_value(t)) {
 		TSR_TRY(tsr_coder_read_f32(&s->coder, r->a, t->a, tile.first, tile.n, s->a, err));
 		TSR_TRY(tsr_coder_read_f32(&s->coder, r->b, t->b, tile.first, tile.n, s->b, err));
@@ -149,33 +144,6 @@ static enum tsr_status diff_tile(void *ctx, void *scratch, uint64_t job, struct 
 	return TSR_OK;
 }
 
-static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	struct diffing *d = ctx;
-	const struct scratch *s = scratch;
-	struct tsr_diff_tensor *t = &d->result->tensors[s->tile.tensor];
-	const bool worse = s->tally.different &&
-			   (!t->different || (t->nonfinite_different == 0 &&
-					      (s->tally.nonfinite_different ||
-					       s->tally.worst_ulp > t->measure.max_ulp)));
-
-	(void)job;
-	if (worse) {
-		t->worst = s->tally.worst;
-		t->worst_a = s->tally.worst_a;
-		t->worst_b = s->tally.worst_b;
-	}
-	t->different += s->tally.different;
-	t->nonfinite_different += s->tally.nonfinite_different;
-	if (s->tile.first == 0)
-		d->sum = (struct tsr_measure){ 0 };
-	tsr_measure_merge(&d->sum, &s->tally.measure);
-	t->measure = tsr_measure_result(&d->sum);
-	return tsr_progress_add(&d->progress, s->nbytes, err);
-}
-
-/* --- In parts ----------------------------------------------------------------------------------- */
-
 static uint64_t weigh_job(void *ctx, uint64_t job)
 {
 	const struct diffing *d = ctx;
@@ -186,24 +154,29 @@ static uint64_t weigh_job(void *ctx, uint64_t job)
 	return by_value(&d->result->tensors[tile.tensor]) ? tile.n * sizeof(float) : tile.n;
 }
 
-static void found_in_job(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
+static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	const struct diffing *d = ctx;
-	struct scratch *s = scratch;
-	struct tally *t = &s->tally;
+	struct diffing *d = ctx;
+	const struct scratch *s = scratch;
+	const struct tsr_tile tile = tsr_tiles_get(&d->tiles, job);
+	struct tsr_diff_tensor *t = &d->result->tensors[tile.tensor];
+	const bool worse = s->tally.different &&
+			   (!t->different || (t->nonfinite_different == 0 &&
+					      (s->tally.nonfinite_different ||
+					       s->tally.worst_ulp > t->measure.max_ulp)));
 
-	if (!o->into) {
-		s->tile = tsr_tiles_get(&d->tiles, job);
-		s->nbytes = weigh_job(ctx, job);
-		*t = (struct tally){ 0 };
+	if (worse) {
+		t->worst = s->tally.worst;
+		t->worst_a = s->tally.worst_a;
+		t->worst_b = s->tally.worst_b;
 	}
-	tsr_outcome_measure(o, &t->measure);
-	tsr_outcome_u64(o, &t->different);
-	tsr_outcome_u64(o, &t->nonfinite_different);
-	tsr_outcome_u64(o, &t->worst);
-	tsr_outcome_u64(o, &t->worst_ulp);
-	tsr_outcome_double(o, &t->worst_a);
-	tsr_outcome_double(o, &t->worst_b);
+	t->different += s->tally.different;
+	t->nonfinite_different += s->tally.nonfinite_different;
+	if (tile.first == 0)
+		d->sum = (struct tsr_measure){ 0 };
+	tsr_measure_merge(&d->sum, &s->tally.measure);
+	t->measure = tsr_measure_result(&d->sum);
+	return tsr_progress_add(&d->progress, weigh_job(ctx, job), err);
 }
 
 static void decode_on(const struct tsr_comparison *r, const struct tsr_run *run)
@@ -224,7 +197,8 @@ static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
 	const struct tsr_parted parted = { .pipeline = &pipeline,
 					   .what = d->progress.what,
 					   .weigh = weigh_job,
-					   .found = found_in_job,
+					   .found_at = offsetof(struct scratch, tally),
+					   .found_nbytes = sizeof(struct tally),
 					   .keeps_failures = true };
 	const struct tsr_run *run = d->progress.run;
 	const struct tsr_comparison *r = d->result;

@@ -38,15 +38,20 @@ struct verifying {
 	} sums[2]; /* of the tensors being committed, by side */
 };
 
+/* What a tile's commit needs. */
+struct found {
+	struct tsr_measure measure;
+	struct tsr_update_measure update;
+	uint64_t nonfinite;
+	uint32_t bytes_differ;
+	uint32_t
+		astray; /* of a master: a value rounds to other narrow weights than those it shares */
+};
+
 /* A thread's memory for the tile it verifies. */
 struct extra {
 	_Alignas(float) unsigned char original[TSR_TILE_NBYTES]; /* FP32 values, or bytes */
 	uint16_t narrow[TSR_TILE_ELEMENTS];
-	struct tsr_measure measure;
-	struct tsr_update_measure update;
-	uint64_t nonfinite;
-	bool bytes_differ;
-	bool astray; /* of a master: a value rounds to other narrow weights than those it shares */
 };
 
 /* Elements of the original, decoded if it is a compressed state of another tool. */
@@ -84,24 +89,24 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 {
 	struct verifying *w = ctx;
 	struct extra *e = extra;
+	struct found *found = r->found;
 	const struct tsr_tensor *original = w->original[r->tile.tensor];
 	const bool coded = r->tensor->coding.codec != NULL;
 	const float *x = (const float *)(const void *)e->original;
 
-	e->nonfinite = coded ? tsr_count_nonfinite(TSR_F32, r->data, r->tile.n * sizeof(float))
-			     : tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
-	e->measure = (struct tsr_measure){ 0 };
-	e->update = (struct tsr_update_measure){ 0 };
-	e->bytes_differ = false;
-	e->astray = r->tensor->narrow &&
-		    !tsr_masters_round(&r->tensor->coding, r->coder->plane[0], r->data, r->tile.n);
+	*found = (struct found){ .nonfinite = 0 };
+	found->nonfinite = coded ? tsr_count_nonfinite(TSR_F32, r->data, r->tile.n * sizeof(float))
+				 : tsr_count_nonfinite(r->tensor->dtype, r->data, r->nbytes);
+	found->astray = r->tensor->narrow &&
+			!tsr_masters_round(&r->tensor->coding, r->coder->plane[0], r->data,
+					   r->tile.n);
 	if (!original)
 		return TSR_OK;
 	TSR_TRY(read_original(w->v->original, original, r, e, err));
 	if (coded)
-		tsr_measure_add(&e->measure, x, r->data, r->tile.n);
+		tsr_measure_add(&found->measure, x, r->data, r->tile.n);
 	else
-		e->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
+		found->bytes_differ = memcmp(e->original, r->data, r->nbytes) != 0;
 	return TSR_OK;
 }
 
@@ -124,7 +129,7 @@ static enum tsr_status verify_pair(void *ctx, void *const extra[2],
 				   const struct tsr_walked *const t[2], struct tsr_err *err)
 {
 	const struct verifying *w = ctx;
-	struct extra *e = extra[1];
+	struct found *found = t[1]->found;
 	struct tsr_moments before, after;
 
 	for (unsigned i = 0; i < 2; i++) {
@@ -134,7 +139,7 @@ static enum tsr_status verify_pair(void *ctx, void *const extra[2],
 	}
 	widen_tile(t[0], extra[0], &before.m, &after.m);
 	widen_tile(t[1], extra[1], &before.v, &after.v);
-	tsr_update_measure_add(&e->update, &before, &after,
+	tsr_update_measure_add(&found->update, &before, &after,
 			       t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype), w->v->eps);
 	return TSR_OK;
 }
@@ -157,39 +162,27 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 				   struct tsr_err *err)
 {
 	struct verifying *w = ctx;
-	const struct extra *e = extra;
+	const struct found *found = r->found;
 	struct tsr_verified_tensor *t = &w->v->tensors[r->tile.tensor];
 	struct sums *sums = &w->sums[r->side];
 
+	(void)extra;
 	(void)err;
-	t->nonfinite += e->nonfinite;
+	t->nonfinite += found->nonfinite;
 	if (r->tile.first == 0)
 		*sums = (struct sums){ .measure = { 0 } };
 	if (w->v->original) {
-		tsr_measure_merge(&sums->measure, &e->measure);
-		tsr_update_measure_merge(&sums->update, &e->update);
+		tsr_measure_merge(&sums->measure, &found->measure);
+		tsr_update_measure_merge(&sums->update, &found->update);
 		t->measure = tsr_measure_result(&sums->measure);
 		t->update = tsr_update_measure_result(&sums->update);
 	}
-	if (e->astray)
+	if (found->astray)
 		fault(w, r->tile.tensor,
 		      "has values that do not round to the model's, which it shares");
-	if (e->bytes_differ)
+	if (found->bytes_differ)
 		w->v->nunlike += fault(w, r->tile.tensor, "raw data differs from the original");
 	return TSR_OK;
-}
-
-static void found_in_tile(void *ctx, void *extra, const struct tsr_walked *r, struct tsr_outcome *o)
-{
-	struct extra *e = extra;
-
-	(void)ctx;
-	(void)r;
-	tsr_outcome_u64(o, &e->nonfinite);
-	tsr_outcome_measure(o, &e->measure);
-	tsr_outcome_update(o, &e->update);
-	tsr_outcome_bool(o, &e->bytes_differ);
-	tsr_outcome_bool(o, &e->astray);
 }
 
 /* Which tensors are a momentum and its variance, as the original has them. */
@@ -370,10 +363,11 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 				  struct tsr_err *err)
 {
 	const struct tsr_verify_options *o = w->options;
-	struct tsr_walk walk = { .extra_nbytes = sizeof(struct extra),
+	struct tsr_walk walk = { .found_nbytes = sizeof(struct found),
+				 .extra_nbytes = sizeof(struct extra),
+				 .in_parts = true,
 				 .work = verify_tile,
 				 .commit = commit_tile,
-				 .found = found_in_tile,
 				 .ctx = w };
 	size_t n;
 

@@ -211,7 +211,7 @@ static enum tsr_status check_directory(const struct tsr_outputs *o,
 
 	for (unsigned f = 0; f < inputs->nfiles; f++)
 		TSR_TRY(tsr_outdir_check_outside(o->path, tsr_file_path(inputs->files[f]), err));
-	return tsr_outdir_check_target(o->path, &rule, err);
+	return tsr_outdir_check_target(o->path, &rule, 0, err);
 }
 
 /* An output is no input, nor what one differs from. */
@@ -252,8 +252,7 @@ static enum tsr_status meet(struct tsr_outputs *o, size_t i, uint64_t nbytes,
 	TSR_TRY(tsr_outfile_meet(o->paths[i], o->force && o->n == 1 && !o->indexed, nbytes,
 				 tsr_part_id(part), tsr_part_joins(part), &o->files[i], err));
 	temp = tsr_outfile_temporary(o->files[i]);
-	status = temp ? tsr_part_meet(part, temp, nbytes, tsr_outfile_mark(o->files[i]), err)
-		      : tsr_fail_nomem(err, o->path);
+	status = temp ? tsr_part_meet(part, temp, err) : tsr_fail_nomem(err, o->path);
 	free(temp);
 	return status;
 }

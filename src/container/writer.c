@@ -108,7 +108,7 @@ static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 static enum tsr_status meet_spool(struct tsr_writer *w, struct tsr_err *err)
 {
 	const struct tsr_part_request *request = tsr_part_request(w->plan.part);
-	uint64_t id = tsr_part_file_id(w->plan.part), nbytes = 0, mark;
+	uint64_t id = tsr_part_file_id(w->plan.part), nbytes = 0;
 	enum tsr_status status;
 	char *path;
 
@@ -116,8 +116,8 @@ static enum tsr_status meet_spool(struct tsr_writer *w, struct tsr_err *err)
 		nbytes += w->files[i].nbytes;
 	id = tsr_hash(&id, sizeof(id), 1);
 	TSR_TRY(tsr_file_meet(tsr_part_is_of_files(w->plan.part) ? request->path : w->plan.path, id,
-			      nbytes, tsr_part_joins(w->plan.part), &path, &mark, &w->spool, err));
-	status = tsr_part_meet(w->plan.part, path, nbytes, mark, err);
+			      nbytes, tsr_part_joins(w->plan.part), &path, &w->spool, err));
+	status = tsr_part_meet(w->plan.part, path, err);
 	free(path);
 	return status;
 }
@@ -310,6 +310,54 @@ void tsr_writer_commit(struct tsr_writer *w, size_t tag, uint64_t nbytes, uint32
 	} while (at);
 }
 
+/* The CRC-32 of what parts wrote at a place, against that of the runs which they say they had. */
+static enum tsr_status check_place(const struct tsr_writer *w, const struct tsr_place *p,
+				   const struct tsr_file *f, uint64_t nbytes, struct tsr_err *err)
+{
+	const struct tsr_zip_members *zip = &w->archives[p->archive].zip;
+	const uint32_t expected = zip->n ? zip->entries[p->member].crc : 0;
+	unsigned char bytes[1 << 16];
+	uint32_t found = 0;
+
+	for (uint64_t at = 0, n; zip->n && at < nbytes; at += n) {
+		n = nbytes - at < sizeof(bytes) ? nbytes - at : sizeof(bytes);
+		TSR_TRY(tsr_file_read(f, bytes, (size_t)n, p->offset + at, err));
+		found = tsr_crc32(found, bytes, (size_t)n);
+	}
+	if (found == expected || !zip->n)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: found other bytes before byte %" PRIu64
+			" than its parts wrote: CRC-32 %08" PRIx32 ", expected %08" PRIx32
+			"; do all parts again",
+			tsr_file_path(f), p->offset + nbytes, found, expected);
+}
+
+/* Parts note what they write but for strided arrays, which are read again once all their runs are known. */
+static enum tsr_status check_strided(const struct tsr_writer *w, size_t tag, struct tsr_err *err)
+{
+	const uint64_t nbytes = tsr_tensor_nbytes(&w->plan.c->tensors[TSR_TAG_TENSOR(tag)]);
+	enum tsr_status status = TSR_OK;
+	struct tsr_strided strided;
+	size_t at = tag;
+
+	if (!is_strided(w, tag, &strided))
+		return TSR_OK;
+	do {
+		const struct tsr_place *p = &w->places[at];
+		char *path = tsr_outfile_temporary(w->outputs.files[p->file]);
+		struct tsr_file *f = NULL;
+
+		status = path ? tsr_file_open(path, &f, err) : tsr_fail_nomem(err, w->plan.path);
+		if (status == TSR_OK)
+			status = check_place(w, p, f, nbytes, err);
+		tsr_file_close(f);
+		free(path);
+		at = p->next;
+	} while (at && status == TSR_OK);
+	return status;
+}
+
 /* One at a time: those of packed files are large, and hold what is known only now. */
 static enum tsr_status write_header(struct tsr_writer *w, size_t file, struct tsr_err *err)
 {
@@ -333,6 +381,8 @@ enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err)
 		TSR_TRY(create_outputs(w, err));
 		TSR_TRY(tsr_coded_write(w, w->plan.run, err));
 	}
+	for (size_t i = 0; w->narchives && w->outputs.part && i < w->plan.narrays; i++)
+		TSR_TRY(check_strided(w, w->plan.arrays[i].tag, err));
 	for (size_t i = 0; i < w->nfiles; i++)
 		TSR_TRY(write_header(w, i, err));
 	for (size_t i = 0; i < w->narchives; i++) {

@@ -8,15 +8,14 @@
 
 #include "base/fail.h"
 #include "io/dir.h"
-#include "io/file.h"
 #include "io/hash.h"
 #include "io/node_list.h"
 #include "io/temporary.h"
 #include "parts/part.h"
 
-static bool is_stream(const struct tsr_dir_target *target)
+static bool is_stream(const struct tsr_traversal *t)
 {
-	return strcmp(target->path, TSR_STANDARD_OUTPUT) == 0;
+	return strcmp(t->output.path, TSR_STANDARD_OUTPUT) == 0;
 }
 
 /* --- What is replaced --------------------------------------------------------------------------- */
@@ -48,20 +47,20 @@ static bool is_written(const void *ctx, const char *path)
 }
 
 /* End with disown().  An index that cannot be read lists nothing. */
-static enum tsr_status own(struct owned *o, struct tsr_directory *d,
-			   const struct tsr_dir_target *target, struct tsr_err *err)
+static enum tsr_status own(struct owned *o, const struct tsr_traversal *t)
 {
-	*o = (struct owned){ .d = d };
-	o->rule = (struct tsr_outdir_rule){ target->force, target->packed ? is_listed : is_written,
-					    o };
-	if (!target->packed || !tsr_directory_is_packed(target->path) ||
-	    tsr_directory_open(target->path, &o->old, NULL) != TSR_OK)
+	const struct tsr_dir_output *to = &t->output;
+
+	*o = (struct owned){ .d = t->d };
+	o->rule = (struct tsr_outdir_rule){ to->force, to->indexed ? is_listed : is_written, o };
+	if (!to->indexed || !tsr_directory_is_packed(to->path) ||
+	    tsr_directory_open(to->path, &o->old, NULL) != TSR_OK)
 		return TSR_OK;
 	o->names = tsr_directory_known(o->old, &o->n);
 	if (o->names)
 		return TSR_OK;
 	tsr_directory_close(o->old);
-	return tsr_fail_nomem(err, target->path);
+	return tsr_fail_nomem(t->err, to->path);
 }
 
 static void disown(struct owned *o)
@@ -70,24 +69,23 @@ static void disown(struct owned *o)
 	tsr_directory_close(o->old);
 }
 
-enum tsr_status tsr_dir_check_target(struct tsr_directory *input,
-				     const struct tsr_dir_target *target, uint64_t nbytes,
-				     struct tsr_err *err)
+enum tsr_status tsr_dir_check_target(const struct tsr_traversal *t, uint64_t nbytes)
 {
+	const char *path = t->output.path;
 	enum tsr_status status;
 	struct owned o;
 
 	/* What a dry run without an output has for one; starting it fails. */
-	if (is_stream(target))
+	if (is_stream(t))
 		return TSR_OK;
-	TSR_TRY(tsr_outdir_check_outside(target->path, input->path, err));
-	TSR_TRY(tsr_outdir_check_not_below(target->path, input->path, err));
-	TSR_TRY(own(&o, input, target, err));
-	status = tsr_outdir_check_target(target->path, &o.rule, err);
-	disown(&o);
-	TSR_TRY(status);
+	TSR_TRY(tsr_outdir_check_outside(path, t->d->path, t->err));
+	TSR_TRY(tsr_outdir_check_not_below(path, t->d->path, t->err));
+	TSR_TRY(own(&o, t));
 	/* Parts, and who joins them, find some of it there. */
-	return target->parts ? TSR_OK : tsr_outdir_check_space(target->path, nbytes, err);
+	status = tsr_outdir_check_target(path, &o.rule, tsr_traversal_parts(t) ? 0 : nbytes,
+					 t->err);
+	disown(&o);
+	return status;
 }
 
 /* What tells it from that of other parts, or of other files. */
@@ -104,50 +102,47 @@ static uint64_t shared_id(const struct tsr_directory *d, const struct tsr_parts 
 	return id;
 }
 
-enum tsr_status tsr_dir_start(struct tsr_directory *d, const struct tsr_dir_target *target,
-			      struct tsr_outdir **ret, struct tsr_err *err)
+enum tsr_status tsr_dir_start(struct tsr_traversal *t, struct tsr_outdir **ret)
 {
+	struct tsr_parts *parts = tsr_traversal_parts(t);
+	const char *path = t->output.path;
 	enum tsr_status status;
 	struct owned o;
 
-	if (is_stream(target))
-		return tsr_fail(err, TSR_E_USAGE, "%s: expected a name for the output directory",
-				target->path);
-	TSR_TRY(own(&o, d, target, err));
-	if (target->parts)
-		status = tsr_outdir_meet(target->path, &o.rule, shared_id(d, target->parts),
-					 tsr_part_joins(target->parts), ret, err);
+	if (is_stream(t))
+		return tsr_fail(t->err, TSR_E_USAGE, "%s: expected a name for the output directory",
+				path);
+	TSR_TRY(own(&o, t));
+	if (parts)
+		status = tsr_outdir_meet(path, &o.rule, shared_id(t->d, parts),
+					 tsr_part_joins(parts), ret, t->err);
 	else
-		status = tsr_outdir_create(target->path, &o.rule, ret, err);
+		status = tsr_outdir_create(path, &o.rule, ret, t->err);
 	disown(&o);
-	if (target->parts || status != TSR_OK)
-		return status;
-	status = tsr_dir_set_mode(tsr_outdir_path(*ret), 0700, err);
+	TSR_TRY(status);
+	t->out = tsr_outdir_path(*ret);
+	if (parts)
+		return TSR_OK;
+	status = tsr_dir_set_mode(t->out, 0700, t->err);
 	if (status != TSR_OK)
 		tsr_outdir_discard(*ret);
 	return status;
 }
 
 /* Sync the directories and set their permissions, those in others first. */
-static enum tsr_status finish(const struct tsr_directory *d, const char *out, struct tsr_err *err)
+static enum tsr_status finish(struct tsr_traversal *t)
 {
-	for (size_t i = d->n; i-- > 0;) {
-		const struct tsr_directory_entry *e = &d->entries[i];
-		enum tsr_status status;
-		char *path;
+	for (size_t i = t->d->n; i-- > 0;) {
+		const struct tsr_directory_entry *e = &t->d->entries[i];
+		const char *path;
 
 		if (e->as != TSR_STORED_DIRECTORY)
 			continue;
-		path = tsr_path_join(out, e->path);
-		if (!path)
-			return tsr_fail_nomem(err, out);
-		status = tsr_dir_sync(path, path, err);
-		if (status == TSR_OK)
-			status = tsr_dir_set_mode(path, e->mode, err);
-		free(path);
-		TSR_TRY(status);
+		TSR_TRY(tsr_traversal_path(t, t->out, e->path, &path));
+		TSR_TRY(tsr_dir_sync(path, path, t->err));
+		TSR_TRY(tsr_dir_set_mode(path, e->mode, t->err));
 	}
-	return tsr_dir_set_mode(out, d->mode, err);
+	return tsr_dir_set_mode(t->out, t->d->mode, t->err);
 }
 
 /* Whether a path below the directory is that of a file that belongs there. */
@@ -163,81 +158,52 @@ static bool is_stored(const struct tsr_directory *d, const char *path)
 	return false;
 }
 
-/* Files of all parts that are of no use any more, and those of one who was killed while joining. */
-static enum tsr_status remove_strays(const struct tsr_directory *d, const char *out,
-				     struct tsr_err *err)
+/* A file of all parts that is of no use any more, or of one who was killed while joining. */
+static enum tsr_status remove_stray(struct tsr_traversal *t, const struct tsr_node *node)
+{
+	const char *path;
+
+	if (node->is_directory || !tsr_temporary_is_name(tsr_path_name(node->path)) ||
+	    is_stored(t->d, node->path))
+		return TSR_OK;
+	TSR_TRY(tsr_traversal_path(t, t->out, node->path, &path));
+	return tsr_dir_remove_file(path) ? TSR_OK
+					 : tsr_fail_errno(t->err, errno, "%s: cannot remove", path);
+}
+
+static enum tsr_status remove_strays(struct tsr_traversal *t)
 {
 	struct tsr_nodes nodes = { 0 };
-	enum tsr_status status = tsr_nodes_list(out, false, &nodes, err);
+	enum tsr_status status = tsr_nodes_list(t->out, false, &nodes, t->err);
 
-	for (size_t i = 0; i < nodes.n && status == TSR_OK; i++) {
-		const struct tsr_node *node = &nodes.list[i];
-		char *path;
-
-		if (node->is_directory || !tsr_temporary_is_name(tsr_path_name(node->path)) ||
-		    is_stored(d, node->path))
-			continue;
-		path = tsr_path_join(out, node->path);
-		if (!path)
-			status = tsr_fail_nomem(err, out);
-		else if (!tsr_dir_remove_file(path))
-			status = tsr_fail_errno(err, errno, "%s: cannot remove", path);
-		free(path);
-	}
+	for (size_t i = 0; i < nodes.n && status == TSR_OK; i++)
+		status = remove_stray(t, &nodes.list[i]);
 	tsr_nodes_free(&nodes);
 	return status;
 }
 
-enum tsr_status tsr_dir_end(struct tsr_directory *d, const struct tsr_dir_target *target,
-			    struct tsr_outdir *made, enum tsr_status status, struct tsr_err *err)
+enum tsr_status tsr_dir_end(struct tsr_traversal *t, struct tsr_outdir *made,
+			    enum tsr_status status)
 {
-	const bool given_up = tsr_part_joins(target->parts) && status == TSR_E_BOUND;
+	struct tsr_parts *parts = tsr_traversal_parts(t);
+	const bool given_up = tsr_part_joins(parts) && status == TSR_E_BOUND;
 	struct owned o;
 
-	if (status == TSR_OK && target->parts)
-		status = remove_strays(d, tsr_outdir_path(made), err);
+	if (status == TSR_OK && parts)
+		status = remove_strays(t);
 	if (status == TSR_OK)
-		status = finish(d, tsr_outdir_path(made), err);
+		status = finish(t);
 	/* What may be replaced is looked at again. */
 	if (status == TSR_OK)
-		status = own(&o, d, target, err);
+		status = own(&o, t);
 	if (status == TSR_OK) {
-		status = tsr_outdir_publish(made, &o.rule, err);
+		status = tsr_outdir_publish(made, &o.rule, t->err);
 		disown(&o);
 		return status;
 	}
-	if (target->parts && !given_up)
+	if (parts && !given_up)
 		tsr_outdir_leave(made);
 	else
 		tsr_outdir_discard(made);
 	return status;
-}
-
-enum tsr_status tsr_dir_remove_index(const struct tsr_dir_target *target, const char *out,
-				     struct tsr_err *err)
-{
-	char *path;
-
-	if (!target->parts)
-		return TSR_OK;
-	path = tsr_path_join(out, TSR_DIRECTORY_INDEX);
-	if (!path)
-		return tsr_fail_nomem(err, out);
-	(void)tsr_dir_remove_file(path);
-	free(path);
-	return TSR_OK;
-}
-
-enum tsr_status tsr_dir_make_in(const struct tsr_dir_target *target, const char *path,
-				struct tsr_err *err)
-{
-	enum tsr_status status;
-
-	if (!target->parts)
-		return tsr_dir_make(path, err);
-	if (tsr_dir_is(path))
-		return TSR_OK;
-	status = tsr_dir_make(path, err);
-	/* Another part may have made it meanwhile. */
-	return status == TSR_OK || tsr_dir_is(path) ? TSR_OK : status;
 }

@@ -48,6 +48,37 @@ enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directo
 	return TSR_OK;
 }
 
+enum tsr_status tsr_directory_add(struct tsr_directory *d, const struct tsr_node *node,
+				  struct tsr_err *err)
+{
+	struct tsr_directory_entry *e = &d->entries[d->n];
+
+	*e = (struct tsr_directory_entry){
+		.path = tsr_directory_join(d, node->path, ""),
+		.as = node->is_directory ? TSR_STORED_DIRECTORY : TSR_STORED_COPY,
+		.mode = node->mode,
+		.nbytes = node->nbytes,
+		.stored_nbytes = node->nbytes,
+	};
+	if (!e->path)
+		return tsr_directory_nomem(d, err);
+	d->n++;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_directory_list(const char *path, bool follow, struct tsr_nodes *nodes,
+				   struct tsr_directory **ret, struct tsr_err *err)
+{
+	enum tsr_status status;
+
+	TSR_TRY(tsr_nodes_list(path, follow, nodes, err));
+	TSR_TRY(tsr_directory_new(path, nodes->n, ret, err));
+	status = tsr_node_mode(path, &(*ret)->mode, err);
+	for (size_t i = 0; i < nodes->n && status == TSR_OK; i++)
+		status = tsr_directory_add(*ret, &nodes->list[i], err);
+	return status;
+}
+
 void tsr_directory_close(struct tsr_directory *d)
 {
 	if (!d)
@@ -56,23 +87,15 @@ void tsr_directory_close(struct tsr_directory *d)
 	free(d);
 }
 
-static const char *put_text(struct tsr_directory *d, const char *fmt, va_list ap)
-{
-	char text[TSR_ERR_MAX];
-
-	vsnprintf(text, sizeof(text), fmt, ap);
-	return tsr_arena_copy(d->arena, text, strlen(text));
-}
-
 const char *tsr_directory_text(struct tsr_directory *d, const char *fmt, ...)
 {
-	const char *text;
+	char text[TSR_ERR_MAX];
 	va_list ap;
 
 	va_start(ap, fmt);
-	text = put_text(d, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	return text;
+	return tsr_arena_copy(d->arena, text, strlen(text));
 }
 
 const char *tsr_directory_join(struct tsr_directory *d, const char *a, const char *b)
@@ -93,33 +116,6 @@ enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_er
 		return tsr_fail_nomem(err, d->path);
 	return tsr_fail(err, TSR_E_LIMIT, "%s: its list of files needs more memory than the limit",
 			d->path);
-}
-
-enum tsr_status tsr_directory_durability(const char *out, bool doubt, struct tsr_err *err)
-{
-	if (!doubt)
-		return TSR_OK;
-	return tsr_fail(
-		err, TSR_E_DURABILITY,
-		"%s: published and complete, but may not survive a power cut: cannot sync a "
-		"directory in it",
-		out);
-}
-
-enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_directory_entry *e,
-				    struct tsr_err *err, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (e->fault)
-		return TSR_OK;
-	va_start(ap, fmt);
-	e->fault = put_text(d, fmt, ap);
-	va_end(ap);
-	if (!e->fault)
-		return tsr_directory_nomem(d, err);
-	d->nfaults++;
-	return TSR_OK;
 }
 
 static int by_path(const void *va, const void *vb)
@@ -213,9 +209,19 @@ struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 	return path ? tsr_directory_find(d, path) : NULL;
 }
 
-char *tsr_directory_source(const char *root, const struct tsr_directory_entry *e)
+void tsr_directory_find_parts(struct tsr_directory *d)
 {
-	return tsr_path_join(root, e->path);
+	for (size_t i = 0; i < d->n; i++) {
+		struct tsr_directory_entry *e = &d->entries[i], *metadata;
+
+		if (e->as == TSR_STORED_DIRECTORY || !tsr_dir_name_ends_with(e->path, ".distcp"))
+			continue;
+		metadata = tsr_directory_metadata_of(d, e);
+		if (!metadata || metadata->as == TSR_STORED_DIRECTORY)
+			continue;
+		metadata->container = TSR_CONTAINER_DCP;
+		e->as = TSR_STORED_PART;
+	}
 }
 
 size_t tsr_directory_nentries(const struct tsr_directory *d)

@@ -30,6 +30,14 @@ struct tsr_directory {
 enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directory **ret,
 				  struct tsr_err *err);
 
+/* Everything below a directory, each file as if it were a copy; @nodes, to be freed, have the same order. */
+enum tsr_status tsr_directory_list(const char *path, bool follow, struct tsr_nodes *nodes,
+				   struct tsr_directory **ret, struct tsr_err *err);
+
+/* Add an entry for a node, for which there is room. */
+enum tsr_status tsr_directory_add(struct tsr_directory *d, const struct tsr_node *node,
+				  struct tsr_err *err);
+
 /* A text that lives as long as the directory; NULL when out of memory. */
 const char *tsr_directory_text(struct tsr_directory *d, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -53,16 +61,8 @@ bool tsr_directory_knows(const char *const *known, size_t n, const char *path);
 enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow,
 					    struct tsr_err *err);
 
-/* Note what is wrong with an entry, once. */
-enum tsr_status tsr_directory_fault(struct tsr_directory *d, struct tsr_directory_entry *e,
-				    struct tsr_err *err, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-
 /* Whether a path below a directory can be in an index: names without special meaning, in UTF-8. */
 bool tsr_directory_path_is_valid(const char *path);
-
-/* TSR_E_DURABILITY if there is a @doubt about the directory @out, which is complete. */
-enum tsr_status tsr_directory_durability(const char *out, bool doubt, struct tsr_err *err);
 
 /* --- Checkpoints of torch.distributed.checkpoint ---------------------------------------------- */
 
@@ -81,6 +81,9 @@ bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const cha
 struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 						      const struct tsr_directory_entry *e);
 
+/* Find such checkpoints: each .metadata with a *.distcp file beside it is one, and those are its parts. */
+void tsr_directory_find_parts(struct tsr_directory *d);
+
 /* The path of the file @name in the directory of an entry; NULL when out of memory. */
 const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_directory_entry *e,
 				 const char *name);
@@ -88,14 +91,11 @@ const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_direc
 /* The path of the packed file of a .metadata; NULL when out of memory. */
 const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e);
 
-/* The file of an entry in the directory @root, to be freed; .metadata stands for its checkpoint. */
-char *tsr_directory_source(const char *root, const struct tsr_directory_entry *e);
-
 /* --- The index file --------------------------------------------------------------------------- */
 
-/* Write the index of @d into the directory @out; sets d->index_nbytes. */
-enum tsr_status tsr_directory_write_index(struct tsr_directory *d, const char *out,
-					  struct tsr_err *err);
+/* Write the index of what a traversal worked on; sets its index_nbytes. */
+struct tsr_traversal;
+enum tsr_status tsr_directory_write_index(struct tsr_traversal *t, const char *path);
 
 /* Bytes that the index will have. */
 enum tsr_status tsr_directory_measure_index(struct tsr_directory *d, struct tsr_err *err);

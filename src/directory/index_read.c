@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "container/packed/members.h"
 #include "directory/directory_index.h"
 #include "directory/shard_total.h"
 #include "io/dir.h"
@@ -59,18 +60,6 @@ static enum tsr_status read_mode(struct reading *r, const struct tsr_json *v, un
 	return TSR_OK;
 }
 
-static enum tsr_status read_hex(struct reading *r, const char *member, const struct tsr_json *v,
-				uint64_t *ret)
-{
-	const char *text = tsr_json_string(v);
-
-	if (!text || strlen(text) != TSR_INDEX_HEX ||
-	    strspn(text, "0123456789abcdef") != TSR_INDEX_HEX)
-		return wrong(r, member, "16 hexadecimal digits");
-	*ret = strtoull(text, NULL, 16);
-	return TSR_OK;
-}
-
 static const char *copy(struct reading *r, const char *text)
 {
 	return tsr_arena_copy(r->d->arena, text, strlen(text));
@@ -121,19 +110,10 @@ static enum tsr_status read_stored(struct reading *r, const struct tsr_json *v,
 			     " or without, each once, or " TSR_DIRECTORY_DCP " for a .metadata");
 	if (!tsr_json_u64(tsr_json_get(v, "nbytes"), &f->nbytes))
 		return wrong(r, "files: nbytes", "a size in bytes");
-	TSR_TRY(read_hex(r, "files: header", tsr_json_get(v, "header"), &f->hash));
+	if (!tsr_packed_read_hash(tsr_json_get(v, "header"), &f->hash))
+		return wrong(r, "files: header", "16 hexadecimal digits");
 	e->stored_nbytes += f->nbytes;
 	return TSR_OK;
-}
-
-static bool find_kind(const char *name, enum tsr_container *ret)
-{
-	for (unsigned i = 0; name && i < TSR_CONTAINER_COUNT; i++) {
-		*ret = (enum tsr_container)i;
-		if (strcmp(tsr_container_name(*ret), name) == 0)
-			return true;
-	}
-	return false;
 }
 
 static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
@@ -142,11 +122,12 @@ static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 	static const char *const known[] = { "path", "as",	   "mode",  "nbytes",
 					     "kind", "generation", "files", NULL };
 	const struct tsr_json *files = tsr_json_get(v, "files");
+	const char *kind = tsr_json_string(tsr_json_get(v, "kind"));
 	struct tsr_stored_file *stored;
 	uint64_t generation;
 
 	TSR_TRY(check_members(r, v, known));
-	if (!find_kind(tsr_json_string(tsr_json_get(v, "kind")), &e->container))
+	if (!kind || !tsr_container_find(kind, &e->container))
 		return wrong(r, "kind", "safetensors, pt, dcp, npz or npy");
 	if (e->container == TSR_CONTAINER_DCP && !tsr_directory_is_metadata(e->path))
 		return wrong(r, "kind", "dcp of a .metadata only");
@@ -212,7 +193,8 @@ static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 	if (!stored)
 		return tsr_directory_nomem(r->d, r->err);
 	TSR_TRY(check_members(r, v, known));
-	TSR_TRY(read_hex(r, "xxh3", tsr_json_get(v, "xxh3"), &stored->hash));
+	if (!tsr_packed_read_hash(tsr_json_get(v, "xxh3"), &stored->hash))
+		return wrong(r, "xxh3", "16 hexadecimal digits");
 	stored->path = e->path;
 	stored->nbytes = e->nbytes;
 	e->stored = stored;
@@ -298,68 +280,55 @@ static enum tsr_status check_part(struct reading *r, const struct tsr_directory_
 	return wrong(r, "as", "a part of a packed .metadata beside it");
 }
 
-/* No two entries have a packed file of one name; @stored has room for all of these. */
-static enum tsr_status check_stored_once(struct reading *r, struct tsr_named *stored)
+/* No file of an entry has the name of another entry, or of its file; @stored has room for all files. */
+static enum tsr_status check_names(struct reading *r, struct tsr_named *stored)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < r->d->n; i++) {
 		const struct tsr_directory_entry *e = &r->d->entries[i];
 
-		for (unsigned j = 0; j < e->nstored; j++)
-			stored[n++] = (struct tsr_named){ e->stored[j].path, i };
+		r->entry = e->path;
+		for (unsigned j = 0; j < e->nstored; j++) {
+			const char *name = e->stored[j].path;
+			const struct tsr_directory_entry *other = tsr_directory_find(r->d, name);
+
+			if (other && other != e)
+				return wrong(r, "files", "names that are no other entry's");
+			stored[n++] = (struct tsr_named){ name, i };
+		}
 	}
 	tsr_named_sort(stored, n);
 	for (size_t i = 1; i < n; i++) {
-		if (strcmp(stored[i - 1].name, stored[i].name) != 0)
-			continue;
 		r->entry = r->d->entries[stored[i].index].path;
-		return wrong(r, "files", "names that no other entry's file has");
+		if (strcmp(stored[i - 1].name, stored[i].name) == 0)
+			return wrong(r, "files", "names that no other entry's file has");
 	}
 	return TSR_OK;
 }
 
-/* No packed file of an entry has the name of another entry, or of its file. */
-static enum tsr_status check_names(struct reading *r)
+/* Reports add sizes up, of all entries. */
+static enum tsr_status check_entries(struct reading *r)
 {
 	struct tsr_named *stored;
 	enum tsr_status status;
+	uint64_t sum = 0;
 
 	for (size_t i = 0; i < r->d->n; i++) {
 		const struct tsr_directory_entry *e = &r->d->entries[i];
 
 		if (e->as == TSR_STORED_PART)
 			TSR_TRY(check_part(r, e));
-		for (unsigned j = 0; j < e->nstored; j++) {
-			const struct tsr_directory_entry *other = tsr_directory_find(
-				r->d, e->stored[j].path);
-
-			r->entry = e->path;
-			if (other && other != e)
-				return wrong(r, "files", "names that are no other entry's");
-		}
-	}
-	stored = calloc(TSR_DIRECTORY_STORED_MAX * r->d->n + 1, sizeof(*stored));
-	status = stored ? check_stored_once(r, stored) : tsr_fail_nomem(r->err, r->file);
-	free(stored);
-	return status;
-}
-
-/* Reports add sizes up, of all entries. */
-static enum tsr_status check_sizes(struct reading *r)
-{
-	uint64_t sum = 0;
-
-	for (size_t i = 0; i < r->d->n; i++) {
-		const struct tsr_directory_entry *e = &r->d->entries[i];
-
 		r->entry = e->path;
 		if (__builtin_add_overflow(sum, e->nbytes, &sum) ||
 		    __builtin_add_overflow(sum, e->stored_nbytes, &sum) || sum > INT64_MAX)
 			return wrong(r, "nbytes",
 				     "sizes of all entries that are below 2^63 together");
 	}
-	return TSR_OK;
+	stored = calloc(TSR_DIRECTORY_STORED_MAX * r->d->n + 1, sizeof(*stored));
+	status = stored ? check_names(r, stored) : tsr_fail_nomem(r->err, r->file);
+	free(stored);
+	return status;
 }
 
 /* --- The whole -------------------------------------------------------------------------------- */
@@ -402,8 +371,7 @@ static enum tsr_status read_root(const char *path, const char *file, const struc
 	TSR_TRY(read_mode(&r, tsr_json_get(root, "mode"), &r.d->mode));
 	for (const struct tsr_json *v = tsr_json_first(entries); v; v = tsr_json_next(v))
 		TSR_TRY(read_entry(&r, v));
-	TSR_TRY(check_names(&r));
-	return check_sizes(&r);
+	return check_entries(&r);
 }
 
 /* The text hashes to the digits at its end, with zeros in their place. */

@@ -2,12 +2,11 @@
 /* Writing the index of a packed directory (docs/internals/format.md). */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "directory/copying.h"
 #include "directory/directory_index.h"
-#include "io/file.h"
 #include "io/hash.h"
 #include "tersor/version.h"
 #include "text/json.h"
@@ -100,24 +99,14 @@ enum tsr_status tsr_directory_measure_index(struct tsr_directory *d, struct tsr_
 	return status;
 }
 
-enum tsr_status tsr_directory_write_index(struct tsr_directory *d, const char *out,
-					  struct tsr_err *err)
+enum tsr_status tsr_directory_write_index(struct tsr_traversal *t, const char *path)
 {
-	char *path = tsr_path_join(out, TSR_DIRECTORY_INDEX);
-	struct tsr_outfile *f = NULL;
 	struct tsr_text text = { 0 };
-	enum tsr_status status = path ? compose(d, &text, err) : tsr_fail_nomem(err, out);
+	enum tsr_status status = compose(t->d, &text, t->err);
 
-	d->index_nbytes = text.nbytes;
+	t->d->index_nbytes = text.nbytes;
 	if (status == TSR_OK)
-		status = tsr_outfile_create(path, false, text.nbytes, &f, err);
-	if (status == TSR_OK)
-		status = tsr_outfile_write(f, text.bytes, text.nbytes, 0, err);
-	if (status == TSR_OK)
-		status = tsr_outfile_publish(f, err);
-	else
-		tsr_outfile_discard(f);
+		status = tsr_write_text(t, path, false, &text);
 	tsr_text_free(&text);
-	free(path);
 	return status;
 }

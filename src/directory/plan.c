@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "directory/copying.h"
 #include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "ckpt/checkpoint_model.h"
@@ -40,36 +41,34 @@ static bool has_quantized(const struct tsr_checkpoint *c)
 static enum tsr_status find_quantized_shards(struct tsr_dir_packing *p, const char *index)
 {
 	const struct tsr_directory_entry e = { .path = index };
-	char *full = tsr_path_join(p->d->path, index);
-	const char *const paths[] = { full };
 	struct tsr_checkpoint *c = NULL;
-	enum tsr_status status = TSR_E_NOMEM;
+	enum tsr_status status;
+	const char *full;
 
-	if (full)
-		status = tsr_checkpoint_open(paths, 1, p->options->open, &c, NULL);
+	TSR_TRY(tsr_traversal_path(&p->t, p->t.d->path, index, &full));
+	status = tsr_checkpoint_open(&full, 1, p->options->open, &c, NULL);
 	if (status == TSR_OK)
 		status = tsr_names_assign(c, NULL, 0, NULL);
 	for (unsigned i = 0; status == TSR_OK && has_quantized(c) && i < c->nfiles; i++) {
 		const char *name = tsr_path_name(tsr_file_path(c->files[i]));
-		const char *shard = tsr_directory_beside(p->d, &e, name);
-		const struct tsr_node *node = shard ? tsr_nodes_find(&p->nodes, shard) : NULL;
+		const char *shard = tsr_directory_beside(p->t.d, &e, name);
+		const struct tsr_node *node = shard ? tsr_nodes_find(&p->t.nodes, shard) : NULL;
 
 		status = shard ? TSR_OK : TSR_E_NOMEM;
 		if (node)
-			p->quantized[node - p->nodes.list] = true;
+			p->quantized[node - p->t.nodes.list] = true;
 	}
 	tsr_checkpoint_close(c);
-	free(full);
-	return status == TSR_E_NOMEM ? tsr_directory_nomem(p->d, p->err) : TSR_OK;
+	return status == TSR_E_NOMEM ? tsr_directory_nomem(p->t.d, p->t.err) : TSR_OK;
 }
 
 static enum tsr_status find_quantized(struct tsr_dir_packing *p)
 {
-	p->quantized = tsr_arena_alloc(p->d->arena, p->nodes.n * sizeof(*p->quantized));
+	p->quantized = tsr_arena_alloc(p->t.d->arena, p->t.nodes.n * sizeof(*p->quantized));
 	if (!p->quantized)
-		return tsr_directory_nomem(p->d, p->err);
-	for (size_t i = 0; i < p->nodes.n; i++) {
-		const char *path = p->nodes.list[i].path;
+		return tsr_directory_nomem(p->t.d, p->t.err);
+	for (size_t i = 0; i < p->t.nodes.n; i++) {
+		const char *path = p->t.nodes.list[i].path;
 
 		if (tsr_dir_name_ends_with(path, TSR_SHARD_INDEX_SUFFIX))
 			TSR_TRY(find_quantized_shards(p, path));
@@ -85,17 +84,17 @@ static bool is_quantized(const struct tsr_dir_packing *p, const struct tsr_direc
 			 const struct tsr_checkpoint *c)
 {
 	return p->options->coded != TSR_CODED_ALL &&
-	       (p->quantized[e - p->d->entries] ||
+	       (p->quantized[e - p->t.d->entries] ||
 		(tsr_stored_as_model(c, TSR_CODED_NONE) && has_quantized(c)));
 }
 
 enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 				  const char *reason)
 {
-	struct tsr_stored_file *stored = tsr_arena_alloc(p->d->arena, sizeof(*stored));
+	struct tsr_stored_file *stored = tsr_arena_alloc(p->t.d->arena, sizeof(*stored));
 
 	if (!stored)
-		return tsr_directory_nomem(p->d, p->err);
+		return tsr_directory_nomem(p->t.d, p->t.err);
 	*stored = (struct tsr_stored_file){ .path = e->path, .nbytes = e->nbytes };
 	e->as = TSR_STORED_COPY;
 	e->stored = stored;
@@ -120,44 +119,20 @@ static bool is_named_so(const char *path)
 	return false;
 }
 
-static enum tsr_status holds_tensors(const struct tsr_dir_packing *p, const char *path, bool *ret)
+static enum tsr_status holds_tensors(struct tsr_dir_packing *p, const char *path, bool *ret)
 {
-	const struct tsr_place_in at = { p->d->path, path, tsr_opens_links(p->options->open) };
 	struct tsr_file *f = NULL;
 	enum tsr_status status;
 	bool is_index = false;
 
-	TSR_TRY(tsr_open_below(&at, &f, p->err));
-	status = tsr_container_probe(f, ret, p->err);
+	TSR_TRY(tsr_open_below(&p->t, p->t.d->path, path, &f));
+	status = tsr_container_probe(f, ret, p->t.err);
 	if (status == TSR_OK && !*ret && is_named_so(path)) {
-		status = tsr_sharded_detect(f, &is_index, p->err);
+		status = tsr_sharded_detect(f, &is_index, p->t.err);
 		*ret = !is_index;
 	}
 	tsr_file_close(f);
 	return status;
-}
-
-/* Whether an entry is the .metadata of a directory of torch.distributed.checkpoint. */
-static bool heads_dcp(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
-{
-	if (!tsr_directory_is_metadata(e->path))
-		return false;
-	for (size_t i = 0; i < p->nodes.n; i++) {
-		if (tsr_directory_is_part(e, p->nodes.list[i].path))
-			return true;
-	}
-	return false;
-}
-
-/* Why a part of a checkpoint of torch.distributed.checkpoint cannot be packed with the others. */
-static const char *lost_part(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
-{
-	const char *metadata = tsr_directory_beside(p->d, e, ".metadata");
-
-	return tsr_dir_name_ends_with(e->path, ".distcp") && metadata &&
-			       !tsr_nodes_find(&p->nodes, metadata)
-		       ? "has no .metadata beside it: the save did not finish"
-		       : NULL;
 }
 
 /* Why a packed file cannot stand beside the others; NULL: it can. */
@@ -169,13 +144,13 @@ static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr
 	if (strlen(name) + strlen(TSR_DIRECTORY_SUFFIX) > TSR_FILE_NAME_MAX)
 		return "its name is too long to add " TSR_DIRECTORY_SUFFIX;
 	if (e->container == TSR_CONTAINER_DCP) {
-		packed = tsr_directory_dcp_name(p->d, e);
-		return packed && tsr_nodes_find(&p->nodes, packed)
+		packed = tsr_directory_dcp_name(p->t.d, e);
+		return packed && tsr_nodes_find(&p->t.nodes, packed)
 			       ? "another file beside it is called " TSR_DIRECTORY_DCP
 			       : NULL;
 	}
-	packed = tsr_directory_join(p->d, e->path, TSR_DIRECTORY_SUFFIX);
-	if (packed && tsr_nodes_find(&p->nodes, packed))
+	packed = tsr_directory_join(p->t.d, e->path, TSR_DIRECTORY_SUFFIX);
+	if (packed && tsr_nodes_find(&p->t.nodes, packed))
 		return "another file has its name with " TSR_DIRECTORY_SUFFIX;
 	return NULL;
 }
@@ -216,7 +191,7 @@ const char *tsr_dir_no_gain(const struct tsr_dir_packing *p, const struct tsr_di
 {
 	const char *reason = no_use(p, packing);
 
-	if (reason || tsr_packing_nbytes(packing) < tsr_dir_source_nbytes(p, e))
+	if (reason || tsr_packing_nbytes(packing) < tsr_traversal_source_nbytes(&p->t, e))
 		return reason;
 	return packs_any(tsr_packing_source(packing)) ? "would not become smaller"
 						      : "has no weights or states to pack";
@@ -225,12 +200,12 @@ const char *tsr_dir_no_gain(const struct tsr_dir_packing *p, const struct tsr_di
 /* The message of a failure without the path that it begins with. */
 static const char *reason_of(const struct tsr_dir_packing *p, const char *full)
 {
-	const char *msg = p->err->msg;
+	const char *msg = p->t.err->msg;
 	const size_t n = strlen(full);
 
 	if (strncmp(msg, full, n) == 0 && strncmp(msg + n, ": ", 2) == 0)
 		msg += n + 2;
-	return tsr_directory_text(p->d, "%s", msg);
+	return tsr_directory_text(p->t.d, "%s", msg);
 }
 
 /* Pack without writing.  *packing_ret is NULL if the file is of a kind that cannot be packed. */
@@ -238,22 +213,20 @@ static enum tsr_status try_packing(struct tsr_dir_packing *p, struct tsr_directo
 				   const char *full, struct tsr_packing **packing_ret)
 {
 	struct tsr_pack_options o = tsr_dir_file_options(p, NULL);
-	char *beside = tsr_path_join(p->d->path, e->stored[0].path);
 	enum tsr_status status;
+	const char *out;
 
-	if (!beside)
-		return tsr_fail_nomem(p->err, full);
 	/* Nothing is written, and nothing is there: the name only has to be one that could be. */
+	TSR_TRY(tsr_traversal_path(&p->t, p->t.d->path, e->stored[0].path, &out));
 	o.dry_run = true;
 	/* What is chosen shows when the file is packed, and is not worth reading it twice. */
 	if (!p->options->dry_run)
 		o.choice = NULL;
-	status = tsr_pack(&full, 1, beside, &o, NULL, packing_ret, p->err);
-	free(beside);
+	status = tsr_pack(&full, 1, out, &o, NULL, packing_ret, p->t.err);
 	if (status != TSR_E_UNSUPPORTED || p->options->strict)
 		return status;
 	e->reason = reason_of(p, full);
-	return e->reason ? TSR_OK : tsr_directory_nomem(p->d, p->err);
+	return e->reason ? TSR_OK : tsr_directory_nomem(p->t.d, p->t.err);
 }
 
 /* The *.distcp files beside a .metadata that it does not name, and that hold something, would be left out. */
@@ -265,8 +238,8 @@ static const char *unnamed_parts(const struct tsr_dir_packing *p,
 
 	if (c->container != TSR_CONTAINER_DCP)
 		return NULL;
-	for (size_t i = 0; i < p->nodes.n; i++) {
-		const struct tsr_node *node = &p->nodes.list[i];
+	for (size_t i = 0; i < p->t.nodes.n; i++) {
+		const struct tsr_node *node = &p->t.nodes.list[i];
 
 		nbeside += node->nbytes && tsr_directory_is_part(e, node->path);
 	}
@@ -285,7 +258,7 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	const char *reason;
 	bool two;
 
-	TSR_TRY(tsr_stored_list(p->d, e, false, p->err));
+	TSR_TRY(tsr_stored_list(p->t.d, e, false, p->t.err));
 	TSR_TRY(try_packing(p, e, full, &packing));
 	if (!packing)
 		return tsr_dir_plan_copy(p, e, e->reason);
@@ -300,38 +273,36 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	if (!reason && is_quantized(p, e, tsr_packing_source(packing)))
 		reason = "is a quantized model, which is opened in the types that it has";
 	two = tsr_stored_as_model(tsr_packing_source(packing), p->options->coded);
-	status = reason ? tsr_dir_plan_copy(p, e, reason) : tsr_stored_list(p->d, e, two, p->err);
-	if (status == TSR_OK && p->watch.packed && (reason || p->options->dry_run))
-		p->watch.packed(p->watch.ctx, e, packing);
+	status = reason ? tsr_dir_plan_copy(p, e, reason)
+			: tsr_stored_list(p->t.d, e, two, p->t.err);
+	if (status == TSR_OK && p->t.watch.packed && (reason || p->options->dry_run))
+		p->t.watch.packed(p->t.watch.ctx, e, packing);
 	tsr_packing_free(packing);
 	return status;
 }
 
 static enum tsr_status plan_file(struct tsr_dir_packing *p, struct tsr_directory_entry *e)
 {
-	const char *reason;
-	enum tsr_status status;
-	bool holds = heads_dcp(p, e);
-	char *full;
+	const char *reason = NULL, *full;
+	bool holds = e->container == TSR_CONTAINER_DCP;
 
-	if (holds)
-		e->container = TSR_CONTAINER_DCP;
-	else if (!tsr_dir_name_ends_with(e->path, ".distcp"))
+	if (!holds && !tsr_dir_name_ends_with(e->path, ".distcp"))
 		TSR_TRY(holds_tensors(p, e->path, &holds));
-	reason = holds ? no_name_for(p, e) : lost_part(p, e);
+	else if (!holds && e->as != TSR_STORED_PART)
+		reason = "has no .metadata beside it: the save did not finish";
+	if (holds)
+		reason = no_name_for(p, e);
 	if (!holds || reason)
 		return tsr_dir_plan_copy(p, e, reason);
-	full = tsr_directory_source(p->d->path, e);
-	status = full ? plan_packing(p, e, full) : tsr_fail_nomem(p->err, e->path);
-	free(full);
-	return status;
+	TSR_TRY(tsr_traversal_path(&p->t, p->t.d->path, e->path, &full));
+	return plan_packing(p, e, full);
 }
 
 void tsr_dir_settle_parts(struct tsr_dir_packing *p, const struct tsr_directory_entry *metadata,
 			  enum tsr_stored_as as)
 {
-	for (size_t i = 0; i < p->d->n; i++) {
-		struct tsr_directory_entry *e = &p->d->entries[i];
+	for (size_t i = 0; i < p->t.d->n; i++) {
+		struct tsr_directory_entry *e = &p->t.d->entries[i];
 
 		if (!tsr_directory_is_part(metadata, e->path) || e->as == TSR_STORED_DIRECTORY)
 			continue;
@@ -341,43 +312,29 @@ void tsr_dir_settle_parts(struct tsr_dir_packing *p, const struct tsr_directory_
 	}
 }
 
-uint64_t tsr_dir_source_nbytes(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
+enum tsr_status tsr_dir_plan(struct tsr_traversal *t)
 {
-	uint64_t nbytes = e->nbytes;
+	struct tsr_dir_packing *p = (struct tsr_dir_packing *)t;
 
-	for (size_t i = 0; e->container == TSR_CONTAINER_DCP && i < p->nodes.n; i++) {
-		if (tsr_directory_is_part(e, p->nodes.list[i].path))
-			nbytes += p->nodes.list[i].nbytes;
-	}
-	return nbytes;
-}
-
-enum tsr_status tsr_dir_plan(struct tsr_dir_packing *p)
-{
 	TSR_TRY(find_quantized(p));
-	for (size_t i = 0; i < p->nodes.n; i++) {
-		const struct tsr_node *node = &p->nodes.list[i];
-		struct tsr_directory_entry *e;
+	tsr_directory_find_parts(t->d);
+	for (size_t i = 0; i < t->d->n; i++) {
+		struct tsr_directory_entry *e = &t->d->entries[i];
 
-		if (!tsr_directory_path_is_valid(node->path))
-			return tsr_fail(p->err, TSR_E_UNSUPPORTED,
+		if (!tsr_directory_path_is_valid(e->path))
+			return tsr_fail(t->err, TSR_E_UNSUPPORTED,
 					"%s: found the name %.200s, expected UTF-8 without "
 					"backslashes, at most %u directories deep",
-					p->d->path, node->path, TSR_NODES_DEPTH_MAX);
-		e = &p->d->entries[p->d->n++];
-		*e = (struct tsr_directory_entry){ .mode = node->mode, .nbytes = node->nbytes };
-		e->path = tsr_directory_join(p->d, node->path, "");
-		if (!e->path)
-			return tsr_directory_nomem(p->d, p->err);
-		TSR_TRY(tsr_by_file_next(&p->by_file, 0, p->err));
-		if (!node->is_directory)
+					t->d->path, e->path, TSR_NODES_DEPTH_MAX);
+		TSR_TRY(tsr_traversal_next(t, 0));
+		if (e->as != TSR_STORED_DIRECTORY)
 			TSR_TRY(plan_file(p, e));
 	}
-	for (size_t i = 0; i < p->d->n; i++) {
-		const struct tsr_directory_entry *e = &p->d->entries[i];
+	for (size_t i = 0; i < t->d->n; i++) {
+		const struct tsr_directory_entry *e = &t->d->entries[i];
 
 		if (e->as == TSR_STORED_PACKED && e->container == TSR_CONTAINER_DCP)
 			tsr_dir_settle_parts(p, e, TSR_STORED_PART);
 	}
-	return TSR_OK;
+	return tsr_directory_measure_index(t->d, t->err);
 }

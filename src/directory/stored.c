@@ -3,11 +3,10 @@
 #include "directory/stored.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "base/option_size.h"
-#include "directory/by_file.h"
+#include "directory/copying.h"
 #include "io/dir.h"
 
 enum tsr_status tsr_directory_open_options(struct tsr_open_options *ret,
@@ -61,58 +60,49 @@ const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *
 	return &e->stored[e->nstored - 1];
 }
 
-static enum tsr_status check_size(const struct tsr_place_in *at, uint64_t expected,
-				  struct tsr_err *err)
+static enum tsr_status check_size(struct tsr_traversal *t, const struct tsr_stored_file *stored)
 {
 	struct tsr_file *f = NULL;
 	uint64_t found;
 
-	TSR_TRY(tsr_open_below(at, &f, err));
+	TSR_TRY(tsr_open_below(t, t->d->path, stored->path, &f));
 	found = tsr_file_size(f);
 	tsr_file_close(f);
-	if (found == expected)
+	if (found == stored->nbytes)
 		return TSR_OK;
-	return tsr_fail(err, TSR_E_FORMAT, "%s/%s: found %" PRIu64 " bytes, expected %" PRIu64,
-			at->directory, at->path, found, expected);
+	return tsr_fail(t->err, TSR_E_FORMAT, "%s/%s: found %" PRIu64 " bytes, expected %" PRIu64,
+			t->d->path, stored->path, found, stored->nbytes);
 }
 
-enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr_directory_entry *e,
-				 bool follow, struct tsr_err *err)
+enum tsr_status tsr_check_stored(struct tsr_traversal *t, const struct tsr_directory_entry *e)
 {
 	for (unsigned i = 0; i < e->nstored; i++) {
-		const struct tsr_place_in at = { d->path, e->stored[i].path, follow };
 		struct tsr_stored_file found = { 0 };
 
-		TSR_TRY(check_size(&at, e->stored[i].nbytes, err));
+		TSR_TRY(check_size(t, &e->stored[i]));
 		if (e->as != TSR_STORED_PACKED)
 			continue;
-		TSR_TRY(tsr_hash_header(&at, &found, err));
+		TSR_TRY(tsr_hash_header(t, t->d->path, e->stored[i].path, &found));
 		if (found.hash != e->stored[i].hash)
-			return tsr_fail(err, TSR_E_FORMAT,
+			return tsr_fail(t->err, TSR_E_FORMAT,
 					"%s/%s: is not the file that was written here: its header "
 					"has the hash %016" PRIx64 ", expected %016" PRIx64,
-					d->path, at.path, found.hash, e->stored[i].hash);
+					t->d->path, e->stored[i].path, found.hash,
+					e->stored[i].hash);
 	}
 	return TSR_OK;
 }
 
-enum tsr_status tsr_stored_finish(struct tsr_directory_entry *e, const char *out,
-				  struct tsr_err *err)
+enum tsr_status tsr_stored_finish(struct tsr_traversal *t, struct tsr_directory_entry *e)
 {
 	e->stored_nbytes = 0;
 	for (unsigned i = 0; i < e->nstored; i++) {
 		struct tsr_stored_file *stored = (struct tsr_stored_file *)&e->stored[i];
-		const struct tsr_place_in at = { out, stored->path, false };
-		char *path = tsr_path_join(out, stored->path);
-		enum tsr_status status;
+		const char *path;
 
-		if (!path)
-			return tsr_fail_nomem(err, out);
-		status = tsr_hash_header(&at, stored, err);
-		if (status == TSR_OK)
-			status = tsr_dir_set_mode(path, e->mode, err);
-		free(path);
-		TSR_TRY(status);
+		TSR_TRY(tsr_traversal_path(t, t->out, stored->path, &path));
+		TSR_TRY(tsr_hash_header(t, t->out, stored->path, stored));
+		TSR_TRY(tsr_dir_set_mode(path, e->mode, t->err));
 		e->stored_nbytes += stored->nbytes;
 	}
 	return TSR_OK;

@@ -3,7 +3,7 @@
 #ifndef TSR_DIRECTORY_STORED_H
 #define TSR_DIRECTORY_STORED_H
 
-#include "directory/directory_data.h"
+#include "directory/traversal.h"
 
 /* Whether files may be symbolic links; @open may be NULL. */
 bool tsr_opens_links(const struct tsr_open_options *open);
@@ -36,14 +36,12 @@ const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *
  * Whether the files of an entry are there with their sizes, and those of a packed one with the headers
  * that they were written with: TSR_E_FORMAT if not.
  */
-enum tsr_status tsr_check_stored(const struct tsr_directory *d, const struct tsr_directory_entry *e,
-				 bool follow, struct tsr_err *err);
+enum tsr_status tsr_check_stored(struct tsr_traversal *t, const struct tsr_directory_entry *e);
 
 /*
- * The files of a packed entry, written into the directory @out, get the permissions of its source, and the
- * entry their sizes and the hashes of their headers.
+ * The files of a packed entry, which are written, get the permissions of its source, and the entry their
+ * sizes and the hashes of their headers.
  */
-enum tsr_status tsr_stored_finish(struct tsr_directory_entry *e, const char *out,
-				  struct tsr_err *err);
+enum tsr_status tsr_stored_finish(struct tsr_traversal *t, struct tsr_directory_entry *e);
 
 #endif

@@ -6,7 +6,7 @@
 #include "text/text.h"
 #include "format/value.h"
 
-/* Limits; see docs/internals/containers.md. */
+/* Limits; see SECURITY.md. */
 #define TSR_PICKLE_NBYTES_MAX (UINT64_C(256) << 20)
 #define TSR_PICKLE_OPS_MAX 64000000u
 #define TSR_PICKLE_STACK_MAX 1000000u

@@ -187,3 +187,26 @@ enum tsr_status tsr_vm_get(struct tsr_pickle_vm *vm, uint64_t id)
 				   "found memo id %" PRIu64 ", which was not put before", id);
 	return tsr_vm_push(vm, vm->memo[id]);
 }
+
+enum tsr_status tsr_vm_extend(struct tsr_pickle_vm *vm, struct tsr_value *list,
+			      struct tsr_value *const *items, size_t n)
+{
+	if (!n)
+		return TSR_OK;
+	if (!tsr_value_reserve(vm->arena, list, n))
+		return tsr_vm_nomem(vm);
+	memcpy(list->list.items + list->list.n, items, n * sizeof(*items));
+	list->list.n += n;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_vm_push_list(struct tsr_pickle_vm *vm, enum tsr_value_type type,
+				 struct tsr_value *const *items, size_t n)
+{
+	struct tsr_value *list = tsr_value_new(vm->arena, type);
+
+	if (!list)
+		return tsr_vm_nomem(vm);
+	TSR_TRY(tsr_vm_extend(vm, list, items, n));
+	return tsr_vm_push(vm, list);
+}

@@ -75,6 +75,22 @@ enum tsr_status tsr_vm_pop(struct tsr_pickle_vm *vm, size_t n, struct tsr_value 
 enum tsr_status tsr_vm_put(struct tsr_pickle_vm *vm, uint64_t id);
 enum tsr_status tsr_vm_get(struct tsr_pickle_vm *vm, uint64_t id);
 
+/* Append @n values to a list of any kind; push a new one of @items. */
+enum tsr_status tsr_vm_extend(struct tsr_pickle_vm *vm, struct tsr_value *list,
+			      struct tsr_value *const *items, size_t n);
+enum tsr_status tsr_vm_push_list(struct tsr_pickle_vm *vm, enum tsr_value_type type,
+				 struct tsr_value *const *items, size_t n);
+
+/* Push what calling @callee would make; @is_new: by its __new__(). */
+enum tsr_status tsr_vm_push_call(struct tsr_pickle_vm *vm, struct tsr_value *callee,
+				 struct tsr_value *args, bool is_new);
+
+/* The opcodes REDUCE, NEWOBJ, NEWOBJ_EX and BUILD. */
+enum tsr_status tsr_vm_reduce(struct tsr_pickle_vm *vm);
+enum tsr_status tsr_vm_newobj(struct tsr_pickle_vm *vm);
+enum tsr_status tsr_vm_newobj_ex(struct tsr_pickle_vm *vm);
+enum tsr_status tsr_vm_build(struct tsr_pickle_vm *vm);
+
 /* By their byte.  One without a function is refused by its name, which is that of pickletools. */
 struct tsr_pickle_opcode {
 	const char *name;

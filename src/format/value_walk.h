@@ -29,6 +29,7 @@ struct tsr_value_walk {
 #define TSR_MARK_KEPT 24u
 #define TSR_MARK_NUMBERED 25u
 #define TSR_MARK_STATES 26u
+#define TSR_MARK_PARAMETERS 27u
 
 /* The next value; NULL at the end. */
 struct tsr_value *tsr_value_walk_next(struct tsr_value_walk *w);

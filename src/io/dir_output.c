@@ -183,8 +183,20 @@ static enum tsr_status check_target(const char *path, const struct tsr_outdir_ru
 	return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
 }
 
+/* Show a full disk before the work. */
+static enum tsr_status check_space(int fd, const char *path, uint64_t nbytes, struct tsr_err *err)
+{
+	struct statvfs fs;
+
+	if (fstatvfs(fd, &fs) == 0 && fs.f_blocks && fs.f_frsize &&
+	    nbytes / fs.f_frsize > fs.f_bavail)
+		return tsr_fail_errno(err, ENOSPC, "%s: cannot reserve %" PRIu64 " bytes", path,
+				      nbytes);
+	return TSR_OK;
+}
+
 enum tsr_status tsr_outdir_check_target(const char *path, const struct tsr_outdir_rule *rule,
-					struct tsr_err *err)
+					uint64_t nbytes, struct tsr_err *err)
 {
 	char *trimmed = NULL;
 	enum tsr_status status;
@@ -195,6 +207,8 @@ enum tsr_status tsr_outdir_check_target(const char *path, const struct tsr_outdi
 	status = tsr_path_open_directory(trimmed, &parent_fd, err);
 	if (status == TSR_OK)
 		status = check_target(trimmed, rule, &mode, err);
+	if (status == TSR_OK)
+		status = check_space(parent_fd, path, nbytes, err);
 	if (parent_fd >= 0)
 		close(parent_fd);
 	free(trimmed);
@@ -210,21 +224,28 @@ static enum tsr_status resolve(const char *path, char **ret, struct tsr_err *err
 	return tsr_fail_errno(err, errno, "%s: cannot resolve", path);
 }
 
-enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, struct tsr_err *err)
+/* Whether a path is @directory, or below it; false if one of them is not there. */
+static enum tsr_status is_in(const char *path, const char *directory, bool *ret,
+			     struct tsr_err *err)
 {
-	char *dir = NULL, *in = NULL;
-	enum tsr_status status = resolve(path, &dir, err);
-	bool inside;
+	char *at = NULL, *dir = NULL;
+	enum tsr_status status = resolve(path, &at, err);
 	size_t n;
 
 	if (status == TSR_OK)
-		status = resolve(input, &in, err);
+		status = resolve(directory, &dir, err);
 	n = dir ? strlen(dir) : 0;
-	inside = n && in && strncmp(in, dir, n) == 0 && (!in[n] || in[n] == '/');
+	*ret = at && n && strncmp(at, dir, n) == 0 && (!at[n] || at[n] == '/' || n == 1);
+	free(at);
 	free(dir);
-	free(in);
-	if (status != TSR_OK)
-		return status;
+	return status;
+}
+
+enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, struct tsr_err *err)
+{
+	bool inside;
+
+	TSR_TRY(is_in(input, path, &inside, err));
 	return inside ? tsr_fail(err, TSR_E_IO, "%s: output is, or holds, the input %s", path,
 				 input)
 		      : TSR_OK;
@@ -232,45 +253,18 @@ enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, st
 
 enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input, struct tsr_err *err)
 {
-	char *trimmed = NULL, *parent, *dir = NULL, *in = NULL;
+	char *trimmed = NULL, *parent;
 	enum tsr_status status;
-	bool below;
-	size_t n;
+	bool below = false;
 
 	TSR_TRY(trim(path, &trimmed, err));
 	parent = tsr_path_directory(trimmed);
 	free(trimmed);
-	status = parent ? resolve(parent, &dir, err) : tsr_fail_nomem(err, path);
-	if (status == TSR_OK)
-		status = resolve(input, &in, err);
-	n = in ? strlen(in) : 0;
-	below = dir && n && strncmp(dir, in, n) == 0 && (!dir[n] || dir[n] == '/' || n == 1);
+	status = parent ? is_in(parent, input, &below, err) : tsr_fail_nomem(err, path);
 	free(parent);
-	free(dir);
-	free(in);
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(status);
 	return below ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, input)
 		     : TSR_OK;
-}
-
-enum tsr_status tsr_outdir_check_space(const char *path, uint64_t nbytes, struct tsr_err *err)
-{
-	char *trimmed = NULL;
-	enum tsr_status status;
-	struct statvfs fs;
-	int fd = -1;
-
-	TSR_TRY(trim(path, &trimmed, err));
-	status = tsr_path_open_directory(trimmed, &fd, err);
-	if (status == TSR_OK && fstatvfs(fd, &fs) == 0 && fs.f_blocks && fs.f_frsize &&
-	    nbytes / fs.f_frsize > fs.f_bavail)
-		status = tsr_fail_errno(err, ENOSPC, "%s: cannot reserve %" PRIu64 " bytes", path,
-					nbytes);
-	if (fd >= 0)
-		close(fd);
-	free(trimmed);
-	return status;
 }
 
 /* --- Making --------------------------------------------------------------------------------- */
@@ -354,8 +348,10 @@ static void release(struct tsr_outdir *d)
 	free(d);
 }
 
-enum tsr_status tsr_outdir_meet(const char *path, const struct tsr_outdir_rule *rule, uint64_t id,
-				bool joins, struct tsr_outdir **ret, struct tsr_err *err)
+/* @id: of those that make it together; NULL: it is made alone. */
+static enum tsr_status create(const char *path, const struct tsr_outdir_rule *rule,
+			      const uint64_t *id, bool joins, struct tsr_outdir **ret,
+			      struct tsr_err *err)
 {
 	struct tsr_outdir *d = calloc(1, sizeof(*d));
 	enum tsr_status status;
@@ -363,12 +359,12 @@ enum tsr_status tsr_outdir_meet(const char *path, const struct tsr_outdir_rule *
 
 	if (!d)
 		return tsr_fail_nomem(err, path);
-	*d = (struct tsr_outdir){ .met = true, .parent_fd = -1 };
+	*d = (struct tsr_outdir){ .met = id, .parent_fd = -1 };
 	status = start(d, path, rule, err);
+	if (status == TSR_OK && id)
+		status = tsr_temporary_name_of(d->name, *id, d->path, &name, err);
 	if (status == TSR_OK)
-		status = tsr_temporary_name_of(d->name, id, d->path, &name, err);
-	if (status == TSR_OK)
-		status = meet_temporary(d, name, joins, err);
+		status = id ? meet_temporary(d, name, joins, err) : make_temporary(d, err);
 	free(name);
 	if (status == TSR_OK)
 		*ret = d;
@@ -377,23 +373,16 @@ enum tsr_status tsr_outdir_meet(const char *path, const struct tsr_outdir_rule *
 	return status;
 }
 
+enum tsr_status tsr_outdir_meet(const char *path, const struct tsr_outdir_rule *rule, uint64_t id,
+				bool joins, struct tsr_outdir **ret, struct tsr_err *err)
+{
+	return create(path, rule, &id, joins, ret, err);
+}
+
 enum tsr_status tsr_outdir_create(const char *path, const struct tsr_outdir_rule *rule,
 				  struct tsr_outdir **ret, struct tsr_err *err)
 {
-	struct tsr_outdir *d = calloc(1, sizeof(*d));
-	enum tsr_status status;
-
-	if (!d)
-		return tsr_fail_nomem(err, path);
-	*d = (struct tsr_outdir){ .parent_fd = -1 };
-	status = start(d, path, rule, err);
-	if (status == TSR_OK)
-		status = make_temporary(d, err);
-	if (status == TSR_OK)
-		*ret = d;
-	else
-		tsr_outdir_discard(d);
-	return status;
+	return create(path, rule, NULL, false, ret, err);
 }
 
 const char *tsr_outdir_path(const struct tsr_outdir *d)

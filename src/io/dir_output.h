@@ -37,9 +37,9 @@ enum tsr_status tsr_outdir_create(const char *path, const struct tsr_outdir_rule
 enum tsr_status tsr_outdir_meet(const char *path, const struct tsr_outdir_rule *rule, uint64_t id,
 				bool joins, struct tsr_outdir **ret, struct tsr_err *err);
 
-/* Whether tsr_outdir_create() would accept this target now. */
+/* Whether tsr_outdir_create() would accept this target now, and its file system has room for @nbytes. */
 enum tsr_status tsr_outdir_check_target(const char *path, const struct tsr_outdir_rule *rule,
-					struct tsr_err *err);
+					uint64_t nbytes, struct tsr_err *err);
 
 /* TSR_E_IO if the file or directory @input is @path or anything below it: replacing @path would lose it. */
 enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, struct tsr_err *err);
@@ -47,9 +47,6 @@ enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, st
 /* TSR_E_IO if @path is, or would be, anywhere below the directory @input. */
 enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input,
 					   struct tsr_err *err);
-
-/* TSR_E_IO if the file system of the target lacks room for @nbytes now. */
-enum tsr_status tsr_outdir_check_space(const char *path, uint64_t nbytes, struct tsr_err *err);
 
 /* Where the directory is in the making: for what makes its files itself. */
 const char *tsr_outdir_path(const struct tsr_outdir *d);

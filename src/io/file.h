@@ -137,9 +137,6 @@ enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_
 /* Sync a file that others write too, and leave it to them; frees @f in every case. */
 enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err);
 
-/* The mark of one that several processes write (io/meeting.h); 0 if who joined them has found it right. */
-uint64_t tsr_outfile_mark(const struct tsr_outfile *f);
-
 /* The path of its temporary name, to be freed; NULL when out of memory. */
 char *tsr_outfile_temporary(const struct tsr_outfile *f);
 

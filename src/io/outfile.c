@@ -32,7 +32,6 @@ struct tsr_outfile {
 	struct tsr_trail *trail; /* of what was written; NULL: a stream, or out of memory */
 	bool held; /* it counts as an output in the making */
 	bool met; /* other processes write it too: it stays until it is published */
-	uint64_t met_nbytes, mark; /* of such a one (io/meeting.h) */
 };
 
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
@@ -241,14 +240,13 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, const char
 
 /* --- Files that several processes write --------------------------------------------------------- */
 
-static enum tsr_status open_met(struct tsr_outfile *f, mode_t mode, uint64_t id, bool joins,
-				bool *made_ret, struct tsr_err *err)
+static enum tsr_status open_met(struct tsr_outfile *f, mode_t mode, uint64_t id, uint64_t nbytes,
+				bool joins, struct tsr_err *err)
 {
 	struct stat st;
 
 	TSR_TRY(tsr_temporary_name_of(f->name, id, f->path, &f->temp, err));
-	TSR_TRY(tsr_mark_open(f->dir_fd, f->temp, O_RDWR, mode, joins, f->path, &f->fd, made_ret,
-			      err));
+	TSR_TRY(tsr_file_met(f->dir_fd, f->temp, mode, nbytes, joins, f->path, &f->fd, err));
 	if (fstat(f->fd, &st) != 0)
 		return tsr_fail_errno(err, errno, "%s: cannot stat", f->temp);
 	if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
@@ -258,9 +256,9 @@ static enum tsr_status open_met(struct tsr_outfile *f, mode_t mode, uint64_t id,
 	return TSR_OK;
 }
 
-static enum tsr_status meet(struct tsr_outfile *f, uint64_t id, bool joins, struct tsr_err *err)
+static enum tsr_status meet(struct tsr_outfile *f, uint64_t id, uint64_t nbytes, bool joins,
+			    struct tsr_err *err)
 {
-	bool made = false;
 	struct stat old;
 
 	if (!f->path)
@@ -268,13 +266,12 @@ static enum tsr_status meet(struct tsr_outfile *f, uint64_t id, bool joins, stru
 	f->name = tsr_path_name(f->path);
 	TSR_TRY(tsr_path_open_directory(f->path, &f->dir_fd, err));
 	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &old, err));
-	TSR_TRY(open_met(f, old.st_mode ? 0600 : 0666, id, joins, &made, err));
+	TSR_TRY(open_met(f, old.st_mode ? 0600 : 0666, id, nbytes, joins, err));
 	if (joins)
-		return tsr_mark_read(f->fd, f->path, f->temp, f->met_nbytes, &f->mark, err);
+		return TSR_OK;
 	if (old.st_mode)
 		TSR_TRY(take_after(f, &old, err));
-	TSR_TRY(reserve(f, f->met_nbytes + TSR_MARK_NBYTES, err));
-	return tsr_mark_meet(f->fd, f->path, f->met_nbytes, made, &f->mark, err);
+	return reserve(f, nbytes, err);
 }
 
 enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, uint64_t id,
@@ -291,14 +288,11 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return tsr_fail_nomem(err, path);
-	*f = (struct tsr_outfile){ .dir_fd = -1,
-				   .fd = -1,
-				   .force = force,
-				   .path = strdup(path),
-				   .met = true,
-				   .met_nbytes = nbytes };
+	*f = (struct tsr_outfile){
+		.dir_fd = -1, .fd = -1, .force = force, .path = strdup(path), .met = true
+	};
 	f->trail = tsr_trail_new();
-	status = meet(f, id, joins, err);
+	status = meet(f, id, nbytes, joins, err);
 	if (status == TSR_OK)
 		*ret = f;
 	else
@@ -340,11 +334,6 @@ enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err)
 		status = tsr_fail_errno(err, errno, "%s: cannot close", f->path);
 	tsr_outfile_discard(f);
 	return status;
-}
-
-uint64_t tsr_outfile_mark(const struct tsr_outfile *f)
-{
-	return f->mark;
 }
 
 char *tsr_outfile_temporary(const struct tsr_outfile *f)
@@ -502,10 +491,6 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
 
 	if (f->stream) {
 		status = copy_stream(f, err);
-		goto discard;
-	}
-	if (f->met && tsr_mark_cut(f->fd, f->met_nbytes) != 0) {
-		status = tsr_fail_errno(err, errno, "%s: cannot cut its mark off", f->path);
 		goto discard;
 	}
 	if (tsr_temporary_sync(f->fd) != 0) {

@@ -64,7 +64,7 @@ static ssize_t read_random(void *bytes, size_t nbytes)
 	return got;
 }
 
-enum tsr_status tsr_random_u64(const char *path, uint64_t *ret, struct tsr_err *err)
+static enum tsr_status choose_random(const char *path, uint64_t *ret, struct tsr_err *err)
 {
 	ssize_t got;
 
@@ -83,7 +83,7 @@ enum tsr_status tsr_temporary_name(const char *name, const char *path, char **re
 {
 	uint64_t random;
 
-	TSR_TRY(tsr_random_u64(path, &random, err));
+	TSR_TRY(choose_random(path, &random, err));
 	return tsr_temporary_name_of(name, random, path, ret, err);
 }
 

@@ -17,9 +17,6 @@ const char *tsr_path_name(const char *path);
 /* Open the directory that @path is in. */
 enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct tsr_err *err);
 
-/* A random number; @path is what a message names. */
-enum tsr_status tsr_random_u64(const char *path, uint64_t *ret, struct tsr_err *err);
-
 /* A new name `.NAME.<16 hex digits>.tmp`, to be freed; @path is what messages name. */
 enum tsr_status tsr_temporary_name(const char *name, const char *path, char **ret,
 				   struct tsr_err *err);

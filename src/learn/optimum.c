@@ -118,19 +118,14 @@ static void divide(struct programme *p, unsigned layer, unsigned first, unsigned
 }
 
 /* The ends of a layer leave a bin for each cluster to come. */
-static void run_layer(struct programme *p, unsigned layer, bool plain)
+static void run_layer(struct programme *p, unsigned layer)
 {
 	const unsigned last = p->b - (p->k - layer), first = layer == p->k ? last : layer;
 
-	if (!plain) {
-		divide(p, layer, first, last, layer - 1, last - 1);
-		return;
-	}
-	for (unsigned to = first; to <= last; to++)
-		best_beginning(p, layer, to, layer - 1, to - 1);
+	divide(p, layer, first, last, layer - 1, last - 1);
 }
 
-static void run_layers(struct programme *p, bool plain)
+static void run_layers(struct programme *p)
 {
 	for (unsigned to = 1; to <= p->b; to++)
 		p->cost[to] = p->forced ? fixed_cost(&p->sums, 0, to, -p->edge)
@@ -138,7 +133,7 @@ static void run_layers(struct programme *p, bool plain)
 	for (unsigned layer = 2; layer <= p->k; layer++) {
 		double *swap = p->cost;
 
-		run_layer(p, layer, plain);
+		run_layer(p, layer);
 		p->cost = p->next;
 		p->next = swap;
 	}
@@ -168,8 +163,8 @@ static void take_bins(const struct programme *p, float *value)
 		value[i] = p->b ? (float)p->a[i < p->b ? i : p->b - 1] / (float)p->edge : 0.0f;
 }
 
-static enum tsr_status find_optimum(const uint64_t *count, unsigned nbins, unsigned k, bool forced,
-				    bool plain, float *value, struct tsr_err *err)
+enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, bool forced,
+			    float *value, struct tsr_err *err)
 {
 	struct programme *p = calloc(1, sizeof(*p));
 	double *costs = calloc(2 * (NBINS + 1), sizeof(*costs));
@@ -191,7 +186,7 @@ static enum tsr_status find_optimum(const uint64_t *count, unsigned nbins, unsig
 	if (p->b <= k) {
 		take_bins(p, value);
 	} else {
-		run_layers(p, plain);
+		run_layers(p);
 		take_means(p, value);
 	}
 	if (forced) {
@@ -202,18 +197,6 @@ static enum tsr_status find_optimum(const uint64_t *count, unsigned nbins, unsig
 	free(costs);
 	free(beginning);
 	return TSR_OK;
-}
-
-enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, bool forced,
-			    float *value, struct tsr_err *err)
-{
-	return find_optimum(count, nbins, k, forced, false, value, err);
-}
-
-enum tsr_status tsr_optimum_plain(const uint64_t *count, unsigned nbins, unsigned k, bool forced,
-				  float *value, struct tsr_err *err)
-{
-	return find_optimum(count, nbins, k, forced, true, value, err);
 }
 
 double tsr_optimum_nmse(const uint64_t *count, unsigned nbins, const float *value, unsigned k)

@@ -25,10 +25,6 @@
 enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, bool forced,
 			    float *value, struct tsr_err *err);
 
-/* The same, and the same values, by trying every beginning of every cluster: O(k b^2). */
-enum tsr_status tsr_optimum_plain(const uint64_t *count, unsigned nbins, unsigned k, bool forced,
-				  float *value, struct tsr_err *err);
-
 /*
  * The squared error of rounding the centres of bins to the nearest of @k ascending values, over the sum
  * of their squares; 0 of nothing.

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* docs/names.md has the same table, with the frameworks. */
+/* docs/reading.md has the same table, with the frameworks. */
 static const struct tsr_alias aliases[] = {
 	{ "exp_avg", TSR_ROLE_MOMENTUM, false, false }, /* torch.optim */
 	{ "exp_avg_sq", TSR_ROLE_VARIANCE, false, false },
@@ -61,10 +61,12 @@ const struct tsr_alias *tsr_alias_find(const char *component, size_t len)
 	return NULL;
 }
 
-bool tsr_alias_is_buffer(const char *component)
+bool tsr_alias_is_buffer(const char *name)
 {
+	const char *dot = strrchr(name, '.');
+
 	for (size_t i = 0; i < sizeof(buffers) / sizeof(*buffers); i++) {
-		if (strcmp(buffers[i], component) == 0)
+		if (strcmp(buffers[i], dot ? dot + 1 : name) == 0)
 			return true;
 	}
 	return false;

@@ -24,6 +24,6 @@ struct tsr_alias {
 const struct tsr_alias *tsr_alias_find(const char *component, size_t len);
 
 /* Whether the last component of a name is that of a buffer, which a model keeps but does not train. */
-bool tsr_alias_is_buffer(const char *component);
+bool tsr_alias_is_buffer(const char *name);
 
 #endif

@@ -88,7 +88,7 @@ static bool is_optimizer(const struct tsr_value *v)
 /* How deep wrappers are looked for. */
 #define WRAPPERS_MAX 3u
 
-static const struct tsr_value *find_wrapper(struct tsr_value *root, unsigned depth);
+static struct tsr_value **find_wrapper(const struct tsr_value *root, unsigned depth);
 
 /* Whether a value has a model and an optimizer beside it, or is a wrapper of one that has. */
 static bool has_both(struct tsr_value *v, unsigned depth)
@@ -105,9 +105,10 @@ static bool has_both(struct tsr_value *v, unsigned depth)
 	return depth < WRAPPERS_MAX && find_wrapper(v, depth + 1) != NULL;
 }
 
-static const struct tsr_value *find_wrapper(struct tsr_value *root, unsigned depth)
+static struct tsr_value **find_wrapper(const struct tsr_value *root, unsigned depth)
 {
-	const struct tsr_value *mapping = tsr_value_mapping(root), *found = NULL;
+	const struct tsr_value *mapping = tsr_value_mapping(root);
+	struct tsr_value **found = NULL;
 
 	if (!mapping || is_optimizer(root) || is_flat(root) || model_by_key(root))
 		return NULL;
@@ -116,36 +117,25 @@ static const struct tsr_value *find_wrapper(struct tsr_value *root, unsigned dep
 			continue;
 		if (found)
 			return NULL;
-		found = mapping->list.items[i];
+		found = &mapping->list.items[i];
 	}
 	return found;
 }
 
-const struct tsr_value *tsr_model_wrapper(struct tsr_value *root)
+struct tsr_value **tsr_model_wrapper(const struct tsr_value *root)
 {
 	return find_wrapper(root, 1);
-}
-
-struct tsr_value *tsr_model_wrapped(struct tsr_value *root)
-{
-	const struct tsr_value *key = tsr_model_wrapper(root), *mapping = tsr_value_mapping(root);
-
-	for (size_t i = 0; key && i + 1 < mapping->list.n; i += 2) {
-		if (mapping->list.items[i] == key)
-			return mapping->list.items[i + 1];
-	}
-	return NULL;
 }
 
 /* --- The model -------------------------------------------------------------------------------- */
 
 struct tsr_value *tsr_state_dict_model(struct tsr_value *root)
 {
-	struct tsr_value *inner = root, *wrapped, *model;
+	struct tsr_value *inner = root, **wrapper, *model;
 	const struct tsr_value *mapping;
 
-	while ((wrapped = tsr_model_wrapped(inner)))
-		inner = wrapped;
+	while ((wrapper = tsr_model_wrapper(inner)) != NULL)
+		inner = wrapper[1];
 	mapping = tsr_value_mapping(inner);
 	if (!mapping || tsr_optim_is(inner))
 		return NULL;

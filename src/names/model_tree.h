@@ -9,12 +9,9 @@
 struct tsr_value *tsr_state_dict_model(struct tsr_value *root);
 
 /*
- * The key of the wrapper around model and optimizer: the only value of the root in which both are, as
- * in {"app": {"model": ..., "optim": ...}}, if the root itself has no model; or NULL.
+ * The key and value of the wrapper around model and optimizer: the only value of the root in which both
+ * are, as in {"app": {"model": ..., "optim": ...}}, if the root itself has no model; or NULL.
  */
-const struct tsr_value *tsr_model_wrapper(struct tsr_value *root);
-
-/* The value of that key. */
-struct tsr_value *tsr_model_wrapped(struct tsr_value *root);
+struct tsr_value **tsr_model_wrapper(const struct tsr_value *root);
 
 #endif

@@ -15,9 +15,10 @@
 #include "ckpt/read.h"
 #include "text/shape.h"
 #include "names/aliases.h"
+#include "names/params/candidate.h"
 #include "names/name_rules.h"
+#include "names/params/parameters.h"
 #include "names/quantized.h"
-#include "names/roles.h"
 #include "names/wrappers.h"
 
 /* Components that wrappers put into the names of parameters. */
@@ -28,24 +29,9 @@ static const char *const wrappers[] = {
 	"_fsdp_wrapped_module",
 };
 
-struct candidate {
-	struct tsr_tensor *t;
-	size_t wrapper; /* bytes in front of its name, before the optimizer's or the model's key */
-	char *base; /* of a state: the name of its weight, as its own name has it; else NULL */
-	char *canonical; /* base or name without wrappers and leading keys of the model */
-	enum tsr_role role;
-	bool weak;
-	bool settled; /* by a rule of the user */
-	bool optimizer; /* under a root such as "optimizer.", or its place says so */
-	bool buffer; /* what a model keeps besides its parameters */
-	bool factored; /* a state that has not the shape of its weight */
-	bool param; /* known to be a weight, though it has no dimensions */
-	struct candidate *weight;
-};
-
 struct assigning {
 	struct tsr_checkpoint *c;
-	struct candidate *all; /* one per tensor */
+	struct tsr_candidate *all; /* one per tensor */
 	size_t n;
 	/*
 	 * Those that may be weights, by canonical name.  The index of a master copy has @n added, so
@@ -150,7 +136,8 @@ char *tsr_names_canonical(const char *name)
 }
 
 /* The canonical name of a base or a name; one wrapper is nothing to tell names apart by, several are. */
-static char *canonical_of(const struct assigning *a, const struct candidate *k, const char *name)
+static char *canonical_of(const struct assigning *a, const struct tsr_candidate *k,
+			  const char *name)
 {
 	char *inner = tsr_names_canonical(name), *whole;
 
@@ -163,7 +150,7 @@ static char *canonical_of(const struct assigning *a, const struct candidate *k, 
 }
 
 /* Split a name into base and role.  base stays NULL if the name is not a state's. */
-static enum tsr_status parse_name(const struct assigning *a, struct candidate *k)
+static enum tsr_status parse_name(const struct assigning *a, struct tsr_candidate *k)
 {
 	const char *inner = k->t->name + k->wrapper;
 	const char *name = strip_roots(inner, &k->optimizer);
@@ -216,7 +203,7 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 		return tsr_name_rule_fail(rule->regex, reason, a->err);
 	}
 	for (size_t i = 0; i < a->n; i++) {
-		struct candidate *k = &a->all[i];
+		struct tsr_candidate *k = &a->all[i];
 
 		if (regexec(&regex, k->t->name, 0, NULL, 0) != 0)
 			continue;
@@ -234,7 +221,7 @@ static enum tsr_status apply_rule(struct assigning *a, const struct tsr_name_rul
 
 /* --- Joining states to weights --------------------------------------------------------------- */
 
-static bool may_be_weight(const struct candidate *k)
+static bool may_be_weight(const struct tsr_candidate *k)
 {
 	if (k->settled)
 		return k->t->kind == TSR_KIND_WEIGHT;
@@ -245,7 +232,7 @@ static bool may_be_weight(const struct candidate *k)
 	return !k->optimizer && (k->t->rank > 0 || k->param) && tsr_names_is_floating(k->t->dtype);
 }
 
-static bool is_master(const struct candidate *k)
+static bool is_master(const struct tsr_candidate *k)
 {
 	return k->role == TSR_ROLE_MASTER;
 }
@@ -257,7 +244,7 @@ static enum tsr_status list_weights(struct assigning *a)
 	if (!a->weights)
 		return tsr_fail_nomem(a->err, a->c->path);
 	for (size_t i = 0; i < a->n; i++) {
-		const struct candidate *k = &a->all[i];
+		const struct tsr_candidate *k = &a->all[i];
 
 		if (may_be_weight(k) && (!k->base || is_master(k)))
 			a->weights[a->nweights++] = (struct tsr_named){ k->canonical,
@@ -268,18 +255,18 @@ static enum tsr_status list_weights(struct assigning *a)
 	return TSR_OK;
 }
 
-static struct candidate *weight_of(const struct assigning *a, const struct tsr_named *entry)
+static struct tsr_candidate *weight_of(const struct assigning *a, const struct tsr_named *entry)
 {
 	return &a->all[entry->index % a->n];
 }
 
 /* The weight that a state's base names, exactly or else without wrappers; NULL if none does. */
-static enum tsr_status find_weight(struct assigning *a, const struct candidate *k,
-				   struct candidate **ret)
+static enum tsr_status find_weight(struct assigning *a, const struct tsr_candidate *k,
+				   struct tsr_candidate **ret)
 {
 	/* A base from inside a wrapper is not the name of anything outside. */
 	const struct tsr_tensor *exact = k->wrapper ? NULL : tsr_checkpoint_find(a->c, k->base);
-	struct candidate *found = exact ? &a->all[exact - a->c->tensors] : NULL;
+	struct tsr_candidate *found = exact ? &a->all[exact - a->c->tensors] : NULL;
 	const struct tsr_named *at, *end = a->weights + a->nweights;
 
 	*ret = NULL;
@@ -300,15 +287,9 @@ static enum tsr_status find_weight(struct assigning *a, const struct candidate *
 			     weight_of(a, at + 1)->t->name);
 }
 
-static bool is_scalar(const struct candidate *k)
+static bool is_scalar(const struct tsr_candidate *k)
 {
 	return k->role == TSR_ROLE_SCALAR || k->role == TSR_ROLE_STEP;
-}
-
-static bool is_state(const struct candidate *k)
-{
-	return !k->settled && (k->role == TSR_ROLE_MOMENTUM || k->role == TSR_ROLE_VARIANCE ||
-			       k->role == TSR_ROLE_MAX_VARIANCE);
 }
 
 /* A state is shaped like its weight; AdEMAMix of bitsandbytes stacks its two momenta in one. */
@@ -320,13 +301,13 @@ static bool fits(const struct tsr_tensor *t, const struct tsr_tensor *w)
 }
 
 /* Whether a weak alias counts. */
-static bool fits_weak(const struct candidate *k)
+static bool fits_weak(const struct tsr_candidate *k)
 {
 	return k->weight &&
 	       (fits(k->t, k->weight->t) || k->factored || (is_scalar(k) && k->t->numel <= 1));
 }
 
-static enum tsr_status join(struct assigning *a, struct candidate *k)
+static enum tsr_status join(struct assigning *a, struct tsr_candidate *k)
 {
 	char found[100], expected[100];
 	const struct tsr_tensor *w;
@@ -337,7 +318,7 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		k->weight = NULL;
 	}
 	/* What is trained is no buffer, whatever it is called. */
-	if (k->weight && is_state(k)) {
+	if (k->weight && tsr_candidate_is_state(k)) {
 		k->weight->buffer = false;
 		k->weight->t->quantized = NULL;
 	}
@@ -361,121 +342,6 @@ static enum tsr_status join(struct assigning *a, struct candidate *k)
 		a->c->path, k->t->name, found, expected, w->name);
 }
 
-/* States of one weight stand side by side; those without a weight go by their base. */
-static int by_weight_and_role(const void *va, const void *vb)
-{
-	const struct candidate *a = *(struct candidate *const *)va,
-			       *b = *(struct candidate *const *)vb;
-	const char *a_name = a->weight ? a->weight->t->name : a->canonical;
-	const char *b_name = b->weight ? b->weight->t->name : b->canonical;
-	const int order = strcmp(a_name, b_name);
-
-	if (order)
-		return order;
-	if (a->role != b->role)
-		return a->role < b->role ? -1 : 1;
-	return strcmp(a->t->name, b->t->name);
-}
-
-/* A momentum comes before the variance that its elements are divided by. */
-static void pair(const struct candidate *k, const struct candidate *next)
-{
-	if (k->role == TSR_ROLE_MOMENTUM && next->role == TSR_ROLE_VARIANCE &&
-	    tsr_tensor_same_shape(k->t, next->t))
-		k->t->beside = next->t->name;
-}
-
-static bool is_same_weight(const struct candidate *a, const struct candidate *b)
-{
-	return a->weight || b->weight ? a->weight == b->weight
-				      : strcmp(a->canonical, b->canonical) == 0;
-}
-
-/* Whether the same parameter has an unknown state of the same shape: states of one stand side by side. */
-static bool has_unknown(const struct assigning *a, const struct candidate *k, size_t prefix)
-{
-	const struct candidate *first = k, *end = a->all + a->n;
-
-	while (first > a->all && strncmp(first[-1].t->name, k->t->name, prefix) == 0)
-		first--;
-	for (; first < end && strncmp(first->t->name, k->t->name, prefix) == 0; first++) {
-		if (first->role == TSR_ROLE_NONE && tsr_tensor_same_shape(first->t, k->t))
-			return true;
-	}
-	return false;
-}
-
-/*
- * What an optimizer with an eps divides by: state1 alone of Adagrad and RMSprop of bitsandbytes (Lion has no
- * eps), and m beside another state that is no variance, as KATE has it.
- */
-static bool is_denominator(const struct assigning *a, const struct candidate *k)
-{
-	const char *dot = strrchr(k->t->name, '.');
-
-	if (a->c->eps <= 0 || !dot)
-		return false;
-	return strcmp(dot, ".state1") == 0 ||
-	       ((strcmp(dot, ".m") == 0 || strcmp(dot, ".mu") == 0) &&
-		has_unknown(a, k, (size_t)(dot - k->t->name) + 1));
-}
-
-/*
- * A momentum and the variance beside it, of states in the order of by_weight_and_role(): AMSGrad
- * divides by its second variance, which is the last.
- */
-static void join_moments(const struct assigning *a, struct candidate *const *states, size_t n)
-{
-	for (size_t i = 0, last; i < n; i = last + 1) {
-		struct tsr_tensor *m = states[i]->t, *v;
-
-		for (last = i; last + 1 < n && is_same_weight(states[i], states[last + 1]);)
-			last++;
-		v = states[last]->t;
-		if (last == i && is_denominator(a, states[i]))
-			states[i]->role = TSR_ROLE_STATE;
-		if (last == i || states[i]->role != TSR_ROLE_MOMENTUM || m->numel != v->numel ||
-		    !tsr_tensor_has_f32(m) || !tsr_tensor_has_f32(v))
-			continue;
-		m->partner = (size_t)(states[last] - a->all) + 1;
-		v->partner = (size_t)(states[i] - a->all) + 1;
-	}
-}
-
-/* Each parameter has one state of a role; those of one parameter learn of each other. */
-static enum tsr_status check_unique(struct assigning *a)
-{
-	struct candidate **states = calloc(a->n + 1, sizeof(struct candidate *));
-	enum tsr_status status = TSR_OK;
-	size_t n = 0;
-
-	if (!states)
-		return tsr_fail_nomem(a->err, a->c->path);
-	for (size_t i = 0; i < a->n; i++) {
-		if (is_state(&a->all[i]))
-			states[n++] = &a->all[i];
-	}
-	if (n)
-		qsort(states, n, sizeof(struct candidate *), by_weight_and_role);
-	for (size_t i = 1; i < n && status == TSR_OK; i++) {
-		const struct candidate *k = states[i - 1], *next = states[i];
-
-		if (k->role == next->role && is_same_weight(k, next))
-			status = tsr_fail_hint(
-				a->err, TSR_E_FORMAT, TSR_HINT_RULES,
-				"%s: tensor %.200s: ambiguous: %.200s is also the %s of %.200s",
-				a->c->path, next->t->name, k->t->name,
-				k->role == TSR_ROLE_MOMENTUM ? "momentum" : "variance",
-				k->weight ? k->weight->t->name : k->base);
-		else if (is_same_weight(k, next) && !a->c->packed)
-			pair(k, next);
-	}
-	if (status == TSR_OK)
-		join_moments(a, states, n);
-	free(states);
-	return status;
-}
-
 /* What is of no kind of its own is TSR_KIND_OTHER. */
 static const enum tsr_kind kinds[] = {
 	[TSR_ROLE_NONE] = TSR_KIND_WEIGHT,	 [TSR_ROLE_MOMENTUM] = TSR_KIND_MOMENTUM,
@@ -484,13 +350,13 @@ static const enum tsr_kind kinds[] = {
 	[TSR_ROLE_SCALAR] = TSR_KIND_OTHER,	 [TSR_ROLE_STATE] = TSR_KIND_OTHER,
 };
 
-static enum tsr_kind kind_by_name(const struct candidate *k)
+static enum tsr_kind kind_by_name(const struct tsr_candidate *k)
 {
 	return k->role == TSR_ROLE_NONE && (k->optimizer || k->buffer) ? TSR_KIND_OTHER
 								       : kinds[k->role];
 }
 
-static enum tsr_kind kind_of(const struct candidate *k)
+static enum tsr_kind kind_of(const struct tsr_candidate *k)
 {
 	const bool param = k->param || (k->weight && k->weight->t->rank == 0);
 
@@ -506,7 +372,7 @@ static enum tsr_kind kind_of(const struct candidate *k)
 static void settle_packed(struct assigning *a)
 {
 	for (size_t i = 0; i < a->n; i++) {
-		struct candidate *k = &a->all[i];
+		struct tsr_candidate *k = &a->all[i];
 
 		if (k->t->rank == 0 && k->t->kind != TSR_KIND_OTHER)
 			k->settled = kind_by_name(k) != k->t->kind;
@@ -518,7 +384,7 @@ static void settle_packed(struct assigning *a)
 }
 
 /* Only what an optimizer keeps and no kind is known for has a field. */
-static void settle_field(struct candidate *k)
+static void settle_field(struct tsr_candidate *k)
 {
 	const bool known = k->role != TSR_ROLE_NONE && k->role != TSR_ROLE_STATE;
 
@@ -529,12 +395,12 @@ static void settle_field(struct candidate *k)
 }
 
 static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *rules,
-			      unsigned nrules, const bool *params)
+			      unsigned nrules, const bool *params, struct tsr_parameters *p)
 {
 	TSR_TRY(tsr_quantized_find(a->c, a->err));
 	TSR_TRY(tsr_wrappers_find(a->c, &a->wrappers, a->err));
 	for (size_t i = 0; i < a->n; i++) {
-		struct candidate *k = &a->all[i];
+		struct tsr_candidate *k = &a->all[i];
 
 		k->t = &a->c->tensors[i];
 		k->t->partner = 0;
@@ -555,9 +421,9 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 		    !(is_master(&a->all[i]) && !a->all[i].weak))
 			TSR_TRY(join(a, &a->all[i]));
 	}
-	TSR_TRY(check_unique(a));
+	TSR_TRY(tsr_parameters_join(p, a->all, a->err));
 	for (size_t i = 0; i < a->n; i++) {
-		struct candidate *k = &a->all[i];
+		struct tsr_candidate *k = &a->all[i];
 
 		if (k->settled) {
 			settle_field(k);
@@ -565,7 +431,7 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 		}
 		if (!a->c->packed || k->param || (k->weight && k->weight->param))
 			k->t->kind = kind_of(k);
-		if (is_state(k) && k->weight && k->t->kind != TSR_KIND_OTHER)
+		if (tsr_candidate_is_state(k) && k->weight && k->t->kind != TSR_KIND_OTHER)
 			k->t->weight = k->weight->t->name;
 		settle_field(k);
 	}
@@ -574,37 +440,40 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 
 /* --- Roles ------------------------------------------------------------------------------------ */
 
-static enum tsr_status tell_roles(struct assigning *a, struct tsr_tensor_role *roles)
+static enum tsr_status tell_roles(struct assigning *a, struct tsr_parameters *p)
 {
 	for (size_t i = 0; i < a->n; i++) {
-		struct candidate *k = &a->all[i];
+		struct tsr_candidate *k = &a->all[i];
+		const enum tsr_role role = k->settled ? TSR_ROLE_NONE : k->role;
 
-		roles[i] = (struct tsr_tensor_role){ k->settled ? TSR_ROLE_NONE : k->role, SIZE_MAX,
-						     false };
 		if (k->settled && k->weak)
 			TSR_TRY(join(a, k));
-		roles[i].state = k->optimizer || k->role != TSR_ROLE_NONE;
-		if (roles[i].role == TSR_ROLE_MASTER)
+		p->roles[i] = (struct tsr_tensor_role){ role,
+							k->optimizer || k->role != TSR_ROLE_NONE };
+		if (role == TSR_ROLE_MASTER)
 			TSR_TRY(find_weight(a, k, &k->weight));
-		if (roles[i].role != TSR_ROLE_NONE && k->weight && k->weight != k)
-			roles[i].weight = (size_t)(k->weight - a->all);
+		if (k->weight && k->weight != k && role == TSR_ROLE_MASTER)
+			p->list[k->weight - a->all].master = i;
+		if (k->weight && role == TSR_ROLE_STEP)
+			p->list[k->weight - a->all].counter = i;
 	}
 	return TSR_OK;
 }
 
-static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
-			   unsigned nrules, const bool *params, struct tsr_tensor_role *roles,
-			   struct tsr_err *err)
+enum tsr_status tsr_names_fill(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
+			       unsigned nrules, const bool *params, struct tsr_parameters *p,
+			       struct tsr_err *err)
 {
 	struct assigning a = { .c = c, .n = c->ntensors, .err = err };
 	enum tsr_status status;
 
+	TSR_TRY(tsr_parameters_init(p, c, err));
 	a.all = calloc(a.n + 1, sizeof(*a.all));
 	if (!a.all)
 		return tsr_fail_nomem(err, c->path);
-	status = assign(&a, rules, nrules, params);
-	if (status == TSR_OK && roles)
-		status = tell_roles(&a, roles);
+	status = assign(&a, rules, c->packed ? 0 : nrules, params, p);
+	if (status == TSR_OK)
+		status = tell_roles(&a, p);
 	for (size_t i = 0; i < a.n; i++) {
 		free(a.all[i].base);
 		free(a.all[i].canonical);
@@ -618,12 +487,12 @@ static enum tsr_status run(struct tsr_checkpoint *c, const struct tsr_name_rule 
 enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				 unsigned nrules, struct tsr_err *err)
 {
-	return c->packed ? tsr_quantized_find(c, err) : run(c, rules, nrules, NULL, NULL, err);
-}
+	struct tsr_parameters p = { .n = 0 };
+	enum tsr_status status;
 
-enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
-				unsigned nrules, const bool *params, struct tsr_tensor_role *roles,
-				struct tsr_err *err)
-{
-	return run(c, rules, c->packed ? 0 : nrules, params, roles, err);
+	if (c->packed)
+		return tsr_quantized_find(c, err);
+	status = tsr_names_fill(c, rules, nrules, NULL, &p, err);
+	tsr_parameters_free(&p);
+	return status;
 }

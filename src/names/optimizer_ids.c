@@ -458,9 +458,7 @@ static enum tsr_status join_without_buffers(const struct joining *j)
 	fewer.params = trained;
 	fewer.nparams = 0;
 	for (size_t i = 0; i < j->nparams; i++) {
-		const char *dot = strrchr(j->params[i].name, '.');
-
-		if (!tsr_alias_is_buffer(dot ? dot + 1 : j->params[i].name))
+		if (!tsr_alias_is_buffer(j->params[i].name))
 			trained[fewer.nparams++] = j->params[i];
 	}
 	status = join_by_shape(&fewer);

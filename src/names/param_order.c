@@ -202,13 +202,6 @@ static void try_layers(struct proving *p, bool reversed)
 			  : "a learning rate per layer, in the order of the model");
 }
 
-static const char *last_component(const char *name)
-{
-	const char *dot = strrchr(name, '.');
-
-	return dot ? dot + 1 : name;
-}
-
 static bool decays_by_rank(const struct proving *p, size_t param)
 {
 	return p->c->arrays[p->params[param].array].rank >= 2;
@@ -216,7 +209,9 @@ static bool decays_by_rank(const struct proving *p, size_t param)
 
 static bool decays_unless_bias(const struct proving *p, size_t param)
 {
-	return strstr(last_component(p->params[param].name), "bias") == NULL;
+	const char *name = p->params[param].name, *dot = strrchr(name, '.');
+
+	return strstr(dot ? dot : name, "bias") == NULL;
 }
 
 /* What Trainer leaves out of decay, too: whatever has "norm" or a component like "ln_1" in its name. */
@@ -299,7 +294,7 @@ static void list_trained(struct proving *p)
 {
 	p->trained.n = 0;
 	for (size_t i = 0; i < p->nparams; i++) {
-		if (!tsr_alias_is_buffer(last_component(p->params[i].name)))
+		if (!tsr_alias_is_buffer(p->params[i].name))
 			p->trained.items[p->trained.n++] = i;
 	}
 }

@@ -6,7 +6,7 @@
 #include "names/optimizer_ids.h"
 
 /*
- * Name the ids of an optimizer by the rules of docs/names.md, section 2, from @params of the
+ * Name the ids of an optimizer by the rules of docs/reading.md, section 7, from @params of the
  * model, in its order if @ordered.  Where rules fit and all that do agree, *proved_ret is true, ids
  * have names and a note says which rule it was; otherwise ids are left as they are.
  */

@@ -19,21 +19,8 @@ enum tsr_role {
 
 struct tsr_tensor_role {
 	enum tsr_role role;
-	size_t weight; /* index of the tensor that is its weight; SIZE_MAX: none is known */
 	bool state; /* its name is that of something an optimizer keeps, whatever a rule says */
 };
-
-/*
- * tsr_names_assign(), which also gives the role of each tensor: @roles has one entry per tensor.  In
- * a packed file kinds are as they are, roles are found by name.
- *
- * @params has one entry per tensor, too: whether it is known to be a parameter, which a tensor
- * without dimensions is not taken for otherwise, nor are its states for states; NULL: none is.  It
- * says nothing of tensors that a rule or their name settles.
- */
-enum tsr_status tsr_names_roles(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
-				unsigned nrules, const bool *params, struct tsr_tensor_role *roles,
-				struct tsr_err *err);
 
 /* Whether a tensor of this type can be a weight or a state that values are computed from. */
 bool tsr_names_is_floating(enum tsr_dtype dtype);

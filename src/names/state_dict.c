@@ -172,13 +172,13 @@ static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t droppe
 /* The model first, so that its names win; then everything else. */
 static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 {
-	struct tsr_value *inner = root, *model;
-	const struct tsr_value *key, *mapping;
+	struct tsr_value *inner = root, **wrapper, *model;
+	const struct tsr_value *mapping;
 
 	n->at.n = 0;
-	while ((key = tsr_model_wrapper(inner))) {
-		tsr_key_path_push(&n->at, key, 0);
-		inner = tsr_model_wrapped(inner);
+	while ((wrapper = tsr_model_wrapper(inner)) != NULL) {
+		tsr_key_path_push(&n->at, wrapper[0], 0);
+		inner = wrapper[1];
 	}
 	model = tsr_state_dict_model(inner);
 	if (model == inner)

@@ -22,9 +22,10 @@ static enum tsr_status get_beside(const struct tsr_encoding *e, const struct tsr
 				t->tile.first, t->tile.n, err);
 }
 
-enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, struct tsr_encoded *found,
-				const struct tsr_walked *t, struct tsr_err *err)
+enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, const struct tsr_walked *t,
+				struct tsr_err *err)
 {
+	struct tsr_encoded *found = t->found;
 	struct tsr_coding coding = t->tensor->coding;
 	bool same;
 
@@ -52,9 +53,9 @@ enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, struct tsr_encoded
 }
 
 /* What encoding a side of a pair needs; one that is stored as it is gets its elements into m->x. */
-static struct tsr_coder_side side_of(const struct tsr_walked *t, struct tsr_encoded *found,
-				     struct tsr_coding *coding)
+static struct tsr_coder_side side_of(const struct tsr_walked *t, struct tsr_coding *coding)
 {
+	struct tsr_encoded *found = t->found;
 	struct tsr_coder_side side = { .coder = t->coder,
 				       .dtype = t->tensor->dtype,
 				       .measure = &found->measure,
@@ -76,23 +77,22 @@ static struct tsr_coder_side side_of(const struct tsr_walked *t, struct tsr_enco
 	return side;
 }
 
-enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, void *const extra[2],
-				const struct tsr_walked *const t[2], struct tsr_err *err)
+enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, const struct tsr_walked *const t[2],
+				struct tsr_err *err)
 {
-	struct tsr_encoded *found[2] = { extra[0], extra[1] };
+	struct tsr_encoded *found = t[1]->found;
 	struct tsr_coding coding[2];
-	const struct tsr_coder_side m = side_of(t[0], found[0], &coding[0]);
-	const struct tsr_coder_side v = side_of(t[1], found[1], &coding[1]);
+	const struct tsr_coder_side m = side_of(t[0], &coding[0]), v = side_of(t[1], &coding[1]);
 	const size_t n = t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype);
 
 	if (m.coding)
 		TSR_TRY(get_beside(e, t[0], err));
-	return tsr_coder_encode_pair(&m, &v, n, e->eps, &found[1]->update, err);
+	return tsr_coder_encode_pair(&m, &v, n, e->eps, &found->update, err);
 }
 
-void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_encoded *found,
-		     const struct tsr_walked *t)
+void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_walked *t)
 {
+	const struct tsr_encoded *found = t->found;
 	const size_t i = t->tile.tensor;
 	struct tsr_packed_tensor *r = &e->results[i];
 	struct tsr_encoded_sums *sums = &e->sums[t->side];
@@ -114,15 +114,6 @@ void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_encoded *fou
 	r->report.scale_overflow += found->report.scale_overflow;
 	r->report.narrow_overflow += found->report.narrow_overflow;
 	e->apart[i] = e->apart[i] || found->apart;
-}
-
-void tsr_encoded_outcome(struct tsr_encoded *found, struct tsr_outcome *o)
-{
-	tsr_outcome_measure(o, &found->measure);
-	tsr_outcome_report(o, &found->report);
-	tsr_outcome_update(o, &found->update);
-	tsr_outcome_bool(o, &found->integers);
-	tsr_outcome_bool(o, &found->apart);
 }
 
 enum tsr_raw_reason tsr_encoded_raw_reason(const struct tsr_encoding *e, size_t i)

@@ -23,28 +23,23 @@ struct tsr_encoding {
 	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
 };
 
-/* What encoding a tile found: the extra memory of a walk. */
+/* What encoding a tile found, as a walk has it. */
 struct tsr_encoded {
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
 	struct tsr_update_measure update; /* of a variance with its momentum */
-	bool integers; /* all elements are */
-	bool apart;
-	uint64_t hash[TSR_PLANES_MAX]; /* as by tsr_tile_hash(), for who wants it */
+	uint32_t integers; /* all elements are */
+	uint32_t apart;
 };
 
 /* The `work` and `work_pair` of a walk over e->stored that wants the tensors of e->wanted. */
-enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, struct tsr_encoded *found,
-				const struct tsr_walked *t, struct tsr_err *err);
-enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, void *const found[2],
-				const struct tsr_walked *const t[2], struct tsr_err *err);
+enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, const struct tsr_walked *t,
+				struct tsr_err *err);
+enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, const struct tsr_walked *const t[2],
+				struct tsr_err *err);
 
 /* Its `commit`: the figures of a tile, added to those of its tensor. */
-void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_encoded *found,
-		     const struct tsr_walked *t);
-
-/* The same as an outcome of a walk in parts. */
-void tsr_encoded_outcome(struct tsr_encoded *found, struct tsr_outcome *o);
+void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_walked *t);
 
 /* Why the codec of tensor @i cannot hold it, as was found. */
 enum tsr_raw_reason tsr_encoded_raw_reason(const struct tsr_encoding *e, size_t i);

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "names/model_names.h"
+#include "names/params/parameters.h"
 #include "names/model_tree.h"
 #include "text/text.h"
 

@@ -18,7 +18,7 @@
 #include "container/writer.h"
 #include "names/eps.h"
 #include "names/name_rules.h"
-#include "names/model_names.h"
+#include "names/params/parameters.h"
 #include "pack/bounds.h"
 #include "pack/choice/choice.h"
 #include "pack/codings.h"
@@ -48,7 +48,6 @@ struct packing {
 	uint64_t *nbytes; /* per tensor, for take_sizes() */
 	struct tsr_meta *meta, *weights_meta; /* of the output */
 	struct tsr_writer *writer;
-	struct tsr_plane_hashes hashes[2]; /* of the tensors being committed, by side */
 	struct tsr_pack_learned learned;
 	struct tsr_encoding encoding;
 	struct tsr_encoded_sums sums[2]; /* of the tensors being committed, by side */
@@ -96,20 +95,13 @@ static enum tsr_status check_source(struct packing *p)
 
 /* --- The tiles ------------------------------------------------------------------------------- */
 
-static void hash_tile(struct tsr_encoded *found, const struct tsr_walked *t)
-{
-	if (!t->hashed)
-		tsr_tile_hash(t->tensor, &t->tile, t->coder->plane, found->hash);
-}
-
 static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
 	const struct packing *p = ctx;
 
-	TSR_TRY(tsr_encode_tile(&p->encoding, extra, t, err));
-	hash_tile(extra, t);
-	return TSR_OK;
+	(void)extra;
+	return tsr_encode_tile(&p->encoding, t, err);
 }
 
 static enum tsr_status encode_pair(void *ctx, void *const extra[2],
@@ -117,35 +109,19 @@ static enum tsr_status encode_pair(void *ctx, void *const extra[2],
 {
 	const struct packing *p = ctx;
 
-	TSR_TRY(tsr_encode_pair(&p->encoding, extra, t, err));
-	for (unsigned i = 0; i < 2; i++)
-		hash_tile(extra[i], t[i]);
-	return TSR_OK;
+	(void)extra;
+	return tsr_encode_pair(&p->encoding, t, err);
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
 	struct packing *p = ctx;
-	const struct tsr_encoded *found = extra;
 
+	(void)extra;
 	(void)err;
-	tsr_encoded_add(&p->encoding, found, t);
-	if (!t->hashed)
-		tsr_plane_hashes_add(&p->hashes[t->side], t->tensor, &t->tile, t->coder->plane,
-				     found->hash, p->c->tensors[t->tile.tensor].hash);
+	tsr_encoded_add(&p->encoding, t);
 	return TSR_OK;
-}
-
-static void found_in_tile(void *ctx, void *extra, const struct tsr_walked *t, struct tsr_outcome *o)
-{
-	struct packing *p = ctx;
-	struct tsr_encoded *found = extra;
-
-	tsr_encoded_outcome(found, o);
-	if (!t->hashed)
-		tsr_plane_hashes_found(&p->hashes[t->side], t->tensor, &t->tile, t->coder->plane,
-				       found->hash, o);
 }
 
 static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -168,12 +144,13 @@ static enum tsr_status encode_all(struct packing *p)
 				       .wanted = p->c->tensors,
 				       .encodes = true,
 				       .what = p->out_path,
-				       .extra_nbytes = sizeof(struct tsr_encoded),
+				       .found_nbytes = sizeof(struct tsr_encoded),
+				       .hash_into = p->c->tensors,
+				       .in_parts = true,
 				       .work = encode_tile,
 				       .work_pair = encode_pair,
 				       .commit = commit_tile,
 				       .finish = write_tile,
-				       .found = found_in_tile,
 				       .ctx = p };
 
 	TSR_TRY(tsr_writer_create(p->writer, p->err));
@@ -406,6 +383,7 @@ static enum tsr_status prepare(struct packing *p)
 	TSR_TRY(tsr_note_shared_views(c, p->err));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	TSR_TRY(tsr_build_index(c, p->err));
+	p->result->source_nbytes = tsr_checkpoint_stored_nbytes(c);
 	p->stored = *c;
 	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
 	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
@@ -533,11 +511,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 		return tsr_fail_nomem(err, out);
 	p.result->source = c;
 	p.result->eps = tsr_names_eps(c, &p.result->eps_known);
-	status = tsr_plane_hashes_init(&p.hashes[0], out, err);
-	if (status == TSR_OK)
-		status = tsr_plane_hashes_init(&p.hashes[1], out, err);
-	if (status == TSR_OK)
-		status = run_packing(&p);
+	status = run_packing(&p);
 	tsr_writer_free(p.writer);
 	tsr_checkpoint_close(p.base);
 	tsr_pack_learned_free(&p.learned);
@@ -548,8 +522,6 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	free(p.nbytes);
 	free(p.encoding.integers);
 	free(p.encoding.apart);
-	tsr_plane_hashes_free(&p.hashes[0]);
-	tsr_plane_hashes_free(&p.hashes[1]);
 	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
 		p.result->source = NULL;
 		tsr_packing_free(p.result);

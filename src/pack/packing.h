@@ -31,6 +31,7 @@ struct tsr_packing {
 	struct tsr_checkpoint *source; /* its tensors have their codings, hashes and errors */
 	struct tsr_packed_tensor *tensors; /* one per tensor of the source */
 	struct tsr_choice *choices; /* the same, of a packing that chose; else NULL */
+	uint64_t source_nbytes; /* of the source's tensors in its files */
 	uint64_t header_nbytes;
 	uint64_t data_nbytes;
 	uint64_t plain_nbytes; /* of all files if no plane were coded */

@@ -10,7 +10,7 @@
 #include "container/packed/packed_write.h"
 #include "container/tree.h"
 #include "container/writer.h"
-#include "names/model_names.h"
+#include "names/params/parameters.h"
 #include "pack/delta_base.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packed_meta.h"

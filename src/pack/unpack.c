@@ -27,6 +27,7 @@
 #include "pack/packing.h"
 #include "pack/walk.h"
 #include "parts/part.h"
+#include "text/text.h"
 
 struct writing {
 	struct tsr_checkpoint *c; /* as it is written */
@@ -50,15 +51,25 @@ struct tsr_write_options tsr_write_defaults(void)
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
+/* What a tile's commit needs. */
+struct found {
+	uint64_t ninfinite;
+	uint32_t crc; /* of what is written */
+	uint32_t unused;
+};
+
 /* What a tile is written as. */
 struct output {
 	const void *data;
 	size_t nbytes;
 	uint64_t offset; /* in the tensor's bytes */
-	uint32_t crc;
-	size_t ninfinite;
 	_Alignas(64) unsigned char converted[]; /* 2 * TSR_TILE_NBYTES where types are changed */
 };
+
+static uint64_t bytes_as(const struct tsr_walked *t, uint64_t nbytes, enum tsr_dtype to)
+{
+	return nbytes * 8 / tsr_dtype_bits(t->tensor->dtype) * tsr_dtype_bits(to) / 8;
+}
 
 /* Whether a codec's narrow plane is its tensor rounded to nearest. */
 static bool has_rounded(const struct tsr_codec *codec, enum tsr_dtype to)
@@ -69,20 +80,23 @@ static bool has_rounded(const struct tsr_codec *codec, enum tsr_dtype to)
 		codec->correction == TSR_CORRECTION_FLOAT);
 }
 
-/* Decoding and rounding again could give the neighbour of what the packed file has. */
-static void convert_tile(const struct tsr_walked *t, enum tsr_dtype to, struct output *o)
+/*
+ * Returns how many finite values become infinite.  Decoding and rounding again could give the neighbour of
+ * what the packed file has.
+ */
+static uint64_t convert_tile(const struct tsr_walked *t, enum tsr_dtype to, struct output *o)
 {
 	const struct tsr_codec *codec = t->tensor->coding.codec;
 	const enum tsr_dtype from = t->tensor->dtype;
-	const size_t n = t->nbytes * 8 / tsr_dtype_bits(from);
 
-	o->nbytes = n * tsr_dtype_bits(to) / 8;
-	o->offset = t->offset / (tsr_dtype_bits(from) / 8) * (tsr_dtype_bits(to) / 8);
+	if (to == from)
+		return 0;
 	o->data = o->converted;
-	if (codec && t->has_planes && has_rounded(codec, to))
-		o->data = t->coder->plane[0];
-	else
-		o->ninfinite = tsr_as_dtype(from, t->data, n, to, o->converted);
+	if (!codec || !t->has_planes || !has_rounded(codec, to))
+		return tsr_as_dtype(from, t->data, t->nbytes * 8 / tsr_dtype_bits(from), to,
+				    o->converted);
+	o->data = t->coder->plane[0];
+	return 0;
 }
 
 static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -91,41 +105,32 @@ static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_wal
 	const struct writing *w = ctx;
 	const enum tsr_dtype to = w->c->tensors[t->tile.tensor].dtype;
 	struct output *o = extra;
+	struct found *found = t->found;
 
 	/* From here on the elements of decoded tensors are in their own dtype. */
 	if (t->tensor->coding.codec)
 		tsr_narrow_in_place(t->tensor->dtype, t->coder->m->x, t->tile.n);
 	o->data = t->data;
-	o->nbytes = t->nbytes;
-	o->offset = t->offset;
-	o->ninfinite = 0;
-	if (to != t->tensor->dtype)
-		convert_tile(t, to, o);
+	o->nbytes = (size_t)bytes_as(t, t->nbytes, to);
+	o->offset = bytes_as(t, t->offset, to);
+	found->ninfinite = convert_tile(t, to, o);
 	return tsr_writer_sum(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), o->data, o->nbytes,
-			      o->offset, &o->crc, err);
+			      o->offset, &found->crc, err);
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
 				   struct tsr_err *err)
 {
 	struct writing *w = ctx;
-	const struct output *o = extra;
+	const struct found *found = t->found;
+	const enum tsr_dtype to = w->c->tensors[t->tile.tensor].dtype;
 
+	(void)extra;
 	(void)err;
-	w->ninfinite += o->ninfinite;
-	tsr_writer_commit(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), o->nbytes, o->crc);
+	w->ninfinite += found->ninfinite;
+	tsr_writer_commit(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), bytes_as(t, t->nbytes, to),
+			  found->crc);
 	return TSR_OK;
-}
-
-static void found_in_tile(void *ctx, void *extra, const struct tsr_walked *t, struct tsr_outcome *o)
-{
-	struct output *out = extra;
-
-	(void)ctx;
-	(void)t;
-	tsr_outcome_size(o, &out->nbytes);
-	tsr_outcome_u32(o, &out->crc);
-	tsr_outcome_size(o, &out->ninfinite);
 }
 
 static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -183,27 +188,33 @@ static enum tsr_status note_types(struct writing *w, struct tsr_err *err)
 		w->path, n, n == 1 ? "" : "s");
 }
 
+enum { NAMES_NOTED = 8 };
+
 /* Only PyTorch's files say in which order the elements of a tensor lie, and the tree for tersor alone. */
 static enum tsr_status note_strides(struct writing *w, enum tsr_container container,
 				    struct tsr_err *err)
 {
-	const struct tsr_checkpoint *c = w->c;
-	const char *first = NULL;
+	struct tsr_checkpoint *const c = w->c;
+	struct tsr_text names = { 0 };
+	enum tsr_status status = TSR_OK;
 	size_t n = 0;
 
-	for (size_t i = c->ntensors; i-- > 0;) {
-		if (!c->arrays[c->tensors[i].plane[0]].stride)
-			continue;
-		first = c->tensors[i].name;
-		n++;
-	}
-	if (!n || container == TSR_CONTAINER_TORCH || container == TSR_CONTAINER_DCP)
+	if (container == TSR_CONTAINER_TORCH || container == TSR_CONTAINER_DCP)
 		return TSR_OK;
-	return tsr_build_note(
-		w->c, err,
-		"%s: tensor %.200s: has its memory format, such as channels_last, in a "
-		".pt and DCP only; here it is row-major (%zu in all)",
-		w->path, first, n);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (c->arrays[c->tensors[i].plane[0]].stride && n++ < NAMES_NOTED)
+			tsr_text_printf(&names, "%s%.100s", n > 1 ? ", " : "", c->tensors[i].name);
+	}
+	if (n)
+		status = tsr_build_note(c, err,
+					"%s: only .pt and DCP keep a memory format, such as "
+					"channels_last; here %zu "
+					"tensor%s row-major: %s%s",
+					w->path, n, n == 1 ? " is" : "s are",
+					names.failed ? "(out of memory)" : names.bytes,
+					n > NAMES_NOTED ? ", ..." : "");
+	tsr_text_free(&names);
+	return status;
 }
 
 /* Name what the container cannot hold. */
@@ -323,11 +334,12 @@ static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, s
 {
 	const size_t converted = w->options->as != TSR_DTYPE_COUNT ? 2 * TSR_TILE_NBYTES : 0;
 	const struct tsr_walk walk = { .c = &w->stored,
+				       .found_nbytes = sizeof(struct found),
 				       .extra_nbytes = sizeof(struct output) + converted,
+				       .in_parts = true,
 				       .work = prepare_tile,
 				       .commit = commit_tile,
 				       .finish = write_tile,
-				       .found = found_in_tile,
 				       .ctx = w };
 	enum tsr_status status;
 

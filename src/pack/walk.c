@@ -27,23 +27,45 @@ struct walking {
 	struct tsr_progress progress;
 };
 
-/* Memory of a tile in flight; the walk's extra bytes follow, and where there are two sides the second. */
+/* What a tile's commit needs; what the walk's own work found is behind it. */
+struct found {
+	uint64_t hash[TSR_PLANES_MAX]; /* of its planes, as by tsr_tile_hash() */
+	uint32_t crc; /* of the bytes read, where the file has a checksum of them */
+	uint32_t unused;
+};
+
+/* Memory of a tile in flight; the walk's extra bytes follow.  Before that of a job is what tiles found. */
 struct scratch {
 	struct tsr_coder coder;
-	uint32_t crc; /* of the bytes read, where the file has a checksum of them */
+	struct found *found;
 	struct tsr_walked walked;
 	bool used;
 	_Alignas(64) unsigned char extra[];
 };
+
+static size_t found_nbytes(const struct tsr_walk *walk)
+{
+	return sizeof(struct found) + walk->found_nbytes;
+}
 
 static size_t scratch_nbytes(const struct tsr_walk *walk)
 {
 	return sizeof(struct scratch) + (walk->extra_nbytes + 63) / 64 * 64;
 }
 
+/* Where the first side's memory is. */
+static size_t sides_at(const struct walking *w)
+{
+	return (w->nsides * found_nbytes(w->walk) + 63) / 64 * 64;
+}
+
 static struct scratch *side_of(const struct walking *w, void *scratch, unsigned side)
 {
-	return (void *)((unsigned char *)scratch + side * scratch_nbytes(w->walk));
+	unsigned char *bytes = scratch;
+	struct scratch *s = (void *)(bytes + sides_at(w) + side * scratch_nbytes(w->walk));
+
+	s->found = (void *)(bytes + side * found_nbytes(w->walk));
+	return s;
 }
 
 /* --- Reading ------------------------------------------------------------------------------------ */
@@ -103,7 +125,7 @@ static enum tsr_status read_tile(const struct walking *w, const struct tsr_tenso
 	if (stored->coding.codec)
 		return read_decoded(w, stored, t, coded ? s->coder.m->x : to, err);
 	TSR_TRY(tsr_array_read(c, a, t->offset, t->nbytes, to, err));
-	s->crc = tsr_record_sum(a, to, t->nbytes);
+	s->found->crc = tsr_record_sum(a, to, t->nbytes);
 	if (widens)
 		tsr_widen(stored->dtype, to, t->tile.n, s->coder.m->x);
 	return TSR_OK;
@@ -133,6 +155,7 @@ static void describe_tile(const struct walking *w, struct scratch *s, unsigned s
 					 .coder = &s->coder,
 					 .has_planes = same || !coded,
 					 .hashed = same && walk->c->packed,
+					 .found = s->found + 1,
 					 .side = side };
 	s->used = true;
 }
@@ -147,8 +170,15 @@ static enum tsr_status open_tile(const struct walking *w, struct scratch *s, uns
 	s->walked.data = s->walked.tensor->coding.codec ? (void *)s->coder.m->x : s->coder.plane[0];
 	TSR_TRY(read_tile(w, stored, s, err));
 	if (s->walked.hashed)
-		tsr_tile_hash(stored, &tile, s->coder.plane, s->walked.hash);
+		tsr_tile_hash(stored, &tile, s->coder.plane, s->found->hash);
 	return TSR_OK;
+}
+
+/* The hashes of planes that were encoded. */
+static void hash_encoded(const struct walking *w, struct scratch *s)
+{
+	if (w->walk->hash_into && !s->walked.hashed)
+		tsr_tile_hash(s->walked.tensor, &s->walked.tile, s->coder.plane, s->found->hash);
 }
 
 /* The tile of one of two tensors, whose units are elements, in units of this one. */
@@ -171,13 +201,16 @@ static enum tsr_status work_on_pair(const struct walking *w, struct scratch *s[2
 
 	TSR_TRY(open_tile(w, s[0], 0, tile_beside(w, tile, tile->tensor), err));
 	TSR_TRY(open_tile(w, s[1], 1, tile_beside(w, tile, first->partner - 1), err));
-	return w->walk->work_pair(w->walk->ctx, extra, walked, err);
+	TSR_TRY(w->walk->work_pair(w->walk->ctx, extra, walked, err));
+	hash_encoded(w, s[0]);
+	hash_encoded(w, s[1]);
+	return TSR_OK;
 }
 
 static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct walking *w = ctx;
-	struct scratch *s[2] = { scratch, scratch };
+	struct scratch *s[2] = { side_of(w, scratch, 0), NULL };
 	const struct tsr_walk *walk = w->walk;
 	const struct tsr_tile tile = tsr_tiles_get(&w->tiles, job);
 
@@ -188,29 +221,41 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 			return work_on_pair(w, s, &tile, err);
 	}
 	TSR_TRY(open_tile(w, s[0], 0, tile, err));
-	return walk->work ? walk->work(walk->ctx, s[0]->extra, &s[0]->walked, err) : TSR_OK;
+	if (walk->work)
+		TSR_TRY(walk->work(walk->ctx, s[0]->extra, &s[0]->walked, err));
+	hash_encoded(w, s[0]);
+	return TSR_OK;
 }
 
 /* --- Checking ----------------------------------------------------------------------------------- */
+
+/* The tensor whose planes are hashed; NULL: they are not. */
+static const struct tsr_tensor *hashed_tensor(const struct walking *w, const struct tsr_walked *t)
+{
+	if (t->hashed)
+		return &w->walk->c->tensors[t->tile.tensor];
+	return w->walk->hash_into ? t->tensor : NULL;
+}
 
 static enum tsr_status check_tile(struct walking *w, const struct scratch *s, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->walk->c;
 	const struct tsr_walked *t = &s->walked;
 	const struct tsr_tensor *stored = &c->tensors[t->tile.tensor];
+	const struct tsr_tensor *hashed = hashed_tensor(w, t);
 	const unsigned side = t->side;
-	uint64_t *hash = w->checks[side].hash;
+	uint64_t *hash = t->hashed || !hashed ? w->checks[side].hash
+					      : w->walk->hash_into[t->tile.tensor].hash;
 
-	if (t->hashed) {
-		tsr_plane_hashes_add(&w->checks[side].hashes, stored, &t->tile, s->coder.plane,
-				     t->hash, hash);
-		if (t->tile.last)
-			TSR_TRY(tsr_plane_hashes_check(c, stored, hash, err));
-	}
+	if (hashed)
+		tsr_plane_hashes_add(&w->checks[side].hashes, hashed, &t->tile, s->coder.plane,
+				     s->found->hash, hash);
+	if (t->hashed && t->tile.last)
+		TSR_TRY(tsr_plane_hashes_check(c, stored, hash, err));
 	if (stored->coding.codec)
 		return TSR_OK;
 	return tsr_record_commit(&w->checks[side].record, c, &c->arrays[stored->plane[0]],
-				 t->offset, t->nbytes, s->crc, err);
+				 t->offset, t->nbytes, s->found->crc, err);
 }
 
 static enum tsr_status commit_side(struct walking *w, struct scratch *s, struct tsr_err *err)
@@ -331,35 +376,36 @@ static bool divides_at(void *ctx, uint64_t job)
 	return true;
 }
 
-static void found_in_tile(struct walking *w, struct scratch *s, struct tsr_outcome *o)
+/* What a commit has in place of a tile that was read. */
+static void restore_job(void *ctx, void *scratch, uint64_t job)
 {
-	const struct tsr_walk *walk = w->walk;
-	const struct tsr_tensor *stored = &walk->c->tensors[s->walked.tile.tensor];
-
-	if (s->walked.hashed)
-		tsr_plane_hashes_found(&w->checks[s->walked.side].hashes, stored, &s->walked.tile,
-				       s->coder.plane, s->walked.hash, o);
-	tsr_outcome_u32(o, &s->crc);
-	walk->found(walk->ctx, s->extra, &s->walked, o);
-}
-
-static void found_in_job(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
-{
-	struct walking *w = ctx;
+	const struct walking *w = ctx;
 	struct tsr_tile tile[2];
 	const unsigned n = tiles_of_job(w, job, tile);
 
-	for (unsigned i = n; i < w->nsides && !o->into; i++)
-		side_of(w, scratch, i)->used = false;
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = 0; i < w->nsides; i++) {
 		struct scratch *s = side_of(w, scratch, i);
 
-		if (!o->into) {
-			s->crc = 0;
-			memset(s->extra, 0, w->walk->extra_nbytes);
+		s->used = false;
+		if (i < n)
 			describe_tile(w, s, i, tile[i]);
-		}
-		found_in_tile(w, s, o);
+	}
+}
+
+/* The hashes of planes whose tiles are no pieces are known with the last one. */
+static void order_job(void *ctx, void *scratch, uint64_t job)
+{
+	struct walking *w = ctx;
+
+	(void)job;
+	for (unsigned i = 0; i < w->nsides; i++) {
+		struct scratch *s = side_of(w, scratch, i);
+		const struct tsr_walked *t = &s->walked;
+		const struct tsr_tensor *hashed = s->used ? hashed_tensor(w, t) : NULL;
+
+		if (hashed && !tsr_tile_is_piece(hashed, &t->tile))
+			tsr_plane_hashes_add(&w->checks[i].hashes, hashed, &t->tile, s->coder.plane,
+					     s->found->hash, s->found->hash);
 	}
 }
 
@@ -370,7 +416,7 @@ static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 	const struct tsr_walk *walk = w->walk;
 	const struct tsr_pipeline pipeline = {
 		.njobs = w->tiles.njobs,
-		.scratch_nbytes = w->nsides * scratch_nbytes(walk),
+		.scratch_nbytes = sides_at(w) + w->nsides * scratch_nbytes(walk),
 		.open = tile_open,
 		.close = tile_close,
 		.work = tile_work,
@@ -378,16 +424,17 @@ static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 		.finish = walk->finish ? tile_finish : NULL,
 		.ctx = w,
 	};
-
 	const struct tsr_parted parted = { .pipeline = &pipeline,
 					   .what = w->progress.what,
 					   .weigh = weigh_job,
 					   .divides = divides_at,
-					   .found = found_in_job,
+					   .found_nbytes = w->nsides * found_nbytes(walk),
+					   .restore = restore_job,
+					   .order = order_job,
 					   .keeps_failures = true };
 
-	TSR_TRY(walk->found ? tsr_parted_run(&parted, w->progress.run, err)
-			    : tsr_pipeline_run(&pipeline, w->progress.run, err));
+	TSR_TRY(walk->in_parts ? tsr_parted_run(&parted, w->progress.run, err)
+			       : tsr_pipeline_run(&pipeline, w->progress.run, err));
 	return tsr_checkpoint_check_unchanged(walk->c, err);
 }
 

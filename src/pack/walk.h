@@ -6,7 +6,6 @@
 #include "base/tiles.h"
 #include "pack/coder.h"
 #include "ckpt/checkpoint_model.h"
-#include "parts/outcome.h"
 #include "tersor/run.h"
 
 /* A tile of a tensor as it was before packing. */
@@ -19,7 +18,7 @@ struct tsr_walked {
 	struct tsr_coder *coder; /* @data is in its memory */
 	bool has_planes; /* coder->m->plane holds the tile in the wanted coding */
 	bool hashed; /* and it is checked against the hashes in @tensor */
-	uint64_t hash[TSR_PLANES_MAX]; /* as by tsr_tile_hash() if it is @hashed */
+	void *found; /* what work found of it, for the commit */
 	unsigned side; /* 1: the second of two tensors that the walk is in the middle of; else 0 */
 };
 
@@ -36,10 +35,10 @@ struct tsr_walked {
  * @work_pair: NULL, or what takes the place of two calls of @work where a momentum and its variance
  *           (each the `partner` of the other) share their tiles: those of both, the momentum first,
  *           and their extra memory.  Other steps are called for one after the other
- * @found:   NULL, or what @commit needs of a tile, written to an outcome or read from it: the walk is then
- *           done in parts where the run says so, as by tsr_parted_run().  What it reads is all that
- *           @commit has: neither data nor planes
- * @extra_nbytes: memory that each thread gets for them, per tile
+ * @found_nbytes: what @work finds of a tile and @commit needs, at t->found: as in struct tsr_parted
+ * @extra_nbytes: other memory that each thread gets for them, per tile
+ * @hash_into: NULL, or per tensor where the hashes of planes go that @work encodes
+ * @in_parts: done in parts where the run says so.  @commit then has neither data nor planes nor @extra
  *
  * In a packed file every plane is checked against its hash, in other containers every record against
  * its CRC-32 if it has one: at the latest before the @commit of its tensor's last tile.  With @skip what
@@ -51,7 +50,9 @@ struct tsr_walk {
 	const bool *skip;
 	bool encodes;
 	const char *what;
-	size_t extra_nbytes;
+	size_t found_nbytes, extra_nbytes;
+	struct tsr_tensor *hash_into;
+	bool in_parts;
 	enum tsr_status (*work)(void *ctx, void *extra, const struct tsr_walked *t,
 				struct tsr_err *err);
 	enum tsr_status (*commit)(void *ctx, void *extra, const struct tsr_walked *t,
@@ -60,7 +61,6 @@ struct tsr_walk {
 				  struct tsr_err *err);
 	enum tsr_status (*work_pair)(void *ctx, void *const extra[2],
 				     const struct tsr_walked *const t[2], struct tsr_err *err);
-	void (*found)(void *ctx, void *extra, const struct tsr_walked *t, struct tsr_outcome *o);
 	void *ctx;
 };
 

@@ -27,15 +27,15 @@ struct tsr_part_report;
  * struct tsr_part_request - Which part of what
  * @number, @count: which of how many, from 1 on
  * @path:    the output, or the report of a command that writes none: reports of parts are beside it
- * @command: its name, and @nargs words that decide what comes out, the same in all parts
+ * @command: its name
+ * @words:   those that decide what comes out, each with its NUL; the same in all parts
  * @in_memory: the report is not written to a file, but left for tsr_part_text()
  */
 struct tsr_part_request {
 	unsigned number, count;
 	const char *path;
 	const char *command;
-	const char *const *args;
-	size_t nargs;
+	struct tsr_text words;
 	bool in_memory;
 };
 
@@ -57,7 +57,7 @@ enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *r
 enum tsr_status tsr_part_join(const char *path, struct tsr_parts **ret, struct tsr_err *err);
 
 /* The same of @n reports in memory, in the order of the parts. */
-enum tsr_status tsr_part_join_texts(const char *path, const struct tsr_text *texts, size_t n,
+enum tsr_status tsr_part_join_texts(const char *path, const struct tsr_text *texts, unsigned n,
 				    struct tsr_parts **ret, struct tsr_err *err);
 void tsr_part_free(struct tsr_parts *p);
 
@@ -90,12 +90,13 @@ uint64_t tsr_part_file_id(const struct tsr_parts *p);
 
 /*
  * Bytes that have no place yet: a part writes its own, in the order of its jobs, of all files one after the
- * other, into a file beside its report.  Who joins the jobs of a part reads them in that order: TSR_E_FORMAT
- * if there are fewer, from tsr_part_end() if there are more.
+ * other, into its report.  Who joins the jobs of a part reads them in that order: TSR_E_FORMAT if there are
+ * fewer or they have another @hash, which is XXH3, from tsr_part_end() if there are more.
  */
 enum tsr_status tsr_part_put(struct tsr_parts *p, const void *bytes, size_t nbytes,
 			     struct tsr_err *err);
-enum tsr_status tsr_part_get(struct tsr_parts *p, void *bytes, size_t nbytes, struct tsr_err *err);
+enum tsr_status tsr_part_get(struct tsr_parts *p, void *bytes, size_t nbytes, uint64_t hash,
+			     struct tsr_err *err);
 
 /*
  * Of a command on many files what follows is of the next one.  Until tsr_part_end_files(), each file ends
@@ -121,22 +122,17 @@ bool tsr_part_has_ended(const struct tsr_parts *p);
 /* The report of a part that has ended, if its request wants it in memory; borrowed. */
 const struct tsr_text *tsr_part_text(const struct tsr_parts *p);
 
-/* The jobs and bytes that a part had, and those of all parts. */
+/* The bytes that a part had, and those of all parts; jobs that were dealt together count once. */
 struct tsr_part_share {
-	uint64_t jobs, nbytes, all_jobs, all_nbytes;
+	uint64_t nbytes, all_nbytes;
 };
 struct tsr_part_share tsr_part_share(const struct tsr_parts *p);
 
-/* Note a temporary file that is none of the result: tsr_part_remove() removes it. */
-enum tsr_status tsr_part_note_file(struct tsr_parts *p, const char *path, struct tsr_err *err);
-
 /*
- * The same of one that all parts write, of @nbytes and a @mark (io/meeting.h), which a part notes in its
- * report.  TSR_E_IO if a part that is joined wrote into another file of that name, TSR_E_FORMAT if the file
- * has other bytes than it wrote: it is to be done again.
+ * Note a temporary file at @path that all parts write: tsr_part_remove() removes it.  Who joins reads again
+ * what they wrote: TSR_E_FORMAT if the file has other bytes, and a part is to be done again.
  */
-enum tsr_status tsr_part_meet(struct tsr_parts *p, const char *path, uint64_t nbytes, uint64_t mark,
-			      struct tsr_err *err);
+enum tsr_status tsr_part_meet(struct tsr_parts *p, const char *path, struct tsr_err *err);
 
 /*
  * What a part wrote into file number @file of those that it noted by tsr_part_meet(), of which there are

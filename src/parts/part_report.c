@@ -1,247 +1,112 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports of parts: what each did and found, as JSON. */
+/* Reports of parts: what each did and found, as bytes. */
 #include "parts/part_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
-#include "io/meeting.h"
 #include "io/temporary.h"
-#include "parts/outcome.h"
 #include "tersor/version.h"
 
-#define SCHEMA "tersor.part.v1"
-#define TOOL "tersor " TSR_VERSION
-#define HASH_FORM ",\"xxh3\":\"%016" PRIx64 "\"}\n"
+#define MAGIC "TSRPART1"
 
-/* A terabyte of FP32 in one part has a million pieces, of about a kilobyte each. */
-#define REPORT_NBYTES_MAX (UINT64_C(8) << 30)
-#define REPORT_VALUES_MAX 16000000u
+static const char version[sizeof(((struct tsr_part_header *)NULL)->version)] = TSR_VERSION;
+
+/* A terabyte of FP32 in one part has a million pieces, of about a kilobyte each; of an audit, 50. */
+#define REPORT_NBYTES_MAX (UINT64_C(64) << 30)
+
+/* Of a pipeline and of a file that all parts write, what is in a report; the rest is in memory. */
+#define RUN_NBYTES offsetof(struct tsr_part_run, found)
+#define FILE_NBYTES (2 * sizeof(uint64_t))
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "reports are little-endian");
+_Static_assert(sizeof(struct tsr_part_header) == 96 && RUN_NBYTES == 80, "reports have no padding");
 
 /* --- Writing ------------------------------------------------------------------------------------ */
 
-void tsr_part_report_begin(const struct tsr_part_request *r, struct tsr_text *json)
+void tsr_part_report_begin(const struct tsr_text *words, struct tsr_text *text)
 {
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "schema", SCHEMA);
-	tsr_json_put_string(json, "tool", TOOL);
-	tsr_json_put_string(json, "command", r->command);
-	tsr_json_put_strings(json, "args", r->args, r->nargs);
-	tsr_json_put_string(json, "path", r->path);
-	tsr_json_put_u64(json, "part", r->number);
-	tsr_json_put_u64(json, "parts", r->count);
-	tsr_json_open(json, "runs", '[');
+	const struct tsr_part_header header = { .magic = { 0 } };
+
+	tsr_text_put(text, (const char *)&header, sizeof(header));
+	tsr_text_put(text, words->bytes, words->nbytes);
 }
 
-static void put_hash(struct tsr_text *json, const char *key, uint64_t hash)
+size_t tsr_part_report_open_run(struct tsr_text *text)
 {
-	char digits[17];
+	const char nothing[RUN_NBYTES] = { 0 };
 
-	snprintf(digits, sizeof(digits), "%016" PRIx64, hash);
-	tsr_json_put_string(json, key, digits);
+	tsr_text_put(text, nothing, sizeof(nothing));
+	return text->nbytes - sizeof(nothing);
 }
 
-void tsr_part_report_open_run(struct tsr_text *json, const struct tsr_part_run *run)
+void tsr_part_report_close_run(struct tsr_text *text, size_t at, const struct tsr_part_run *run,
+			       const struct tsr_err *failure)
 {
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_u64(json, "file", run->file);
-	put_hash(json, "inputs", run->inputs.all);
-	put_hash(json, "times", run->inputs.times);
-	tsr_json_put_u64(json, "jobs", run->njobs);
-	tsr_json_put_u64(json, "first", run->first);
-	tsr_json_put_u64(json, "end", run->end);
-	tsr_json_open(json, "found", '[');
-}
+	struct tsr_part_run r = *run;
 
-void tsr_part_report_add(struct tsr_text *json, const struct tsr_text *found)
-{
-	tsr_json_put_string(json, NULL, found->nbytes ? found->bytes : "");
-	json->failed = json->failed || found->failed;
-}
-
-void tsr_part_report_close_run(struct tsr_text *json, const struct tsr_err *failure)
-{
-	tsr_json_close(json, ']');
 	if (failure) {
-		tsr_json_open(json, "failed", '{');
-		tsr_json_put_u64(json, "status", failure->code);
-		tsr_json_put_u64(json, "hint", failure->hint);
-		tsr_json_put_string(json, "message", failure->msg);
-		tsr_json_close(json, '}');
+		r.status = failure->code;
+		r.hint = failure->hint;
+		r.message_nbytes = strlen(failure->msg);
+		tsr_text_put(text, failure->msg, (size_t)r.message_nbytes);
 	}
-	tsr_json_close(json, '}');
+	if (!text->failed)
+		memcpy(text->bytes + at, &r, RUN_NBYTES);
 }
 
-void tsr_part_report_end(struct tsr_text *json, const struct tsr_part_file *files, size_t n,
-			 const struct tsr_part_data *data)
+static void put_file(struct tsr_text *text, const struct tsr_part_file *f)
 {
-	tsr_json_close(json, ']');
-	tsr_json_open(json, "files", '[');
-	for (size_t i = 0; i < n; i++) {
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "path", files[i].path);
-		tsr_json_put_u64(json, "nbytes", files[i].nbytes);
-		put_hash(json, "mark", files[i].mark);
-		tsr_json_put_string(json, "wrote",
-				    files[i].wrote.nbytes ? files[i].wrote.bytes : "");
-		json->failed = json->failed || files[i].wrote.failed;
-		tsr_json_close(json, '}');
-	}
-	tsr_json_close(json, ']');
-	tsr_json_put_u64(json, "data_nbytes", data->nbytes);
-	put_hash(json, "data_xxh3", data->hash);
-	put_hash(json, "xxh3", json->failed ? 0 : tsr_hash(json->bytes, json->nbytes, 0));
-	tsr_json_close(json, '}');
-	tsr_text_puts(json, "\n");
+	const uint64_t sizes[] = { strlen(f->path) + 1, f->wrote.nbytes };
+
+	_Static_assert(sizeof(sizes) == FILE_NBYTES, "as in a report");
+	tsr_text_put(text, (const char *)sizes, sizeof(sizes));
+	tsr_text_put(text, f->path, (size_t)sizes[0]);
+	tsr_text_put(text, f->wrote.nbytes ? f->wrote.bytes : "", f->wrote.nbytes);
+	text->failed = text->failed || f->wrote.failed;
+}
+
+/* Of a report without its header, as it follows the coded pieces. */
+static uint64_t hash_of(const struct tsr_part_header *h, const char *bytes, size_t nbytes)
+{
+	return tsr_hash(bytes, nbytes, tsr_hash(h, offsetof(struct tsr_part_header, hash), 0));
+}
+
+void tsr_part_report_end(struct tsr_text *text, const struct tsr_part_header *header,
+			 const struct tsr_part_file *files, size_t n)
+{
+	struct tsr_part_header h = *header;
+	const size_t runs_end = text->nbytes;
+
+	memcpy(h.magic, MAGIC, sizeof(h.magic));
+	memcpy(h.version, version, sizeof(version));
+	h.runs_nbytes = runs_end - sizeof(h) - h.words_nbytes;
+	for (size_t i = 0; i < n; i++)
+		put_file(text, &files[i]);
+	if (text->failed)
+		return;
+	h.files_nbytes = text->nbytes - runs_end;
+	h.hash = hash_of(&h, text->bytes + sizeof(h), text->nbytes - sizeof(h));
+	memcpy(text->bytes, &h, sizeof(h));
 }
 
 /* --- Reading ------------------------------------------------------------------------------------ */
 
-static enum tsr_status bad(const char *name, const char *member, struct tsr_err *err)
+/* The next @nbytes bytes, which *@at goes past; NULL if there are fewer. */
+static const char *take(const char **at, const char *end, uint64_t nbytes)
 {
-	return tsr_fail(err, TSR_E_FORMAT, "%s: is no report of a part: its %s is not as expected",
-			name, member);
-}
+	const char *taken = *at;
 
-/* A report ends in the hash of all that goes before. */
-static enum tsr_status check_hash(const char *name, const char *text, size_t nbytes,
-				  struct tsr_err *err)
-{
-	const size_t n = sizeof(HASH_FORM) - sizeof("%016" PRIx64) + 16;
-	char end[sizeof(HASH_FORM) + 16];
-
-	if (nbytes > n) {
-		snprintf(end, sizeof(end), HASH_FORM, tsr_hash(text, nbytes - n, 0));
-		if (memcmp(end, text + nbytes - n, n) == 0)
-			return TSR_OK;
-	}
-	return tsr_fail(err, TSR_E_FORMAT,
-			"%s: is damaged, or no report of a part; do that part again", name);
-}
-
-static enum tsr_status take_numbers(struct tsr_part_report *r, struct tsr_err *err)
-{
-	uint64_t number, count;
-
-	if (!tsr_json_u64(tsr_json_get(r->root, "part"), &number) ||
-	    !tsr_json_u64(tsr_json_get(r->root, "parts"), &count) || count > TSR_PARTS_MAX ||
-	    number < 1 || number > count)
-		return bad(r->name, "part", err);
-	r->number = (unsigned)number;
-	r->count = (unsigned)count;
-	return TSR_OK;
-}
-
-static bool take_hash(const struct tsr_json *v, uint64_t *ret)
-{
-	const char *text = tsr_json_string(v);
-	char *end;
-
-	if (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-		return false;
-	*ret = strtoull(text, &end, 16);
-	return true;
-}
-
-static enum tsr_status take_members(struct tsr_part_report *r, struct tsr_err *err)
-{
-	const char *schema = tsr_json_string(tsr_json_get(r->root, "schema"));
-	const struct tsr_json *runs = tsr_json_get(r->root, "runs");
-
-	if (!schema || strcmp(schema, SCHEMA) != 0)
-		return bad(r->name, "schema", err);
-	r->tool = tsr_json_string(tsr_json_get(r->root, "tool"));
-	r->command = tsr_json_string(tsr_json_get(r->root, "command"));
-	r->path = tsr_json_string(tsr_json_get(r->root, "path"));
-	r->args = tsr_json_get(r->root, "args");
-	if (!r->tool || !r->command || !r->path)
-		return bad(r->name, "command", err);
-	if (!r->args || tsr_json_type(r->args) != TSR_JSON_ARRAY)
-		return bad(r->name, "args", err);
-	for (const struct tsr_json *v = tsr_json_first(r->args); v; v = tsr_json_next(v)) {
-		if (!tsr_json_string(v))
-			return bad(r->name, "args", err);
-	}
-	if (!runs || tsr_json_type(runs) != TSR_JSON_ARRAY)
-		return bad(r->name, "runs", err);
-	r->run = tsr_json_first(runs);
-	r->files = tsr_json_get(r->root, "files");
-	if (!r->files || tsr_json_type(r->files) != TSR_JSON_ARRAY)
-		return bad(r->name, "files", err);
-	if (!tsr_json_u64(tsr_json_get(r->root, "data_nbytes"), &r->data.nbytes) ||
-	    !take_hash(tsr_json_get(r->root, "data_xxh3"), &r->data.hash))
-		return bad(r->name, "data_nbytes", err);
-	return take_numbers(r, err);
-}
-
-enum tsr_status tsr_part_report_parse(const char *name, const char *text, size_t nbytes,
-				      struct tsr_part_report *ret, struct tsr_err *err)
-{
-	const struct tsr_json_rules rules = { .file = name,
-					      .part = "report of a part",
-					      .max_depth = 6,
-					      .max_values = REPORT_VALUES_MAX,
-					      .integers_only = true };
-	struct tsr_part_report r = { .name = strdup(name) };
-	enum tsr_status status;
-
-	if (!r.name)
-		return tsr_fail_nomem(err, name);
-	status = check_hash(name, text, nbytes, err);
-	if (status == TSR_OK)
-		status = tsr_json_parse(text, nbytes, &rules, &r.root, err);
-	if (status == TSR_OK)
-		status = take_members(&r, err);
-	if (status == TSR_OK)
-		*ret = r;
-	else
-		tsr_part_report_free(&r);
-	return status;
-}
-
-void tsr_part_report_free(struct tsr_part_report *r)
-{
-	tsr_json_free(r->root);
-	free(r->name);
-	*r = (struct tsr_part_report){ .root = NULL };
-}
-
-static bool same_args(const struct tsr_json *a, const struct tsr_json *b)
-{
-	a = tsr_json_first(a);
-	b = tsr_json_first(b);
-	for (; a && b; a = tsr_json_next(a), b = tsr_json_next(b)) {
-		if (strcmp(tsr_json_string(a), tsr_json_string(b)) != 0)
-			return false;
-	}
-	return !a && !b;
-}
-
-enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
-				     const struct tsr_part_report *first, struct tsr_err *err)
-{
-	if (strcmp(r->tool, TOOL) != 0)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: found a part by %.60s, expected " TOOL,
-				r->name, r->tool);
-	if (strcmp(r->command, first->command) != 0)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: found a part of %.60s, expected one of %s",
-				r->name, r->command, first->command);
-	if (r->count != first->count)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: found one of %u parts, expected one of %u",
-				r->name, r->count, first->count);
-	if (strcmp(r->path, first->path) != 0 || !same_args(r->args, first->args))
-		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: found other inputs or options than in %s; all parts have the "
-				"same command line but for their number",
-				r->name, first->name);
-	return TSR_OK;
+	if (nbytes > (uint64_t)(end - taken))
+		return NULL;
+	*at += nbytes;
+	return taken;
 }
 
 bool tsr_part_keeps_failure(enum tsr_status status)
@@ -250,169 +115,286 @@ bool tsr_part_keeps_failure(enum tsr_status status)
 	       status == TSR_E_BOUND;
 }
 
-/* Only failures that would be the same in any process are in reports. */
-static bool take_failure(const struct tsr_json *v, struct tsr_part_run *ret)
+static bool take_run(const char **at, const char *end, struct tsr_part_run *ret)
 {
-	const char *message = tsr_json_string(tsr_json_get(v, "message"));
-	uint64_t status, hint;
+	const char *head = take(at, end, RUN_NBYTES);
+	const uint64_t left = (uint64_t)(end - *at);
 
-	ret->failed = v != NULL;
-	if (!v)
-		return true;
-	if (!tsr_json_u64(tsr_json_get(v, "status"), &status) || status > TSR_E_BOUND ||
-	    !tsr_part_keeps_failure((enum tsr_status)status) ||
-	    !tsr_json_u64(tsr_json_get(v, "hint"), &hint) || hint > TSR_HINT_CHAIN || !message)
+	if (!head)
 		return false;
-	tsr_fail_hint(&ret->failure, (enum tsr_status)status, (enum tsr_hint)hint, "%s", message);
-	return true;
+	memcpy(ret, head, RUN_NBYTES);
+	if (ret->first > ret->end || ret->end > ret->njobs || ret->message_nbytes >= TSR_ERR_MAX ||
+	    (ret->found_nbytes && ret->nfound > left / ret->found_nbytes))
+		return false;
+	/* Only failures that would be the same in any process are in reports. */
+	if (ret->status
+		    ? !tsr_part_keeps_failure((enum tsr_status)ret->status) ||
+			      ret->hint > TSR_HINT_PACK_BASE || ret->nfound >= ret->end - ret->first
+		    : ret->nfound != ret->end - ret->first)
+		return false;
+	ret->found = take(at, end, ret->nfound * ret->found_nbytes);
+	ret->message = take(at, end, ret->message_nbytes);
+	return ret->found && ret->message;
+}
+
+static bool take_file(const char **at, const char *end, struct tsr_part_file *ret)
+{
+	const char *head = take(at, end, FILE_NBYTES);
+	uint64_t sizes[2];
+
+	if (!head)
+		return false;
+	memcpy(sizes, head, sizeof(sizes));
+	*ret = (struct tsr_part_file){ .path = take(at, end, sizes[0]) };
+	ret->wrote.bytes = (char *)take(at, end, sizes[1]);
+	ret->wrote.nbytes = (size_t)sizes[1];
+	return ret->path && ret->wrote.bytes && sizes[0] && !ret->path[sizes[0] - 1] &&
+	       sizes[1] % sizeof(struct tsr_part_range) == 0;
+}
+
+enum tsr_status tsr_part_run_failure(const struct tsr_part_run *run, struct tsr_err *err)
+{
+	if (!run->status)
+		return TSR_OK;
+	return tsr_fail_hint(err, (enum tsr_status)run->status, (enum tsr_hint)run->hint, "%.*s",
+			     (int)run->message_nbytes, run->message);
+}
+
+/* The header, of a file of @nbytes bytes. */
+static enum tsr_status check_header(const struct tsr_part_report *r, uint64_t nbytes,
+				    struct tsr_err *err)
+{
+	const struct tsr_part_header *h = &r->header;
+	const uint64_t sizes[] = { sizeof(*h), h->data_nbytes, h->words_nbytes, h->runs_nbytes,
+				   h->files_nbytes };
+	uint64_t sum = 0;
+
+	if (memcmp(h->magic, MAGIC, sizeof(h->magic)) != 0)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: is no report of a part: found '%.8s', expected " MAGIC,
+				r->name, h->magic);
+	if (memcmp(h->version, version, sizeof(version)) != 0)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found a part by tersor %.40s, expected tersor " TSR_VERSION,
+				r->name, h->version);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		if (sizes[i] > nbytes - sum)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: found %" PRIu64 " bytes, expected more", r->name,
+					nbytes);
+		sum += sizes[i];
+	}
+	if (sum != nbytes)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: found %" PRIu64 " bytes, expected %" PRIu64,
+				r->name, nbytes, sum);
+	if (sum - h->data_nbytes > REPORT_NBYTES_MAX)
+		return tsr_fail(err, TSR_E_LIMIT,
+				"%s: found a report of %" PRIu64 " bytes, the limit is %" PRIu64,
+				r->name, sum - h->data_nbytes, REPORT_NBYTES_MAX);
+	return TSR_OK;
+}
+
+static enum tsr_status bad(const struct tsr_part_report *r, const char *what, struct tsr_err *err)
+{
+	return tsr_fail(err, TSR_E_FORMAT, "%s: is no report of a part: its %s not as expected",
+			r->name, what);
+}
+
+/* Whether all that is behind the header is in its bounds; what is found later was checked here. */
+static enum tsr_status check_all(struct tsr_part_report *r, struct tsr_err *err)
+{
+	const struct tsr_part_header *h = &r->header;
+	const char *at = r->bytes + h->words_nbytes;
+	const uint64_t hash = hash_of(h, r->bytes, (size_t)(r->end - r->bytes));
+	struct tsr_part_run run;
+	struct tsr_part_file file;
+
+	if (hash != h->hash)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: is damaged: found hash %016" PRIx64 ", expected %016" PRIx64,
+				r->name, hash, h->hash);
+	if (h->number < 1 || h->number > h->count || h->count > TSR_PARTS_MAX)
+		return bad(r, "number is", err);
+	if (!h->words_nbytes || at[-1])
+		return bad(r, "words are", err);
+	r->run = at;
+	r->files = at + h->runs_nbytes;
+	while (at < r->files) {
+		if (!take_run(&at, r->files, &run))
+			return bad(r, "pipelines are", err);
+	}
+	while (at < r->end) {
+		if (!take_file(&at, r->end, &file))
+			return bad(r, "files are", err);
+	}
+	return TSR_OK;
+}
+
+/* Bytes of a report: of the text in memory, or of the file. */
+struct source {
+	const char *text;
+	struct tsr_file *file;
+	uint64_t nbytes;
+};
+
+static enum tsr_status read_at(const struct source *from, void *bytes, uint64_t nbytes,
+			       uint64_t offset, struct tsr_err *err)
+{
+	if (from->file)
+		return tsr_file_read(from->file, bytes, (size_t)nbytes, offset, err);
+	memcpy(bytes, from->text + offset, (size_t)nbytes);
+	return TSR_OK;
+}
+
+static enum tsr_status read_report(const struct source *from, struct tsr_part_report *r,
+				   struct tsr_err *err)
+{
+	const uint64_t size = sizeof(r->header);
+	uint64_t rest;
+
+	TSR_TRY(read_at(from, &r->header, from->nbytes < size ? from->nbytes : size, 0, err));
+	TSR_TRY(check_header(r, from->nbytes, err));
+	rest = from->nbytes - size - r->header.data_nbytes;
+	r->bytes = malloc((size_t)rest + 1);
+	if (!r->bytes)
+		return tsr_fail_nomem(err, r->name);
+	r->end = r->bytes + rest;
+	TSR_TRY(read_at(from, r->bytes, rest, from->nbytes - rest, err));
+	return check_all(r, err);
+}
+
+void tsr_part_report_free(struct tsr_part_report *r)
+{
+	free(r->bytes);
+	free(r->name);
+}
+
+enum tsr_status tsr_part_report_take(const char *name, const char *text, size_t nbytes,
+				     struct tsr_part_report *ret, struct tsr_err *err)
+{
+	struct source from = { .text = text, .nbytes = nbytes };
+	struct tsr_part_report r = { .name = strdup(name) };
+	enum tsr_status status;
+
+	if (!r.name)
+		return tsr_fail_nomem(err, name);
+	status = text ? TSR_OK : tsr_file_open(name, &from.file, err);
+	if (status == TSR_OK) {
+		from.nbytes = from.file ? tsr_file_size(from.file) : nbytes;
+		status = read_report(&from, &r, err);
+	}
+	tsr_file_close(from.file);
+	if (status == TSR_OK)
+		*ret = r;
+	else
+		tsr_part_report_free(&r);
+	return status;
+}
+
+void tsr_part_reports_free(struct tsr_part_report *reports, unsigned n)
+{
+	for (unsigned i = 0; reports && i < n; i++)
+		tsr_part_report_free(&reports[i]);
+	free(reports);
+}
+
+enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
+				     const struct tsr_part_report *first, struct tsr_err *err)
+{
+	if (r->header.count != first->header.count)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: found one of %u parts, expected one of %u",
+				r->name, r->header.count, first->header.count);
+	if (r->header.words_nbytes != first->header.words_nbytes ||
+	    memcmp(r->bytes, first->bytes, (size_t)r->header.words_nbytes) != 0)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found other inputs or options than in %s; all parts have the "
+				"same command line but for their number",
+				r->name, first->name);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_part_run *ret,
 				    struct tsr_err *err)
 {
-	const struct tsr_json *found;
-	uint64_t n = 0;
+	const char *at = r->run;
 
-	if (!r->run)
+	if (!take_run(&at, r->files, ret))
 		return tsr_fail(err, TSR_E_FORMAT, "%s: does not say all that was done", r->name);
-	found = tsr_json_get(r->run, "found");
-	if (!tsr_json_u64(tsr_json_get(r->run, "file"), &ret->file) ||
-	    !take_hash(tsr_json_get(r->run, "inputs"), &ret->inputs.all) ||
-	    !take_hash(tsr_json_get(r->run, "times"), &ret->inputs.times) ||
-	    !tsr_json_u64(tsr_json_get(r->run, "jobs"), &ret->njobs) ||
-	    !tsr_json_u64(tsr_json_get(r->run, "first"), &ret->first) ||
-	    !tsr_json_u64(tsr_json_get(r->run, "end"), &ret->end) || ret->first > ret->end ||
-	    ret->end > ret->njobs || !found || tsr_json_type(found) != TSR_JSON_ARRAY)
-		return bad(r->name, "runs", err);
-	ret->found = tsr_json_first(found);
-	for (const struct tsr_json *v = ret->found; v; v = tsr_json_next(v), n++) {
-		if (!tsr_json_string(v))
-			return bad(r->name, "found", err);
-	}
-	if (!take_failure(tsr_json_get(r->run, "failed"), ret))
-		return bad(r->name, "failed", err);
-	if (ret->failed ? n >= ret->end - ret->first : n != ret->end - ret->first)
-		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: found what %" PRIu64 " jobs found, expected %" PRIu64, r->name,
-				n, ret->end - ret->first);
 	return TSR_OK;
 }
 
 void tsr_part_report_next(struct tsr_part_report *r)
 {
-	r->run = r->run ? tsr_json_next(r->run) : NULL;
+	struct tsr_part_run run;
+
+	take_run(&r->run, r->files, &run);
 }
 
 void tsr_part_report_skip_to(struct tsr_part_report *r, uint64_t file)
 {
-	uint64_t found;
+	struct tsr_part_run run;
 
-	while (r->run && tsr_json_u64(tsr_json_get(r->run, "file"), &found) && found < file)
+	while (tsr_part_report_run(r, &run, NULL) == TSR_OK && run.file < file)
 		tsr_part_report_next(r);
 }
 
 /* --- Files that all parts write ----------------------------------------------------------------- */
 
-/* Memory for reading a file of all parts again. */
-struct reading {
-	struct tsr_hasher *hasher;
-	unsigned char bytes[1 << 18];
-};
-
-static bool take_file(const struct tsr_json *v, struct tsr_part_file *ret)
-{
-	ret->path = tsr_json_string(tsr_json_get(v, "path"));
-	return ret->path && tsr_json_u64(tsr_json_get(v, "nbytes"), &ret->nbytes) &&
-	       take_hash(tsr_json_get(v, "mark"), &ret->mark);
-}
-
 /* Read again what a part wrote into a file: the disk, the network or somebody else may have lost it. */
-static enum tsr_status read_again(const struct tsr_part_report *r, const struct tsr_file *f,
-				  const char *wrote, struct reading *b, struct tsr_err *err)
+static enum tsr_status check_range(const struct tsr_part_report *r, const struct tsr_file *f,
+				   const struct tsr_part_range *range, struct tsr_err *err)
 {
-	struct tsr_outcome o = { .from = wrote };
-	uint64_t at, left, hash;
+	const bool fits = range->nbytes <= tsr_file_size(f);
+	unsigned char *bytes = fits ? malloc((size_t)range->nbytes + 1) : NULL;
+	enum tsr_status status = TSR_OK;
 
-	while (wrote && *o.from && !o.failed) {
-		tsr_outcome_u64(&o, &at);
-		tsr_outcome_u64(&o, &left);
-		tsr_outcome_u64(&o, &hash);
-		tsr_hasher_reset(b->hasher);
-		for (size_t n; !o.failed && left; at += n, left -= n) {
-			n = left < sizeof(b->bytes) ? (size_t)left : sizeof(b->bytes);
-			TSR_TRY(tsr_file_read(f, b->bytes, n, at, err));
-			tsr_hasher_add(b->hasher, b->bytes, n);
-		}
-		if (!o.failed && tsr_hasher_value(b->hasher) != hash)
-			return tsr_fail(err, TSR_E_FORMAT,
-					"%s: found other bytes before byte %" PRIu64
-					" than part %u wrote; remove %s and do that part again",
-					tsr_file_path(f), at, r->number, r->name);
-	}
-	return wrote && !o.failed ? TSR_OK : bad(r->name, "files", err);
+	if (fits && !bytes)
+		return tsr_fail_nomem(err, tsr_file_path(f));
+	if (fits)
+		status = tsr_file_read(f, bytes, (size_t)range->nbytes, range->offset, err);
+	if (status == TSR_OK && (!fits || tsr_hash(bytes, (size_t)range->nbytes, 0) != range->hash))
+		status = tsr_fail(err, TSR_E_FORMAT,
+				  "%s: found other bytes from byte %" PRIu64
+				  " on than part %u wrote; remove %s and do that part again",
+				  tsr_file_path(f), range->offset, r->header.number, r->name);
+	free(bytes);
+	return status;
 }
 
-static enum tsr_status check_written(const struct tsr_part_report *r, const char *path,
-				     const char *wrote, struct tsr_err *err)
+static enum tsr_status check_written(const struct tsr_part_report *r,
+				     const struct tsr_part_file *file, struct tsr_err *err)
 {
-	struct reading *b = malloc(sizeof(*b));
+	struct tsr_part_range range;
 	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	enum tsr_status status = tsr_file_open(file->path, &f, err);
 
-	if (!b)
-		return tsr_fail_nomem(err, path);
-	b->hasher = tsr_hasher_new();
-	status = b->hasher ? tsr_file_open(path, &f, err) : tsr_fail_nomem(err, path);
-	if (status == TSR_OK)
-		status = read_again(r, f, wrote, b, err);
+	for (size_t at = 0; status == TSR_OK && at < file->wrote.nbytes; at += sizeof(range)) {
+		memcpy(&range, file->wrote.bytes + at, sizeof(range));
+		status = check_range(r, f, &range, err);
+	}
 	tsr_file_close(f);
-	tsr_hasher_free(b->hasher);
-	free(b);
 	return status;
 }
 
 enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const char *path,
-				      uint64_t mark, struct tsr_err *err)
+				      struct tsr_err *err)
 {
 	struct tsr_part_file f;
 
-	for (const struct tsr_json *v = tsr_json_first(r->files); v; v = tsr_json_next(v)) {
-		if (!take_file(v, &f))
-			return bad(r->name, "files", err);
-		if (strcmp(f.path, path) == 0 && f.mark != mark)
-			return tsr_fail(
-				err, TSR_E_IO,
-				"%s: part %u wrote into a file %s that is gone, and another "
-				"is in its place; do that part again",
-				r->name, r->number, path);
-		if (strcmp(f.path, path) == 0)
-			TSR_TRY(check_written(r, path, tsr_json_string(tsr_json_get(v, "wrote")),
-					      err));
+	for (const char *at = r->files; take_file(&at, r->end, &f);) {
+		if (!path || strcmp(f.path, path) == 0)
+			TSR_TRY(check_written(r, &f, err));
 	}
 	return TSR_OK;
 }
 
-/* Whether the files that a part wrote into are there, or what they became. */
-static bool has_files(const struct tsr_part_report *r)
-{
-	struct tsr_part_file f;
-	uint64_t mark;
-
-	for (const struct tsr_json *v = tsr_json_first(r->files); v; v = tsr_json_next(v)) {
-		if (!take_file(v, &f) || !tsr_mark_find(f.path, f.nbytes, &mark) ||
-		    (mark && mark != f.mark))
-			return false;
-	}
-	return true;
-}
-
-/* --- Files -------------------------------------------------------------------------------------- */
+/* --- Beside a path ------------------------------------------------------------------------------- */
 
 char *tsr_part_report_path(const char *path, unsigned number, unsigned count)
 {
 	char *ret;
 
-	return asprintf(&ret, "%s.part-%u-of-%u.json", path, number, count) < 0 ? NULL : ret;
+	return asprintf(&ret, "%s.part-%u-of-%u.bin", path, number, count) < 0 ? NULL : ret;
 }
 
 /* The number of parts that the name of a report has: 0 if it is none of @stem. */
@@ -423,7 +405,7 @@ static unsigned count_in(const char *name, const char *stem)
 	bool same;
 
 	if (strncmp(name, stem, strlen(stem)) != 0 ||
-	    sscanf(name + strlen(stem), ".part-%u-of-%u.json", &number, &count) != 2)
+	    sscanf(name + strlen(stem), ".part-%u-of-%u.bin", &number, &count) != 2)
 		return 0;
 	expected = tsr_part_report_path(stem, number, count);
 	same = expected && strcmp(expected, name) == 0 && number >= 1 && number <= count &&
@@ -442,7 +424,7 @@ static enum tsr_status count_parts(const char *path, unsigned *ret, struct tsr_e
 	*ret = 0;
 	if (!dir)
 		return tsr_fail_nomem(err, path);
-	status = tsr_dir_list(dir, ".json", &list, err);
+	status = tsr_dir_list(dir, ".bin", &list, err);
 	free(dir);
 	for (size_t i = 0; i < list.n && status == TSR_OK; i++) {
 		const unsigned count = count_in(list.names[i], tsr_path_name(path));
@@ -456,131 +438,46 @@ static enum tsr_status count_parts(const char *path, unsigned *ret, struct tsr_e
 	}
 	tsr_dir_free(&list);
 	if (status == TSR_OK && !*ret)
-		return tsr_fail(err, TSR_E_IO, "%s: found no parts: no file %s.part-*-of-*.json",
+		return tsr_fail(err, TSR_E_IO, "%s: found no parts: no file %s.part-*-of-*.bin",
 				path, path);
 	return status;
 }
 
-static enum tsr_status read_one(const char *path, struct tsr_part_report *ret, struct tsr_err *err)
+/* TSR_E_IO with the parts that are not there, before anything else is said. */
+static enum tsr_status read_all(const char *path, struct tsr_part_report *reports, unsigned n,
+				struct tsr_err *err)
 {
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
-	char *text = NULL;
-
-	TSR_TRY(tsr_file_open(path, &f, err));
-	status = tsr_file_load(f, REPORT_NBYTES_MAX, "report of a part", &text, err);
-	if (status == TSR_OK)
-		status = tsr_part_report_parse(path, text, (size_t)tsr_file_size(f), ret, err);
-	free(text);
-	tsr_file_close(f);
-	return status;
-}
-
-/* TSR_E_IO with the parts that are not there. */
-static enum tsr_status check_all_there(const char *path, unsigned count, struct tsr_err *err)
-{
+	enum tsr_status status = TSR_OK;
 	unsigned missing = 0, first = 0;
 
-	for (unsigned i = 1; i <= count; i++) {
-		char *name = tsr_part_report_path(path, i, count);
+	for (unsigned i = 0; i < n; i++) {
+		char *name = tsr_part_report_path(path, i + 1, n);
 
 		if (!name)
 			return tsr_fail_nomem(err, path);
 		if (!tsr_dir_has(name) && !missing++)
-			first = i;
+			first = i + 1;
+		if (!missing && status == TSR_OK)
+			status = tsr_part_report_take(name, NULL, 0, &reports[i], err);
 		free(name);
 	}
 	if (!missing)
-		return TSR_OK;
+		return status;
 	return tsr_fail(err, TSR_E_IO, "%s: found %u of %u parts: part %u%s missing", path,
-			count - missing, count, first, missing > 1 ? " and others are" : " is");
-}
-
-static enum tsr_status read_all(const char *path, struct tsr_part_report *reports, unsigned n,
-				struct tsr_err *err)
-{
-	for (unsigned i = 0; i < n; i++) {
-		char *name = tsr_part_report_path(path, i + 1, n);
-		enum tsr_status status;
-
-		if (!name)
-			return tsr_fail_nomem(err, path);
-		status = read_one(name, &reports[i], err);
-		free(name);
-		TSR_TRY(status);
-	}
-	return TSR_OK;
+			n - missing, n, first, missing > 1 ? " and others are" : " is");
 }
 
 enum tsr_status tsr_part_reports_find(const char *path, struct tsr_part_report **ret,
 				      unsigned *n_ret, struct tsr_err *err)
 {
-	struct tsr_part_report *reports;
 	enum tsr_status status;
-	unsigned n;
 
-	TSR_TRY(count_parts(path, &n, err));
-	TSR_TRY(check_all_there(path, n, err));
-	reports = calloc(n, sizeof(*reports));
-	if (!reports)
+	TSR_TRY(count_parts(path, n_ret, err));
+	*ret = calloc(*n_ret, sizeof(**ret));
+	if (!*ret)
 		return tsr_fail_nomem(err, path);
-	status = read_all(path, reports, n, err);
-	if (status == TSR_OK) {
-		*ret = reports;
-		*n_ret = n;
-		return TSR_OK;
-	}
-	for (unsigned i = 0; i < n; i++)
-		tsr_part_report_free(&reports[i]);
-	free(reports);
+	status = read_all(path, *ret, *n_ret, err);
+	if (status != TSR_OK)
+		tsr_part_reports_free(*ret, *n_ret);
 	return status;
-}
-
-static bool fits_request(const struct tsr_part_report *r, const struct tsr_part_request *request)
-{
-	const struct tsr_json *v = tsr_json_first(r->args);
-	size_t i = 0;
-
-	for (; v && i < request->nargs; v = tsr_json_next(v), i++) {
-		if (strcmp(tsr_json_string(v), request->args[i]) != 0)
-			return false;
-	}
-	return !v && i == request->nargs && strcmp(r->tool, TOOL) == 0 &&
-	       strcmp(r->command, request->command) == 0 && strcmp(r->path, request->path) == 0 &&
-	       r->number == request->number && r->count == request->count;
-}
-
-/* Whether what the part wrote beside its report is there. */
-static bool has_data(const struct tsr_part_report *r)
-{
-	char *path = NULL;
-	struct stat st;
-	bool has;
-
-	if (!r->data.nbytes)
-		return true;
-	if (asprintf(&path, "%s.part-%u-of-%u.data", r->path, r->number, r->count) < 0)
-		return false;
-	has = stat(path, &st) == 0 && (uint64_t)st.st_size == r->data.nbytes;
-	free(path);
-	return has;
-}
-
-enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *ret,
-				 struct tsr_err *err)
-{
-	char *path = tsr_part_report_path(request->path, request->number, request->count);
-	struct tsr_part_report r;
-	struct tsr_err damaged;
-
-	*ret = false;
-	if (!path)
-		return tsr_fail_nomem(err, request->path);
-	/* One that is damaged is made anew, as is one without its data. */
-	if (tsr_dir_has(path) && read_one(path, &r, &damaged) == TSR_OK) {
-		*ret = fits_request(&r, request) && has_data(&r) && has_files(&r);
-		tsr_part_report_free(&r);
-	}
-	free(path);
-	return TSR_OK;
 }

@@ -15,6 +15,7 @@ struct parting {
 	const struct tsr_parted *p;
 	const struct tsr_pipeline *all;
 	struct tsr_parts *part;
+	uint64_t nfound; /* jobs so far */
 	struct tsr_progress progress;
 };
 
@@ -35,27 +36,31 @@ static void part_close(void *ctx, void *scratch)
 	w->all->close(w->all->ctx, scratch);
 }
 
+static void *found_in(const struct tsr_parted *p, void *scratch)
+{
+	return (unsigned char *)scratch + p->found_at;
+}
+
 static enum tsr_status part_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct parting *w = ctx;
 
+	memset(found_in(w->p, scratch), 0, w->p->found_nbytes);
 	return w->all->work(w->all->ctx, scratch, w->part->range.first + job, err);
 }
 
 static enum tsr_status part_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct parting *w = ctx;
+	struct tsr_text *text = &w->part->text;
 	const uint64_t number = w->part->range.first + job;
-	struct tsr_text found = { 0 };
-	struct tsr_outcome o = { .into = &found };
 
-	if (w->p->commits && w->all->commit)
-		TSR_TRY(w->all->commit(w->all->ctx, scratch, number, err));
-	w->p->found(w->all->ctx, scratch, number, &o);
-	tsr_part_report_add(&w->part->text, &found);
-	tsr_text_free(&found);
-	if (w->part->text.failed)
+	if (w->p->order)
+		w->p->order(w->all->ctx, scratch, number);
+	tsr_text_put(text, found_in(w->p, scratch), w->p->found_nbytes);
+	if (text->failed)
 		return tsr_fail_nomem(err, w->part->request.path);
+	w->nfound++;
 	return tsr_progress_add(&w->progress, w->p->weigh(w->all->ctx, number), err);
 }
 
@@ -66,15 +71,6 @@ static enum tsr_status part_finish(void *ctx, void *scratch, uint64_t job, struc
 	return w->all->finish(w->all->ctx, scratch, w->part->range.first + job, err);
 }
 
-static uint64_t load_of_all(const struct tsr_parts *part)
-{
-	uint64_t nbytes = 0;
-
-	for (unsigned i = 0; i < part->request.count; i++)
-		nbytes += part->load[i];
-	return nbytes;
-}
-
 static enum tsr_status deal(const struct tsr_parted *p, struct tsr_parts *part, struct tsr_err *err)
 {
 	const struct tsr_deal jobs = { .njobs = p->pipeline->njobs,
@@ -82,19 +78,11 @@ static enum tsr_status deal(const struct tsr_parted *p, struct tsr_parts *part, 
 				       .divides = p->divides,
 				       .ctx = p->pipeline->ctx };
 
-	if (!p->as_before || part->range_njobs != jobs.njobs) {
-		const uint64_t before = load_of_all(part);
-
-		TSR_TRY(tsr_deal_jobs(&jobs, part->load, part->request.count, part->request.number,
-				      &part->range, err));
-		part->range_all_nbytes = load_of_all(part) - before;
-	}
+	if (p->as_before && part->range_njobs == jobs.njobs)
+		return TSR_OK;
 	part->range_njobs = jobs.njobs;
-	part->share.jobs += part->range.end - part->range.first;
-	part->share.nbytes += part->range.nbytes;
-	part->share.all_jobs += jobs.njobs;
-	part->share.all_nbytes += part->range_all_nbytes;
-	return TSR_OK;
+	return tsr_deal_jobs(&jobs, part->load, part->request.count, part->request.number,
+			     &part->range, err);
 }
 
 static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *part,
@@ -104,6 +92,7 @@ static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *pa
 	struct parting w = { .p = p, .all = p->pipeline, .part = part };
 	struct tsr_err failure = { 0 };
 	enum tsr_status status;
+	size_t at;
 
 	TSR_TRY(deal(p, part, err));
 	w.progress = (struct tsr_progress){ .run = run,
@@ -116,36 +105,47 @@ static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *pa
 	pipeline.commit = part_commit;
 	pipeline.finish = pipeline.finish ? part_finish : NULL;
 	pipeline.ctx = &w;
-	tsr_part_report_open_run(&part->text, &(struct tsr_part_run){ .file = part->file,
-								      .inputs = part->inputs,
-								      .njobs = p->pipeline->njobs,
-								      .first = part->range.first,
-								      .end = part->range.end });
+	at = tsr_part_report_open_run(&part->text);
 	status = tsr_pipeline_run(&pipeline, run, &failure);
 	if (status != TSR_OK && !(p->keeps_failures && tsr_part_keeps_failure(status))) {
 		if (err)
 			*err = failure;
 		return status;
 	}
-	tsr_part_report_close_run(&part->text, status == TSR_OK ? NULL : &failure);
-	part->nruns++;
+	tsr_part_report_close_run(&part->text, at,
+				  &(struct tsr_part_run){ .file = part->file,
+							  .inputs = part->inputs,
+							  .njobs = p->pipeline->njobs,
+							  .first = part->range.first,
+							  .end = part->range.end,
+							  .found_nbytes = p->found_nbytes,
+							  .nfound = w.nfound },
+				  status == TSR_OK ? NULL : &failure);
 	/* What comes after is of no use: who joins gets no further. */
 	return status == TSR_OK ? TSR_OK : tsr_part_end(part, err);
 }
 
 /* --- Parts to be joined ------------------------------------------------------------------------- */
 
-static enum tsr_status join_job(const struct tsr_parted *p, const struct tsr_part_report *r,
-				void *scratch, uint64_t job, const char *text, struct tsr_err *err)
+static enum tsr_status check_run(const struct tsr_parted *p, const struct tsr_parts *part,
+				 const char *name, const struct tsr_part_run *run, uint64_t done,
+				 struct tsr_err *err)
 {
-	const struct tsr_pipeline *all = p->pipeline;
-	struct tsr_outcome o = { .from = text };
-
-	p->found(all->ctx, scratch, job, &o);
-	if (!tsr_outcome_is_complete(&o))
+	if (run->file != part->file)
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: what job %" PRIu64 " found is not as expected", r->name, job);
-	return all->commit ? all->commit(all->ctx, scratch, job, err) : TSR_OK;
+				"%s: found what was done of file %" PRIu64
+				", expected file %" PRIu64,
+				name, run->file, part->file);
+	if (run->njobs != p->pipeline->njobs || run->first != done)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found jobs from %" PRIu64 " on of %" PRIu64
+				", expected from %" PRIu64 " on of %" PRIu64,
+				name, run->first, run->njobs, done, p->pipeline->njobs);
+	if (run->found_nbytes != p->found_nbytes)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found %" PRIu64 " bytes of each job, expected %zu", name,
+				run->found_nbytes, p->found_nbytes);
+	return TSR_OK;
 }
 
 static enum tsr_status join_report(const struct tsr_parted *p, const struct tsr_parts *part,
@@ -153,26 +153,19 @@ static enum tsr_status join_report(const struct tsr_parted *p, const struct tsr_
 				   struct tsr_err *err)
 {
 	const struct tsr_part_report *r = &part->reports[number - 1];
-	struct tsr_part_run found;
+	const struct tsr_pipeline *all = p->pipeline;
+	struct tsr_part_run run;
 
-	TSR_TRY(tsr_part_report_run(r, &found, err));
-	if (found.file != part->file)
-		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: found what was done of file %" PRIu64
-				", expected file %" PRIu64,
-				r->name, found.file, part->file);
-	if (found.njobs != p->pipeline->njobs || found.first != *done)
-		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: found jobs from %" PRIu64 " on of %" PRIu64
-				", expected from %" PRIu64 " on of %" PRIu64,
-				r->name, found.first, found.njobs, *done, p->pipeline->njobs);
-	for (const struct tsr_json *v = found.found; v; v = tsr_json_next(v), ++*done)
-		TSR_TRY(join_job(p, r, scratch, *done, tsr_json_string(v), err));
-	if (!found.failed)
-		return TSR_OK;
-	if (err)
-		*err = found.failure;
-	return found.failure.code;
+	TSR_TRY(tsr_part_report_run(r, &run, err));
+	TSR_TRY(check_run(p, part, r->name, &run, *done, err));
+	for (uint64_t i = 0; i < run.nfound; i++, ++*done) {
+		memcpy(found_in(p, scratch), run.found + i * p->found_nbytes, p->found_nbytes);
+		if (p->restore)
+			p->restore(all->ctx, scratch, *done);
+		if (all->commit)
+			TSR_TRY(all->commit(all->ctx, scratch, *done, err));
+	}
+	return tsr_part_run_failure(&run, err);
 }
 
 static enum tsr_status join_all(const struct tsr_parted *p, struct tsr_parts *part, void *scratch,
@@ -189,7 +182,6 @@ static enum tsr_status join_all(const struct tsr_parted *p, struct tsr_parts *pa
 	/* After a failure another pipeline can follow, of another file. */
 	for (unsigned i = 0; i < part->request.count; i++)
 		tsr_part_report_next(&part->reports[i]);
-	part->nruns++;
 	if (status != TSR_OK || done == p->pipeline->njobs)
 		return status;
 	return tsr_fail(err, TSR_E_FORMAT, "%s: found jobs up to %" PRIu64 ", expected %" PRIu64,

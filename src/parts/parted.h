@@ -4,7 +4,6 @@
 #define TSR_PARTS_PARTED_H
 
 #include "base/pipeline.h"
-#include "parts/outcome.h"
 #include "parts/part.h"
 
 /**
@@ -13,25 +12,28 @@
  * @what:     for messages
  * @weigh:    the bytes of a job
  * @divides:  whether a part may begin with a job; NULL: with any
- * @found:    what the commit of a job needs, out of its scratch memory or into it: what the job's work
- *            found, and what it worked on.  In the order of jobs, one at a time.  For who
- *            joins it sets all that the commit uses, to zero too what was not found
- * @commits:  a part commits its own jobs too, before @found; otherwise only who joins commits
+ * @found_at, @found_nbytes: where in its scratch memory a job's work leaves what its commit needs: numbers of
+ *            fixed width, without padding or pointers.  Zeros before the work.  Who joins checks numbers that
+ *            index anything: a part's file may say what it likes
+ * @restore:  NULL, or what a commit needs besides, set up in scratch memory for who joins
+ * @order:    NULL, or what completes what a job found in the order of jobs, one at a time
  * @keeps_failures: failures about the inputs are reported and end the part well: who joins has the one of
  *            the lowest job.  Otherwise they are the caller's, and the part's
  * @as_before: a part has the jobs of the pipeline before, which had as many
  *
- * A part runs `work`, `found` and `finish` of its own jobs, and reports their progress.  Who joins runs
- * `found` and `commit` of all jobs, with one scratch memory that was not opened and is not cleared between
- * jobs: it may be large.
+ * A part runs `work`, `order` and `finish` of its own jobs, writes what they found, and reports their
+ * progress.  Who joins runs `restore` and `commit` of all jobs, with one scratch memory that was not opened
+ * and is not cleared between jobs: it may be large.
  */
 struct tsr_parted {
 	const struct tsr_pipeline *pipeline;
 	const char *what;
 	uint64_t (*weigh)(void *ctx, uint64_t job);
 	bool (*divides)(void *ctx, uint64_t job);
-	void (*found)(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o);
-	bool commits, as_before, keeps_failures;
+	size_t found_at, found_nbytes;
+	void (*restore)(void *ctx, void *scratch, uint64_t job);
+	void (*order)(void *ctx, void *scratch, uint64_t job);
+	bool as_before, keeps_failures;
 };
 
 /* Run the pipeline, or what run->parts says of it. */

@@ -157,28 +157,19 @@ static enum tsr_status look_commit(void *ctx, void *scratch, uint64_t job, struc
 {
 	struct looking *l = ctx;
 	const struct look *s = scratch;
+	const size_t param = tsr_tiles_get(&l->r->tiles, job).tensor;
 
-	(void)job;
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		l->r->result->nonfinite += s->n[part];
 		if (s->n[part] && !l->found) {
 			l->found = true;
-			l->param = s->tile.tensor;
+			l->param = param;
 			l->part = part;
 		}
-		if (l->found && l->param == s->tile.tensor && l->part == part)
+		if (l->found && l->param == param && l->part == part)
 			l->n += s->n[part];
 	}
 	return tsr_progress_add(&l->r->progress, 0, err);
-}
-
-static void look_found(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
-{
-	const struct looking *l = ctx;
-	struct look *s = scratch;
-
-	s->tile = tsr_tiles_get(&l->r->tiles, job);
-	tsr_outcome_u64s(o, s->n, TSR_PARTS);
 }
 
 enum tsr_status tsr_replay_check_state(struct tsr_replaying *r, bool written)
@@ -191,9 +182,12 @@ enum tsr_status tsr_replay_check_state(struct tsr_replaying *r, bool written)
 					       .work = look_work,
 					       .commit = look_commit,
 					       .ctx = &l };
+	const struct tsr_parted parted = { .pipeline = &pipeline,
+					   .found_at = offsetof(struct look, n),
+					   .found_nbytes = sizeof(((struct look *)NULL)->n) };
 
 	if (r->nparams)
-		TSR_TRY(tsr_replay_run_tiles(&pipeline, look_found));
+		TSR_TRY(tsr_replay_run_tiles(parted));
 	if (!l.found)
 		return TSR_OK;
 	if (written)

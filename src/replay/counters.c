@@ -3,7 +3,7 @@
  * How many steps a parameter has seen: a tensor NAME.step, or a number beside its state in what
  * was saved around the tensors.
  */
-#include "replay/counters.h"
+#include "replay/replay_plan.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,65 +16,8 @@
 #include "ckpt/checkpoint_model.h"
 #include "codec/math.h"
 
-/* Marks values that were searched for counters. */
-#define MARK_COUNTED 6u
-
 /* The largest count: it stays exact as a double, and has room for more. */
 #define COUNT_MAX ((UINT64_C(1) << 48) - 1)
-
-/* --- Numbers in trees ------------------------------------------------------------------------- */
-
-struct counting {
-	struct tsr_replaying *r;
-	size_t *param_of; /* per array: the parameter whose state it is, or SIZE_MAX */
-};
-
-static bool is_number(const struct tsr_value *v)
-{
-	return v && (v->type == TSR_VALUE_INT || v->type == TSR_VALUE_FLOAT);
-}
-
-/* Note a mapping that has a number "step" and a tensor of a parameter's state. */
-static void look_at(const struct counting *k, const struct tsr_value *dict)
-{
-	struct tsr_value *step = NULL;
-	size_t param = SIZE_MAX;
-
-	for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
-		struct tsr_value *v = dict->list.items[i + 1];
-
-		if (tsr_value_is_string(dict->list.items[i], "step") && is_number(v))
-			step = v;
-		if (v->type == TSR_VALUE_TENSOR && k->param_of[v->tensor.array] != SIZE_MAX)
-			param = k->param_of[v->tensor.array];
-	}
-	if (step && param != SIZE_MAX && k->r->params[param].counter == SIZE_MAX)
-		k->r->params[param].scalar = step;
-}
-
-static void walk(const struct counting *k, struct tsr_value *v)
-{
-	if (!v || v->mark == MARK_COUNTED)
-		return;
-	v->mark = MARK_COUNTED;
-	if (v->type == TSR_VALUE_DICT)
-		look_at(k, v);
-	for (size_t i = 0; i < tsr_value_nchildren(v); i++)
-		walk(k, tsr_value_child(v, i));
-}
-
-static enum tsr_status find_scalars(struct tsr_replaying *r)
-{
-	struct counting k = { .r = r };
-
-	k.param_of = tsr_replay_index_states(r);
-	if (!k.param_of)
-		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->c->ntrees; i++)
-		walk(&k, r->c->trees[i]);
-	free(k.param_of);
-	return TSR_OK;
-}
 
 /* --- Numbers in tensors ------------------------------------------------------------------------ */
 
@@ -270,7 +213,6 @@ enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r)
 	bool any;
 
 	TSR_TRY(check_count(r));
-	TSR_TRY(find_scalars(r));
 	if (r->options->zero_state || r->options->has_count) {
 		set_all(r, r->options->has_count ? r->options->count : 0);
 		return TSR_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which steps are replayed, by which rule, with which hyperparameters. */
-#include "replay/hyper.h"
+#include "replay/replay_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -278,18 +278,18 @@ static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struc
 {
 	struct loading *l = ctx;
 	const struct load_scratch *s = scratch;
-	struct tsr_replay_param *p = &l->r->params[s->tile.tensor];
+	const struct tsr_tile tile = tsr_tiles_get(&l->r->tiles, job);
+	struct tsr_replay_param *p = &l->r->params[tile.tensor];
 
-	(void)job;
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		struct loaded *sum = &l->loaded[part];
 
-		if (!s->tile.first)
+		if (!tile.first)
 			*sum = (struct loaded){ .measure = { 0 } };
 		tsr_measure_merge(&sum->measure, &s->loaded[part].measure);
 		sum->report.scale_overflow += s->loaded[part].report.scale_overflow;
 		sum->report.narrow_overflow += s->loaded[part].report.narrow_overflow;
-		if (s->tile.last && p->coding[part].codec)
+		if (tile.last && p->coding[part].codec)
 			TSR_TRY(check_loaded(l->r, p, part, sum, err));
 	}
 	return tsr_progress_add(&l->r->progress, 0, err);
@@ -313,15 +313,6 @@ static enum tsr_status allocate_state(struct tsr_replaying *r)
 	return TSR_OK;
 }
 
-/* Of a tile whose hashes are right. */
-static void found_no_more(void *ctx, void *extra, const struct tsr_walked *t, struct tsr_outcome *o)
-{
-	(void)ctx;
-	(void)extra;
-	(void)t;
-	(void)o;
-}
-
 /* Whether the container has hashes or checksums. */
 static bool is_checkable(const struct tsr_checkpoint *c)
 {
@@ -332,29 +323,11 @@ static bool is_checkable(const struct tsr_checkpoint *c)
 	return c->packed;
 }
 
-static void load_found(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
-{
-	const struct loading *l = ctx;
-	struct load_scratch *s = scratch;
-
-	s->tile = tsr_tiles_get(&l->r->tiles, job);
-	if (!o->into)
-		memset(s->loaded, 0, sizeof(s->loaded));
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		bool any = s->loaded[part].measure.n != 0;
-
-		tsr_outcome_bool(o, &any);
-		if (any)
-			tsr_outcome_measure(o, &s->loaded[part].measure);
-		tsr_outcome_report(o, &s->loaded[part].report);
-	}
-}
-
 /* Check what will be resident; other tensors are checked when they are written. */
 static enum tsr_status verify(struct tsr_replaying *r)
 {
 	struct tsr_checkpoint resident = *r->c;
-	const struct tsr_walk walk = { .c = &resident, .found = found_no_more };
+	const struct tsr_walk walk = { .c = &resident, .in_parts = true };
 	enum tsr_status status;
 
 	if (!is_checkable(r->c))
@@ -385,10 +358,13 @@ static enum tsr_status load(struct tsr_replaying *r)
 					       .work = load_work,
 					       .commit = load_commit,
 					       .ctx = &l };
+	const struct tsr_parted parted = { .pipeline = &pipeline,
+					   .found_at = offsetof(struct load_scratch, loaded),
+					   .found_nbytes = TSR_PARTS * sizeof(struct loaded) };
 
 	TSR_TRY(allocate_state(r));
 	if (r->nparams)
-		TSR_TRY(tsr_replay_run_tiles(&pipeline, load_found));
+		TSR_TRY(tsr_replay_run_tiles(parted));
 	return tsr_checkpoint_check_unchanged(r->c, r->err);
 }
 

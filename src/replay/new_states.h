@@ -3,23 +3,18 @@
 #ifndef TSR_REPLAY_NEW_STATES_H
 #define TSR_REPLAY_NEW_STATES_H
 
-#include "format/value.h"
+#include "names/optimizer_ids.h"
 #include "replay/replaying.h"
 
 /* New states, on their way into what was saved around the tensors. */
 struct tsr_replay_adding {
 	struct tsr_replaying *r;
-	struct tsr_value **dicts; /* per parameter: the mapping of its state in a tree, or NULL */
-	const char **prefix; /* per parameter: of its keys there; NULL: the mapping is its own */
-	size_t sample; /* a parameter whose prefix ends in its name, or SIZE_MAX */
+	struct tsr_parameter *sample; /* its prefix ends in its name; NULL: none does */
 	size_t head; /* length of what is before the name there */
 	bool canonical; /* that name is without wrappers */
-	size_t *param_of; /* per array: the parameter whose state it is, or SIZE_MAX */
-	struct tsr_value *optimizer; /* the first state_dict() of an optimizer in the trees */
-	size_t noptimizers;
+	struct tsr_optim optim; /* the first optimizer in the trees, once it was read */
 	bool flat; /* the first tree is one mapping of tensors by name */
 	bool placed; /* every parameter has what it needs of these */
-	bool failed; /* out of memory on the way */
 };
 
 /*
@@ -27,7 +22,6 @@ struct tsr_replay_adding {
  * TSR_E_UNSUPPORTED if that is not clear.  Only needed for an output.
  */
 enum tsr_status tsr_replay_plan_new_states(struct tsr_replaying *r);
-void tsr_replay_free_new_states(struct tsr_replaying *r);
 
 /* Add tensors for these states, and for counters. */
 enum tsr_status tsr_replay_add_new_states(struct tsr_replaying *r);

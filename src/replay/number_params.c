@@ -3,106 +3,91 @@
 #include "replay/new_states.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
-#include "text/named.h"
 #include "ckpt/build.h"
-#include "names/optimizer_ids.h"
-
-struct numbering {
-	struct tsr_replay_adding *a;
-	struct tsr_replaying *r;
-	struct tsr_optim o;
-	size_t *param; /* per id: the parameter that it is, or SIZE_MAX */
-	struct tsr_named *by_name; /* the parameters */
-};
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
 /* By its name in the checkpoint, or else in the recording; SIZE_MAX: it is not stepped. */
-static size_t param_named(const struct numbering *n, const char *name)
+static size_t param_named(const struct tsr_replaying *r, const char *name)
 {
-	const struct tsr_named *named = tsr_named_find(n->by_name, n->r->nparams, name);
+	const struct tsr_tensor *weight = tsr_checkpoint_find(r->c, name);
+	const size_t own = weight ? r->parameters.of_weight[weight - r->c->tensors] : SIZE_MAX;
 
-	return named ? named->index : tsr_replay_param_of(n->r, name);
+	return own != SIZE_MAX ? own : tsr_replay_param_of(r, name);
 }
 
 /* The parameter whose tensors are in the state of an id. */
-static size_t param_holding(const struct numbering *n, const struct tsr_optim_id *id)
+static size_t param_holding(const struct tsr_replaying *r, const struct tsr_optim_id *id)
 {
 	const struct tsr_value *state = tsr_value_mapping(id->state);
 
 	for (size_t i = 1; state && i < state->list.n; i += 2) {
 		const struct tsr_value *v = state->list.items[i];
 
-		if (v->type == TSR_VALUE_TENSOR && n->a->param_of[v->tensor.array] != SIZE_MAX)
-			return n->a->param_of[v->tensor.array];
+		if (v->type == TSR_VALUE_TENSOR &&
+		    r->parameters.of_state[v->tensor.array] != SIZE_MAX)
+			return r->parameters.of_state[v->tensor.array];
 	}
 	return SIZE_MAX;
 }
 
-static enum tsr_status begin(struct numbering *n)
+/* Read the optimizer, if that was not done. */
+static enum tsr_status read_optimizer(struct tsr_replay_adding *a)
 {
-	struct tsr_replaying *r = n->r;
+	struct tsr_replaying *r = a->r;
 
-	TSR_TRY(tsr_optim_read(r->c, n->a->optimizer, "optimizer", "optimizer.", &n->o, r->err));
-	n->param = calloc(n->o.nids + 1, sizeof(*n->param));
-	n->by_name = calloc(r->nparams + 1, sizeof(*n->by_name));
-	if (!n->param || !n->by_name)
-		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->nparams; i++)
-		n->by_name[i] = (struct tsr_named){ r->params[i].name, i };
-	tsr_named_sort(n->by_name, r->nparams);
-	for (size_t i = 0; i < n->o.nids; i++) {
-		n->param[i] = param_holding(n, &n->o.ids[i]);
-		if (!n->o.ids[i].name && n->param[i] != SIZE_MAX)
-			n->o.ids[i].name = r->params[n->param[i]].name;
+	if (a->optim.groups)
+		return TSR_OK;
+	TSR_TRY(tsr_optim_read(r->c, r->parameters.optimizer, "optimizer", "optimizer.", &a->optim,
+			       r->err));
+	for (size_t i = 0; i < a->optim.nids; i++) {
+		struct tsr_optim_id *id = &a->optim.ids[i];
+		const size_t param = id->name ? SIZE_MAX : param_holding(r, id);
+
+		if (param != SIZE_MAX)
+			id->name = r->params[param].name;
 	}
 	return TSR_OK;
 }
 
-static void end(struct numbering *n)
-{
-	free(n->param);
-	free(n->by_name);
-}
-
 /* Whether the optimizer has as many groups as the recording, each with as many parameters. */
-static bool has_same_groups(const struct numbering *n)
+static bool has_same_groups(const struct tsr_replay_adding *a)
 {
-	const struct tsr_replaying *r = n->r;
+	const struct tsr_replaying *r = a->r;
 
-	if (n->o.groups->list.n != r->result->ngroups || n->o.nids != r->nrecorded)
+	if (a->optim.groups->list.n != r->result->ngroups || a->optim.nids != r->nlisted)
 		return false;
-	for (size_t i = 0; i < n->o.nids; i++) {
-		if (n->o.ids[i].group != r->listed[i].group)
+	for (size_t i = 0; i < a->optim.nids; i++) {
+		if (a->optim.ids[i].group != r->listed[i].group)
 			return false;
 	}
 	return true;
 }
 
 /* Names for all ids, from the most reliable source. */
-static enum tsr_status name_ids(struct numbering *n)
+static enum tsr_status name_ids(struct tsr_replay_adding *a)
 {
-	struct tsr_replaying *r = n->r;
+	struct tsr_replaying *r = a->r;
+	struct tsr_optim *o = &a->optim;
 	const struct tsr_open_options *open = r->options->open;
 	struct tsr_param *model;
 	size_t unnamed = 0;
 	enum tsr_status status;
 
-	for (size_t i = 0; i < n->o.nids; i++)
-		unnamed += !n->o.ids[i].name;
+	for (size_t i = 0; i < o->nids; i++)
+		unnamed += !o->ids[i].name;
 	if (!unnamed)
 		return TSR_OK;
-	if (open && open->params && open->nparams == n->o.nids) {
-		for (size_t i = 0; i < n->o.nids; i++)
-			n->o.ids[i].name = open->params[i];
+	if (open && open->params && open->nparams == o->nids) {
+		for (size_t i = 0; i < o->nids; i++)
+			o->ids[i].name = open->params[i];
 		return TSR_OK;
 	}
-	if (tsr_replay_is_listed(r->recording) && has_same_groups(n)) {
-		for (size_t i = 0; i < n->o.nids; i++)
-			n->o.ids[i].name = r->listed[i].name;
+	if (tsr_replay_is_listed(r->recording) && has_same_groups(a)) {
+		for (size_t i = 0; i < o->nids; i++)
+			o->ids[i].name = r->listed[i].name;
 		return TSR_OK;
 	}
 	model = calloc(r->nparams + 1, sizeof(*model));
@@ -113,17 +98,17 @@ static enum tsr_status name_ids(struct numbering *n)
 			r->params[i].name,
 			r->c->tensors[r->params[i].tensor[TSR_PART_WEIGHT]].plane[0]
 		};
-	status = tsr_optim_join(r->c, &n->o, model, r->nparams, true, NULL, 0, r->err);
+	status = tsr_optim_join(r->c, o, model, r->nparams, true, NULL, 0, r->err);
 	free(model);
 	return status;
 }
 
-static enum tsr_status unsettled(const struct numbering *n, size_t param)
+static enum tsr_status unsettled(const struct tsr_replaying *r, size_t param)
 {
-	return tsr_fail_hint(n->r->err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
+	return tsr_fail_hint(r->err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
 			     "%s: optimizer: found no number for the new state of parameter "
 			     "%.200s: neither names nor the groups of the recording settle it",
-			     n->r->c->path, n->r->params[param].name);
+			     r->c->path, r->params[param].name);
 }
 
 /* --- New states ------------------------------------------------------------------------------- */
@@ -137,90 +122,80 @@ static struct tsr_value *mapping_of(struct tsr_arena *arena, struct tsr_value *v
 	return (struct tsr_value *)tsr_value_mapping(v);
 }
 
-static enum tsr_status add_entry(struct numbering *n, struct tsr_value *state, size_t id,
-				 size_t param)
+/* Give a parameter the mapping of an id, which may be new. */
+static enum tsr_status add_entry(struct tsr_replaying *r, struct tsr_value *state,
+				 const struct tsr_optim_id *id, size_t param)
 {
-	struct tsr_arena *arena = n->r->c->arena;
-	struct tsr_value *dict;
+	struct tsr_arena *arena = r->c->arena;
+	struct tsr_value *own = id->state ? mapping_of(arena, id->state)
+					  : tsr_value_new(arena, TSR_VALUE_DICT);
 
-	if (n->o.ids[id].state) {
-		n->a->dicts[param] = mapping_of(arena, n->o.ids[id].state);
-		return n->a->dicts[param] ? TSR_OK : unsettled(n, param);
-	}
-	dict = tsr_value_new(arena, TSR_VALUE_DICT);
-	n->a->dicts[param] = dict;
-	if (tsr_value_put(arena, state, (struct tsr_value *)n->o.ids[id].id, dict))
+	r->parameters.list[param].state = own;
+	if (id->state)
+		return own ? TSR_OK : unsettled(r, param);
+	if (tsr_value_put(arena, state, (struct tsr_value *)id->id, own))
 		return TSR_OK;
-	return tsr_build_nomem(n->r->c, n->r->err);
+	return tsr_build_nomem(r->c, r->err);
 }
 
 /* Whether ids are names, and groups have nothing else per parameter. */
-static bool goes_by_name(const struct numbering *n, const struct tsr_value *group)
+static bool goes_by_name(const struct tsr_optim *o, const struct tsr_value *group)
 {
-	for (size_t i = 0; i < n->o.nids; i++) {
-		if (n->o.ids[i].id->type != TSR_VALUE_STRING)
+	for (size_t i = 0; i < o->nids; i++) {
+		if (o->ids[i].id->type != TSR_VALUE_STRING)
 			return false;
 	}
-	return n->o.nids && n->o.groups->list.n == n->r->result->ngroups &&
-	       !tsr_value_at(group, "param_names");
+	return o->nids && !tsr_value_at(group, "param_names");
 }
 
 /* Where ids are names, add a parameter that no group lists yet to its group. */
-static enum tsr_status add_name(struct numbering *n, struct tsr_value *state, size_t param)
+static enum tsr_status add_name(struct tsr_replay_adding *a, struct tsr_value *state, size_t param)
 {
-	const struct tsr_replay_param *p = &n->r->params[param];
-	struct tsr_arena *arena = n->r->c->arena;
+	struct tsr_replaying *r = a->r;
+	const struct tsr_replay_param *p = &r->params[param];
 	const struct tsr_value *group;
-	struct tsr_value *id, *dict;
+	struct tsr_optim_id id = { .group = p->group };
+	struct tsr_value *name;
 
-	if (n->o.groups->list.n != n->r->result->ngroups)
-		return unsettled(n, param);
-	group = n->o.groups->list.items[p->group];
-	if (!goes_by_name(n, group))
-		return unsettled(n, param);
-	id = tsr_value_string(arena, p->name);
-	dict = tsr_value_new(arena, TSR_VALUE_DICT);
-	n->a->dicts[param] = dict;
-	if (id && tsr_value_add(arena, tsr_value_at(group, "params"), id) &&
-	    tsr_value_put(arena, state, id, dict))
-		return TSR_OK;
-	return tsr_build_nomem(n->r->c, n->r->err);
-}
-
-static enum tsr_status number_states(struct numbering *n)
-{
-	struct tsr_value *state;
-
-	TSR_TRY(begin(n));
-	TSR_TRY(name_ids(n));
-	state = mapping_of(n->r->c->arena, tsr_value_at(n->a->optimizer, "state"));
-	if (!state)
-		return tsr_build_nomem(n->r->c, n->r->err);
-	for (size_t i = 0; i < n->o.nids; i++) {
-		const size_t k = n->o.ids[i].name ? param_named(n, n->o.ids[i].name) : SIZE_MAX;
-
-		if (k == SIZE_MAX)
-			continue;
-		/* An existing state says which parameter has this number. */
-		if (n->param[i] != SIZE_MAX && n->param[i] != k)
-			return unsettled(n, k);
-		if (!n->a->dicts[k])
-			TSR_TRY(add_entry(n, state, i, k));
-	}
-	for (size_t k = 0; k < n->r->nparams; k++) {
-		if (!n->a->dicts[k])
-			TSR_TRY(add_name(n, state, k));
-	}
-	return TSR_OK;
+	if (a->optim.groups->list.n != r->result->ngroups)
+		return unsettled(r, param);
+	group = a->optim.groups->list.items[p->group];
+	if (!goes_by_name(&a->optim, group))
+		return unsettled(r, param);
+	id.id = name = tsr_value_string(r->c->arena, p->name);
+	if (name && tsr_value_add(r->c->arena, tsr_value_at(group, "params"), name))
+		return add_entry(r, state, &id, param);
+	return tsr_build_nomem(r->c, r->err);
 }
 
 enum tsr_status tsr_replay_number_states(struct tsr_replay_adding *a)
 {
-	struct numbering n = { .a = a, .r = a->r };
-	const enum tsr_status status = number_states(&n);
+	struct tsr_replaying *r = a->r;
+	const struct tsr_optim *o = &a->optim;
+	struct tsr_value *state;
 
-	end(&n);
-	return status;
+	TSR_TRY(read_optimizer(a));
+	TSR_TRY(name_ids(a));
+	state = mapping_of(r->c->arena, tsr_value_at(r->parameters.optimizer, "state"));
+	if (!state)
+		return tsr_build_nomem(r->c, r->err);
+	for (size_t i = 0; i < o->nids; i++) {
+		const size_t k = o->ids[i].name ? param_named(r, o->ids[i].name) : SIZE_MAX;
+		const size_t held = param_holding(r, &o->ids[i]);
+
+		if (k == SIZE_MAX)
+			continue;
+		/* An existing state says which parameter has this number. */
+		if (held != SIZE_MAX && held != k)
+			return unsettled(r, k);
+		if (!r->parameters.list[k].state)
+			TSR_TRY(add_entry(r, state, &o->ids[i], k));
+	}
+	for (size_t k = 0; k < r->nparams; k++) {
+		if (!r->parameters.list[k].state)
+			TSR_TRY(add_name(a, state, k));
+	}
+	return TSR_OK;
 }
 
 /* --- Learning rates --------------------------------------------------------------------------- */
@@ -231,27 +206,28 @@ double tsr_replay_last_lr(const struct tsr_replaying *r, size_t group)
 }
 
 /* Whether the groups are those of the recording: one is; of several, every parameter must agree. */
-static bool is_recorded_groups(const struct numbering *n)
+static bool is_recorded_groups(const struct tsr_replay_adding *a)
 {
-	const struct tsr_replaying *r = n->r;
+	const struct tsr_replaying *r = a->r;
+	const struct tsr_optim *o = &a->optim;
 
-	if (n->o.groups->list.n != r->result->ngroups)
+	if (o->groups->list.n != r->result->ngroups)
 		return false;
 	if (r->result->ngroups == 1)
 		return true;
-	for (size_t i = 0; i < n->o.nids; i++) {
-		const size_t k = n->o.ids[i].name ? param_named(n, n->o.ids[i].name) : SIZE_MAX;
+	for (size_t i = 0; i < o->nids; i++) {
+		const size_t k = o->ids[i].name ? param_named(r, o->ids[i].name) : SIZE_MAX;
 
-		if (k != SIZE_MAX && r->params[k].group != n->o.ids[i].group)
+		if (k != SIZE_MAX && r->params[k].group != o->ids[i].group)
 			return false;
 	}
-	return has_same_groups(n);
+	return has_same_groups(a);
 }
 
-static enum tsr_status write_group_lr(struct numbering *n, size_t group)
+static enum tsr_status write_group_lr(struct tsr_replay_adding *a, size_t group)
 {
-	const struct tsr_value *dict = tsr_value_mapping(n->o.groups->list.items[group]);
-	const double lr = tsr_replay_last_lr(n->r, group);
+	const struct tsr_value *dict = tsr_value_mapping(a->optim.groups->list.items[group]);
+	const double lr = tsr_replay_last_lr(a->r, group);
 
 	for (size_t i = 0; dict && i + 1 < dict->list.n; i += 2) {
 		struct tsr_value **v = &dict->list.items[i + 1];
@@ -259,25 +235,21 @@ static enum tsr_status write_group_lr(struct numbering *n, size_t group)
 		if (!tsr_value_is_string(dict->list.items[i], "lr") ||
 		    ((*v)->type != TSR_VALUE_FLOAT && (*v)->type != TSR_VALUE_INT))
 			continue;
-		*v = tsr_value_float(n->r->c->arena, lr);
+		*v = tsr_value_float(a->r->c->arena, lr);
 		if (!*v)
-			return tsr_build_nomem(n->r->c, n->r->err);
+			return tsr_build_nomem(a->r->c, a->r->err);
 	}
 	return TSR_OK;
 }
 
 enum tsr_status tsr_replay_write_lr(struct tsr_replay_adding *a)
 {
-	struct numbering n = { .a = a, .r = a->r };
-	enum tsr_status status;
-	bool same;
-
-	if (a->noptimizers != 1)
+	if (a->r->parameters.noptimizers != 1)
 		return TSR_OK;
-	status = begin(&n);
-	same = status == TSR_OK && is_recorded_groups(&n);
-	for (size_t g = 0; same && status == TSR_OK && g < n.r->result->ngroups; g++)
-		status = write_group_lr(&n, g);
-	end(&n);
-	return status;
+	TSR_TRY(read_optimizer(a));
+	if (!is_recorded_groups(a))
+		return TSR_OK;
+	for (size_t g = 0; g < a->r->result->ngroups; g++)
+		TSR_TRY(write_group_lr(a, g));
+	return TSR_OK;
 }

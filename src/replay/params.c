@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matching the parameters of a recording with the weights and states of the checkpoint. */
-#include "replay/params.h"
+#include "replay/replay_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,100 +13,15 @@
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
-#include "names/name_rules.h"
-#include "names/roles.h"
 #include "recording/recording_data.h"
 #include "text/shape.h"
 
-/* Weights of the checkpoint by their names without wrappers, which the list owns. */
-struct weights {
-	struct tsr_named *list;
-	size_t n;
-};
-
 struct matching {
 	struct tsr_replaying *r;
-	struct tsr_tensor_role *roles;
-	struct weights weights;
-	struct weights scalars; /* tensors without dimensions that may be parameters */
-	bool *is_param; /* per tensor: whether it is one of these and the recording has it */
 	struct tsr_replay_param *params; /* of the recording */
 	size_t nparams, room;
 	bool *taken; /* per tensor: whether it is some parameter */
 };
-
-/* --- Finding a weight by name ----------------------------------------------------------------- */
-
-typedef bool test_fn(const struct matching *m, size_t tensor);
-
-static bool is_weight(const struct matching *m, size_t tensor)
-{
-	return m->r->c->tensors[tensor].kind == TSR_KIND_WEIGHT &&
-	       m->roles[tensor].role == TSR_ROLE_NONE;
-}
-
-static bool is_scalar(const struct matching *m, size_t tensor)
-{
-	const struct tsr_tensor *t = &m->r->c->tensors[tensor];
-
-	return !t->rank && t->kind == TSR_KIND_OTHER && tsr_tensor_has_f32(t) &&
-	       m->roles[tensor].role == TSR_ROLE_NONE;
-}
-
-static void free_weights(struct weights *w)
-{
-	for (size_t i = 0; i < w->n; i++)
-		free((char *)w->list[i].name);
-	free(w->list);
-	*w = (struct weights){ 0 };
-}
-
-/* The tensors for which @test holds. */
-static enum tsr_status list_weights(const struct matching *m, test_fn *test, struct weights *ret)
-{
-	const struct tsr_checkpoint *c = m->r->c;
-	size_t n = 0;
-
-	for (size_t i = 0; i < c->ntensors; i++)
-		n += test(m, i);
-	ret->list = calloc(n + 1, sizeof(*ret->list));
-	if (!ret->list)
-		return tsr_fail_nomem(m->r->err, c->path);
-	for (size_t i = 0; i < c->ntensors; i++) {
-		if (!test(m, i))
-			continue;
-		ret->list[ret->n].index = i;
-		ret->list[ret->n].name = tsr_names_canonical(c->tensors[i].name);
-		if (!ret->list[ret->n++].name)
-			return tsr_fail_nomem(m->r->err, c->path);
-	}
-	tsr_named_sort(ret->list, ret->n);
-	return TSR_OK;
-}
-
-/* Find a weight by its name, or else without wrappers; SIZE_MAX if there is none, or several. */
-static enum tsr_status find_weight(const struct matching *m, const struct weights *w, test_fn *test,
-				   const char *name, size_t *ret)
-{
-	const struct tsr_checkpoint *c = m->r->c;
-	const struct tsr_tensor *exact = tsr_checkpoint_find(c, name);
-	const struct tsr_named *found;
-	char *canonical;
-
-	*ret = SIZE_MAX;
-	if (exact && test(m, (size_t)(exact - c->tensors))) {
-		*ret = (size_t)(exact - c->tensors);
-		return TSR_OK;
-	}
-	canonical = tsr_names_canonical(name);
-	if (!canonical)
-		return tsr_fail_nomem(m->r->err, c->path);
-	found = tsr_named_find(w->list, w->n, canonical);
-	free(canonical);
-	if (found && (found + 1 == w->list + w->n || strcmp(found[1].name, found->name) != 0))
-		*ret = found->index;
-	return TSR_OK;
-}
 
 /* --- Parameters ------------------------------------------------------------------------------- */
 
@@ -129,7 +44,7 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 
 	if (step)
 		snprintf(where, sizeof(where), "step %" PRIu64 ": ", step);
-	TSR_TRY(find_weight(m, &m->weights, is_weight, name, &tensor));
+	TSR_TRY(tsr_parameters_weight(&r->parameters, name, &tensor, r->err));
 	if (tensor == SIZE_MAX && has_scalar(m, name))
 		return tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SCALAR_WEIGHT,
 				     "%s: %stensor %.200s: found a tensor without dimensions in "
@@ -163,18 +78,29 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 	return TSR_OK;
 }
 
-/* Add the parameters that the manifest lists; without a list, every gradient is one. */
-static enum tsr_status add_listed(struct matching *m)
+typedef enum tsr_status listed_fn(struct matching *m, const char *name, size_t group);
+
+static enum tsr_status each_listed(struct matching *m, listed_fn *fn)
 {
 	const struct tsr_recording *recording = m->r->recording;
 
 	for (size_t g = 0; g < recording->ngroups; g++) {
 		for (size_t i = 0; recording->groups[g].params && i < recording->groups[g].nparams;
 		     i++)
-			TSR_TRY(add_param(m, recording->groups[g].params[i], g, recording->path,
-					  0));
+			TSR_TRY(fn(m, recording->groups[g].params[i], g));
 	}
 	return TSR_OK;
+}
+
+static enum tsr_status know_listed(struct matching *m, const char *name, size_t group)
+{
+	(void)group;
+	return tsr_parameters_know(&m->r->parameters, name, m->r->err);
+}
+
+static enum tsr_status add_listed(struct matching *m, const char *name, size_t group)
+{
+	return add_param(m, name, group, m->r->recording->path, 0);
 }
 
 /* Index the first @n of what will be the replay's parameters by their recorded names. */
@@ -299,6 +225,11 @@ static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkp
 	const size_t had = m->nparams;
 
 	for (size_t i = 0; i < step->ntensors; i++) {
+		if (!step->tensors[i].rank)
+			TSR_TRY(tsr_parameters_know(&r->parameters, step->tensors[i].name, r->err));
+	}
+	TSR_TRY(tsr_parameters_update(&r->parameters, r->err));
+	for (size_t i = 0; i < step->ntensors; i++) {
 		const char *name = step->tensors[i].name;
 
 		/* After the first step, names are rarely new. */
@@ -340,59 +271,33 @@ static int by_weight(const void *va, const void *vb)
 	       (a->tensor[TSR_PART_WEIGHT] < b->tensor[TSR_PART_WEIGHT]);
 }
 
-/* List all parameters in their order before some are dropped. */
-static enum tsr_status list_recorded(struct matching *m)
-{
-	struct tsr_replaying *r = m->r;
-
-	r->listed = calloc(m->nparams + 1, sizeof(*r->listed));
-	if (!r->listed)
-		return tsr_fail_nomem(r->err, r->c->path);
-	if (!tsr_replay_is_listed(r->recording) && m->nparams)
-		qsort(m->params, m->nparams, sizeof(*m->params), by_weight);
-	for (size_t i = 0; i < m->nparams; i++)
-		r->listed[i] = (struct tsr_replay_listed){ m->params[i].name,
-							   m->params[i].tensor[TSR_PART_WEIGHT],
-							   m->params[i].group, SIZE_MAX };
-	return TSR_OK;
-}
-
-/* Find the parameter that is stepped for everything that is listed. */
-static enum tsr_status index_listed(struct tsr_replaying *r)
-{
-	size_t *param_of = tsr_replay_index_weights(r);
-
-	if (!param_of)
-		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->nrecorded; i++)
-		r->listed[i].param = param_of[r->listed[i].tensor];
-	free(param_of);
-	return TSR_OK;
-}
-
-/* Keep the parameters that some step has a gradient for, in the checkpoint's order. */
+/* Step the parameters that some step has a gradient for, in the checkpoint's order. */
 static enum tsr_status keep_seen(struct matching *m)
 {
 	struct tsr_replaying *r = m->r;
-	size_t n = 0;
+	struct tsr_replay *result = r->result;
 
-	TSR_TRY(list_recorded(m));
-	TSR_TRY(list_missing(r, m->params, m->nparams));
-	r->nrecorded = m->nparams;
-	for (size_t i = 0; i < r->result->nsteps; i++)
-		r->result->steps[i].nmissing = m->nparams - r->result->steps[i].nmissing;
-	for (size_t i = 0; i < m->nparams; i++) {
-		if (m->params[i].nseen)
-			m->params[n++] = m->params[i];
-	}
-	m->nparams = n;
-	if (n)
-		qsort(m->params, n, sizeof(*m->params), by_weight);
-	r->params = r->result->state = m->params;
-	r->nparams = r->result->nparams = n;
+	if (!tsr_replay_is_listed(r->recording) && m->nparams)
+		qsort(m->params, m->nparams, sizeof(*m->params), by_weight);
+	r->listed = m->params;
+	r->nlisted = m->nparams;
 	m->params = NULL;
-	TSR_TRY(index_listed(r));
-	return index_recorded(r, r->params, n);
+	TSR_TRY(list_missing(r, r->listed, r->nlisted));
+	for (size_t i = 0; i < result->nsteps; i++)
+		result->steps[i].nmissing = r->nlisted - result->steps[i].nmissing;
+	r->params = result->state = calloc(r->nlisted + 1, sizeof(*r->params));
+	if (!r->params)
+		return tsr_fail_nomem(r->err, r->c->path);
+	for (size_t i = 0; i < r->nlisted; i++) {
+		m->taken[r->listed[i].tensor[TSR_PART_WEIGHT]] = r->listed[i].nseen > 0;
+		if (r->listed[i].nseen)
+			r->params[r->nparams++] = r->listed[i];
+	}
+	result->nparams = r->nparams;
+	if (r->nparams)
+		qsort(r->params, r->nparams, sizeof(*r->params), by_weight);
+	TSR_TRY(tsr_parameters_keep(&r->parameters, m->taken, r->err));
+	return index_recorded(r, r->params, r->nparams);
 }
 
 static enum tsr_status refuse(struct tsr_replaying *r, size_t tensor, const char *what)
@@ -401,148 +306,82 @@ static enum tsr_status refuse(struct tsr_replaying *r, size_t tensor, const char
 			r->c->tensors[tensor].name, what);
 }
 
-/* Give a tensor to the parameter whose state it is. */
-static enum tsr_status add_state(struct matching *m, struct tsr_replay_param *p, size_t tensor)
+/* Give the parameters what the checkpoint has of them. */
+static enum tsr_status add_states(struct tsr_replaying *r)
 {
-	switch (m->roles[tensor].role) {
-	case TSR_ROLE_MOMENTUM:
-		p->tensor[TSR_PART_MOMENTUM] = tensor;
-		return TSR_OK;
-	case TSR_ROLE_VARIANCE:
-		p->tensor[TSR_PART_VARIANCE] = tensor;
-		return TSR_OK;
-	case TSR_ROLE_STEP:
-		p->counter = tensor;
-		return TSR_OK;
-	case TSR_ROLE_MAX_VARIANCE:
-		return tsr_replay_is_adam(m->r) ? refuse(m->r, tensor, "AMSGrad is not replayed")
-						: TSR_OK;
-	case TSR_ROLE_MASTER:
-		return refuse(m->r, tensor,
-			      "is a second copy of its weight, which would be left as it is; "
-			      "replay steps weights that are kept once");
-	default:
-		return TSR_OK;
+	TSR_TRY(tsr_parameters_place(&r->parameters, r->err));
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_parameter *own = &r->parameters.list[i];
+
+		if (own->max_variance != SIZE_MAX && tsr_replay_is_adam(r))
+			return refuse(r, own->max_variance, "AMSGrad is not replayed");
+		if (own->master != SIZE_MAX)
+			return refuse(r, own->master,
+				      "is a second copy of its weight, which would be left as it "
+				      "is; replay steps weights that are kept once");
+		memcpy(r->params[i].tensor, own->tensor, sizeof(own->tensor));
+		r->params[i].counter = own->counter;
+		r->params[i].scalar = own->count;
 	}
-}
-
-static enum tsr_status add_states(struct matching *m)
-{
-	struct tsr_replaying *r = m->r;
-	size_t *param_of = tsr_replay_index_weights(r);
-	enum tsr_status status = TSR_OK;
-
-	if (!param_of)
-		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->c->ntensors && status == TSR_OK; i++) {
-		const size_t weight = m->roles[i].weight;
-
-		if (weight != SIZE_MAX && param_of[weight] != SIZE_MAX)
-			status = add_state(m, &r->params[param_of[weight]], i);
-		else if (weight == SIZE_MAX && (m->roles[i].role == TSR_ROLE_MOMENTUM ||
-						m->roles[i].role == TSR_ROLE_VARIANCE))
-			r->stray_state = true;
-	}
-	free(param_of);
-	return status;
-}
-
-/* --- Parameters without dimensions ------------------------------------------------------------ */
-
-/*
- * A tensor without dimensions is a weight only if something says so: here a parameter of the
- * recording that does not match another weight.
- */
-static enum tsr_status look_for_scalar(struct matching *m, const char *name, bool *any)
-{
-	size_t weight, scalar;
-
-	TSR_TRY(find_weight(m, &m->weights, is_weight, name, &weight));
-	if (weight != SIZE_MAX)
-		return TSR_OK;
-	TSR_TRY(find_weight(m, &m->scalars, is_scalar, name, &scalar));
-	if (scalar == SIZE_MAX)
-		return TSR_OK;
-	m->is_param[scalar] = true;
-	*any = true;
 	return TSR_OK;
-}
-
-static enum tsr_status look_for_scalars_at(struct matching *m, size_t index, bool *any)
-{
-	struct tsr_checkpoint *step = NULL;
-	enum tsr_status status = TSR_OK;
-
-	TSR_TRY(tsr_recording_open_step(m->r->recording, m->r->first + index, &step, m->r->err));
-	for (size_t i = 0; i < step->ntensors && status == TSR_OK; i++) {
-		if (!step->tensors[i].rank)
-			status = look_for_scalar(m, step->tensors[i].name, any);
-	}
-	tsr_checkpoint_close(step);
-	return status;
-}
-
-static enum tsr_status look_for_scalars(struct matching *m, bool *any)
-{
-	const struct tsr_recording *recording = m->r->recording;
-
-	for (size_t g = 0; g < recording->ngroups; g++) {
-		const struct tsr_recording_group *group = &recording->groups[g];
-
-		for (size_t i = 0; group->params && i < group->nparams; i++)
-			TSR_TRY(look_for_scalar(m, group->params[i], any));
-	}
-	for (size_t i = 0; i < m->r->result->nsteps && !tsr_replay_is_listed(recording); i++)
-		TSR_TRY(look_for_scalars_at(m, i, any));
-	return TSR_OK;
-}
-
-static enum tsr_status find_roles(struct matching *m)
-{
-	struct tsr_replaying *r = m->r;
-
-	TSR_TRY(tsr_names_roles(r->c, r->options->rules, r->options->nrules, m->is_param, m->roles,
-				r->err));
-	TSR_TRY(tsr_name_rules_note(r->c, r->options->rules, r->options->nrules, r->err));
-	free_weights(&m->weights);
-	return list_weights(m, is_weight, &m->weights);
 }
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static enum tsr_status match(struct matching *m)
+/* Without a list in the manifest, every gradient is a parameter. */
+static enum tsr_status look_at_steps(struct matching *m)
 {
 	struct tsr_replaying *r = m->r;
-	bool any = false;
 
-	TSR_TRY(find_roles(m));
-	TSR_TRY(list_weights(m, is_scalar, &m->scalars));
-	if (m->scalars.n)
-		TSR_TRY(look_for_scalars(m, &any));
-	if (any)
-		TSR_TRY(find_roles(m));
-	TSR_TRY(add_listed(m));
+	TSR_TRY(each_listed(m, know_listed));
+	TSR_TRY(tsr_parameters_update(&r->parameters, r->err));
+	TSR_TRY(each_listed(m, add_listed));
 	TSR_TRY(index_recorded(r, m->params, m->nparams));
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		TSR_TRY(look_at_step(m, i));
-	TSR_TRY(keep_seen(m));
-	return add_states(m);
+	return TSR_OK;
 }
 
-enum tsr_status tsr_replay_find_params(struct tsr_replaying *r)
+/* What @first found in the headers of the same steps. */
+static enum tsr_status take_listed(struct matching *m, const struct tsr_replaying *first)
+{
+	struct tsr_replaying *r = m->r;
+
+	for (size_t i = 0; i < first->nlisted; i++)
+		TSR_TRY(tsr_parameters_know(&r->parameters, first->listed[i].recorded, r->err));
+	TSR_TRY(tsr_parameters_update(&r->parameters, r->err));
+	for (size_t i = 0; i < first->nlisted; i++) {
+		const struct tsr_replay_param *p = &first->listed[i];
+
+		TSR_TRY(add_param(m, p->recorded, p->group, r->recording->path, 0));
+		m->params[i].nseen = p->nseen;
+		m->params[i].first_missing = p->first_missing;
+	}
+	for (size_t i = 0; i < r->result->nsteps; i++)
+		r->result->steps[i].nmissing = first->nlisted - first->result->steps[i].nmissing;
+	r->progress.total_nbytes = first->progress.total_nbytes;
+	return TSR_OK;
+}
+
+static enum tsr_status match(struct matching *m, const struct tsr_replaying *first)
+{
+	struct tsr_replaying *r = m->r;
+
+	TSR_TRY(tsr_parameters_find(r->c, r->options->rules, r->options->nrules, &r->parameters,
+				    r->err));
+	TSR_TRY(first == r ? look_at_steps(m) : take_listed(m, first));
+	TSR_TRY(keep_seen(m));
+	return add_states(r);
+}
+
+enum tsr_status tsr_replay_find_params(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
 	struct matching m = { .r = r };
 	enum tsr_status status;
 
-	m.roles = calloc(r->c->ntensors + 1, sizeof(*m.roles));
 	m.taken = calloc(r->c->ntensors + 1, sizeof(*m.taken));
-	m.is_param = calloc(r->c->ntensors + 1, sizeof(*m.is_param));
-	status = m.roles && m.taken && m.is_param ? match(&m) : tsr_fail_nomem(r->err, r->c->path);
-	free_weights(&m.weights);
-	free_weights(&m.scalars);
-	free(m.is_param);
+	status = m.taken ? match(&m, first) : tsr_fail_nomem(r->err, r->c->path);
 	free(m.params);
-	free(m.roles);
 	free(m.taken);
 	return status;
 }

@@ -13,11 +13,9 @@
 #include "base/option_size.h"
 #include "recording/recording_data.h"
 #include "replay/check_finite.h"
-#include "replay/counters.h"
 #include "replay/gpu/gpu_memory.h"
-#include "replay/hyper.h"
 #include "replay/new_states.h"
-#include "replay/params.h"
+#include "replay/replay_plan.h"
 #include "replay/replay_output.h"
 #include "replay/replay_parts.h"
 #include "replay/form/scales.h"
@@ -106,12 +104,12 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 	return TSR_OK;
 }
 
-static enum tsr_status plan(struct tsr_replaying *r)
+static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
 	TSR_TRY(check_options(r));
 	TSR_TRY(tsr_replay_choose_steps(r));
 	TSR_TRY(tsr_replay_choose_hyper(r));
-	TSR_TRY(tsr_replay_find_params(r));
+	TSR_TRY(tsr_replay_find_params(r, first));
 	for (size_t i = 0; i < r->nparams; i++)
 		r->params[i].kinds = tsr_optimizer_kinds(r->result->optimizer,
 							 &r->result->hyper[r->params[i].group]);
@@ -206,7 +204,7 @@ static void leave_gpus(struct tsr_replaying *r)
 static enum tsr_status plan_all(struct tsr_replaying *first)
 {
 	for (struct tsr_replaying *r = first; r; r = r->also)
-		TSR_TRY(plan(r));
+		TSR_TRY(plan(r, first));
 	return first->also ? tsr_replay_share_tiles(first) : TSR_OK;
 }
 
@@ -235,7 +233,8 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 		TSR_TRY(tsr_replay_run_steps(first));
 		TSR_TRY(tsr_replay_gpu_get_state(first));
 		leave_gpus(first);
-		TSR_TRY(tsr_replay_keep_state(first, out));
+		if (out)
+			TSR_TRY(tsr_replay_keep_state(first));
 		TSR_TRY(check_results(first, out != NULL));
 		TSR_TRY(tsr_replay_end_part(first));
 	}
@@ -261,18 +260,37 @@ static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *p
 static void close_inputs(struct tsr_replaying *r)
 {
 	leave_gpus(r);
-	tsr_replay_free_new_states(r);
+	free(r->adding);
 	tsr_tiles_free(&r->tiles);
 	tsr_learned_free(r->learned);
+	tsr_parameters_free(&r->parameters);
 	free(r->by_recorded);
 	free(r->listed);
 	tsr_recording_close(r->recording);
 }
 
-/* Whether there are results to look at. */
-static bool has_results(enum tsr_status status)
+/* Replay @n chained states; each result is NULL unless there is something to look at. */
+static enum tsr_status run_states(struct tsr_replaying *r, unsigned n, const char *const *paths,
+				  unsigned npaths, const char *recording, const char *out,
+				  struct tsr_replay *ret[])
 {
-	return status == TSR_OK || status == TSR_E_BOUND || status == TSR_E_DURABILITY;
+	enum tsr_status status = TSR_OK;
+
+	for (unsigned i = 0; i < n && status == TSR_OK; i++) {
+		r[i].progress = (struct tsr_progress){ .run = r[i].run, .what = recording };
+		status = open_inputs(&r[i], paths, npaths, recording);
+	}
+	if (status == TSR_OK)
+		status = replay(r, out);
+	for (unsigned i = 0; i < n; i++) {
+		close_inputs(&r[i]);
+		ret[i] = r[i].result;
+		if (status == TSR_OK || status == TSR_E_BOUND || status == TSR_E_DURABILITY)
+			continue;
+		tsr_replay_free(ret[i]);
+		ret[i] = NULL;
+	}
+	return status;
 }
 
 enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
@@ -281,24 +299,17 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 {
 	struct tsr_replay_options o = tsr_replay_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
+	struct tsr_replay *result;
 	struct tsr_err own;
-	struct tsr_replaying r = { .options = &o,
-				   .run = run,
-				   .progress = { .run = run, .what = recording },
-				   .err = err ? err : &own };
+	struct tsr_replaying r = { .options = &o, .run = run, .err = err ? err : &own };
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	o.open = &open;
-	status = open_inputs(&r, paths, npaths, recording);
-	if (status == TSR_OK)
-		status = replay(&r, out);
-	close_inputs(&r);
-	if (has_results(status))
-		*ret = r.result;
-	else
-		tsr_replay_free(r.result);
+	status = run_states(&r, 1, paths, npaths, recording, out, &result);
+	if (result)
+		*ret = result;
 	return status;
 }
 
@@ -345,7 +356,7 @@ enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, cons
 {
 	struct tsr_replay_options o = tsr_replay_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
-	enum tsr_status status = TSR_OK;
+	enum tsr_status status;
 	struct tsr_err own;
 	struct states *s;
 
@@ -357,20 +368,7 @@ enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, cons
 	if (!s)
 		return tsr_fail_nomem(err, recording);
 	chain_states(s, &o, forms, n, run, err ? err : &own);
-	for (unsigned i = 0; i < n && status == TSR_OK; i++) {
-		s->r[i].progress = (struct tsr_progress){ .run = run, .what = recording };
-		status = open_inputs(&s->r[i], paths, npaths, recording);
-	}
-	if (status == TSR_OK)
-		status = replay(&s->r[0], NULL);
-	for (unsigned i = 0; i < n; i++) {
-		close_inputs(&s->r[i]);
-		ret[i] = s->r[i].result;
-		if (has_results(status))
-			continue;
-		tsr_replay_free(ret[i]);
-		ret[i] = NULL;
-	}
+	status = run_states(s->r, n, paths, npaths, recording, NULL, ret);
 	free(s);
 	return status;
 }

@@ -11,8 +11,8 @@
 #include "names/import/flashoptim_export.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
-#include "replay/counters.h"
 #include "replay/new_states.h"
+#include "replay/replay_plan.h"
 
 /* Whether the state goes into a packed file. */
 static bool is_packed(const struct tsr_replaying *r)
@@ -107,7 +107,8 @@ static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsig
 		a->rank = 1;
 		a->shape = count;
 	}
-	a->memory = r->result->disk ? NULL : memory;
+	/* What is only planned is nowhere, and shares no bytes of a file with others. */
+	a->memory = r->result->disk ? NULL : memory ? memory : (const unsigned char *)"";
 	if (r->result->disk) {
 		a->file = r->disk_file;
 		a->offset = tsr_mapped_offset(r->result->disk, memory);

@@ -2,12 +2,8 @@
 /* Replays in parts: which tiles a part has, and where it leaves their state. */
 #include "replay/replay_parts.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/fingerprint.h"
-#include "io/file.h"
 #include "io/hash.h"
 
 /* --- Tiles -------------------------------------------------------------------------------------- */
@@ -19,17 +15,13 @@ static uint64_t weigh_tile(void *ctx, uint64_t job)
 	return tsr_tiles_get(&r->tiles, job).n * sizeof(float);
 }
 
-enum tsr_status tsr_replay_run_tiles(const struct tsr_pipeline *pipeline,
-				     void (*found)(void *ctx, void *scratch, uint64_t job,
-						   struct tsr_outcome *o))
+enum tsr_status tsr_replay_run_tiles(struct tsr_parted parted)
 {
-	const struct tsr_replaying *r = *(const struct tsr_replaying *const *)pipeline->ctx;
-	const struct tsr_parted parted = { .pipeline = pipeline,
-					   .what = r->c->path,
-					   .weigh = weigh_tile,
-					   .found = found,
-					   .as_before = true };
+	const struct tsr_replaying *r = *(const struct tsr_replaying *const *)parted.pipeline->ctx;
 
+	parted.what = r->c->path;
+	parted.weigh = weigh_tile;
+	parted.as_before = true;
 	return tsr_parted_run(&parted, r->run, r->err);
 }
 
@@ -65,198 +57,89 @@ enum tsr_status tsr_replay_name_steps(const struct tsr_replaying *r,
 			       hash, r->run, r->err);
 }
 
-/* --- Figures ------------------------------------------------------------------------------------ */
-
-/* Of a state that is not kept there is nothing. */
-static void put_measure(struct tsr_measure *m, struct tsr_outcome *o)
-{
-	bool any = m->n != 0;
-
-	tsr_outcome_bool(o, &any);
-	if (any)
-		tsr_outcome_measure(o, m);
-}
-
-void tsr_compare_outcome(struct tsr_compare *c, struct tsr_outcome *o)
-{
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		put_measure(&c->state[part], o);
-		put_measure(&c->quant[part], o);
-	}
-	put_measure(&c->update, o);
-	put_measure(&c->update_quant, o);
-	tsr_outcome_doubles(o, c->norm, TSR_MEASURE_LANES);
-	tsr_outcome_u64(o, &c->stalled);
-	tsr_outcome_u64(o, &c->underflow);
-}
-
 /* --- The state ---------------------------------------------------------------------------------- */
 
-/* The planes of all parameters, one after the other in one file. */
 struct keeping {
 	struct tsr_replaying *r;
-	uint64_t *at; /* per parameter: where its planes begin */
-	uint64_t nbytes;
-	struct tsr_outfile *out; /* of a part */
-	struct tsr_file *in; /* of who joins */
 };
 
-/* Scratch memory of a job. */
+/* Scratch memory of a job: the hashes of a tile's planes. */
 struct kept {
-	uint64_t hash; /* of the tile's planes, one after the other */
+	uint64_t hash[TSR_PARTS][TSR_PLANES_MAX];
 };
 
-/* A run of bytes of a tile: in memory, and in the file. */
-struct stretch {
-	unsigned char *bytes;
-	size_t nbytes;
-	uint64_t offset;
-};
+typedef enum tsr_status plane_fn(struct tsr_parts *parts, void *bytes, size_t nbytes,
+				 uint64_t *hash, struct tsr_err *err);
 
-typedef enum tsr_status stretch_fn(const struct keeping *k, const struct stretch *s,
-				   struct tsr_err *err);
-
-/* Call @move for each plane of a tile, and chain the hashes of what is there then. */
-static enum tsr_status each_stretch(const struct keeping *k, uint64_t job, stretch_fn *move,
-				    uint64_t *hash, struct tsr_err *err)
+/* Call @move for each plane of a tile. */
+static enum tsr_status each_plane(const struct keeping *k, struct kept *kept, uint64_t job,
+				  plane_fn *move, struct tsr_err *err)
 {
 	const struct tsr_tile tile = tsr_tiles_get(&k->r->tiles, job);
 	const struct tsr_replay_param *p = &k->r->params[tile.tensor];
-	uint64_t offset = k->at[tile.tensor];
 
-	*hash = 0;
 	for (unsigned part = 0; part < TSR_PARTS; part++) {
 		const struct tsr_coding *coding = &p->coding[part];
 
-		for (unsigned i = 0; coding->codec && i < coding->codec->nplanes; i++) {
-			const uint64_t first = tsr_plane_nbytes(coding, i, tile.first);
-			const struct stretch s = {
-				.bytes = p->plane[part][i] + first,
-				.nbytes = (size_t)tsr_plane_nbytes(coding, i, tile.n),
-				.offset = offset + first,
-			};
-
-			TSR_TRY(move(k, &s, err));
-			*hash = tsr_hash(s.bytes, s.nbytes, *hash);
-			offset += tsr_plane_nbytes(coding, i, p->numel);
-		}
+		for (unsigned i = 0; coding->codec && i < coding->codec->nplanes; i++)
+			TSR_TRY(move(k->r->run->parts,
+				     p->plane[part][i] + tsr_plane_nbytes(coding, i, tile.first),
+				     (size_t)tsr_plane_nbytes(coding, i, tile.n),
+				     &kept->hash[part][i], err));
 	}
 	return TSR_OK;
 }
 
-static enum tsr_status write_stretch(const struct keeping *k, const struct stretch *s,
-				     struct tsr_err *err)
+static enum tsr_status hash_plane(struct tsr_parts *parts, void *bytes, size_t nbytes,
+				  uint64_t *hash, struct tsr_err *err)
 {
-	return tsr_outfile_write(k->out, s->bytes, s->nbytes, s->offset, err);
+	(void)parts;
+	(void)err;
+	*hash = tsr_hash(bytes, nbytes, 0);
+	return TSR_OK;
 }
 
-static enum tsr_status read_stretch(const struct keeping *k, const struct stretch *s,
-				    struct tsr_err *err)
+static enum tsr_status put_plane(struct tsr_parts *parts, void *bytes, size_t nbytes,
+				 uint64_t *hash, struct tsr_err *err)
 {
-	return tsr_file_read(k->in, s->bytes, s->nbytes, s->offset, err);
+	(void)hash;
+	return tsr_part_put(parts, bytes, nbytes, err);
+}
+
+static enum tsr_status get_plane(struct tsr_parts *parts, void *bytes, size_t nbytes,
+				 uint64_t *hash, struct tsr_err *err)
+{
+	return tsr_part_get(parts, bytes, nbytes, *hash, err);
 }
 
 static enum tsr_status keep_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	struct kept *kept = scratch;
-
-	return each_stretch(ctx, job, write_stretch, &kept->hash, err);
-}
-
-static void keep_found(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
-{
-	struct kept *kept = scratch;
-
-	(void)ctx;
-	(void)job;
-	tsr_outcome_u64(o, &kept->hash);
+	return each_plane(ctx, scratch, job, hash_plane, err);
 }
 
 static enum tsr_status keep_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	const struct keeping *k = ctx;
-	const struct kept *kept = scratch;
-	uint64_t hash;
-
-	TSR_TRY(each_stretch(k, job, read_stretch, &hash, err));
-	if (hash == kept->hash)
-		return TSR_OK;
-	return tsr_fail(err, TSR_E_FORMAT,
-			"%s: tensor %.200s: found a state with the hash %016llx, expected "
-			"%016llx, which a part wrote",
-			tsr_file_path(k->in),
-			k->r->params[tsr_tiles_get(&k->r->tiles, job).tensor].name,
-			(unsigned long long)hash, (unsigned long long)kept->hash);
+	return each_plane(ctx, scratch, job, get_plane, err);
 }
 
-static enum tsr_status place_all(struct keeping *k)
+static enum tsr_status keep_finish(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	k->at = calloc(k->r->nparams + 1, sizeof(*k->at));
-	if (!k->at)
-		return tsr_fail_nomem(k->r->err, k->r->c->path);
-	for (size_t i = 0; i < k->r->nparams; i++) {
-		const struct tsr_replay_param *p = &k->r->params[i];
-
-		k->at[i] = k->nbytes;
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			const struct tsr_coding *coding = &p->coding[part];
-
-			for (unsigned j = 0; coding->codec && j < coding->codec->nplanes; j++)
-				k->nbytes += tsr_plane_nbytes(coding, j, p->numel);
-		}
-	}
-	return TSR_OK;
+	return each_plane(ctx, scratch, job, put_plane, err);
 }
 
-/* Meet the other parts in the file; who joins reads it, and has it removed at the end. */
-static enum tsr_status open_file(struct keeping *k, const char *out)
+enum tsr_status tsr_replay_keep_state(struct tsr_replaying *r)
 {
-	struct tsr_parts *parts = k->r->run->parts;
-	const bool joins = tsr_part_joins(parts);
-	enum tsr_status status;
-	char *path;
-
-	TSR_TRY(tsr_outfile_meet(out, true, k->nbytes, tsr_part_id(parts), joins, &k->out,
-				 k->r->err));
-	path = tsr_outfile_temporary(k->out);
-	if (!path)
-		return tsr_fail_nomem(k->r->err, out);
-	status = tsr_part_meet(parts, path, k->nbytes, tsr_outfile_mark(k->out), k->r->err);
-	if (status == TSR_OK && joins)
-		status = tsr_file_open(path, &k->in, k->r->err);
-	free(path);
-	return status;
-}
-
-static enum tsr_status keep_tiles(struct keeping *k, const char *out)
-{
-	const struct tsr_pipeline pipeline = { .njobs = k->r->tiles.njobs,
+	struct keeping k = { .r = r };
+	const struct tsr_pipeline pipeline = { .njobs = r->tiles.njobs,
 					       .scratch_nbytes = sizeof(struct kept),
 					       .work = keep_work,
 					       .commit = keep_commit,
-					       .ctx = k };
+					       .finish = keep_finish,
+					       .ctx = &k };
+	const struct tsr_parted parted = { .pipeline = &pipeline,
+					   .found_nbytes = sizeof(struct kept) };
 
-	TSR_TRY(place_all(k));
-	TSR_TRY(open_file(k, out));
-	return k->r->nparams ? tsr_replay_run_tiles(&pipeline, keep_found) : TSR_OK;
-}
-
-enum tsr_status tsr_replay_keep_state(struct tsr_replaying *r, const char *out)
-{
-	struct keeping k = { .r = r };
-	enum tsr_status status;
-
-	if (!out || !r->run || !r->run->parts)
-		return TSR_OK;
-	status = keep_tiles(&k, out);
-	if (status == TSR_OK && tsr_part_is_one(r->run->parts)) {
-		status = tsr_outfile_leave(k.out, r->err);
-		k.out = NULL;
-	}
-	tsr_outfile_discard(k.out);
-	tsr_file_close(k.in);
-	free(k.at);
-	return status;
+	return r->run && r->run->parts && r->nparams ? tsr_replay_run_tiles(parted) : TSR_OK;
 }
 
 enum tsr_status tsr_replay_end_part(struct tsr_replaying *r)

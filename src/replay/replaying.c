@@ -31,20 +31,9 @@ bool tsr_replay_is_adam(const struct tsr_replaying *r)
 	       r->result->optimizer == TSR_OPTIMIZER_GEFEN;
 }
 
-bool tsr_replay_is_sgd(const struct tsr_replaying *r)
-{
-	return r->result->optimizer == TSR_OPTIMIZER_SGD ||
-	       r->result->optimizer == TSR_OPTIMIZER_SGDW;
-}
-
 bool tsr_replay_is_f32(const struct tsr_coding *coding)
 {
 	return !coding->codec->grouped && coding->codec->planes[0].dtype == TSR_F32;
-}
-
-bool tsr_replay_has_any_state(const struct tsr_replay_param *p)
-{
-	return p->tensor[TSR_PART_MOMENTUM] != SIZE_MAX || p->tensor[TSR_PART_VARIANCE] != SIZE_MAX;
 }
 
 bool tsr_replay_is_begun(const struct tsr_replay_param *p)
@@ -54,41 +43,6 @@ bool tsr_replay_is_begun(const struct tsr_replay_param *p)
 			return true;
 	}
 	return false;
-}
-
-/* --- Indices ---------------------------------------------------------------------------------- */
-
-static size_t *new_index(size_t n)
-{
-	size_t *index = malloc((n + 1) * sizeof(*index));
-
-	for (size_t i = 0; index && i < n; i++)
-		index[i] = SIZE_MAX;
-	return index;
-}
-
-size_t *tsr_replay_index_weights(const struct tsr_replaying *r)
-{
-	size_t *param_of = new_index(r->c->ntensors);
-
-	for (size_t i = 0; param_of && i < r->nparams; i++)
-		param_of[r->params[i].tensor[TSR_PART_WEIGHT]] = i;
-	return param_of;
-}
-
-size_t *tsr_replay_index_states(const struct tsr_replaying *r)
-{
-	size_t *param_of = new_index(r->c->narrays);
-
-	for (size_t i = 0; param_of && i < r->nparams; i++) {
-		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-			const size_t tensor = r->params[i].tensor[part];
-
-			if (tensor != SIZE_MAX)
-				param_of[r->c->tensors[tensor].plane[0]] = i;
-		}
-	}
-	return param_of;
 }
 
 /* --- Tiles ------------------------------------------------------------------------------------ */

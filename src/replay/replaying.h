@@ -6,10 +6,10 @@
 #include "base/progress.h"
 #include "base/tiles.h"
 #include "ckpt/checkpoint_model.h"
+#include "names/params/parameters.h"
 #include "tersor/recording.h"
 #include "replay/replay_result.h"
 
-struct tsr_value;
 struct tsr_learned;
 
 /* The most elements of a tile on the CPU; docs/replay.md names it, since sums are added by tile. */
@@ -40,14 +40,6 @@ struct tsr_replay_param {
 	bool lossy; /* something was encoded with loss that was not so before */
 };
 
-/* A parameter of the recording, whether it is stepped or not. */
-struct tsr_replay_listed {
-	const char *name; /* of its weight in the checkpoint */
-	size_t tensor; /* that weight */
-	size_t group; /* of the recording */
-	size_t param; /* index of the parameter that is stepped; SIZE_MAX: no step has its gradient */
-};
-
 /* A replay in progress. */
 struct tsr_replaying {
 	const struct tsr_replay_options *options;
@@ -57,12 +49,15 @@ struct tsr_replaying {
 	struct tsr_recording *recording;
 	struct tsr_replay *result;
 	size_t first; /* index of the first step in the recording; the result has their number */
-	size_t nrecorded;
-	/* In the order of the recording's groups; of the checkpoint if the recording lists none. */
-	struct tsr_replay_listed *listed;
-	bool stray_state; /* some state in the checkpoint belongs to no weight that is known */
+	/*
+	 * The recording's parameters as it lists them, or in the checkpoint's order if it does not; only to
+	 * plan, without their states.
+	 */
+	size_t nlisted;
+	struct tsr_replay_param *listed;
 	size_t nparams;
 	struct tsr_replay_param *params; /* those that are stepped, in the checkpoint's order */
+	struct tsr_parameters parameters; /* the checkpoint's table of these, in the same order */
 	struct tsr_named *by_recorded; /* params by their name in the recording */
 	struct tsr_tiles tiles; /* of params, for work on the CPU */
 	size_t longest; /* elements of the longest tile */
@@ -87,21 +82,12 @@ size_t tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded);
 bool tsr_replay_is_listed(const struct tsr_recording *recording);
 
 bool tsr_replay_is_adam(const struct tsr_replaying *r);
-bool tsr_replay_is_sgd(const struct tsr_replaying *r);
 
 /* Whether a state in this coding is plain FP32. */
 bool tsr_replay_is_f32(const struct tsr_coding *coding);
 
-/* Whether the checkpoint has a momentum or a variance of a parameter; one that the rule uses. */
-bool tsr_replay_has_any_state(const struct tsr_replay_param *p);
+/* Whether the checkpoint has a momentum or a variance of a parameter that the rule uses. */
 bool tsr_replay_is_begun(const struct tsr_replay_param *p);
-
-/*
- * Per tensor of the checkpoint: the parameter whose weight it is; per array: the one whose momentum
- * or variance it is; SIZE_MAX: none.  To be freed; NULL when out of memory.
- */
-size_t *tsr_replay_index_weights(const struct tsr_replaying *r);
-size_t *tsr_replay_index_states(const struct tsr_replaying *r);
 
 /*
  * Elements of the tiles of a parameter: whole tiles of the CPU, by which a comparison adds its sums, and

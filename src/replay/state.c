@@ -12,6 +12,7 @@
 #include "ckpt/read.h"
 #include "replay/form/learned_state.h"
 #include "replay/form/scales.h"
+#include "replay/replay_plan.h"
 #include "step/combinations.h"
 #include "step/hyperparameters.h"
 #include "step/step.h"
@@ -115,8 +116,10 @@ static bool keeps(const struct tsr_replay_param *p, unsigned part)
 static bool may_be_new(const struct tsr_replaying *r, const struct tsr_replay_param *p,
 		       bool counted)
 {
-	return !tsr_replay_has_any_state(p) && p->counter == SIZE_MAX && !p->scalar &&
-	       !r->stray_state && (counted || r->options->has_count || !tsr_replay_is_adam(r));
+	return p->tensor[TSR_PART_MOMENTUM] == SIZE_MAX &&
+	       p->tensor[TSR_PART_VARIANCE] == SIZE_MAX && p->counter == SIZE_MAX && !p->scalar &&
+	       !r->parameters.stray_state &&
+	       (counted || r->options->has_count || !tsr_replay_is_adam(r));
 }
 
 /* A checkpoint has all states of a parameter that the optimizer needs, or none. */

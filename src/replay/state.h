@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The resident state: what it is coded as, and how it gets into memory. */
+/* The resident state: how it gets into memory, and out of it. */
 #ifndef TSR_REPLAY_STATE_H
 #define TSR_REPLAY_STATE_H
 
 #include "replay/replaying.h"
-
-/* Choose the codings, and cut the parameters into tiles. */
-enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r);
 
 /* Whether the momentum of a parameter is kept in ratios to its variance. */
 static inline bool tsr_replay_is_relative(const struct tsr_replay_param *p)
@@ -15,9 +12,6 @@ static inline bool tsr_replay_is_relative(const struct tsr_replay_param *p)
 
 	return codec && codec->relative;
 }
-
-/* Cut the parameters of @first, and of those that also take its steps, into tiles that fit all of them. */
-enum tsr_status tsr_replay_share_tiles(struct tsr_replaying *first);
 
 /* Allocate the states of @first and of those that also take its steps; read, verify, decode and encode. */
 enum tsr_status tsr_replay_load_states(struct tsr_replaying *first);

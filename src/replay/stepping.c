@@ -29,19 +29,18 @@ struct stepping {
 	struct tsr_replay_sums *sums; /* of each; NULL: comparing was not asked for */
 };
 
-/* What was counted in a tile at one step. */
+/* What was counted in a tile at one step; comparisons follow those of all steps. */
 struct found {
-	size_t nbytes; /* of the gradient */
-	uint32_t crc; /* of these, where the file has a checksum */
+	uint32_t crc; /* of the gradient, where the file has a checksum */
 	float largest; /* magnitude of weights before the step, if it is asked for */
 };
 
 /* Scratch memory of a job. */
 struct scratch {
 	struct tsr_tile tile;
-	struct found found[TSR_REPLAY_WINDOW];
 	float *work; /* for a step of a matrix, behind the arrays */
-	struct tsr_compare *compare; /* of each state, TSR_REPLAY_WINDOW; behind the arrays */
+	struct found *found; /* of each step; behind that */
+	struct tsr_compare *compare; /* of each step and state; behind that */
 	_Alignas(64) float x[]; /* arrays of r->longest elements; the second has the gradient */
 };
 
@@ -171,7 +170,7 @@ static enum tsr_status step_state(struct stepping *k, const struct tsr_replaying
 static struct tsr_compare *compare_of(const struct stepping *k, struct scratch *s, unsigned state,
 				      unsigned step)
 {
-	return k->sums ? &s->compare[state * TSR_REPLAY_WINDOW + step] : NULL;
+	return k->sums ? &s->compare[state * k->w.n + step] : NULL;
 }
 
 static enum tsr_status step_tile(struct stepping *k, struct scratch *s, unsigned step,
@@ -181,13 +180,14 @@ static enum tsr_status step_tile(struct stepping *k, struct scratch *s, unsigned
 	const bool steps = tsr_replay_grad(&k->w, step, s->tile.tensor) != NULL;
 	float *const grad = steps ? s->x + r->longest : NULL;
 	struct found *found = &s->found[step];
+	size_t nbytes;
 
-	*found = (struct found){ .nbytes = 0 };
+	*found = (struct found){ .crc = 0 };
 	if (tsr_replay_step_of(&k->w, step)->skipped)
 		return TSR_OK;
 	if (steps)
-		TSR_TRY(tsr_replay_read_grad(&k->w, step, &s->tile, grad, &found->nbytes,
-					     &found->crc, err));
+		TSR_TRY(tsr_replay_read_grad(&k->w, step, &s->tile, grad, &nbytes, &found->crc,
+					     err));
 	for (unsigned state = 0; r; r = r->also, state++) {
 		struct tsr_compare *compare = compare_of(k, s, state, step);
 
@@ -198,11 +198,30 @@ static enum tsr_status step_tile(struct stepping *k, struct scratch *s, unsigned
 	return TSR_OK;
 }
 
-static void take_tile(const struct stepping *k, struct scratch *s, uint64_t job)
+/* Where what is found begins in scratch memory, and how many bytes it has in a window of @nsteps. */
+static size_t found_at(const struct stepping *k)
 {
+	const size_t nfloats = arrays(k) * k->w.r->longest + k->nwork;
+
+	return sizeof(struct scratch) + (nfloats * sizeof(float) + 7) / 8 * 8;
+}
+
+static size_t found_nbytes(const struct stepping *k, unsigned nsteps)
+{
+	const size_t compares = k->sums ? k->nstates * sizeof(struct tsr_compare) : 0;
+
+	return nsteps * (sizeof(struct found) + compares);
+}
+
+static void take_tile(void *ctx, void *scratch, uint64_t job)
+{
+	const struct stepping *k = ctx;
+	struct scratch *s = scratch;
+
 	s->tile = tsr_tiles_get(&k->w.r->tiles, job);
 	s->work = s->x + arrays(k) * k->w.r->longest;
-	s->compare = (void *)(s->work + k->nwork);
+	s->found = (void *)((unsigned char *)scratch + found_at(k));
+	s->compare = (void *)(s->found + k->w.n);
 }
 
 static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -228,7 +247,7 @@ static enum tsr_status commit_step(struct stepping *k, struct scratch *s, unsign
 	const struct tsr_tile *tile = &s->tile;
 
 	if (tsr_replay_grad(&k->w, step, tile->tensor))
-		TSR_TRY(tsr_replay_commit_grad(&k->w, step, tile, found->crc, found->nbytes, err));
+		TSR_TRY(tsr_replay_commit_grad(&k->w, step, tile, found->crc, err));
 	if (!tile->first || found->largest > k->largest[step])
 		k->largest[step] = found->largest;
 	if (tile->last)
@@ -244,45 +263,12 @@ static enum tsr_status commit_step(struct stepping *k, struct scratch *s, unsign
 static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct stepping *k = ctx;
-	struct scratch *s = scratch;
-	uint64_t nbytes = 0;
+	const uint64_t before = k->w.r->result->grad_nbytes;
 
 	(void)job;
-	for (unsigned i = 0; i < k->w.n; i++) {
-		TSR_TRY(commit_step(k, s, i, err));
-		nbytes += s->found[i].nbytes;
-	}
-	return tsr_progress_add(&k->w.r->progress, nbytes, err);
-}
-
-/* What is read of a step may lack some of this. */
-static void clear_step(const struct stepping *k, struct scratch *s, unsigned step)
-{
-	s->found[step] = (struct found){ .nbytes = 0 };
-	for (unsigned state = 0; k->sums && state < k->nstates; state++)
-		*compare_of(k, s, state, step) = (struct tsr_compare){ .stalled = 0 };
-}
-
-/* What the commit of a tile needs, from or for a process that does a part of the replay. */
-static void found_in_tile(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
-{
-	struct stepping *k = ctx;
-	struct scratch *s = scratch;
-
-	take_tile(k, s, job);
-	for (unsigned step = 0; step < k->w.n; step++) {
-		struct found *found = &s->found[step];
-
-		if (!o->into)
-			clear_step(k, s, step);
-		if (tsr_replay_step_of(&k->w, step)->skipped)
-			continue;
-		tsr_outcome_size(o, &found->nbytes);
-		tsr_outcome_u32(o, &found->crc);
-		tsr_outcome_float(o, &found->largest);
-		for (unsigned state = 0; k->sums && state < k->nstates; state++)
-			tsr_compare_outcome(compare_of(k, s, state, step), o);
-	}
+	for (unsigned i = 0; i < k->w.n; i++)
+		TSR_TRY(commit_step(k, scratch, i, err));
+	return tsr_progress_add(&k->w.r->progress, k->w.r->result->grad_nbytes - before, err);
 }
 
 /* --- Windows ---------------------------------------------------------------------------------- */
@@ -333,8 +319,12 @@ static enum tsr_status step_window(struct stepping *k)
 					       .work = tile_work,
 					       .commit = tile_commit,
 					       .ctx = k };
+	const struct tsr_parted parted = { .pipeline = &pipeline,
+					   .found_at = found_at(k),
+					   .found_nbytes = found_nbytes(k, k->w.n),
+					   .restore = take_tile };
 
-	return r->gpus ? step_on_gpu(k) : tsr_replay_run_tiles(&pipeline, found_in_tile);
+	return r->gpus ? step_on_gpu(k) : tsr_replay_run_tiles(parted);
 }
 
 /* What the window knows of its steps, for the states that also take them. */
@@ -403,10 +393,7 @@ static enum tsr_status prepare(struct stepping *k, struct tsr_replaying *r)
 	if (!k->warned || (compare && !k->sums))
 		return tsr_fail_nomem(r->err, r->c->path);
 	k->nwork = tsr_replay_matrix_work(r);
-	k->scratch_nbytes = sizeof(struct scratch) +
-			    (arrays(k) * r->longest + k->nwork) * sizeof(float);
-	if (compare)
-		k->scratch_nbytes += k->nstates * TSR_REPLAY_WINDOW * sizeof(struct tsr_compare);
+	k->scratch_nbytes = found_at(k) + found_nbytes(k, TSR_REPLAY_WINDOW);
 	return TSR_OK;
 }
 

@@ -124,45 +124,32 @@ const struct tsr_array *tsr_replay_grad(const struct tsr_replay_window *w, unsig
 	return g ? g->array : NULL;
 }
 
-/* What the scalars of a step depend on; most parameters of a group share them. */
-struct counted {
-	const struct tsr_replay_grad *like; /* the last that had any at this step */
-	size_t group;
-	uint64_t count;
-	bool fresh;
-};
-
-static struct tsr_step_scalars scalars_of(const struct tsr_replay_window *w, unsigned step,
-					  const struct counted *k)
+/* The hyperparameters of a parameter at a step. */
+static struct tsr_hyper hyper_of(const struct tsr_replay_window *w,
+				 const struct tsr_replay_param *p, unsigned step)
 {
-	const struct tsr_replaying *r = w->r;
-	struct tsr_hyper h = r->result->hyper[k->group];
+	struct tsr_hyper h = w->r->result->hyper[p->group];
 
-	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[k->group]);
-	return tsr_step_scalars(r->options->order, r->result->optimizer, &h, k->count, k->fresh);
+	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[p->group]);
+	return h;
 }
 
 void tsr_replay_plan_steps(struct tsr_replay_window *w)
 {
-	struct counted last[TSR_REPLAY_WINDOW] = { { .like = NULL } };
+	const struct tsr_replaying *r = w->r;
 
-	for (size_t i = 0; i < w->r->nparams; i++) {
-		struct tsr_replay_param *p = &w->r->params[i];
+	for (size_t i = 0; i < r->nparams; i++) {
+		struct tsr_replay_param *p = &r->params[i];
 
 		for (unsigned step = 0; step < w->n; step++) {
 			struct tsr_replay_grad *g = grad_of(w, step, i);
-			struct counted *k = &last[step];
+			struct tsr_hyper h = hyper_of(w, p, step);
 
 			if (!g)
 				continue;
 			p->count++;
-			if (k->like && k->group == p->group && k->count == p->count &&
-			    k->fresh == p->fresh) {
-				g->scalars = k->like->scalars;
-			} else {
-				*k = (struct counted){ g, p->group, p->count, p->fresh };
-				g->scalars = scalars_of(w, step, k);
-			}
+			g->scalars = tsr_step_scalars(r->options->order, r->result->optimizer, &h,
+						      p->count, p->fresh);
 			p->fresh = false;
 		}
 	}
@@ -172,9 +159,8 @@ void tsr_replay_plan_steps(struct tsr_replay_window *w)
 static void put_matrix(const struct tsr_replay_window *w, const struct tsr_replay_param *p,
 		       unsigned step, struct tsr_step *s)
 {
-	struct tsr_hyper h = w->r->result->hyper[p->group];
+	const struct tsr_hyper h = hyper_of(w, p, step);
 
-	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[p->group]);
 	s->rows = p->rows;
 	s->columns = p->columns;
 	s->scalars.rate = tsr_step_matrix_rate(&h, p->rows, p->columns);
@@ -224,11 +210,11 @@ enum tsr_status tsr_replay_read_grad(const struct tsr_replay_window *w, unsigned
 }
 
 enum tsr_status tsr_replay_commit_grad(struct tsr_replay_window *w, unsigned step,
-				       const struct tsr_tile *tile, uint32_t crc, size_t nbytes,
+				       const struct tsr_tile *tile, uint32_t crc,
 				       struct tsr_err *err)
 {
 	const struct tsr_array *a = tsr_replay_grad(w, step, tile->tensor);
-	const size_t each = tsr_dtype_bits(a->dtype) / 8;
+	const size_t each = tsr_dtype_bits(a->dtype) / 8, nbytes = tile->n * each;
 	enum tsr_status status;
 
 	w->r->result->grad_nbytes += nbytes;

@@ -77,7 +77,7 @@ enum tsr_status tsr_replay_read_grad(const struct tsr_replay_window *w, unsigned
  * end TSR_E_FORMAT if the file has another one.
  */
 enum tsr_status tsr_replay_commit_grad(struct tsr_replay_window *w, unsigned step,
-				       const struct tsr_tile *tile, uint32_t crc, size_t nbytes,
+				       const struct tsr_tile *tile, uint32_t crc,
 				       struct tsr_err *err);
 
 /*

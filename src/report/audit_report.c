@@ -69,10 +69,11 @@ static void say_faults(struct tsr_report *r, const struct tsr_audit *a)
 /* --- Tables for people ------------------------------------------------------------------------ */
 
 static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
-			 const struct tsr_audit_cell *cells, size_t n)
+			 const struct tsr_audit_cell *cells, size_t n, bool paper)
 {
 	struct tsr_table t = tsr_audit_pairs(a, cells, n);
 
+	t.most_text = paper ? 0 : t.most_text;
 	if (!a->npairs || !n) {
 		tsr_table_free(&t);
 		return;
@@ -89,8 +90,10 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
 		       "variances, the smallest worst error first%s. The largest |u| was %.3g.",
 		       (double)a->eps, a->npairs, n > ROWS_SHOWN ? "; the first of them" : "",
 		       (double)cells[0].max_before);
-	tsr_report_table(r, &t, "momentum,variance,bytes,-median,-95,-most,max_after,exposed,raw",
-			 "momentum,variance,bytes,nmse,max_after,exposed,raw");
+	tsr_report_table(r, &t,
+			 paper ? "-m,-v,bytes,pooled,-median,-95,-most,raw"
+			       : "-m,-v,bytes,-median,-95,-most,max_after,exposed,raw",
+			 "-m,-v,bytes,nmse,pooled,max_after,exposed,raw");
 	tsr_report_say(
 		r, TSR_TO_TEXT, "worst of %s + %s: %s", tsr_audit_momentum(a, &cells[0]),
 		tsr_audit_variance(a, &cells[0]),
@@ -119,11 +122,11 @@ static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum 
 	tsr_report_heading(r, TSR_TO_TEXT, "%s, NMSE over %zu tensors", tsr_kind_name(kind), n);
 	tsr_report_say(r, TSR_TO_PAGE, "NMSE over %zu tensors.", n);
 	if (r->wants_text)
-		tsr_table_put_text(&t, "codec,bytes,nmse,raw", r->verbose, &r->text);
+		tsr_table_put_text(&t, "-coding,bytes,nmse,raw", r->verbose, &r->text);
 	tsr_report_table(r, &t,
-			 "codec,-max_abs,-mean_rel,zeroed_total,-underflow,-overflow,-range,"
+			 "-coding,-max_abs,-mean_rel,zeroed_total,-underflow,-overflow,-range,"
 			 "-range_max,-stuck",
-			 "codec,bytes,nmse,zeroed_total,-stuck,raw");
+			 "-coding,bytes,nmse,zeroed_total,-stuck,raw");
 }
 
 static void report_tensors(struct tsr_report *r, const struct tsr_audit *a)
@@ -142,9 +145,9 @@ static void report_tensors(struct tsr_report *r, const struct tsr_audit *a)
 }
 
 static void report_all(struct tsr_report *r, const struct tsr_audit *a,
-		       const struct tsr_audit_cell *cells, size_t n)
+		       const struct tsr_audit_cell *cells, size_t n, bool paper)
 {
-	report_pairs(r, a, cells, n);
+	report_pairs(r, a, cells, n, paper);
 	report_codecs(r, a, TSR_KIND_MOMENTUM, "Momenta");
 	report_codecs(r, a, TSR_KIND_VARIANCE, "Variances");
 	report_codecs(r, a, TSR_KIND_WEIGHT, "Weights");
@@ -304,7 +307,7 @@ static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 		report_series(r, v->audits, v->naudits);
 	if (v->best)
 		report_worst(r, a, v->best);
-	report_all(r, a, v->cells, v->ncells);
+	report_all(r, a, v->cells, v->ncells, false);
 	tsr_report_markup(r, how_to_read);
 	tsr_report_close(r, NULL);
 }
@@ -327,7 +330,7 @@ static void draw_all(struct tsr_audit *const *audits, size_t n, struct tsr_repor
 }
 
 /* Text alone, of one; @tables: more than what it says to use. */
-static void put_one(const struct tsr_audit *a, bool tables, struct tsr_report *text)
+static void put_one(const struct tsr_audit *a, bool tables, bool paper, struct tsr_report *text)
 {
 	struct tsr_audit_cell *cells;
 	const size_t n = tsr_audit_cells(a, &cells);
@@ -336,7 +339,7 @@ static void put_one(const struct tsr_audit *a, bool tables, struct tsr_report *t
 	if (cells)
 		say_verdict(text, a, cells, n);
 	if (cells && tables)
-		report_all(text, a, cells, n);
+		report_all(text, a, cells, n, paper);
 	free(cells);
 }
 
@@ -344,14 +347,13 @@ void tsr_audit_put_last(struct tsr_audit *const *audits, size_t n, struct tsr_re
 {
 	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
 
-	put_one(audits[n - 1], true, &text);
+	put_one(audits[n - 1], true, false, &text);
 	if (n > 1)
 		report_all_series(audits, n, &text);
 	r->text = text.text;
 }
 
-static void put_texts(struct tsr_audit *const *audits, size_t n, const char *paper,
-		      struct tsr_report *r)
+static void put_texts(struct tsr_audit *const *audits, size_t n, bool paper, struct tsr_report *r)
 {
 	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
 
@@ -360,18 +362,14 @@ static void put_texts(struct tsr_audit *const *audits, size_t n, const char *pap
 		if (n > 1)
 			tsr_text_printf(&text.text, "%s%s\n", i ? "\n" : "",
 					tsr_checkpoint_path(audits[i]->source));
-		if (paper)
-			tsr_audit_put_paper(paper, audits[i], &text);
-		else
-			put_one(audits[i], n == 1 || r->verbose, &text);
+		put_one(audits[i], n == 1 || r->verbose || paper, paper, &text);
 	}
 	if (n > 1 && !paper)
 		report_all_series(audits, n, &text);
 	r->text = text.text;
 }
 
-void tsr_audit_report(struct tsr_audit *const *audits, size_t n, const char *paper,
-		      struct tsr_report *r)
+void tsr_audit_report(struct tsr_audit *const *audits, size_t n, bool paper, struct tsr_report *r)
 {
 	if (r->wants_text)
 		put_texts(audits, n, paper, r);

@@ -2,6 +2,7 @@
 /* Tables of an audit, and the same for programs: JSON and comma-separated values. */
 #include "report/audit_tables.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "report/audit_report.h"
@@ -22,6 +23,22 @@ static const char *shown_of(enum tsr_audit_figure figure)
 	return figure == TSR_AUDIT_NMSE ? "0% 5% 25% 50% 75% 95% 100%:.1e" : NULL;
 }
 
+/* How people see a coding: its codec, and the format of its scales where others have the same codec. */
+static const char *label_of(const struct tsr_audit_list *list, unsigned i, struct tsr_table *t)
+{
+	const struct tsr_coding *coding = &list->codings[i];
+	char text[64];
+
+	for (unsigned k = 0; k < list->n; k++) {
+		if (k == i || list->codings[k].codec != coding->codec)
+			continue;
+		snprintf(text, sizeof(text), "%s %s", coding->codec->name,
+			 tsr_scale_name(coding->scale));
+		return tsr_keep(t, text);
+	}
+	return coding->codec->name;
+}
+
 /* One codec over all tensors; the members that say how they are stored are those of tsr_coding_put_json(). */
 void tsr_audit_add_codec(struct tsr_table *t, const struct tsr_audit *a, enum tsr_kind kind,
 			 unsigned i)
@@ -34,7 +51,8 @@ void tsr_audit_add_codec(struct tsr_table *t, const struct tsr_audit *a, enum ts
 	}
 	tsr_row(t);
 	TSR_CELL(t, "kind", NULL, tsr_kind_name(kind));
-	TSR_CELL(t, "codec", "codec", c.coding->codec->name);
+	TSR_CELL(t, "codec", NULL, c.coding->codec->name);
+	TSR_CELL(t, "-coding", "codec", label_of(tsr_audit_list(a, kind), i, t));
 	if (c.coding->codec->grouped) {
 		TSR_CELL(t, "scale", NULL, tsr_scale_name(c.coding->scale));
 		TSR_CELL(t, "group", NULL, c.coding->group);
@@ -93,14 +111,17 @@ struct tsr_table tsr_audit_pairs(const struct tsr_audit *a, const struct tsr_aud
 
 	for (; a->npairs && n; n--, c++) {
 		tsr_row(&t);
-		TSR_CELL(&t, "momentum", "momentum", tsr_audit_momentum(a, c));
-		TSR_CELL(&t, "variance", "variance", tsr_audit_variance(a, c));
+		TSR_CELL(&t, "momentum", NULL, tsr_audit_momentum(a, c));
+		TSR_CELL(&t, "variance", NULL, tsr_audit_variance(a, c));
+		TSR_CELL(&t, "-m", "momentum", label_of(&a->momenta, c->m, &t));
+		TSR_CELL(&t, "-v", "variance", label_of(&a->variances, c->v, &t));
 		TSR_CELL(&t, "momentum_index", NULL, c->m);
 		TSR_CELL(&t, "variance_index", NULL, c->v);
 		TSR_CELL(&t, "pairs", NULL, c->n);
 		TSR_CELL(&t, "raw", "raw", c->nraw);
 		TSR_CELL(&t, "bytes", "bytes:.3f", c->bytes);
 		tsr_cell_list(&t, "nmse", shown_of(TSR_AUDIT_NMSE), c->nmse, TSR_AUDIT_QUANTILES);
+		TSR_CELL(&t, "pooled", "together:.1e", tsr_audit_pooled(a, c->m, c->v));
 		TSR_CELL(&t, "max_before", NULL, c->max_before);
 		TSR_CELL(&t, "max_after", "max |u|:.3g", c->max_after);
 		TSR_CELL(&t, "exposed", "v lost:,", c->exposed);

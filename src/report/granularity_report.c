@@ -14,68 +14,47 @@
 #define TENSORS_SHOWN 10
 #define TENSORS_IN_PAGE 1000
 
-#define ERRORS (TSR_FP8_COUNT * TSR_GRANULARITY_COUNT)
-
 /* --- What to use ------------------------------------------------------------------------------ */
-
-static struct tsr_cell words_of(unsigned granularity)
-{
-	struct tsr_cell out;
-
-	snprintf(out.text, sizeof(out.text), "one scale per %s",
-		 tsr_granularity_get(granularity)->name);
-	return out;
-}
 
 static void put_verdict(const struct tsr_granularity_figures *f, struct tsr_text *out)
 {
-	const struct tsr_granularity_row *row = f->row[f->format], *used = &row[f->enough];
+	const struct tsr_granularity_row *used = &f->row[f->enough];
+	const struct tsr_granularity_row *whole = &f->row[tsr_granularity_whole(f->enough)];
 
 	if (!f->ntensors)
 		return;
-	tsr_text_printf(out, "Use %s with %s (%.3f bytes per element): ", tsr_fp8_title(f->format),
-			words_of(f->enough).text, tsr_granularity_cost(f, f->format, f->enough));
-	tsr_text_printf(out, "the largest NMSE of a tensor is %.1e. ", used->worst);
-	if (row[0].nfar)
-		tsr_text_printf(out, "With %s %s of %s tensors lose much more than with %s",
-				words_of(0).text, tsr_format_count(row[0].nfar).text,
-				tsr_format_count(f->ntensors).text,
-				words_of(tsr_granularity_reference()).text);
+	tsr_text_printf(
+		out,
+		"Use %s with one scale per %s (%.3f bytes per element): the largest NMSE of "
+		"a tensor is %.1e. ",
+		tsr_fp8_title(f->enough), used->granularity->name, used->bytes, used->worst);
+	if (whole->nfar)
+		tsr_text_printf(out,
+				"With one scale per %s %s of %s tensors lose much more than with ",
+				whole->granularity->name, tsr_format_count(whole->nfar).text,
+				tsr_format_count(f->ntensors).text);
 	else
-		tsr_text_printf(out, "No tensor loses much more than with %s",
-				words_of(tsr_granularity_reference()).text);
-	tsr_text_puts(out, ": twice the NMSE, or 1% more of its elements are zeroed.");
+		tsr_text_puts(out, "No tensor loses much more than with ");
+	tsr_text_printf(out,
+			"one scale per %s: twice the NMSE, or 1%% more of its elements are zeroed.",
+			tsr_granularity_get(tsr_granularity_reference(0))->name);
 }
 
 /* --- Tables ----------------------------------------------------------------------------------- */
 
-static const char *format_name(unsigned i)
-{
-	return tsr_fp8_name((enum tsr_fp8)(i / TSR_GRANULARITY_COUNT));
-}
-
-static const char *granularity_name(unsigned i)
-{
-	return tsr_granularity_get(i % TSR_GRANULARITY_COUNT)->name;
-}
-
-/* A row for each granularity of some formats. */
-static struct tsr_table rows_of(const struct tsr_granularity_figures *f, unsigned first,
-				unsigned last)
+/* A row for each granularity from @first on. */
+static struct tsr_table rows_of(const struct tsr_granularity_figures *f, unsigned first, unsigned n)
 {
 	struct tsr_table t = { 0 };
 
-	for (unsigned i = first * TSR_GRANULARITY_COUNT; i < last * TSR_GRANULARITY_COUNT; i++) {
-		const enum tsr_fp8 format = (enum tsr_fp8)(i / TSR_GRANULARITY_COUNT);
-		const unsigned index = i % TSR_GRANULARITY_COUNT;
-		const struct tsr_granularity_row *row = &f->row[format][index];
+	for (unsigned i = first; i < first + n; i++) {
+		const struct tsr_granularity_row *row = &f->row[i];
 		const struct tsr_granularity_tensor *worst = row->worst_tensor;
 
 		tsr_row(&t);
-		TSR_CELL(&t, "format", NULL, format_name(i));
-		TSR_CELL(&t, "granularity", "one scale per", granularity_name(i));
-		TSR_CELL(&t, "bytes_per_element", "bytes\nper element:.4f",
-			 tsr_granularity_cost(f, format, index));
+		TSR_CELL(&t, "format", NULL, row->granularity->format);
+		TSR_CELL(&t, "granularity", "one scale per", row->granularity->name);
+		TSR_CELL(&t, "bytes_per_element", "bytes\nper element:.4f", row->bytes);
 		TSR_CELL(&t, "median_nmse", "median\nNMSE:.2e", row->median);
 		TSR_CELL(&t, "largest_nmse", "largest\nNMSE:.2e", row->worst);
 		TSR_CELL(&t, "largest_of", NULL, worst ? worst->tensor->name : NULL);
@@ -90,17 +69,17 @@ static struct tsr_table errors_of(const struct tsr_granularity_tensor *x)
 {
 	struct tsr_table t = { 0 };
 
-	for (unsigned i = 0; i < ERRORS && x->floating && !x->nonfinite; i++) {
-		const struct tsr_granularity_error *e =
-			&x->error[i / TSR_GRANULARITY_COUNT][i % TSR_GRANULARITY_COUNT];
+	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT && x->floating && !x->nonfinite; i++) {
+		const struct tsr_granularity *g = tsr_granularity_get(i);
+		const struct tsr_granularity_error *e = &x->error[i];
 
 		tsr_row(&t);
 		TSR_CELL(&t, "-tensor", NULL, x->tensor->name);
 		TSR_CELL(&t, "-dtype", NULL, tsr_dtype_name(x->tensor->dtype));
 		TSR_CELL(&t, "-rows", NULL, x->rows);
 		TSR_CELL(&t, "-columns", NULL, x->columns);
-		TSR_CELL(&t, "format", NULL, format_name(i));
-		TSR_CELL(&t, "granularity", NULL, granularity_name(i));
+		TSR_CELL(&t, "format", NULL, g->format);
+		TSR_CELL(&t, "granularity", NULL, g->name);
 		TSR_CELL(&t, "nmse", NULL, e->nmse);
 		TSR_CELL(&t, "max_abs", NULL, e->max_abs);
 		TSR_CELL(&t, "zeroed", NULL, e->zeroed);
@@ -114,7 +93,7 @@ static int compare(const void *a, const void *b)
 {
 	const struct tsr_granularity_tensor *x = *(const struct tsr_granularity_tensor *const *)a;
 	const struct tsr_granularity_tensor *y = *(const struct tsr_granularity_tensor *const *)b;
-	const double p = x->error[TSR_FP8_E4M3][0].nmse, q = y->error[TSR_FP8_E4M3][0].nmse;
+	const double p = x->error[0].nmse, q = y->error[0].nmse;
 
 	return p != q ? (p < q) - (p > q) : (x > y) - (x < y);
 }
@@ -140,10 +119,11 @@ static void report_tensors(struct tsr_report *r, const struct tsr_granularities 
 		tsr_row(&t);
 		TSR_CELL(&t, "name", "tensor:n", counted[i]->tensor->name);
 		TSR_CELL(&t, "max", "max |x|:.1e", counted[i]->max);
-		for (unsigned c = 0; c < TSR_GRANULARITY_COUNT; c++) {
-			snprintf(head, sizeof(head), "%s:.2e", granularity_name(c));
-			TSR_CELL(&t, granularity_name(c), head,
-				 counted[i]->error[TSR_FP8_E4M3][c].nmse);
+		for (unsigned c = 0; c < TSR_GRANULARITY_SIZES; c++) {
+			const char *name = tsr_granularity_get(c)->name;
+
+			snprintf(head, sizeof(head), "%s:.2e", name);
+			TSR_CELL(&t, name, head, counted[i]->error[c].nmse);
 		}
 	}
 	tsr_report_heading(r, TSR_TO_PAGE, "Tensors");
@@ -184,11 +164,10 @@ static void report_formats(struct tsr_report *r, const struct tsr_granularity_fi
 	static const char columns[] =
 		"granularity,bytes_per_element,median_nmse,largest_nmse,-zeroed";
 
-	for (unsigned format = 0; format < TSR_FP8_COUNT; format++) {
-		struct tsr_table t = rows_of(f, format, format + 1);
+	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i += TSR_GRANULARITY_SIZES) {
+		struct tsr_table t = rows_of(f, i, TSR_GRANULARITY_SIZES);
 
-		tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors",
-				   tsr_fp8_title((enum tsr_fp8)format));
+		tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors", tsr_fp8_title(i));
 		tsr_report_table(r, &t, columns, columns);
 	}
 }
@@ -256,14 +235,14 @@ static void put_tensor(const struct tsr_granularity_tensor *x, struct tsr_text *
 static void put_json(const struct tsr_granularities *g, const struct tsr_granularity_figures *f,
 		     enum tsr_granularity_scale scale, struct tsr_text *json)
 {
-	struct tsr_table rows = rows_of(f, 0, TSR_FP8_COUNT);
+	struct tsr_table rows = rows_of(f, 0, TSR_GRANULARITY_COUNT);
 
 	tsr_json_put_string(json, "scale", tsr_granularity_scale_name(scale));
 	tsr_json_put_u64(json, "counted", f->ntensors);
 	tsr_json_put_u64(json, "elements", f->elements);
 	if (f->ntensors) {
 		tsr_json_open(json, "verdict", '{');
-		tsr_json_put_string(json, "format", tsr_fp8_name(f->format));
+		tsr_json_put_string(json, "format", tsr_granularity_get(f->enough)->format);
 		tsr_json_put_string(json, "granularity", tsr_granularity_get(f->enough)->name);
 		tsr_json_close(json, '}');
 	}

@@ -15,15 +15,6 @@ static void add_tensor(struct tsr_table *t, const struct tsr_learned_tensor *x)
 	TSR_CELL(t, "counted", "counted", x->counted);
 }
 
-void tsr_learned_put_blocks(const struct tsr_learned *l, struct tsr_report *r)
-{
-	struct tsr_table t = { 0 };
-
-	for (size_t i = 0; i < l->ntensors; i++)
-		add_tensor(&t, &l->tensors[i]);
-	tsr_report_table(r, &t, "name,elements,period,block", NULL);
-}
-
 /* Bytes of both moments, per parameter. */
 static double bytes_of(const struct tsr_learned_tensor *t)
 {

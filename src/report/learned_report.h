@@ -9,7 +9,4 @@
 /* All forms that are asked for; text has the entries only if it is verbose. */
 void tsr_learned_report(const struct tsr_learned *l, struct tsr_report *r);
 
-/* The table of parameters with their blocks alone, in text. */
-void tsr_learned_put_blocks(const struct tsr_learned *l, struct tsr_report *r);
-
 #endif

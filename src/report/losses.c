@@ -88,16 +88,14 @@ void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
-void tsr_update_put_json(const struct tsr_update_measured *u, struct tsr_text *json)
+void tsr_update_put(struct tsr_table *t, const struct tsr_update_measured *u)
 {
 	if (!u->n)
 		return;
-	tsr_json_open(json, "update", '{');
-	tsr_json_put_double(json, "nmse", u->nmse);
-	tsr_json_put_double(json, "max_before", (double)u->max_before);
-	tsr_json_put_double(json, "max_after", (double)u->max_after);
-	tsr_json_put_u64(json, "exposed", u->exposed);
-	tsr_json_put_u64(json, "nonfinite", u->nonfinite);
-	tsr_json_put_u64(json, "overflow", u->overflow);
-	tsr_json_close(json, '}');
+	TSR_CELL(t, "update.nmse", NULL, u->nmse);
+	TSR_CELL(t, "update.max_before", NULL, (double)u->max_before);
+	TSR_CELL(t, "update.max_after", NULL, (double)u->max_after);
+	TSR_CELL(t, "update.exposed", NULL, u->exposed);
+	TSR_CELL(t, "update.nonfinite", NULL, u->nonfinite);
+	TSR_CELL(t, "update.overflow", NULL, u->overflow);
 }

@@ -4,7 +4,7 @@
 #define TSR_REPORT_LOSSES_H
 
 #include "compare/lost.h"
-#include "text/text.h"
+#include "report/render/table.h"
 
 /* Lines of at most 80 columns on what was lost and what was measured; none if there is nothing. */
 void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out);
@@ -13,6 +13,6 @@ void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out);
 void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json);
 
 /* The member "update" of a variance that was measured with its momentum; else nothing. */
-void tsr_update_put_json(const struct tsr_update_measured *u, struct tsr_text *json);
+void tsr_update_put(struct tsr_table *t, const struct tsr_update_measured *u);
 
 #endif

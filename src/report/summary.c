@@ -3,45 +3,54 @@
 #include "report/summary.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "text/json.h"
 #include "report/render/format.h"
 
 static struct tsr_summary_row *row_for(struct tsr_summary *s, const struct tsr_tensor *t)
 {
+	const struct tsr_codec *codec = t->coding.codec;
 	unsigned i = 0;
 
-	while (i < s->nrows &&
-	       (s->rows[i].kind != t->kind || s->rows[i].coding.codec != t->coding.codec ||
-		s->rows[i].coding.scale != t->coding.scale ||
-		s->rows[i].coding.group != t->coding.group))
+	/* A codec with a table of its own ends with its checkpoint. */
+	codec = codec ? tsr_codec_find(codec->name) : NULL;
+	while (i < s->nrows && (s->rows[i].kind != t->kind || s->rows[i].coding.codec != codec ||
+				s->rows[i].coding.scale != t->coding.scale ||
+				s->rows[i].coding.group != t->coding.group))
 		i++;
-	if (i == s->nrows && s->nrows < TSR_SUMMARY_ROWS_MAX)
-		s->rows[s->nrows++] = (struct tsr_summary_row){ .kind = t->kind,
-								.coding = t->coding };
+	if (i == s->nrows && s->nrows < TSR_SUMMARY_ROWS_MAX) {
+		s->rows[s->nrows] = (struct tsr_summary_row){ .kind = t->kind,
+							      .coding = t->coding };
+		s->rows[s->nrows++].coding.codec = codec;
+	}
 	return &s->rows[i < TSR_SUMMARY_ROWS_MAX ? i : TSR_SUMMARY_ROWS_MAX - 1];
 }
 
-static void add(struct tsr_summary_row *r, const struct tsr_tensor *t, uint64_t stored_nbytes,
+/* Whether it has the largest error so far. */
+static bool add(struct tsr_summary_row *r, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		double nmse)
 {
 	r->ntensors++;
 	r->nelements += t->numel;
 	r->nbytes += tsr_tensor_nbytes(t);
 	r->stored_nbytes += stored_nbytes;
-	if (nmse >= 0 && (!r->worst || nmse > r->worst_nmse)) {
-		r->worst = t;
-		r->worst_nmse = nmse;
-	}
+	if (!(nmse >= 0) || (r->measured && nmse <= r->worst_nmse))
+		return false;
+	r->measured = true;
+	r->worst_nmse = nmse;
+	return true;
 }
 
 void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		     double nmse)
 {
 	add(row_for(s, t), t, stored_nbytes, nmse);
-	add(&s->total, t, stored_nbytes, nmse);
+	if (add(&s->total, t, stored_nbytes, nmse)) {
+		snprintf(s->worst, sizeof(s->worst), "%s", t->name);
+		snprintf(s->worst_file, sizeof(s->worst_file), "%s", s->file ? s->file : "");
+	}
 	if (t->quantized)
 		add(&s->quantized, t, stored_nbytes, nmse);
 }
@@ -78,6 +87,14 @@ double tsr_summary_bytes_per_parameter(const struct tsr_summary *s)
 	return n ? (double)s->total.stored_nbytes / (double)n : 0;
 }
 
+void tsr_summary_put_per_parameter(const struct tsr_summary *s, const char *before,
+				   const char *after, struct tsr_text *out)
+{
+	if (tsr_summary_bytes_per_parameter(s) > 0)
+		tsr_text_printf(out, "%s%.3f bytes per parameter%s", before,
+				tsr_summary_bytes_per_parameter(s), after);
+}
+
 /* Weights first, other last. */
 static int kind_order(enum tsr_kind kind)
 {
@@ -97,33 +114,95 @@ static void sort_rows(struct tsr_summary *s)
 	}
 }
 
-static void put_row(struct tsr_text *out, const char *name, const struct tsr_summary_row *r,
-		    const char *codec, bool errors)
+static void put_sizes(struct tsr_table *t, const struct tsr_summary_row *r)
 {
-	char per[16] = "-", worst[32] = "";
-
-	if (r->nelements)
-		snprintf(per, sizeof(per), "%.3f", (double)r->stored_nbytes / (double)r->nelements);
-	if (errors && r->worst)
-		snprintf(worst, sizeof(worst), "%.1e", r->worst_nmse);
-	else if (errors)
-		snprintf(worst, sizeof(worst), "      -");
-	tsr_text_printf(
-		out, "%-9s %-17s%7" PRIu64 " %12s %8s %8s %6s%s%s\n", name, codec, r->ntensors,
-		tsr_format_count(r->nelements).text, tsr_format_bytes((double)r->nbytes).text,
-		tsr_format_bytes((double)r->stored_nbytes).text, per, *worst ? " " : "", worst);
+	TSR_CELL(t, "tensors", "tensors:7", r->ntensors);
+	TSR_CELL(t, "elements", "elements:11,", r->nelements);
+	TSR_CELL(t, "nbytes", "input:8B", r->nbytes);
+	TSR_CELL(t, "stored_nbytes", "stored:8B", r->stored_nbytes);
+	TSR_CELL(t, "-per", "B/elem:6.3f",
+		 r->nelements ? (double)r->stored_nbytes / (double)r->nelements : (double)NAN);
 }
 
-void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out)
+/* An object that begins with these. */
+static void open_object(const char *key, const struct tsr_summary_row *r, struct tsr_text *json)
 {
+	struct tsr_table t = { 0 };
+
+	tsr_row(&t);
+	put_sizes(&t, r);
+	tsr_json_open(json, key, '{');
+	tsr_table_put_members(&t, json);
+	tsr_table_free(&t);
+}
+
+static struct tsr_table by_kind(struct tsr_summary *s)
+{
+	struct tsr_table t = { 0 };
+
 	sort_rows(s);
-	tsr_text_printf(out, "%-9s %-17s%7s %12s %8s %8s %6s%s\n", "kind", "codec", "tensors",
-			"elements", "input", "stored", "B/elem", s->total.worst ? "    NMSE" : "");
 	for (unsigned i = 0; i < s->nrows; i++) {
-		put_row(out, tsr_kind_name(s->rows[i].kind), &s->rows[i],
-			tsr_format_coding(&s->rows[i].coding).text, s->total.worst);
+		const struct tsr_summary_row *row = &s->rows[i];
+		const struct tsr_codec *codec = row->coding.codec;
+
+		tsr_row(&t);
+		TSR_CELL(&t, "kind", "kind:9", tsr_kind_name(row->kind));
+		TSR_CELL(&t, "codec", NULL, codec ? codec->name : "raw");
+		TSR_CELL(&t, "-codec", "codec:17",
+			 tsr_keep(&t, tsr_format_coding(&row->coding).text));
+		put_sizes(&t, row);
+		if (row->measured)
+			TSR_CELL(&t, "-nmse", "NMSE:7.1e", row->worst_nmse);
 	}
-	put_row(out, "total", &s->total, "", false);
+	return t;
+}
+
+void tsr_summary_put_table(struct tsr_summary *s, struct tsr_report *r)
+{
+	struct tsr_table t = by_kind(s);
+
+	tsr_row(&t);
+	TSR_CELL(&t, "kind", "kind:9", "total");
+	TSR_CELL(&t, "-codec", "codec:17", "");
+	put_sizes(&t, &s->total);
+	TSR_CELL(&t, "-nmse", NULL, "");
+	tsr_report_rows(r, &t, NULL,
+			s->total.measured
+				? "kind,-codec,tensors,elements,nbytes,stored_nbytes,-per,-nmse"
+				: "kind,-codec,tensors,elements,nbytes,stored_nbytes,-per");
+}
+
+void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
+{
+	struct tsr_table copies = { 0 }, rows = by_kind(s);
+
+	open_object("totals", &s->total, json);
+	tsr_json_put_u64(json, "parameters", parameters(s));
+	tsr_json_put_double(json, "bytes_per_parameter", tsr_summary_bytes_per_parameter(s));
+	for (unsigned i = 0; i < s->copies.nplaces; i++) {
+		tsr_row(&copies);
+		TSR_CELL(&copies, "under", NULL, s->copies.places[i].name);
+		TSR_CELL(&copies, "elements", NULL, s->copies.places[i].nelements);
+	}
+	tsr_table_put_json(&copies, "copies", json);
+	tsr_json_close(json, '}');
+	if (s->quantized.ntensors) {
+		open_object("quantized", &s->quantized, json);
+		tsr_json_close(json, '}');
+	}
+	tsr_table_put_json(&rows, "by_kind", json);
+	tsr_table_free(&copies);
+	tsr_table_free(&rows);
+}
+
+void tsr_summary_put_worst(const struct tsr_summary *s, const char *lead, struct tsr_text *out)
+{
+	if (!(s->total.worst_nmse > 0))
+		return;
+	tsr_text_printf(out, "%s: NMSE %.2e in %s\n", lead, s->total.worst_nmse,
+			tsr_format_name(s->worst, *s->worst_file ? 45 : 50).text);
+	if (*s->worst_file)
+		tsr_text_printf(out, "  of %s\n", tsr_format_name(s->worst_file, 70).text);
 }
 
 void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out)
@@ -143,46 +222,4 @@ void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out)
 	tsr_text_puts(out, s->copies.nplaces == TSR_COPIES_MAX ? ", ...\n"
 			   : s->copies.nplaces		       ? "\n"
 							       : "");
-}
-
-static void row_json(struct tsr_text *json, const struct tsr_summary_row *r)
-{
-	tsr_json_put_u64(json, "tensors", r->ntensors);
-	tsr_json_put_u64(json, "elements", r->nelements);
-	tsr_json_put_u64(json, "nbytes", r->nbytes);
-	tsr_json_put_u64(json, "stored_nbytes", r->stored_nbytes);
-}
-
-void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
-{
-	sort_rows(s);
-	tsr_json_open(json, "totals", '{');
-	row_json(json, &s->total);
-	tsr_json_put_u64(json, "parameters", parameters(s));
-	tsr_json_put_double(json, "bytes_per_parameter", tsr_summary_bytes_per_parameter(s));
-	tsr_json_open(json, "copies", '[');
-	for (unsigned i = 0; i < s->copies.nplaces; i++) {
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "under", s->copies.places[i].name);
-		tsr_json_put_u64(json, "elements", s->copies.places[i].nelements);
-		tsr_json_close(json, '}');
-	}
-	tsr_json_close(json, ']');
-	tsr_json_close(json, '}');
-	if (s->quantized.ntensors) {
-		tsr_json_open(json, "quantized", '{');
-		row_json(json, &s->quantized);
-		tsr_json_close(json, '}');
-	}
-	tsr_json_open(json, "by_kind", '[');
-	for (unsigned i = 0; i < s->nrows; i++) {
-		const struct tsr_coding *coding = &s->rows[i].coding;
-
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "kind", tsr_kind_name(s->rows[i].kind));
-		tsr_json_put_string(json, "codec", coding->codec ? coding->codec->name : "raw");
-		row_json(json, &s->rows[i]);
-		tsr_json_close(json, '}');
-	}
-	tsr_json_close(json, ']');
 }

@@ -6,6 +6,7 @@
 #include "names/copies/copies.h"
 #include "report/packing/choices.h"
 #include "report/losses.h"
+#include "report/render/document.h"
 #include "text/text.h"
 #include "tersor/checkpoint.h"
 
@@ -16,8 +17,8 @@ struct tsr_summary_row {
 	uint64_t ntensors, nelements;
 	uint64_t nbytes; /* in the tensors' own dtypes */
 	uint64_t stored_nbytes;
-	const struct tsr_tensor *worst; /* the largest NMSE; NULL if none is known */
-	double worst_nmse;
+	bool measured; /* an error is known */
+	double worst_nmse; /* the largest */
 };
 
 #define TSR_SUMMARY_ROWS_MAX 64
@@ -26,6 +27,8 @@ struct tsr_summary {
 	struct tsr_summary_row rows[TSR_SUMMARY_ROWS_MAX];
 	unsigned nrows;
 	struct tsr_summary_row total;
+	const char *file; /* of a directory: the one whose tensors are added; or NULL */
+	char worst[200], worst_file[200]; /* the tensor with the largest error, and its file */
 	struct tsr_copies copies; /* which are no parameters */
 	struct tsr_summary_row quantized; /* of what belongs to quantized weights */
 	struct tsr_losses losses;
@@ -41,17 +44,24 @@ void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c);
 
 /*
  * Bytes stored per parameter: those of all tensors, in the form that they are stored in, over the elements of
- * weights that are no copies.  docs/names.md
+ * weights that are no copies.  docs/reading.md
  */
 double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
+
+/* The same as text between two others; nothing if there are no parameters. */
+void tsr_summary_put_per_parameter(const struct tsr_summary *s, const char *before,
+				   const char *after, struct tsr_text *out);
 
 /* Lines about copies and about what belongs to quantized weights, if there are any. */
 void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out);
 
 /* The table, at most 80 columns. */
-void tsr_summary_put_table(struct tsr_summary *s, struct tsr_text *out);
+void tsr_summary_put_table(struct tsr_summary *s, struct tsr_report *r);
 
-/* The members "totals" and "by_kind". */
+/* The members "totals", "quantized" and "by_kind". */
 void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json);
+
+/* "LEAD: NMSE 1.00e-06 in TENSOR", and which file it is in; nothing if nothing was lost. */
+void tsr_summary_put_worst(const struct tsr_summary *s, const char *lead, struct tsr_text *out);
 
 #endif

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
 static const struct {
 	const char *name;
@@ -24,11 +23,6 @@ _Static_assert(sizeof(counts) / sizeof(*counts) == TSR_SWEEP_COUNTS, "a name for
 const char *tsr_sweep_count_name(unsigned i)
 {
 	return counts[i].name;
-}
-
-uint64_t *tsr_sweep_count(struct tsr_sweep_row *row, unsigned i)
-{
-	return (uint64_t *)(void *)((char *)row + counts[i].at);
 }
 
 uint64_t tsr_sweep_get_count(const struct tsr_sweep_row *row, unsigned i)
@@ -52,13 +46,4 @@ bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_r
 	}
 	return a->rel_sum[0] == b->rel_sum[0] && a->rel_sum[1] == b->rel_sum[1] &&
 	       !(a->max_rel < b->max_rel) && !(a->max_rel > b->max_rel) && a->max_ulp == b->max_ulp;
-}
-
-const struct tsr_sweep_result *tsr_sweep_find(const struct tsr_sweep *s, const char *codec)
-{
-	for (unsigned i = 0; i < s->ncodecs; i++) {
-		if (strcmp(s->results[i].codec->name, codec) == 0)
-			return &s->results[i];
-	}
-	return NULL;
 }

@@ -11,7 +11,6 @@
 #define TSR_SWEEP_COUNTS 6u
 
 const char *tsr_sweep_count_name(unsigned i);
-uint64_t *tsr_sweep_count(struct tsr_sweep_row *row, unsigned i);
 uint64_t tsr_sweep_get_count(const struct tsr_sweep_row *row, unsigned i);
 
 /* The sum of errors in hexadecimal, without leading zeros. */
@@ -19,8 +18,5 @@ void tsr_sweep_format_sum(char out[40], const uint64_t sum[2]);
 
 /* Whether all members are equal. */
 bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b);
-
-/* The result of the codec with this name, or NULL. */
-const struct tsr_sweep_result *tsr_sweep_find(const struct tsr_sweep *s, const char *codec);
 
 #endif

@@ -11,9 +11,6 @@
 #include "report/sweep_figures.h"
 #include "text/json.h"
 
-/* The most changes shown unless verbose. */
-#define CHANGES_SHOWN 40
-
 /* --- Tables ----------------------------------------------------------------------------------- */
 
 /* @next: the exponent behind those that have these figures; 0: they are of all finite values. */
@@ -95,7 +92,7 @@ static void put_codec(const struct tsr_sweep_result *r, struct tsr_text *json)
 	tsr_table_free(&exponents);
 }
 
-static void put_json(const struct tsr_sweep *s, struct tsr_text *json)
+void tsr_sweep_put_json(const struct tsr_sweep *s, struct tsr_text *json)
 {
 	tsr_json_put_u64(json, "first", s->first);
 	tsr_json_put_u64(json, "last", s->last);
@@ -316,73 +313,5 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
 	if (r->wants_svg)
 		tsr_sweep_put_svg(s, &r->svg);
 	if (r->wants_json)
-		put_json(s, &r->json);
-}
-
-/* --- Beside a baseline ------------------------------------------------------------------------ */
-
-/* A figure of a row as programs see it. */
-static struct tsr_text figure_of(const struct tsr_table *t, const char *key)
-{
-	struct tsr_text out = { 0 };
-
-	tsr_table_put_csv(t, key, &out);
-	if (out.nbytes)
-		out.bytes[--out.nbytes] = '\0'; /* the end of the line */
-	return out;
-}
-
-/* The figures of an exponent that differ. */
-static void add_changes(struct tsr_table *moved, const struct tsr_codec *codec, unsigned e,
-			const struct tsr_sweep_row *now, const struct tsr_sweep_row *before)
-{
-	static const char *const keys[] = { "count",	"exact",   "overflow", "nan_in", "nan_out",
-					    "compared", "rel_sum", "max_rel",  "max_ulp" };
-	struct tsr_table is = { 0 }, was = { 0 };
-
-	add_row(&is, codec, now, e, e + 1);
-	add_row(&was, codec, before, e, e + 1);
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-		struct tsr_text a = figure_of(&was, keys[i]), b = figure_of(&is, keys[i]);
-
-		moved->failed = moved->failed || a.failed || b.failed;
-		if (!moved->failed && strcmp(a.bytes, b.bytes) != 0) {
-			tsr_row(moved);
-			TSR_CELL(moved, "codec", "moved:13", codec->name);
-			TSR_CELL(moved, "exponent", "exponent", e);
-			TSR_CELL(moved, "figure", "figure", keys[i]);
-			TSR_CELL(moved, "was", "baseline:22", tsr_keep(moved, a.bytes));
-			TSR_CELL(moved, "now", "now:22", tsr_keep(moved, b.bytes));
-		}
-		tsr_text_free(&a);
-		tsr_text_free(&b);
-	}
-	tsr_table_free(&is);
-	tsr_table_free(&was);
-}
-
-size_t tsr_sweep_report_changes(const struct tsr_sweep *s, const struct tsr_sweep *before,
-				struct tsr_report *r)
-{
-	struct tsr_table t = { .most_text = CHANGES_SHOWN };
-	size_t n;
-
-	for (unsigned c = 0; c < s->ncodecs; c++) {
-		const struct tsr_sweep_result *now = &s->results[c];
-		const struct tsr_sweep_result *was = tsr_sweep_find(before, now->codec->name);
-
-		for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++) {
-			if (!tsr_sweep_row_equal(&now->rows[e], &was->rows[e]))
-				add_changes(&t, now->codec, e, &now->rows[e], &was->rows[e]);
-		}
-	}
-	n = t.nrows;
-	r->text.failed = r->text.failed || t.failed;
-	if (r->wants_json)
-		tsr_table_put_json(&t, "moved", &r->json);
-	tsr_report_gap(r);
-	if (!n)
-		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
-	tsr_report_table(r, &t, n ? "" : NULL, NULL);
-	return n;
+		tsr_sweep_put_json(s, &r->json);
 }

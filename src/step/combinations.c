@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one table of what does not go together; docs/optimizers.md has it in words. */
+/* The one table of what does not go together; docs/replay.md has it in words. */
 #include "step/combinations.h"
 
 #include <stddef.h>

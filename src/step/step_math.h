@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The update rules of optimizers, for C and for CUDA: see codec/math.h, whose contract this
- * keeps.  docs/optimizers.md derives them; operations and their order are those of PyTorch on the
+ * keeps.  docs/replay.md derives them; operations and their order are those of PyTorch on the
  * CPU (foreach=False), so that results can be compared by their bits, or where the name says so
  * those of FlashOptim's kernels.
  */

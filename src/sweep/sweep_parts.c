@@ -147,7 +147,6 @@ static enum tsr_status share_work(void *ctx, void *scratch, uint64_t share, stru
 	const struct sharing *s = ctx;
 	struct share_progress progress = { .run = s->run, .total = weigh(ctx, share) };
 
-	memset(scratch, 0, rows_nbytes(s));
 	for (uint64_t at = s->plan->first; at <= s->plan->last;) {
 		const struct range mine = take_zone(s, share, &at);
 
@@ -170,50 +169,6 @@ static enum tsr_status share_commit(void *ctx, void *scratch, uint64_t share, st
 	return TSR_OK;
 }
 
-/* --- What a share found ------------------------------------------------------------------------- */
-
-static void put_row(struct tsr_outcome *o, struct tsr_sweep_row *row)
-{
-	tsr_outcome_u64(o, &row->count);
-	tsr_outcome_u64(o, &row->exact);
-	tsr_outcome_u64(o, &row->overflow);
-	tsr_outcome_u64(o, &row->nan_in);
-	tsr_outcome_u64(o, &row->nan_out);
-	tsr_outcome_u64(o, &row->compared);
-	tsr_outcome_u64s(o, row->rel_sum, 2);
-	tsr_outcome_float(o, &row->max_rel);
-	tsr_outcome_u32(o, &row->max_ulp);
-}
-
-/* The rows that have any pattern: their number, then each behind its exponent field. */
-static void put_rows(struct tsr_outcome *o, struct tsr_sweep_row *rows)
-{
-	uint32_t n = 0, e = 0;
-
-	for (unsigned i = 0; i < TSR_SWEEP_ROWS; i++)
-		n += rows[i].count != 0;
-	tsr_outcome_u32(o, &n);
-	for (uint32_t i = 0; i < n && !o->failed; i++, e++) {
-		while (o->into && !rows[e].count)
-			e++;
-		tsr_outcome_u32(o, &e);
-		o->failed = o->failed || e >= TSR_SWEEP_ROWS;
-		if (!o->failed)
-			put_row(o, &rows[e]);
-	}
-}
-
-static void share_found(void *ctx, void *scratch, uint64_t share, struct tsr_outcome *o)
-{
-	const struct sharing *s = ctx;
-
-	(void)share;
-	if (!o->into)
-		memset(scratch, 0, rows_nbytes(s));
-	for (unsigned c = 0; c < s->plan->ncodecs; c++)
-		put_rows(o, rows_of(scratch, c));
-}
-
 /* --- All of it ---------------------------------------------------------------------------------- */
 
 /* A sweep reads no inputs: what it is of stands for them. */
@@ -234,9 +189,10 @@ static enum tsr_status run_shares(struct sharing *s, struct tsr_err *err)
 					       .work = share_work,
 					       .commit = share_commit,
 					       .ctx = s };
-	const struct tsr_parted parted = {
-		.pipeline = &pipeline, .what = "sweep", .weigh = weigh, .found = share_found
-	};
+	const struct tsr_parted parted = { .pipeline = &pipeline,
+					   .what = "sweep",
+					   .weigh = weigh,
+					   .found_nbytes = rows_nbytes(s) };
 
 	TSR_TRY(tsr_part_inputs(s->run->parts,
 				&(struct tsr_part_inputs){ .all = hash_plan(s->plan) }, err));

@@ -36,7 +36,7 @@
  * checked) now, into scratch files.  A record that is part of no tensor is worth a note, and so are
  * NumPy values, which stay as the calls that would make them.
  *
- * A class or function is an inert value if it is known to be a plain one (docs/internals/containers.md lists
+ * A class or function is an inert value if it is known to be a plain one (SECURITY.md lists
  * them); any other is kept, replaced by None with a note, or TSR_E_UNSUPPORTED, as the checkpoint's
  * `opaque` says.  A DTensor, and a ShardedTensor, has the array of what the rank has of it.  Tensors
  * that are not plain ones otherwise are TSR_E_UNSUPPORTED: sparse, quantized, conjugated and so on; and

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "directory/directory_data.h"
+#include "directory/traversal.h"
 #include "io/hash.h"
 #include "fuzz.h"
 #include "memory_files.h"
@@ -48,10 +48,13 @@ static void check_entries(const struct tsr_directory *d)
 /* Written and read back it says the same. */
 static void check_round_trip(struct tsr_directory *d)
 {
+	struct tsr_traversal t = { .d = d };
 	struct tsr_directory *again = NULL;
+	char path[64];
 
 	memory_remove(folder);
-	REQUIRE(tsr_directory_write_index(d, folder, NULL) == TSR_OK);
+	snprintf(path, sizeof(path), "%s/" TSR_DIRECTORY_INDEX, folder);
+	REQUIRE(tsr_directory_write_index(&t, path) == TSR_OK);
 	REQUIRE(tsr_directory_open(folder, &again, NULL) == TSR_OK);
 	REQUIRE(again->n == d->n && again->mode == d->mode);
 	for (size_t i = 0; i < d->n; i++) {

@@ -433,22 +433,18 @@ def one_of_several_fails(root):
 
 
 def bench_of_coding(root):
-    """The planes of bench --entropy become as small as on the CPU, which codes codes with contexts; those of
-    a file with log8, too."""
+    """The planes of bench --entropy become as small as on the CPU; those of a file with log8 are measured,
+    too."""
     small, planes = {}, {}
     for device in "cpu", "cuda":
-        done = tersor("bench", "--entropy", "--elements", "300001", "--repeats", "1", "--json", "--device",
+        done = tersor("bench", "--entropy", "--elements", "300000", "--repeats", "1", "--json", "--device",
                       device)
         expect(done.returncode == 0, done.stderr)
         report = json.loads(done.stdout)
         planes[device] = report["planes"]
         small[device] = {p["plane"]: p["coded_bytes_per_element"] for p in report["planes"]}
-    cpu, cuda = small["cpu"], small["cuda"]
-    for plane in "weights", "corrections":
-        expect(cpu[plane] == cuda[plane], plane, small)
-    for plane in "momenta", "variances":
-        expect(cpu[plane] == cuda[f"{plane}, contexts"] < cuda[plane], plane, small)
-    expect(cpu["weights"] < 1.4, small)
+    expect(len(planes["cpu"]) == 4 and small["cpu"] == small["cuda"], small)
+    expect(small["cpu"]["weights"] < 1.4, small)
     expect(all(p["compared_pieces"] == 0 for p in planes["cpu"]), planes["cpu"])
     for p in planes["cuda"]:
         moved = 1 + p["coded_bytes_per_element"] / p["bytes_per_element"]
@@ -460,7 +456,7 @@ def bench_of_coding(root):
     original = grid_state(root / "in.safetensors", 300, 1024)
     expect(tersor("pack", original, "-o", packed, "--variance", "log8").returncode == 0, "pack")
     done = tersor("bench", "--entropy", packed, "--elements", "300001", "--repeats", "1", "--device", "cuda")
-    expect(done.returncode == 0 and "variances, contexts" in done.stdout, done.stdout, done.stderr)
+    expect(done.returncode == 0 and "variances" in done.stdout, done.stdout, done.stderr)
     expect("pieces compared: the CPU's bytes" in done.stdout, done.stdout)
 
 

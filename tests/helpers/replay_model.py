@@ -1,4 +1,4 @@
-"""Second implementation of replaying, in numpy: what docs/optimizers.md says and nothing else.
+"""Second implementation of replaying, in numpy: what docs/replay.md says and nothing else.
 
 Independent of the C code on purpose.  Every float32 operation rounds once; fma() is the only fused
 one.  Compressed states go through the codecs of oracle.py.

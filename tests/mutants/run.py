@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Do the tests fail when the code is wrong?  Each mutant is a copy of the tree with one small fault.
 
-    run.py rows [NUMBER...]     the mutants of rows.txt: each row of docs/internals/reliability.md has a fault that
+    run.py rows [NUMBER...]     the mutants of rows.txt: each promise of promises.txt has a fault that
                                 its test must notice
     run.py chosen [-n 100]      mutants of the parsers and of the file layer that operators.py makes and
                                 --seed chooses; each runs against the tests of its file (suites.py)

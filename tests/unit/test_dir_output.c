@@ -146,12 +146,12 @@ static void other_directories_are_never_replaced(void **state)
 				     "which is not replaced: found x in it");
 	assert_int_equal(symlink("home", "link"), 0);
 	assert_int_equal(tsr_outdir_create("link", &rules[1], &d, &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("home", &rules[1], &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("./", &rules[1], &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("..", &rules[1], &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("/", &rules[1], &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("absent/out", &rules[1], &err), TSR_E_IO);
-	assert_int_equal(tsr_outdir_check_target("home/out", &rules[1], &err), TSR_OK);
+	assert_int_equal(tsr_outdir_check_target("home", &rules[1], 0, &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("./", &rules[1], 0, &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("..", &rules[1], 0, &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("/", &rules[1], 0, &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("absent/out", &rules[1], 0, &err), TSR_E_IO);
+	assert_int_equal(tsr_outdir_check_target("home/out", &rules[1], 0, &err), TSR_OK);
 }
 
 static void one_that_came_up_meanwhile_stays(void **state)

@@ -4,6 +4,7 @@
  * rint(), groups found by division.  For any number of threads and SIMD level.
  */
 #include <math.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/isa.h"
@@ -77,11 +78,15 @@ static void write_npy(const struct sample *s, const float *x)
 
 /* --- The same, element by element -------------------------------------------------------------- */
 
-static double round_fp8(double t, enum tsr_fp8 format)
+static bool is_e4m3(const struct tsr_granularity *g)
 {
-	const int fraction = format == TSR_FP8_E4M3 ? 3 : 2,
-		  least = format == TSR_FP8_E4M3 ? -6 : -14;
-	const double largest = format == TSR_FP8_E4M3 ? 448 : 57344;
+	return strcmp(g->format, "e4m3") == 0;
+}
+
+static double round_fp8(double t, const struct tsr_granularity *g)
+{
+	const int fraction = is_e4m3(g) ? 3 : 2, least = is_e4m3(g) ? -6 : -14;
+	const double largest = is_e4m3(g) ? 448 : 57344;
 	int exponent;
 	double unit;
 
@@ -91,9 +96,9 @@ static double round_fp8(double t, enum tsr_fp8 format)
 	return fabs(t) > largest ? copysign(largest, t) : t;
 }
 
-static float scale_of(float absmax, enum tsr_fp8 format)
+static float scale_of(float absmax, const struct tsr_granularity *g)
 {
-	const float scale = (absmax + 1e-10f) / (format == TSR_FP8_E4M3 ? 448.0f : 57344.0f);
+	const float scale = (absmax + 1e-10f) / (is_e4m3(g) ? 448.0f : 57344.0f);
 	const uint32_t bits = bits_of(scale);
 
 	return float_of(bits & 0xffff ? (bits | 0xffff) + 1 : bits);
@@ -105,7 +110,7 @@ struct plain {
 };
 
 static void add_group(struct plain *p, const struct sample *s, const float *x, size_t top,
-		      size_t bottom, size_t left, size_t right, enum tsr_fp8 format)
+		      size_t bottom, size_t left, size_t right, const struct tsr_granularity *g)
 {
 	float absmax = 0, scale;
 
@@ -113,12 +118,12 @@ static void add_group(struct plain *p, const struct sample *s, const float *x, s
 		for (size_t c = left; c < right; c++)
 			absmax = fmaxf(absmax, fabsf(x[r * s->columns + c]));
 	}
-	scale = scale_of(absmax, format);
+	scale = scale_of(absmax, g);
 	for (size_t r = top; r < bottom; r++) {
 		for (size_t c = left; c < right; c++) {
 			const float value = x[r * s->columns + c];
 			const float t = value / scale;
-			const float back = (float)round_fp8((double)t, format) * scale;
+			const float back = (float)round_fp8((double)t, g) * scale;
 
 			p->zeroed += value != 0.0f && back == 0.0f;
 			p->dd += ((long double)value - (long double)back) *
@@ -129,10 +134,9 @@ static void add_group(struct plain *p, const struct sample *s, const float *x, s
 	p->ngroups++;
 }
 
-static struct plain measure_plainly(const struct sample *s, const float *x, unsigned granularity,
-				    enum tsr_fp8 format)
+static struct plain measure_plainly(const struct sample *s, const float *x,
+				    const struct tsr_granularity *g)
 {
-	const struct tsr_granularity *g = tsr_granularity_get(granularity);
 	const size_t height = g->rows ? g->rows : s->rows,
 		     width = g->columns ? g->columns : s->columns;
 	struct plain p = { 0, 0, 0, 0 };
@@ -143,7 +147,7 @@ static struct plain measure_plainly(const struct sample *s, const float *x, unsi
 		for (size_t left = 0; left < s->columns; left += width) {
 			const size_t right = left + width < s->columns ? left + width : s->columns;
 
-			add_group(&p, s, x, top, bottom, left, right, format);
+			add_group(&p, s, x, top, bottom, left, right, g);
 		}
 	}
 	return p;
@@ -168,19 +172,17 @@ static void expect_plain(const struct sample *s, const float *x,
 {
 	assert_int_equal(t->rows, s->rows);
 	assert_int_equal(t->columns, s->columns);
-	for (int format = 0; format < TSR_FP8_COUNT; format++) {
-		for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++) {
-			const struct tsr_granularity_error *e = &t->error[format][i];
-			const struct plain p = measure_plainly(s, x, i, (enum tsr_fp8)format);
-			const double nmse = p.xx > 0 ? (double)(p.dd / p.xx) : 0;
+	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++) {
+		const struct tsr_granularity *g = tsr_granularity_get(i);
+		const struct tsr_granularity_error *e = &t->error[i];
+		const struct plain p = measure_plainly(s, x, g);
+		const double nmse = p.xx > 0 ? (double)(p.dd / p.xx) : 0;
 
-			assert_int_equal(e->zeroed, p.zeroed);
-			assert_int_equal(e->nbytes, t->rows * t->columns + 2 * p.ngroups);
-			if (!(fabs(e->nmse - nmse) <= 1e-6 * nmse))
-				fail_msg("%zu x %zu, %s %s: %g, expected %g", s->rows, s->columns,
-					 tsr_fp8_name((enum tsr_fp8)format),
-					 tsr_granularity_get(i)->name, e->nmse, nmse);
-		}
+		assert_int_equal(e->zeroed, p.zeroed);
+		assert_int_equal(e->nbytes, t->rows * t->columns + 2 * p.ngroups);
+		if (!(fabs(e->nmse - nmse) <= 1e-6 * nmse))
+			fail_msg("%zu x %zu, %s %s: %g, expected %g", s->rows, s->columns,
+				 g->format, g->name, e->nmse, nmse);
 	}
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "ckpt/checkpoint_model.h"
+#include "names/params/parameters.h"
 #include "tersor/names.h"
 #include "unit.h"
 
@@ -459,6 +460,79 @@ static void test_weights_and_states_in_two_files(void **state)
 	tsr_checkpoint_close(c);
 }
 
+/* --- The table of parameters ---------------------------------------------------------------- */
+
+static size_t index_of(const struct tsr_checkpoint *c, const char *name)
+{
+	return (size_t)(tsr_checkpoint_find(c, name) - c->tensors);
+}
+
+static void test_the_table_has_all_that_belongs_to_a_parameter(void **state)
+{
+	static const struct row rows[] = {
+		TENSOR("module.w", WEIGHT, NULL),
+		TENSOR("w.exp_avg", MOMENTUM, "w"),
+		TENSOR("w.exp_avg_sq", VARIANCE, "w"),
+		SCALAR("w.step", OTHER),
+		TENSOR("w.max_exp_avg_sq", VARIANCE, "w"),
+		TENSOR("w.master_param", WEIGHT, NULL),
+		TENSOR("v", WEIGHT, NULL),
+		TENSOR("x.exp_avg", MOMENTUM, NULL),
+	};
+	struct tsr_checkpoint *c = open_rows(rows, COUNT_OF(rows));
+	bool kept[ROWS_MAX] = { false };
+	struct tsr_parameters p = { .n = 0 };
+	const struct tsr_parameter *own;
+	size_t w, other;
+
+	(void)state;
+	assert_int_equal(tsr_parameters_find(c, NULL, 0, &p, NULL), TSR_OK);
+	assert_int_equal(tsr_parameters_weight(&p, "model.w", &w, NULL), TSR_OK);
+	assert_int_equal(w, index_of(c, "module.w"));
+	assert_int_equal(tsr_parameters_weight(&p, "w.exp_avg", &other, NULL), TSR_OK);
+	assert_true(other == SIZE_MAX && p.stray_state);
+	own = &p.list[w];
+	assert_int_equal(own->tensor[TSR_PART_WEIGHT], w);
+	assert_int_equal(own->tensor[TSR_PART_MOMENTUM], index_of(c, "w.exp_avg"));
+	assert_int_equal(own->tensor[TSR_PART_VARIANCE], index_of(c, "w.exp_avg_sq"));
+	assert_int_equal(own->max_variance, index_of(c, "w.max_exp_avg_sq"));
+	assert_int_equal(own->master, index_of(c, "w.master_param"));
+	assert_int_equal(own->counter, index_of(c, "w.step"));
+	kept[index_of(c, "v")] = true;
+	assert_int_equal(tsr_parameters_keep(&p, kept, NULL), TSR_OK);
+	assert_true(p.n == 1 && p.of_weight[w] == SIZE_MAX && !p.of_weight[index_of(c, "v")]);
+	assert_int_equal(p.list[0].tensor[TSR_PART_WEIGHT], index_of(c, "v"));
+	assert_int_equal(p.list[0].tensor[TSR_PART_MOMENTUM], SIZE_MAX);
+	tsr_parameters_free(&p);
+	tsr_checkpoint_close(c);
+}
+
+static void test_a_tensor_without_dimensions_is_a_parameter_where_it_is_known(void **state)
+{
+	static const struct row rows[] = {
+		TENSOR("w", WEIGHT, NULL),
+		SCALAR("module.scale", OTHER),
+		SCALAR("scale.exp_avg", OTHER),
+	};
+	struct tsr_checkpoint *c = open_rows(rows, COUNT_OF(rows));
+	struct tsr_parameters p = { .n = 0 };
+	size_t at;
+
+	(void)state;
+	assert_int_equal(tsr_parameters_find(c, NULL, 0, &p, NULL), TSR_OK);
+	for (unsigned pass = 0; pass < 2; pass++) {
+		assert_int_equal(tsr_parameters_weight(&p, "scale", &at, NULL), TSR_OK);
+		assert_int_equal(at, pass ? index_of(c, "module.scale") : SIZE_MAX);
+		assert_int_equal(tsr_parameters_know(&p, "scale", NULL), TSR_OK);
+		assert_int_equal(tsr_parameters_know(&p, "w", NULL), TSR_OK);
+		assert_int_equal(tsr_parameters_update(&p, NULL), TSR_OK);
+	}
+	assert_int_equal(c->tensors[at].kind, TSR_KIND_WEIGHT);
+	assert_int_equal(p.list[at].tensor[TSR_PART_MOMENTUM], index_of(c, "scale.exp_avg"));
+	tsr_parameters_free(&p);
+	tsr_checkpoint_close(c);
+}
+
 /* --- What is never guessed ------------------------------------------------------------------ */
 
 static void test_a_state_of_two_weights_is_an_error(void **state)
@@ -637,6 +711,8 @@ int main(void)
 		cmocka_unit_test(test_layouts),
 		cmocka_unit_test(test_many_weights),
 		cmocka_unit_test(test_weights_and_states_in_two_files),
+		cmocka_unit_test(test_the_table_has_all_that_belongs_to_a_parameter),
+		cmocka_unit_test(test_a_tensor_without_dimensions_is_a_parameter_where_it_is_known),
 		cmocka_unit_test(test_a_state_of_two_weights_is_an_error),
 		cmocka_unit_test(test_a_short_name_of_two_weights_is_not_guessed),
 		cmocka_unit_test(test_two_claims_to_one_state_are_an_error),

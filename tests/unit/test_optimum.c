@@ -3,6 +3,7 @@
  * Codebooks are the optimum: those of Gefen's program, and those of trying every beginning of every
  * cluster.  Blocks do not depend on the parts that a tensor arrives in.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,7 +86,7 @@ static const struct {
 static void test_codebooks_are_those_of_the_program(void **state)
 {
 	static uint64_t count[TSR_HISTOGRAM_BINS];
-	float want[256], fast[256], plain[256];
+	float want[256], found[256];
 	struct tsr_err err;
 	char key[64];
 
@@ -96,11 +97,9 @@ static void test_codebooks_are_those_of_the_program(void **state)
 		load_counts(cases[i].name, nbins, count);
 		snprintf(key, sizeof(key), "%s_codebook", cases[i].name);
 		assert_int_equal(load(key, want), k);
-		assert_int_equal(tsr_optimum(count, nbins, k, cases[i].forced, fast, &err), TSR_OK);
-		assert_int_equal(tsr_optimum_plain(count, nbins, k, cases[i].forced, plain, &err),
+		assert_int_equal(tsr_optimum(count, nbins, k, cases[i].forced, found, &err),
 				 TSR_OK);
-		assert_memory_equal(fast, want, k * sizeof(float));
-		assert_memory_equal(plain, want, k * sizeof(float));
+		assert_memory_equal(found, want, k * sizeof(float));
 	}
 }
 
@@ -126,6 +125,91 @@ static uint64_t next_random(uint64_t *seed)
 	return *seed >> 33;
 }
 
+#define MOST_BINS 301
+#define MOST_VALUES 30
+
+/* Nonempty bins, and sums over those before each; then, by the clusters and bins before, the least error. */
+static struct {
+	unsigned b;
+	int64_t a[MOST_BINS], n[MOST_BINS + 1], na[MOST_BINS + 1], naa[MOST_BINS + 1];
+	double least[MOST_VALUES + 1][MOST_BINS + 1];
+	unsigned beginning[MOST_VALUES + 1][MOST_BINS + 1]; /* of the last cluster */
+} tried;
+
+static void add_bin(int64_t a, int64_t n)
+{
+	const unsigned b = tried.b++;
+
+	tried.a[b] = a;
+	tried.n[b + 1] = tried.n[b] + n;
+	tried.na[b + 1] = tried.na[b] + n * a;
+	tried.naa[b + 1] = tried.naa[b] + n * a * a;
+}
+
+/* The squared error of the bins from @from up to before @to around their mean, or around @c if it is not 0. */
+static double error_of(unsigned from, unsigned to, int64_t c)
+{
+	const int64_t n = tried.n[to] - tried.n[from], na = tried.na[to] - tried.na[from];
+	const int64_t naa = tried.naa[to] - tried.naa[from];
+
+	return c ? (double)(naa - 2 * c * na + c * c * n)
+		 : (double)naa - (double)na * (double)na / (double)n;
+}
+
+/* Every beginning of the last of @layer clusters; of those that are as good the lowest. */
+static void try_layer(unsigned layer, int64_t c)
+{
+	for (unsigned to = layer; to <= tried.b; to++) {
+		tried.least[layer][to] = INFINITY;
+		for (unsigned from = layer - 1; from < (layer == 1 ? 1 : to); from++) {
+			const double before = layer == 1 ? 0 : tried.least[layer - 1][from];
+			const double error = before + error_of(from, to, c);
+
+			if (error < tried.least[layer][to]) {
+				tried.least[layer][to] = error;
+				tried.beginning[layer][to] = from;
+			}
+		}
+	}
+}
+
+static void take_means(unsigned k, float *value)
+{
+	unsigned to = tried.b;
+
+	for (unsigned layer = k; layer > 0; layer--) {
+		const unsigned from = tried.beginning[layer][to];
+		const double n = (double)(tried.n[to] - tried.n[from]);
+
+		value[layer - 1] = (float)((double)(tried.na[to] - tried.na[from]) /
+					   (n * TSR_HISTOGRAM_BINS));
+		to = from;
+	}
+}
+
+/* What tsr_optimum() is to find, by trying everything. */
+static void try_all(const uint64_t *count, unsigned k, bool forced, float *value)
+{
+	tried.b = 0;
+	for (int64_t i = 0; i < TSR_HISTOGRAM_BINS; i++) {
+		if (count[i])
+			add_bin(2 * i + 1 - TSR_HISTOGRAM_BINS, (int64_t)count[i]);
+	}
+	for (unsigned i = 0; i < k && tried.b <= k; i++)
+		value[i] = (float)tried.a[i < tried.b ? i : tried.b - 1] / TSR_HISTOGRAM_BINS;
+	for (unsigned layer = 1; layer <= k && tried.b > k; layer++)
+		try_layer(layer, !forced      ? 0
+				 : layer == 1 ? -TSR_HISTOGRAM_BINS
+				 : layer == k ? TSR_HISTOGRAM_BINS
+					      : 0);
+	if (tried.b > k)
+		take_means(k, value);
+	if (forced) {
+		value[0] = -1.0f;
+		value[k - 1] = 1.0f;
+	}
+}
+
 static void test_dividing_finds_what_trying_all_finds(void **state)
 {
 	static uint64_t count[TSR_HISTOGRAM_BINS];
@@ -138,18 +222,16 @@ static void test_dividing_finds_what_trying_all_finds(void **state)
 		const unsigned k = 1 + (unsigned)next_random(&seed) % 30;
 		const uint64_t most = round % 3 ? (round % 3 == 1 ? 2 : 1) : 100000;
 		const bool forced = k > 1 && round % 2;
-		float fast[256], plain[256];
+		float found[256], plain[256];
 
 		memset(count, 0, sizeof(count));
 		for (unsigned i = 0; i < n; i++)
 			count[next_random(&seed) % TSR_HISTOGRAM_BINS] = 1 +
 									 next_random(&seed) % most;
-		assert_int_equal(tsr_optimum(count, TSR_HISTOGRAM_BINS, k, forced, fast, &err),
+		assert_int_equal(tsr_optimum(count, TSR_HISTOGRAM_BINS, k, forced, found, &err),
 				 TSR_OK);
-		assert_int_equal(
-			tsr_optimum_plain(count, TSR_HISTOGRAM_BINS, k, forced, plain, &err),
-			TSR_OK);
-		assert_memory_equal(fast, plain, k * sizeof(float));
+		try_all(count, k, forced, plain);
+		assert_memory_equal(found, plain, k * sizeof(float));
 	}
 }
 

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Figures of parts, in memory: what all shares of a sweep found adds up to the whole; what a comparison found
- * comes back from its outcome bit for bit; reports that say something else are refused.
+ * Figures of parts, in memory: what all shares of a sweep found adds up to the whole.
  */
 #include "parts/part.h"
-#include "replay/replay_parts.h"
 #include "sweep/sweep_parts.h"
 #include "unit.h"
 
 #define COUNT_MAX 64
 
-static const char *const no_args[] = { "--codec=all" };
+static char words[] = "--codec=all";
 
 static const struct tsr_codec *codecs[256];
 
@@ -34,8 +32,8 @@ static struct tsr_text sweep_part(const struct tsr_sweep_plan *plan, unsigned nu
 						  .count = count,
 						  .path = "r.json",
 						  .command = "sweep",
-						  .args = no_args,
-						  .nargs = 1,
+						  .words = { .bytes = words,
+							     .nbytes = sizeof(words) },
 						  .in_memory = true };
 	struct tsr_run run = { .threads = 1 };
 	struct tsr_text text = { 0 };
@@ -105,76 +103,10 @@ static void test_shares_of_a_sweep_add_up(void **state)
 	}
 }
 
-/* Replace each run of hexadecimal digits of what was found by others, or cut it short. */
-static void test_other_findings_are_refused_or_added(void **state)
-{
-	static const char *const others[] = { "",    "0", "100", "ffffffff", "ffffffffffffffff",
-					      "1 1", "x" };
-	const struct tsr_codec *const one = tsr_codec_find("bf16");
-	const struct tsr_sweep_plan plan = {
-		.codecs = &one, .ncodecs = 1, .first = 0x3f7ffff0, .last = 0x3f80000f
-	};
-	struct tsr_text texts[2] = { sweep_part(&plan, 1, 2), sweep_part(&plan, 2, 2) };
-	const struct tsr_text good = texts[1];
-	const char *found = strstr(good.bytes, "\"found\"");
-	unsigned refused = 0;
-
-	(void)state;
-	assert_non_null(found);
-	for (const char *at = strchr(found, '['); (at = strpbrk(at, "\" ")) != NULL; at++) {
-		const size_t n = strspn(at + 1, "0123456789abcdef");
-
-		for (size_t i = 0; n && i < COUNT_OF(others); i++) {
-			struct tsr_sweep *s = NULL;
-
-			texts[1] = (struct tsr_text){ 0 };
-			tsr_text_put(&texts[1], good.bytes, (size_t)(at + 1 - good.bytes));
-			tsr_text_printf(&texts[1], "%s%s", others[i], at + 1 + n);
-			refused += join(&plan, texts, 2, &s) == TSR_E_FORMAT;
-			tsr_sweep_free(s);
-			tsr_text_free(&texts[1]);
-		}
-	}
-	assert_true(refused > 30);
-	tsr_text_free(&texts[0]);
-	texts[1] = good;
-	tsr_text_free(&texts[1]);
-}
-
-/* Every bit of a comparison, and nothing of states that are not kept. */
-static void test_a_comparison_comes_back(void **state)
-{
-	uint64_t seed = 5;
-
-	(void)state;
-	for (unsigned i = 0; i < 1000; i++) {
-		struct tsr_compare before, after = { .stalled = 1 };
-		struct tsr_text text = { 0 };
-		struct tsr_outcome out = { .into = &text }, in;
-		uint64_t words[sizeof(before) / 8];
-
-		for (size_t j = 0; j < COUNT_OF(words); j++)
-			words[j] = random_u64(&seed);
-		memcpy(&before, words, sizeof(before));
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			if (i & 1u << part)
-				memset(&before.state[part], 0, sizeof(before.state[part]));
-		}
-		tsr_compare_outcome(&before, &out);
-		in = (struct tsr_outcome){ .from = text.bytes };
-		tsr_compare_outcome(&after, &in);
-		assert_true(tsr_outcome_is_complete(&in));
-		assert_memory_equal(&before, &after, sizeof(before));
-		tsr_text_free(&text);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_shares_of_a_sweep_add_up),
-		cmocka_unit_test(test_other_findings_are_refused_or_added),
-		cmocka_unit_test(test_a_comparison_comes_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,8 +4,9 @@
 
 #include "base/pipeline.h"
 #include "parts/dealing.h"
-#include "parts/outcome.h"
+#include "io/hash.h"
 #include "parts/part.h"
+#include "parts/part_report.h"
 #include "parts/parted.h"
 
 #define N 100u
@@ -95,59 +96,6 @@ static void test_parts_that_had_more_get_less(void **state)
 	assert_int_equal(deal(&jobs, before, 3), 50);
 }
 
-/* --- Outcomes ----------------------------------------------------------------------------------- */
-
-static void exchange(struct tsr_outcome *o, struct tsr_measure *m, uint64_t *a, bool *b)
-{
-	tsr_outcome_u64(o, a);
-	tsr_outcome_measure(o, m);
-	tsr_outcome_bool(o, b);
-}
-
-static void test_numbers_come_back_with_their_bits(void **state)
-{
-	struct tsr_measure m = { .n = UINT64_MAX,
-				 .max_ulp = UINT32_MAX,
-				 .max_abs = float_of(0x7fc00001) };
-	struct tsr_measure back = { 0 };
-	struct tsr_text text = { 0 };
-	struct tsr_outcome to = { .into = &text }, from;
-	uint64_t a = 0, a_back = 1;
-	bool b = true, b_back = false;
-
-	(void)state;
-	m.sum_xx[3] = -0.0;
-	m.sum_dd[7] = 0x1.fffffffffffffp-1060;
-	exchange(&to, &m, &a, &b);
-	from = (struct tsr_outcome){ .from = text.bytes };
-	exchange(&from, &back, &a_back, &b_back);
-	assert_true(tsr_outcome_is_complete(&from));
-	assert_memory_equal(&m, &back, sizeof(m));
-	assert_int_equal(a_back, 0);
-	assert_true(b_back);
-	tsr_text_free(&text);
-}
-
-static void test_other_texts_are_refused(void **state)
-{
-	static const char *const texts[] = {
-		"",	" ",	      "1",   "1 ",   "1  2",
-		"1 2 ", "1 2 3",      "1 x", "1 -2", "1 12345678901234567",
-		"A 1",	"1 100000000"
-	};
-
-	(void)state;
-	for (unsigned i = 0; i < COUNT_OF(texts); i++) {
-		struct tsr_outcome o = { .from = texts[i] };
-		uint64_t wide;
-		uint32_t narrow;
-
-		tsr_outcome_u64(&o, &wide);
-		tsr_outcome_u32(&o, &narrow);
-		assert_false(tsr_outcome_is_complete(&o));
-	}
-}
-
 /* --- A pipeline in parts ------------------------------------------------------------------------ */
 
 /* The sum of 1 / (job + 1) in the order of jobs, which depends on the order; and which jobs were worked on. */
@@ -177,13 +125,6 @@ static enum tsr_status commit(void *ctx, void *scratch, uint64_t job, struct tsr
 	return TSR_OK;
 }
 
-static void found(void *ctx, void *scratch, uint64_t job, struct tsr_outcome *o)
-{
-	(void)ctx;
-	(void)job;
-	tsr_outcome_double(o, scratch);
-}
-
 static uint64_t one(void *ctx, uint64_t job)
 {
 	(void)ctx;
@@ -197,7 +138,7 @@ static enum tsr_status run(struct summing *s, struct tsr_parts *parts, struct ts
 		.njobs = N, .scratch_nbytes = 64, .work = work, .commit = commit, .ctx = s
 	};
 	const struct tsr_parted parted = {
-		.pipeline = &pipeline, .what = "sum", .weigh = one, .found = found
+		.pipeline = &pipeline, .what = "sum", .weigh = one, .found_nbytes = sizeof(double)
 	};
 	const struct tsr_run how = { .threads = 2, .parts = parts };
 
@@ -208,16 +149,16 @@ static enum tsr_status run(struct summing *s, struct tsr_parts *parts, struct ts
 	return tsr_part_end(parts, err);
 }
 
-static const char *const args[] = { "--exact", "in" };
+/* The command's own words, of which a part can have fewer. */
+static char words[] = "--exact\0in";
 
-static struct tsr_text do_part(unsigned number, unsigned count, unsigned nargs, unsigned worked[N])
+static struct tsr_text do_part(unsigned number, unsigned count, size_t nbytes, unsigned worked[N])
 {
 	const struct tsr_part_request request = { .number = number,
 						  .count = count,
 						  .path = "out",
 						  .command = "sum",
-						  .args = args,
-						  .nargs = nargs,
+						  .words = { .bytes = words, .nbytes = nbytes },
 						  .in_memory = true };
 	struct tsr_parts *parts = NULL;
 	struct tsr_text copy = { 0 };
@@ -247,11 +188,11 @@ static void test_parts_add_up_to_the_bits_of_one_process(void **state)
 		struct tsr_parts *parts = NULL;
 
 		for (unsigned i = 0; i < n; i++)
-			texts[i] = do_part(i + 1, n, 2, worked);
+			texts[i] = do_part(i + 1, n, sizeof(words), worked);
 		for (unsigned i = 0; i < N; i++)
 			assert_int_equal(worked[i], 1);
 		assert_int_equal(tsr_part_join_texts("out", texts, n, &parts, &err), TSR_OK);
-		assert_string_equal(tsr_part_request(parts)->args[1], "in");
+		assert_memory_equal(tsr_part_request(parts)->words.bytes, words, sizeof(words));
 		assert_int_equal(run(&joined, parts, &err), TSR_OK);
 		assert_int_equal(joined.worked[0], 0);
 		assert_int_equal(joined.committed, N);
@@ -274,8 +215,10 @@ static void assert_refused(struct tsr_text *texts, unsigned n, const char *path,
 static void test_parts_that_do_not_fit_are_refused(void **state)
 {
 	unsigned worked[N];
-	struct tsr_text a = do_part(1, 2, 2, worked), b = do_part(2, 2, 2, worked);
-	struct tsr_text other = do_part(2, 2, 1, worked), third = do_part(2, 3, 2, worked);
+	struct tsr_text a = do_part(1, 2, sizeof(words), worked),
+			b = do_part(2, 2, sizeof(words), worked);
+	struct tsr_text other = do_part(2, 2, 8, worked),
+			third = do_part(2, 3, sizeof(words), worked);
 
 	(void)state;
 	assert_refused((struct tsr_text[]){ a, a }, 2, "out", "found part 1 of 2, expected 2 of 2");
@@ -290,16 +233,99 @@ static void test_parts_that_do_not_fit_are_refused(void **state)
 	tsr_text_free(&third);
 }
 
+/* The hash that belongs to a report in memory. */
+static void seal(struct tsr_text *text)
+{
+	const size_t nbytes = sizeof(struct tsr_part_header),
+		     at = offsetof(struct tsr_part_header, hash);
+	const uint64_t hash = tsr_hash(text->bytes + nbytes, text->nbytes - nbytes,
+				       tsr_hash(text->bytes, at, 0));
+
+	memcpy(text->bytes + at, &hash, sizeof(hash));
+}
+
+static enum tsr_status join_both(const struct tsr_text *a, const struct tsr_text *b)
+{
+	const struct tsr_text texts[2] = { *a, *b };
+	struct tsr_parts *parts = NULL;
+	struct tsr_err err = { 0 };
+	struct summing s;
+	enum tsr_status status = tsr_part_join_texts("out", texts, 2, &parts, &err);
+
+	if (status != TSR_OK)
+		return status;
+	status = run(&s, parts, &err);
+	tsr_part_free(parts);
+	if (status == TSR_OK)
+		assert_int_equal(s.committed, N);
+	return status;
+}
+
+/* Every number of a report replaced by others: sizes, counts and jobs, under a hash that is right. */
+static void test_numbers_that_are_not_as_expected_are_refused(void **state)
+{
+	static const uint32_t others[] = { 0, 1, 2, 7, 49, 51, 100, 4096, 1u << 31, UINT32_MAX };
+	unsigned worked[N], refused = 0, tried = 0;
+	struct tsr_text a = do_part(1, 2, sizeof(words), worked),
+			b = do_part(2, 2, sizeof(words), worked), other = { 0 };
+	struct tsr_part_header h;
+	size_t end;
+
+	(void)state;
+	memcpy(&h, b.bytes, sizeof(h));
+	/* Up to the jobs of the only pipeline, whose numbers can be any. */
+	end = sizeof(h) + h.words_nbytes + offsetof(struct tsr_part_run, found);
+	assert_int_equal(join_both(&a, &b), TSR_OK);
+	for (size_t at = 0; at + 4 <= end; at++) {
+		for (unsigned i = 0; i < COUNT_OF(others); i++) {
+			other.nbytes = 0;
+			tsr_text_put(&other, b.bytes, b.nbytes);
+			memcpy(other.bytes + at, &others[i], sizeof(others[i]));
+			if (memcmp(other.bytes, b.bytes, b.nbytes) == 0)
+				continue;
+			seal(&other);
+			tried++;
+			refused += join_both(&a, &other) != TSR_OK;
+		}
+	}
+	/* Behind the NUL of a version, and the hash itself, nothing says anything. */
+	assert_true(tried > 1000 && refused > tried / 2);
+	tsr_text_free(&a);
+	tsr_text_free(&b);
+	tsr_text_free(&other);
+}
+
+static void test_every_bit_of_a_report_is_under_its_hash(void **state)
+{
+	unsigned worked[N];
+	struct tsr_text a = do_part(1, 2, sizeof(words), worked),
+			b = do_part(2, 2, sizeof(words), worked);
+
+	(void)state;
+	for (size_t bit = 0; bit < 8 * b.nbytes; bit++) {
+		b.bytes[bit / 8] ^= (char)(1 << bit % 8);
+		assert_int_equal(join_both(&a, &b), TSR_E_FORMAT);
+		b.bytes[bit / 8] ^= (char)(1 << bit % 8);
+	}
+	for (size_t nbytes = 0; nbytes < b.nbytes; nbytes++) {
+		const struct tsr_text cut = { .bytes = b.bytes, .nbytes = nbytes };
+
+		assert_int_equal(join_both(&a, &cut), TSR_E_FORMAT);
+	}
+	tsr_text_free(&a);
+	tsr_text_free(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_jobs_are_dealt_once_and_in_order),
 		cmocka_unit_test(test_parts_of_equal_jobs_differ_by_less_than_one),
 		cmocka_unit_test(test_parts_that_had_more_get_less),
-		cmocka_unit_test(test_numbers_come_back_with_their_bits),
-		cmocka_unit_test(test_other_texts_are_refused),
 		cmocka_unit_test(test_parts_add_up_to_the_bits_of_one_process),
 		cmocka_unit_test(test_parts_that_do_not_fit_are_refused),
+		cmocka_unit_test(test_numbers_that_are_not_as_expected_are_refused),
+		cmocka_unit_test(test_every_bit_of_a_report_is_under_its_hash),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steps on FP32 state against what PyTorch 2.11 made of the same gradients on a CPU
- * (foreach=False): tests/data/tiny-gpt.  docs/optimizers.md says why some elements differ.
+ * (foreach=False): tests/data/tiny-gpt.  docs/replay.md says why some elements differ.
  */
 #include <math.h>
 

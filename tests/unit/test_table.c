@@ -104,6 +104,59 @@ static void test_rows_are_left_out_unless_verbose(void **state)
 	tsr_table_free(&t);
 }
 
+/* Shapes and lists of names; remarks below a row; no head where the first column has no label. */
+static void test_lists_of_files_and_tensors(void **state)
+{
+	const uint64_t shape[] = { 2, 3 };
+	const char *const files[] = { "a", "b" };
+	struct tsr_table t = { 0 };
+	struct tsr_text text = { 0 };
+
+	(void)state;
+	tsr_row(&t);
+	TSR_CELL(&t, "-state", ":7", "FAULT");
+	TSR_CELL(&t, "name", "tensor:N", "w");
+	tsr_cell_shape(&t, "shape", "shape", 2, shape);
+	tsr_cell_strings(&t, "files", files, 2);
+	TSR_CELL(&t, "fault", ":8|", "is missing");
+	tsr_row(&t);
+	TSR_CELL(&t, "-state", ":7", "ok");
+	TSR_CELL(&t, "fault", ":8|", (const char *)NULL);
+	tsr_put_aside(&t, TSR_TO_TEXT | TSR_TO_VERBOSE);
+	tsr_table_put_text(&t, "-state,name,fault", true, &text);
+	expect_text(&text, "FAULT   w\n        is missing\n");
+	tsr_text_free(&text);
+	tsr_table_put_text(&t, "name,shape", false, &text);
+	expect_text(&text, "tensor shape\nw      [2, 3]\n");
+	tsr_text_free(&text);
+	tsr_table_put_members(&t, &text);
+	expect_text(&text, "\"name\":\"w\",\"shape\":[2,3],\"files\":[\"a\",\"b\"],"
+			   "\"fault\":\"is missing\"");
+	tsr_text_free(&text);
+	tsr_table_free(&t);
+}
+
+/* A name that is told whole has a line of its own where its column is too narrow. */
+static void test_whole_names_have_lines_of_their_own(void **state)
+{
+	struct tsr_table t = { 0 };
+	struct tsr_text text = { 0 };
+	char name[71], want[300];
+
+	(void)state;
+	memset(name, 'x', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	tsr_row(&t);
+	TSR_CELL(&t, "name", "file:N", name);
+	TSR_CELL(&t, "n", "elements:20,", 1000);
+	tsr_table_put_text(&t, "", false, &text);
+	snprintf(want, sizeof(want), "%-59s %20s\n%s\n%59s %20s\n", "file", "elements", name, "",
+		 "1,000");
+	expect_text(&text, want);
+	tsr_text_free(&text);
+	tsr_table_free(&t);
+}
+
 /* A name of any length leaves room for the figures behind it. */
 static void test_names_give_way_to_80_columns(void **state)
 {
@@ -159,6 +212,8 @@ int main(void)
 		cmocka_unit_test(test_csv_has_the_columns_that_are_asked_for),
 		cmocka_unit_test(test_text_is_as_wide_as_its_figures),
 		cmocka_unit_test(test_rows_are_left_out_unless_verbose),
+		cmocka_unit_test(test_lists_of_files_and_tensors),
+		cmocka_unit_test(test_whole_names_have_lines_of_their_own),
 		cmocka_unit_test(test_names_give_way_to_80_columns),
 		cmocka_unit_test(test_nothing_in_a_page_is_markup),
 	};

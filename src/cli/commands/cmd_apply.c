@@ -18,24 +18,21 @@ static const char *target(const struct cli_common *common)
 	return common->output ? common->output : common->operands.items[1];
 }
 
-static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
+static void report(struct tsr_report *r, const struct cli_common *common,
+		   const struct tsr_unpacking *u)
 {
-	printf("%s: %zu tensors, %s%s\n", tsr_format_name(target(common), 40).text,
-	       u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
-	       common->dry_run ? " planned" : "");
+	cli_json_inputs(&r->json, common);
+	tsr_json_put_string(&r->json, "output", target(common));
+	tsr_json_put_bool(&r->json, "in_place", !common->output);
+	tsr_json_put_bool(&r->json, "dry_run", common->dry_run);
+	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
+	tsr_text_printf(&r->text, "%s: %zu tensors, %s%s\n",
+			tsr_format_name(target(common), 40).text, u->source->ntensors,
+			tsr_format_bytes((double)u->nbytes).text,
+			common->dry_run ? " planned" : "");
 }
 
-static void put_json(struct tsr_text *json, const struct cli_common *common,
-		     const struct tsr_unpacking *u)
-{
-	cli_json_inputs(json, common);
-	tsr_json_put_string(json, "output", target(common));
-	tsr_json_put_bool(json, "in_place", !common->output);
-	tsr_json_put_bool(json, "dry_run", common->dry_run);
-	tsr_json_put_u64(json, "nbytes", u->nbytes);
-}
-
-static enum tsr_status apply(const struct cli_common *common, const struct tsr_write_options *o,
+static enum tsr_status apply(const struct cli_common *common, const void *o,
 			     const struct tsr_run *run, struct tsr_unpacking **ret,
 			     struct tsr_err *err)
 {
@@ -45,7 +42,9 @@ static enum tsr_status apply(const struct cli_common *common, const struct tsr_w
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { "applying", apply, print_report, put_json };
+	static const struct cli_unpacking how = { .verb = "applying",
+						  .write = apply,
+						  .report = report };
 	const struct args *a = args;
 	struct tsr_write_options o = tsr_write_defaults();
 

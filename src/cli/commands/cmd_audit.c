@@ -10,9 +10,10 @@
 #include "cli/output.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
-#include "report/audit_baseline.h"
 #include "audit/audit_gates.h"
+#include "audit/audit_presets.h"
 #include "report/audit_report.h"
+#include "report/baseline.h"
 #include "text/json.h"
 
 struct args {
@@ -42,7 +43,7 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
 		"leave out tensors with a match in their name"),
 	CLI_OPT("table", "NAME", CLI_WORD, table, TSR_AUDIT_TABLES,
-		"a table of a paper, of this checkpoint: " TSR_AUDIT_TABLES),
+		"try the codecs that a table of a paper compares: " TSR_AUDIT_TABLES),
 	CLI_OPT_FLAG("steps", steps,
 		     "each IN is a checkpoint of its own, such as those of one training run"),
 	CLI_OPT("gate", "FIGURE=VALUE", CLI_LIST, gate, NULL,
@@ -235,66 +236,35 @@ static int judge(const struct args *a, const struct series *s, const struct tsr_
 
 /* --- Reports ------------------------------------------------------------------------------------ */
 
-struct moved {
-	struct tsr_audit_change *changes;
-	size_t n;
-};
-
-/* The report as a reader of it sees it. */
-static int compare(const struct cli_cmd *cmd, const struct series *s,
-		   const struct tsr_json *baseline, struct moved *moved)
-{
-	const struct tsr_json_rules rules = {
-		.file = "report", .part = "JSON", .max_depth = 12, .max_values = SIZE_MAX
-	};
-	struct tsr_text json = { 0 };
-	struct tsr_json *now = NULL;
-	struct tsr_err err = { 0 };
-	bool compared;
-
-	cli_json_begin(&json, cmd);
-	tsr_audit_put_json(s->audits, s->n, &json);
-	tsr_json_close(&json, '}');
-	if (!json.failed && tsr_json_parse(json.bytes, json.nbytes, &rules, &now, &err) != TSR_OK) {
-		tsr_text_free(&json);
-		return cli_error(&err);
-	}
-	tsr_text_free(&json);
-	compared = now && tsr_audit_compare(baseline, now, &moved->changes, &moved->n);
-	tsr_json_free(now);
-	return compared ? CLI_OK : cli_fail(CLI_IO, "out of memory");
-}
-
-static void put_json(const struct args *a, const struct series *s, const struct moved *moved,
-		     struct tsr_text *json)
-{
-	cli_json_inputs(json, &a->common);
-	if (a->table)
-		tsr_json_put_string(json, "table", a->table);
-	tsr_audit_put_json(s->audits, s->n, json);
-	if (a->baseline)
-		tsr_audit_put_moved(moved->changes, moved->n, json);
-}
-
 static int report(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
 		  const struct tsr_json *baseline)
 {
+	struct tsr_changes moved = { .n = 0 };
+	struct tsr_text now = { 0 };
+	struct tsr_err err = { 0 };
 	struct tsr_report r;
-	struct moved moved = { 0 };
 	int status;
 
 	for (unsigned i = 0; i < s->n; i++)
 		cli_warn_notes(&a->common, s->audits[i]->source);
-	if (baseline)
-		CLI_TRY(compare(cmd, s, baseline, &moved));
+	if (baseline) {
+		cli_json_begin(&now, cmd);
+		tsr_audit_put_json(s->audits, s->n, &now);
+		if (tsr_baseline_compare(&tsr_audit_baseline, baseline, &now, &moved, &err) !=
+		    TSR_OK)
+			return cli_error(&err);
+	}
 	r = cli_report(cmd, &a->common, NULL);
-	tsr_audit_report(s->audits, s->n, a->table, &r);
+	tsr_audit_report(s->audits, s->n, a->table != NULL, &r);
+	if (r.wants_json) {
+		cli_json_inputs(&r.json, &a->common);
+		if (a->table)
+			tsr_json_put_string(&r.json, "table", a->table);
+		tsr_audit_put_json(s->audits, s->n, &r.json);
+	}
 	if (baseline)
-		tsr_audit_put_changes(moved.changes, moved.n, a->common.verbose, &r.text);
-	if (r.wants_json)
-		put_json(a, s, &moved, &r.json);
+		tsr_baseline_report(&moved, &r);
 	status = cli_end_report(&r, &a->common);
-	free(moved.changes);
 	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
 }
 
@@ -340,7 +310,8 @@ static int audit(const struct cli_cmd *cmd, const struct args *a, const struct t
 	struct tsr_err err;
 	int status = CLI_OK;
 
-	if (a->baseline && tsr_audit_load(a->baseline, &baseline, &err) != TSR_OK)
+	if (a->baseline &&
+	    tsr_baseline_load(&tsr_audit_baseline, a->baseline, &baseline, &err) != TSR_OK)
 		return cli_error(&err);
 	status = audit_all(a, o, &series);
 	if (status == CLI_OK)

@@ -78,7 +78,11 @@ static void print_bash(void)
 	       "# /usr/share/bash-completion/completions/tersor\n"
 	       "_tersor()\n{\n"
 	       "\tlocal cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"\" cmd=\"${COMP_WORDS[1]}\" "
-	       "words=\"\" lead=\"\"\n"
+	       "words=\"\" lead=\"\" options=\"\" operands=\"\"\n"
+	       "\tlocal commands=\"");
+	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
+		printf("%s ", (*c)->name);
+	printf("help\"\n"
 	       "\tCOMPREPLY=()\n"
 	       "\t((COMP_CWORD > 0)) && prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
 	       "\t# --option=value is three words, or one where COMP_WORDBREAKS lacks the =\n"
@@ -86,29 +90,19 @@ static void print_bash(void)
 	       "\t\tprev=\"${cur%%%%=*}\" lead=\"${cur%%%%=*}=\" cur=\"${cur#*=}\"\n"
 	       "\telif [[ $cur == = ]]; then\n\t\tcur=\"\"\n"
 	       "\telif [[ $prev == = ]]; then\n\t\tprev=\"${COMP_WORDS[COMP_CWORD-2]}\"\n\tfi\n"
-	       "\tif ((COMP_CWORD == 1)); then\n\t\twords=\"");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
-		printf("%s ", (*c)->name);
-	printf("help\"\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- "
-	       "\"$cur\")\n\t\treturn\n\tfi\n"
 	       "\tcase \"$cmd:$prev\" in\n");
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
 		for_each_opt(*c, bash_opt_values);
-	printf("\tesac\n\tif [[ -z $words && $cur == -* ]]; then\n\t\tcase \"$cmd\" in\n");
+	printf("\tesac\n\tcase \"$cmd\" in\n");
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
-		printf("\t\t%s) words=\"", (*c)->name);
+		printf("\t%s) options=\"", (*c)->name);
 		for_each_opt(*c, bash_opt_word);
-		printf("\" ;;\n");
+		printf("\" operands=\"%s\" ;;\n", operand_words(*c) ? operand_words(*c) : "");
 	}
-	printf("\t\tesac\n\telif [[ -z $words ]]; then\n\t\tcase \"$cmd\" in\n");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
-		if (operand_words(*c))
-			printf("\t\t%s) words=\"%s\" ;;\n", (*c)->name, operand_words(*c));
-	}
-	printf("\t\thelp) words=\"");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
-		printf("%s ", (*c)->name);
-	printf("\" ;;\n\t\tesac\n\tfi\n"
+	printf("\thelp) operands=$commands ;;\n\tesac\n"
+	       "\tif ((COMP_CWORD == 1)); then\n\t\twords=$commands\n"
+	       "\telif [[ -z $words && $cur == -* ]]; then\n\t\twords=$options\n"
+	       "\telif [[ -z $words ]]; then\n\t\twords=$operands\n\tfi\n"
 	       "\tif [[ -n $words ]]; then\n"
 	       "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
 	       "\telse\n"

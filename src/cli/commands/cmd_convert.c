@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "cli/commands/recoding.h"
+#include "cli/input.h"
 #include "cli/unpacking.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
@@ -15,7 +16,6 @@
 #include "pack/packing.h"
 #include "report/render/format.h"
 #include "tersor/directory.h"
-#include "tersor/recording.h"
 #include "text/json.h"
 
 struct args {
@@ -38,30 +38,22 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
+static void report(struct tsr_report *r, const struct cli_common *common,
+		   const struct tsr_unpacking *u)
 {
-	for (size_t i = 0; common->verbose && i < u->source->ntensors; i++) {
-		const struct tsr_tensor *t = &u->source->tensors[i];
+	const char *to = tsr_container_name(u->container);
 
-		printf("  %-46s %-8s %s\n", tsr_format_name(t->name, 46).text,
-		       tsr_dtype_name(t->dtype), tsr_format_shape(t->rank, t->shape).text);
-	}
-	printf("%s: %s, %zu tensors, %s%s\n", cli_output_name(common, 40).text,
-	       tsr_container_name(u->container), u->source->ntensors,
-	       tsr_format_bytes((double)u->nbytes).text, common->dry_run ? " planned" : "");
-}
-
-static void put_json(struct tsr_text *json, const struct cli_common *common,
-		     const struct tsr_unpacking *u)
-{
-	cli_json_inputs(json, common);
-	cli_json_output(json, common);
-	tsr_json_put_string(json, "from", tsr_container_name(u->source->container));
-	tsr_json_put_string(json, "to", tsr_container_name(u->container));
-	tsr_json_put_u64(json, "nbytes", u->nbytes);
-	tsr_json_put_u64(json, "unchecked", u->source->nunchecked);
-	tsr_json_put_strings(json, "notes", (const char *const *)u->source->notes,
+	cli_json_inputs(&r->json, common);
+	cli_json_output(&r->json, common);
+	tsr_json_put_string(&r->json, "from", tsr_container_name(u->source->container));
+	tsr_json_put_string(&r->json, "to", to);
+	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
+	tsr_json_put_u64(&r->json, "unchecked", u->source->nunchecked);
+	tsr_json_put_strings(&r->json, "notes", (const char *const *)u->source->notes,
 			     u->source->nnotes);
+	tsr_text_printf(&r->text, "%s: %s, %zu tensors, %s%s\n", cli_output_name(common, 40).text,
+			to, u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
+			common->dry_run ? " planned" : "");
 }
 
 /* A message about the temporary directory @made is one about the packed directory; NULL if it is none. */
@@ -138,7 +130,7 @@ static enum tsr_status convert_packed(const struct cli_common *common,
 	return status;
 }
 
-static enum tsr_status convert(const struct cli_common *common, const struct tsr_write_options *o,
+static enum tsr_status convert(const struct cli_common *common, const void *o,
 			       const struct tsr_run *run, struct tsr_unpacking **ret,
 			       struct tsr_err *err)
 {
@@ -152,7 +144,6 @@ static enum tsr_status convert(const struct cli_common *common, const struct tsr
 static int recode(const struct cli_cmd *cmd, const struct args *a)
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
-	const char *path = a->common.operands.items[0];
 
 	if (a->plain && a->entropy.given)
 		return cli_usage(cmd, "--plain undoes --entropy; give one of them");
@@ -163,18 +154,15 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 				 a->plain ? "plain" : "entropy");
 	if (a->entropy.given)
 		how.coded = cli_coded_planes(&a->entropy);
-	if (!tsr_directory_is_packed(path) && !tsr_recording_probe(path))
-		return cli_recode(cmd, &a->common, &how, false);
-	if (!tsr_directory_is_packed(path))
-		CLI_TRY(cli_part_refuse(cmd, "a recording"));
-	if (how.coded == TSR_CODED_STATES && !tsr_directory_is_packed(path))
-		return cli_usage(cmd, "--entropy=states is for packed files; a recording has none");
-	return cli_recode_files(cmd, &a->common, &how);
+	return cli_recode(cmd, &a->common, &how, false);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { "converting", convert, print_report, put_json };
+	static const struct cli_unpacking how = { .verb = "converting",
+						  .write = convert,
+						  .shown = "name,dtype,shape",
+						  .report = report };
 	const struct args *a = args;
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 

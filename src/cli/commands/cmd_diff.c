@@ -5,7 +5,6 @@
 
 #include "cli/coding.h"
 #include "cli/directories.h"
-#include "cli/directory_report.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"
@@ -52,23 +51,43 @@ static bool is_shown(const struct args *a, const struct tsr_diff_tensor *d)
 	return !d->noted && (d->kind != TSR_DIFF_COMPARED || d->different);
 }
 
-static void print_tensor(const struct tsr_diff_tensor *d)
+/* What the figures do not say. */
+static const char *note_of(struct tsr_table *t, const struct tsr_diff_tensor *d)
 {
-	const struct tsr_cell name = tsr_format_name(d->name, 30);
+	char note[64] = "";
 
-	if (d->kind != TSR_DIFF_COMPARED) {
-		printf("%-30s %s\n", name.text, kind_names[d->kind]);
-		return;
-	}
-	printf("%-30s %10" PRIu64, name.text, d->different);
-	if (d->measure.n && d->nonfinite_different < d->different)
-		printf(" %10s %9.2e %9.2e %7.1e", tsr_format_ulp((double)d->measure.max_ulp).text,
-		       (double)d->measure.max_abs, d->measure.mean_rel, d->measure.nmse);
-	else if (d->different)
-		printf("   at element %" PRIu64, d->worst);
+	if (d->kind != TSR_DIFF_COMPARED)
+		return kind_names[d->kind];
 	if (d->nonfinite_different)
-		printf(" (%" PRIu64 " non-finite)", d->nonfinite_different);
-	printf("\n");
+		snprintf(note, sizeof(note), "%" PRIu64 " non-finite", d->nonfinite_different);
+	else if (d->different && !d->measure.n)
+		snprintf(note, sizeof(note), "at element %" PRIu64, d->worst);
+	return tsr_keep(t, note);
+}
+
+static void put_tensor(struct tsr_table *t, const struct tsr_diff_tensor *d, bool shown)
+{
+	tsr_row(t);
+	TSR_CELL(t, "name", "tensor:n", d->name);
+	TSR_CELL(t, "result", NULL,
+		 d->kind != TSR_DIFF_COMPARED ? kind_names[d->kind]
+		 : d->different		      ? "different"
+					      : "equal");
+	TSR_CELL(t, "-note", "", note_of(t, d));
+	TSR_CELL(t, "exceeds", NULL, d->exceeds);
+	TSR_CELL(t, "noted", NULL, d->noted);
+	if (d->kind == TSR_DIFF_COMPARED) {
+		TSR_CELL(t, "different", "different:10", d->different);
+		TSR_CELL(t, "nonfinite_different", NULL, d->nonfinite_different);
+	}
+	if (d->different) {
+		TSR_CELL(t, "worst_index", NULL, d->worst);
+		TSR_CELL(t, "worst_a", NULL, d->worst_a);
+		TSR_CELL(t, "worst_b", NULL, d->worst_b);
+	}
+	if (d->measure.n)
+		cli_put_measured(t, &d->measure);
+	tsr_put_aside(t, shown ? 0 : TSR_TO_TEXT);
 }
 
 static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
@@ -88,89 +107,47 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 	return worst;
 }
 
-static void print_besides(const struct args *a, const struct tsr_comparison *r)
+static void put_comparison(struct tsr_report *r, const struct args *a,
+			   const struct tsr_comparison *c)
 {
-	struct tsr_text lines = { 0 };
+	const struct tsr_diff_tensor *worst = worst_of(c);
+	struct tsr_table t = { 0 };
+	bool any = false;
 
-	tsr_besides_put_text(&r->besides, a->common.verbose, &lines);
-	(void)cli_write_report(&lines, NULL);
-}
+	tsr_json_put_string(&r->json, "a", c->a->path);
+	tsr_json_put_string(&r->json, "b", c->b->path);
+	tsr_json_put_u64(&r->json, "differing", c->ndiffering);
+	tsr_json_put_u64(&r->json, "exceeding", c->nexceeding);
+	tsr_json_put_u64(&r->json, "noted", c->nnoted);
+	tsr_besides_put_json(&c->besides, &r->json);
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const bool shown = is_shown(a, &c->tensors[i]);
 
-static void print_report(const struct args *a, const struct tsr_comparison *r)
-{
-	const struct tsr_diff_tensor *worst = worst_of(r);
-	const bool table = a->common.verbose || (a->tol.n ? r->nexceeding : r->ndiffering);
-
-	if (table)
-		printf("%-30s %10s %10s %9s %9s %7s\n", "tensor", "different", "max ULP", "max abs",
-		       "mean rel", "NMSE");
-	for (size_t i = 0; i < r->ntensors; i++) {
-		if (is_shown(a, &r->tensors[i]))
-			print_tensor(&r->tensors[i]);
+		any = any || shown;
+		if (shown || r->wants_json)
+			put_tensor(&t, &c->tensors[i], shown);
 	}
+	tsr_report_rows(r, &t, "tensors",
+			"name,different,error.ulp,error.abs,error.rel,error.nmse,-note");
 	if (worst) {
-		printf("%sworst: %s, element %" PRIu64, table ? "\n" : "",
-		       tsr_format_name(worst->name, 40).text, worst->worst);
+		tsr_text_printf(&r->text, "%sworst: %s, element %" PRIu64, any ? "\n" : "",
+				tsr_format_name(worst->name, 40).text, worst->worst);
 		if (worst->measure.n)
-			printf(": %.9g against %.9g", worst->worst_a, worst->worst_b);
-		printf("\n");
+			tsr_text_printf(&r->text, ": %.9g against %.9g", worst->worst_a,
+					worst->worst_b);
+		tsr_text_puts(&r->text, "\n");
 	}
-	if (r->nnoted)
-		printf("%" PRIu64
-		       " tensors that the other kind of file has no place for, or has none of: "
-		       "not counted\n",
-		       r->nnoted);
-	print_besides(a, r);
-	printf("%zu tensors compared: %" PRIu64 " differ", r->ntensors - (size_t)r->nnoted,
-	       r->ndiffering);
+	if (c->nnoted)
+		tsr_text_printf(&r->text,
+				"%" PRIu64 " tensors that the other kind of file has no place for, "
+				"or has none of: not counted\n",
+				c->nnoted);
+	tsr_besides_put_text(&c->besides, r->verbose, &r->text);
+	tsr_text_printf(&r->text, "%zu tensors compared: %" PRIu64 " differ",
+			c->ntensors - (size_t)c->nnoted, c->ndiffering);
 	if (a->tol.n)
-		printf(", %" PRIu64 " beyond the tolerances", r->nexceeding);
-	printf("\n");
-}
-
-static void tensor_json(struct tsr_text *json, const struct tsr_diff_tensor *d)
-{
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "name", d->name);
-	tsr_json_put_string(json, "result",
-			    d->kind != TSR_DIFF_COMPARED ? kind_names[d->kind]
-			    : d->different		 ? "different"
-							 : "equal");
-	tsr_json_put_bool(json, "exceeds", d->exceeds);
-	tsr_json_put_bool(json, "noted", d->noted);
-	if (d->kind == TSR_DIFF_COMPARED) {
-		tsr_json_put_u64(json, "different", d->different);
-		tsr_json_put_u64(json, "nonfinite_different", d->nonfinite_different);
-	}
-	if (d->different) {
-		tsr_json_put_u64(json, "worst_index", d->worst);
-		tsr_json_put_double(json, "worst_a", d->worst_a);
-		tsr_json_put_double(json, "worst_b", d->worst_b);
-	}
-	if (d->measure.n)
-		cli_json_measure(json, &d->measure);
-	tsr_json_close(json, '}');
-}
-
-static int report_json(const struct cli_cmd *cmd, const struct args *a,
-		       const struct tsr_comparison *r, const struct tsr_directory *others)
-{
-	struct tsr_text json = { 0 };
-
-	cli_json_begin(&json, cmd);
-	tsr_json_put_string(&json, "a", r->a->path);
-	tsr_json_put_string(&json, "b", r->b->path);
-	tsr_json_put_u64(&json, "differing", r->ndiffering);
-	tsr_json_put_u64(&json, "exceeding", r->nexceeding);
-	tsr_json_put_u64(&json, "noted", r->nnoted);
-	tsr_besides_put_json(&r->besides, &json);
-	tsr_json_open(&json, "tensors", '[');
-	for (size_t i = 0; i < r->ntensors; i++)
-		tensor_json(&json, &r->tensors[i]);
-	tsr_json_close(&json, ']');
-	if (others)
-		cli_directory_put_json(&json, others, NULL);
-	return cli_json_end(&json, &a->common);
+		tsr_text_printf(&r->text, ", %" PRIu64 " beyond the tolerances", c->nexceeding);
+	tsr_text_puts(&r->text, "\n");
 }
 
 /* Files that were not read are compared all the same. */
@@ -191,8 +168,9 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	struct tsr_err err = { 0 };
 	enum tsr_status compared;
 	struct cli_work work;
+	struct tsr_report report;
 	bool differ;
-	int status = CLI_OK;
+	int status;
 
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
 	compared = tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &err);
@@ -208,12 +186,11 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	}
 	warn_notes(&a->common, r->a);
 	warn_notes(&a->common, r->b);
-	if (cli_wants_text(&a->common))
-		print_report(a, r);
-	if (others && cli_wants_text(&a->common))
-		cli_print_other_files(&a->common, others);
-	if (a->common.json.given)
-		status = report_json(cmd, a, r, others);
+	report = cli_report(cmd, &a->common, NULL);
+	put_comparison(&report, a, r);
+	if (others)
+		cli_report_other_files(&report, others);
+	status = cli_end_report(&report, &a->common);
 	differ = r->nexceeding || r->besides.ndiffering ||
 		 (others && tsr_directory_nfaults(others));
 	tsr_comparison_free(r);

@@ -14,17 +14,6 @@
 #include "text/json.h"
 #include "torch/torch.h"
 
-static void print_tensor(const struct tsr_checkpoint *c, const struct tsr_tensor *t)
-{
-	const char *coding = t->coding.codec ? t->coding.codec->name : tsr_dtype_name(t->dtype);
-
-	printf("  %-30s %-9s %-11s %-16s %8s\n", tsr_format_name(t->name, 30).text,
-	       tsr_kind_name(t->kind), coding, tsr_format_shape(t->rank, t->shape).text,
-	       tsr_format_bytes((double)tsr_tensor_stored_nbytes(c, t)).text);
-	if (t->quantized)
-		printf("    of the quantized %s\n", tsr_format_name(t->quantized, 60).text);
-}
-
 /* The bytes of all arrays if no plane were entropy coded; 0 if none is. */
 static uint64_t plain_nbytes(const struct tsr_checkpoint *c)
 {
@@ -43,7 +32,7 @@ static uint64_t plain_nbytes(const struct tsr_checkpoint *c)
 }
 
 /* What a rank has of tensors that are spread over several. */
-static void print_parts(const struct tsr_checkpoint *c)
+static void put_parts(struct tsr_text *out, const struct tsr_checkpoint *c)
 {
 	struct tsr_text text = { 0 };
 
@@ -52,128 +41,122 @@ static void print_parts(const struct tsr_checkpoint *c)
 	tsr_torch_describe_part(c->part, &text);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (c->tensors[i].plane[0] == c->part->tensor.array)
-			printf("%zu of them are one rank's parts: %s is %s\n", c->nparts,
-			       tsr_format_name(c->tensors[i].name, 60).text,
-			       text.failed ? "?" : text.bytes);
+			tsr_text_printf(out, "%zu of them are one rank's parts: %s is %s\n",
+					c->nparts, tsr_format_name(c->tensors[i].name, 60).text,
+					text.failed ? "?" : text.bytes);
 	}
 	tsr_text_free(&text);
 }
 
-static int print_report(const struct cli_common *common, const struct tsr_checkpoint *c,
-			struct tsr_summary *s)
+static void put_head(struct tsr_text *out, const struct tsr_checkpoint *c)
 {
-	struct tsr_text table = { 0 }, remarks = { 0 };
-	int status;
-
-	printf("%s: %s%s%s, %zu tensors", tsr_format_name(c->path, 50).text,
-	       c->packed ? "packed " : "", tsr_container_name(c->container),
-	       c->coded ? " with compressed states" : "", c->ntensors);
+	tsr_text_printf(out, "%s: %s%s%s, %zu tensors", tsr_format_name(c->path, 50).text,
+			c->packed ? "packed " : "", tsr_container_name(c->container),
+			c->coded ? " with compressed states" : "", c->ntensors);
 	if (c->generation)
-		printf(", %u lossy generation%s", c->generation, c->generation > 1 ? "s" : "");
+		tsr_text_printf(out, ", %u lossy generation%s", c->generation,
+				c->generation > 1 ? "s" : "");
 	if (c->weights)
-		printf(", weights in %s", tsr_format_name(c->weights, 50).text);
+		tsr_text_printf(out, ", weights in %s", tsr_format_name(c->weights, 50).text);
 	if (plain_nbytes(c))
-		printf(", entropy coded: %s of data before",
-		       tsr_format_bytes((double)plain_nbytes(c)).text);
-	printf("\n");
-	for (const struct tsr_checkpoint *d = c; d->base; d = d->base)
-		printf("delta at depth %u to %s\n", d->base_name.depth,
-		       tsr_format_name(d->base->path, 60).text);
-	print_parts(c);
-	printf("\n");
-	if (common->verbose) {
-		for (size_t i = 0; i < c->nmeta; i++) {
-			printf("  %s = %s\n", tsr_format_name(c->meta[i].key, 24).text,
-			       tsr_format_name(c->meta[i].value, 48).text);
-		}
-		for (size_t i = 0; i < c->ntensors; i++)
-			print_tensor(c, &c->tensors[i]);
-		printf("\n");
+		tsr_text_printf(out, ", entropy coded: %s of data before",
+				tsr_format_bytes((double)plain_nbytes(c)).text);
+	tsr_text_puts(out, "\n");
+}
+
+/* The chain of a delta. */
+static void put_bases(struct tsr_report *r, const struct tsr_checkpoint *c)
+{
+	struct tsr_table t = { 0 };
+
+	for (; c->base; c = c->base) {
+		char set[17];
+
+		snprintf(set, sizeof(set), "%016" PRIx64, c->base_name.set);
+		tsr_row(&t);
+		TSR_CELL(&t, "file", NULL, c->base->path);
+		TSR_CELL(&t, "set", NULL, tsr_keep(&t, set));
+		TSR_CELL(&t, "depth", NULL, c->base_name.depth);
+		tsr_text_printf(&r->text, "delta at depth %u to %s\n", c->base_name.depth,
+				tsr_format_name(c->base->path, 60).text);
 	}
-	tsr_summary_put_table(s, &table);
-	status = cli_write_report(&table, NULL);
-	if (tsr_summary_bytes_per_parameter(s) > 0)
-		printf("\n%.3f bytes per parameter\n", tsr_summary_bytes_per_parameter(s));
-	tsr_summary_put_remarks(s, &remarks);
-	if (status == CLI_OK)
-		return cli_write_report(&remarks, NULL);
-	tsr_text_free(&remarks);
-	return status;
+	if (t.nrows)
+		tsr_table_put_json(&t, "bases", &r->json);
+	tsr_table_free(&t);
 }
 
-static void put_tensor(struct tsr_text *json, const void *result, size_t i)
+static void put_metadata(struct tsr_report *r, const struct tsr_checkpoint *c)
 {
-	const struct tsr_checkpoint *c = result;
-	const struct tsr_tensor *t = &c->tensors[i];
-
-	tsr_json_put_u64(json, "stored_nbytes", tsr_tensor_stored_nbytes(c, t));
-	if (!t->error)
-		return;
-	tsr_json_open(json, "error", '{');
-	for (unsigned m = 0; m < TSR_METRIC_COUNT; m++)
-		tsr_json_put_double(json, tsr_metric_name((enum tsr_metric)m), t->error->value[m]);
-	tsr_json_close(json, '}');
+	tsr_json_open(&r->json, "metadata", '{');
+	for (size_t i = 0; i < c->nmeta; i++) {
+		tsr_json_put_string(&r->json, c->meta[i].key, c->meta[i].value);
+		if (r->verbose)
+			tsr_text_printf(&r->text, "  %s = %s\n",
+					tsr_format_name(c->meta[i].key, 24).text,
+					tsr_format_name(c->meta[i].value, 48).text);
+	}
+	tsr_json_close(&r->json, '}');
 }
 
-static void put_base(struct tsr_text *json, const struct tsr_checkpoint *c)
+static struct tsr_table list_tensors(const struct tsr_report *r, const struct tsr_checkpoint *c)
 {
-	char set[17];
+	struct tsr_table t = { 0 };
 
-	snprintf(set, sizeof(set), "%016" PRIx64, c->base_name.set);
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "file", c->base->path);
-	tsr_json_put_string(json, "set", set);
-	tsr_json_put_u64(json, "depth", c->base_name.depth);
-	tsr_json_close(json, '}');
+	for (size_t i = 0; (r->wants_json || r->verbose) && i < c->ntensors; i++) {
+		const struct tsr_tensor *x = &c->tensors[i];
+
+		cli_put_tensor(&t, x);
+		TSR_CELL(&t, "-form", "stored as",
+			 x->coding.codec ? x->coding.codec->name : tsr_dtype_name(x->dtype));
+		TSR_CELL(&t, "stored_nbytes", "stored:8B", tsr_tensor_stored_nbytes(c, x));
+		if (x->error)
+			cli_put_error(&t, x->error->value);
+	}
+	return t;
 }
 
-static void put_bases(struct tsr_text *json, const struct tsr_checkpoint *c)
+static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct tsr_summary *s)
 {
-	tsr_json_open(json, "bases", '[');
-	for (; c->base; c = c->base)
-		put_base(json, c);
-	tsr_json_close(json, ']');
-}
+	struct tsr_table tensors = list_tensors(r, c);
 
-static int report_json(const struct cli_cmd *cmd, const struct cli_common *common,
-		       const struct tsr_checkpoint *c, struct tsr_summary *s)
-{
-	struct tsr_text json = { 0 };
-
-	cli_json_begin(&json, cmd);
-	tsr_json_put_string(&json, "file", c->path);
-	tsr_json_put_string(&json, "kind", c->packed ? "packed" : tsr_container_name(c->container));
-	tsr_json_put_string(&json, "container", tsr_container_name(c->container));
-	tsr_json_put_u64(&json, "generation", c->generation);
+	tsr_json_put_string(&r->json, "file", c->path);
+	tsr_json_put_string(&r->json, "kind",
+			    c->packed ? "packed" : tsr_container_name(c->container));
+	tsr_json_put_string(&r->json, "container", tsr_container_name(c->container));
+	tsr_json_put_u64(&r->json, "generation", c->generation);
 	if (c->nparts)
-		tsr_json_put_u64(&json, "parts", c->nparts);
+		tsr_json_put_u64(&r->json, "parts", c->nparts);
 	if (c->weights)
-		tsr_json_put_string(&json, "weights", c->weights);
+		tsr_json_put_string(&r->json, "weights", c->weights);
 	if (plain_nbytes(c))
-		tsr_json_put_u64(&json, "plain_nbytes", plain_nbytes(c));
-	if (c->base)
-		put_bases(&json, c);
-	tsr_json_open(&json, "metadata", '{');
-	for (size_t i = 0; i < c->nmeta; i++)
-		tsr_json_put_string(&json, c->meta[i].key, c->meta[i].value);
-	tsr_json_close(&json, '}');
-	tsr_summary_put_json(s, &json);
-	cli_json_tensors(&json, c, put_tensor, c);
-	return cli_json_end(&json, common);
+		tsr_json_put_u64(&r->json, "plain_nbytes", plain_nbytes(c));
+	put_head(&r->text, c);
+	put_bases(r, c);
+	put_parts(&r->text, c);
+	tsr_report_gap(r);
+	put_metadata(r, c);
+	if (r->verbose) {
+		tsr_report_lines(r, &tensors, "name,kind,-form,shape,stored_nbytes,-quantized");
+		tsr_report_gap(r);
+	}
+	tsr_summary_put_table(s, r);
+	tsr_summary_put_json(s, &r->json);
+	tsr_summary_put_per_parameter(s, "\n", "\n", &r->text);
+	tsr_summary_put_remarks(s, &r->text);
+	tsr_report_rows(r, &tensors, "tensors", NULL);
 }
 
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		  const struct tsr_checkpoint *c)
 {
+	struct tsr_report r = cli_report(cmd, common, NULL);
 	struct tsr_summary summary = { 0 };
-	int status = CLI_OK;
 
 	tsr_summary_add_all(&summary, c);
 	(void)tsr_copies_add(&summary.copies, c, NULL);
 	cli_warn_notes(common, c);
-	if (cli_wants_text(common))
-		status = print_report(common, c, &summary);
-	return common->json.given ? report_json(cmd, common, c, &summary) : status;
+	fill(&r, c, &summary);
+	return cli_end_report(&r, common);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)

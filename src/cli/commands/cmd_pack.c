@@ -201,25 +201,6 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 
 /* --- Reports -------------------------------------------------------------------------------- */
 
-static void print_tensor(const struct tsr_tensor *t, const struct tsr_packed_tensor *r)
-{
-	printf("  %-34s %-16s %-18s", tsr_format_name(t->name, 34).text,
-	       tsr_format_shape(t->rank, t->shape).text, tsr_format_coding(&t->coding).text);
-	if (t->coding.codec && r->measure.n)
-		printf(" %7.1e", r->measure.nmse);
-	printf("\n");
-	if (t->weight) {
-		printf("    %s of %s\n", tsr_kind_name(t->kind),
-		       tsr_format_name(t->weight, 60).text);
-	}
-	if (t->quantized)
-		printf("    of the quantized %s\n", tsr_format_name(t->quantized, 60).text);
-	if (t->narrow)
-		printf("    master of %s\n", tsr_format_name(t->narrow, 60).text);
-	if (r->choice && r->choice->ntried)
-		printf("    %s\n", tsr_format_choice(r->choice, &t->coding).text);
-}
-
 static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 {
 	const struct tsr_losses losses = tsr_losses_of_packing(p);
@@ -238,99 +219,93 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 	(void)tsr_copies_add(&s->copies, p->source, NULL);
 }
 
-static int print_report(const struct args *a, const struct tsr_packing *p, struct tsr_summary *s,
-			const struct tsr_kept_raw *kept)
+static struct tsr_table list_tensors(const struct tsr_report *r, const struct tsr_packing *p)
+{
+	struct tsr_table t = { 0 };
+
+	for (size_t i = 0; (r->wants_json || r->verbose) && i < p->source->ntensors; i++) {
+		const struct tsr_tensor *x = &p->source->tensors[i];
+		const struct tsr_packed_tensor *as = &p->tensors[i];
+		char reason[120];
+
+		cli_put_tensor(&t, x);
+		TSR_CELL(&t, "stored_nbytes", NULL, as->nbytes);
+		tsr_raw_reason_text(as, reason, sizeof(reason));
+		TSR_CELL(&t, "raw_reason", NULL,
+			 as->raw != TSR_RAW_NO ? tsr_keep(&t, reason) : NULL);
+		if (x->coding.codec && as->measure.n) {
+			TSR_CELL(&t, "scale_underflow", NULL, as->report.scale_underflow);
+			cli_put_measured(&t, &as->measure);
+		}
+		tsr_update_put(&t, &as->update);
+		tsr_choice_put(&t, as->choice, &x->coding);
+	}
+	return t;
+}
+
+/* The size of the output, and what it is made of. */
+static void put_size(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
+		     const struct tsr_summary *s)
 {
 	const uint64_t out = p->header_nbytes + p->data_nbytes;
-	const double per_parameter = tsr_summary_bytes_per_parameter(s);
-	struct tsr_text table = { 0 }, lines = { 0 };
-	int status;
 
-	for (size_t i = 0; a->common.verbose && i < p->source->ntensors; i++)
-		print_tensor(&p->source->tensors[i], &p->tensors[i]);
-	if (a->common.verbose)
-		printf("\n");
-	tsr_summary_put_table(s, &table);
-	status = cli_write_report(&table, NULL);
-	printf("\n%s: %s%s, %.1f%% of the input's data", cli_output_name(&a->common, 40).text,
-	       tsr_format_bytes((double)out).text,
-	       a->common.dry_run ? " planned"
-	       : a->written	 ? ""
-				 : " not written",
-	       s->total.nbytes ? 100.0 * (double)out / (double)s->total.nbytes : 100.0);
-	if (per_parameter > 0)
-		printf(", %.3f bytes per parameter", per_parameter);
-	printf("\n");
+	tsr_text_printf(&r->text, "\n%s: %s%s, %.1f%% of the input's data",
+			cli_output_name(&a->common, 40).text, tsr_format_bytes((double)out).text,
+			a->common.dry_run ? " planned"
+			: a->written	  ? ""
+					  : " not written",
+			p->source_nbytes ? 100.0 * (double)out / (double)p->source_nbytes : 100.0);
+	tsr_summary_put_per_parameter(s, ", ", "", &r->text);
+	tsr_text_puts(&r->text, "\n");
 	if (a->entropy.given || a->delta)
-		cli_put_coded(out, p->plain_nbytes, a->common.dry_run);
-	cli_put_delta(&a->common, p->source, &p->delta);
-	if (s->total.worst && s->total.worst_nmse > 0) {
-		printf("largest error: NMSE %.2e in %s\n", s->total.worst_nmse,
-		       tsr_format_name(s->total.worst->name, 50).text);
-	}
-	tsr_losses_put_text(&s->losses, &lines);
-	tsr_choices_put_text(&s->choices, &lines);
-	tsr_summary_put_remarks(s, &lines);
-	if (!a->only)
-		tsr_kept_raw_put_text(kept, &lines);
-	if (status == CLI_OK)
-		return cli_write_report(&lines, NULL);
-	tsr_text_free(&lines);
-	return status;
+		cli_put_coded(&r->text, out, p->plain_nbytes, a->common.dry_run);
+	cli_json_inputs(&r->json, &a->common);
+	cli_json_output(&r->json, &a->common);
+	tsr_json_put_bool(&r->json, "written", a->written);
+	tsr_json_put_u64(&r->json, "generation", p->generation);
+	tsr_json_put_u64(&r->json, "header_nbytes", p->header_nbytes);
+	tsr_json_put_u64(&r->json, "data_nbytes", p->data_nbytes);
+	tsr_json_put_u64(&r->json, "plain_nbytes", p->plain_nbytes);
+	cli_report_delta(r, p->source, &p->delta);
 }
 
-static void put_tensor(struct tsr_text *json, const void *result, size_t i)
-{
-	const struct tsr_packing *p = result;
-	const struct tsr_packed_tensor *r = &p->tensors[i];
-	char reason[120];
-
-	tsr_json_put_u64(json, "stored_nbytes", r->nbytes);
-	tsr_raw_reason_text(r, reason, sizeof(reason));
-	tsr_json_put_string(json, "raw_reason", r->raw != TSR_RAW_NO ? reason : NULL);
-	if (p->source->tensors[i].coding.codec && r->measure.n) {
-		tsr_json_put_u64(json, "scale_underflow", r->report.scale_underflow);
-		cli_json_measure(json, &r->measure);
-	}
-	tsr_update_put_json(&r->update, json);
-	tsr_choice_put_json(r->choice, json);
-}
-
-static int report_json(const struct cli_cmd *cmd, const struct args *a, const struct tsr_packing *p,
+static void put_report(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
 		       struct tsr_summary *s, const struct tsr_kept_raw *kept)
 {
-	struct tsr_text json = { 0 };
+	struct tsr_table tensors = list_tensors(r, p);
 
-	cli_json_begin(&json, cmd);
-	cli_json_inputs(&json, &a->common);
-	cli_json_output(&json, &a->common);
-	tsr_json_put_bool(&json, "written", a->written);
-	tsr_json_put_u64(&json, "generation", p->generation);
-	tsr_json_put_u64(&json, "header_nbytes", p->header_nbytes);
-	tsr_json_put_u64(&json, "data_nbytes", p->data_nbytes);
-	tsr_json_put_u64(&json, "plain_nbytes", p->plain_nbytes);
-	cli_json_delta(&json, p->source, &p->delta);
-	tsr_summary_put_json(s, &json);
-	tsr_losses_put_json(&s->losses, &json);
-	tsr_choices_put_json(&s->choices, &json);
-	tsr_kept_raw_put_json(kept, &json);
-	cli_json_tensors(&json, p->source, put_tensor, p);
-	return cli_json_end(&json, &a->common);
+	if (r->verbose) {
+		tsr_report_lines(
+			r, &tensors,
+			"name,shape,-coding,error.nmse,-weight,-quantized,-narrow,-choice");
+		tsr_report_gap(r);
+	}
+	tsr_summary_put_table(s, r);
+	put_size(r, a, p, s);
+	tsr_summary_put_worst(s, "largest error", &r->text);
+	tsr_losses_put_text(&s->losses, &r->text);
+	tsr_choices_put_text(&s->choices, &r->text);
+	tsr_summary_put_remarks(s, &r->text);
+	if (!a->only)
+		tsr_kept_raw_put_text(kept, &r->text);
+	tsr_summary_put_json(s, &r->json);
+	tsr_losses_put_json(&s->losses, &r->json);
+	tsr_choices_put_json(&s->choices, &r->json);
+	tsr_kept_raw_put_json(kept, &r->json);
+	tsr_report_rows(r, &tensors, "tensors", NULL);
 }
 
 /* Whoever opens the output by its name expects another kind of file. */
 static void warn_name(const struct args *a)
 {
-	static const char *const others[] = { ".pt", ".pth", ".bin", ".ckpt", ".npz", ".npy" };
+	const enum tsr_container named = cli_write_options(&a->common, NULL).container;
 	const char *out = a->common.output;
 
-	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
-		if (tsr_dir_name_ends_with(out, others[i]))
-			cli_warn(&a->common,
-				 "%s: a packed file is a safetensors file, which programs do not "
-				 "expect under a name that ends in %s",
-				 out, others[i]);
-	}
+	if (named != TSR_CONTAINER_COUNT && named != TSR_CONTAINER_SAFETENSORS)
+		cli_warn(&a->common,
+			 "%s: a packed file is a safetensors file, which programs do not expect "
+			 "under a name that ends in %s",
+			 out, strrchr(out, '.'));
 }
 
 static void warn(const struct cli_common *common, const struct tsr_packing *p)
@@ -382,7 +357,8 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	struct tsr_err err = { 0 };
 	enum tsr_status packed;
 	struct cli_work work;
-	int status = CLI_OK, checked = CLI_OK;
+	struct tsr_report r;
+	int status, checked = CLI_OK;
 
 	if (a->only)
 		CLI_TRY(cli_part_refuse(cmd, "a model alone"));
@@ -402,10 +378,9 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 		checked = cli_check_delta(&a->common, p->source, &p->delta,
 					  a->only ? NULL : a->delta, a->strict);
 	}
-	if (cli_wants_text(&a->common))
-		status = print_report(a, p, &summary, &kept);
-	if (a->common.json.given)
-		status = report_json(cmd, a, p, &summary, &kept);
+	r = cli_report(cmd, &a->common, NULL);
+	put_report(&r, a, p, &summary, &kept);
+	status = cli_end_report(&r, &a->common);
 	if (packed == TSR_OK && status == CLI_OK && !a->only)
 		status = cli_check_packed(&a->common, o, p, &kept);
 	tsr_packing_free(p);
@@ -472,8 +447,6 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 	how.weights_out = a->model;
 	how.delta = o->delta;
 	how.max_chain = o->max_chain;
-	if (cli_packs_directory(&a->common))
-		return cli_recode_files(cmd, &a->common, &how);
 	return cli_recode(cmd, &a->common, &how, a->strict);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor sweep: every FP32 bit pattern through weight codecs. */
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "cli/device.h"
 #include "cli/output.h"
 #include "cli/work.h"
-#include "report/sweep_figures.h"
+#include "report/baseline.h"
 #include "report/sweep_report.h"
 #include "sweep/sweep_parts.h"
 
@@ -126,18 +127,25 @@ static int parse_choice(const struct cli_cmd *cmd, const struct args *a, struct 
 
 /* --- Before the sweep: everything that can be known to fail ----------------------------------- */
 
-static int load_baseline(const char *path, const struct choice *c, struct tsr_sweep **ret)
+static int load_baseline(const char *path, const struct choice *c, struct tsr_json **ret)
 {
+	const struct tsr_json *codecs;
+	uint64_t first, last;
 	struct tsr_err err;
 
-	if (tsr_sweep_load(path, ret, &err) != TSR_OK)
+	if (tsr_baseline_load(&tsr_sweep_baseline, path, ret, &err) != TSR_OK)
 		return cli_error(&err);
-	if ((*ret)->first != c->first || (*ret)->last != c->last)
+	if (!tsr_json_u64(tsr_json_get(*ret, "first"), &first) ||
+	    !tsr_json_u64(tsr_json_get(*ret, "last"), &last))
+		return cli_fail(CLI_INPUT, "%s: found no range", path);
+	if (first != c->first || last != c->last)
 		return cli_fail(CLI_INPUT,
-				"%s: found a sweep of 0x%08x to 0x%08x, expected 0x%08x to 0x%08x",
-				path, (*ret)->first, (*ret)->last, c->first, c->last);
+				"%s: found a sweep of 0x%08" PRIx64 " to 0x%08" PRIx64
+				", expected 0x%08x to 0x%08x",
+				path, first, last, c->first, c->last);
+	codecs = tsr_json_get(*ret, tsr_sweep_baseline.list);
 	for (unsigned i = 0; i < c->n; i++) {
-		if (!tsr_sweep_find(*ret, c->codecs[i]->name))
+		if (!tsr_baseline_find(codecs, c->codecs[i]->name))
 			return cli_fail(CLI_INPUT, "%s: found no codec %s", path,
 					c->codecs[i]->name);
 	}
@@ -147,17 +155,27 @@ static int load_baseline(const char *path, const struct choice *c, struct tsr_sw
 /* --- Reports ---------------------------------------------------------------------------------- */
 
 static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
-		  const struct tsr_sweep *baseline)
+		  const struct tsr_json *baseline)
 {
-	struct tsr_report r = cli_report(cmd, &a->common, NULL);
-	size_t nmoved = 0;
+	struct tsr_changes moved = { .n = 0 };
+	struct tsr_text now = { 0 };
+	struct tsr_err err = { 0 };
+	struct tsr_report r;
 	int status;
 
+	if (baseline) {
+		cli_json_begin(&now, cmd);
+		tsr_sweep_put_json(s, &now);
+		if (tsr_baseline_compare(&tsr_sweep_baseline, baseline, &now, &moved, &err) !=
+		    TSR_OK)
+			return cli_error(&err);
+	}
+	r = cli_report(cmd, &a->common, NULL);
 	tsr_sweep_report(s, &r);
 	if (baseline)
-		nmoved = tsr_sweep_report_changes(s, baseline, &r);
+		tsr_baseline_report(&moved, &r);
 	status = cli_end_report(&r, &a->common);
-	return status == CLI_OK && nmoved ? CLI_DIFFERS : status;
+	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
 }
 
 /* Patterns times codecs from which a GPU is faster, although it takes a while to start. */
@@ -178,7 +196,7 @@ static enum tsr_status sweep_on(const struct cli_device *d, const struct choice 
 }
 
 static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct choice *c,
-		 const struct tsr_sweep *baseline)
+		 const struct tsr_json *baseline)
 {
 	const bool large = (c->last - c->first) * (uint64_t)c->n >= WORTH_A_GPU;
 	const char *asked = a->common.device;
@@ -203,7 +221,7 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
-	struct tsr_sweep *baseline = NULL;
+	struct tsr_json *baseline = NULL;
 	struct choice c = { .n = 0 };
 	int status = CLI_OK;
 
@@ -213,7 +231,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 		status = load_baseline(a->baseline, &c, &baseline);
 	if (status == CLI_OK)
 		status = sweep(cmd, a, &c, baseline);
-	tsr_sweep_free(baseline);
+	tsr_json_free(baseline);
 	return status;
 }
 

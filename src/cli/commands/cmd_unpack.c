@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/directories.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "cli/unpacking.h"
 #include "pack/packing.h"
@@ -29,40 +30,28 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-static void print_report(const struct cli_common *common, const struct tsr_unpacking *u)
+static void report(struct tsr_report *r, const struct cli_common *common,
+		   const struct tsr_unpacking *u)
 {
+	const unsigned generation = u->source->generation;
 	struct tsr_summary summary = { 0 };
 
-	for (size_t i = 0; common->verbose && i < u->source->ntensors; i++) {
-		const struct tsr_tensor *t = &u->source->tensors[i];
-
-		printf("  %-36s %-4s %-16s from %s\n", tsr_format_name(t->name, 36).text,
-		       tsr_dtype_name(t->dtype), tsr_format_shape(t->rank, t->shape).text,
-		       tsr_format_coding(&t->coding).text);
-	}
-	printf("%s: %zu tensors, %s%s", cli_output_name(common, 40).text, u->source->ntensors,
-	       tsr_format_bytes((double)u->nbytes).text, common->dry_run ? " planned" : "");
-	if (u->source->generation)
-		printf(", %u lossy generation%s", u->source->generation,
-		       u->source->generation > 1 ? "s" : "");
-	printf("\n");
+	tsr_json_put_string(&r->json, "input", common->operands.items[0]);
+	cli_json_output(&r->json, common);
+	tsr_json_put_u64(&r->json, "generation", generation);
+	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
+	tsr_text_printf(&r->text, "%s: %zu tensors, %s%s", cli_output_name(common, 40).text,
+			u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
+			common->dry_run ? " planned" : "");
+	if (generation)
+		tsr_text_printf(&r->text, ", %u lossy generation%s", generation,
+				generation > 1 ? "s" : "");
+	tsr_text_puts(&r->text, "\n");
 	tsr_summary_add_all(&summary, u->source);
-	if (summary.total.worst_nmse > 0)
-		printf("  largest error when it was packed: NMSE %.2e in %s\n",
-		       summary.total.worst_nmse,
-		       tsr_format_name(summary.total.worst->name, 32).text);
+	tsr_summary_put_worst(&summary, "  largest error when it was packed", &r->text);
 }
 
-static void put_json(struct tsr_text *json, const struct cli_common *common,
-		     const struct tsr_unpacking *u)
-{
-	tsr_json_put_string(json, "input", common->operands.items[0]);
-	cli_json_output(json, common);
-	tsr_json_put_u64(json, "generation", u->source->generation);
-	tsr_json_put_u64(json, "nbytes", u->nbytes);
-}
-
-static enum tsr_status unpack(const struct cli_common *common, const struct tsr_write_options *o,
+static enum tsr_status unpack(const struct cli_common *common, const void *o,
 			      const struct tsr_run *run, struct tsr_unpacking **ret,
 			      struct tsr_err *err)
 {
@@ -71,7 +60,10 @@ static enum tsr_status unpack(const struct cli_common *common, const struct tsr_
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { "unpacking", unpack, print_report, put_json };
+	static const struct cli_unpacking how = { .verb = "unpacking",
+						  .write = unpack,
+						  .shown = "name,dtype,shape,-coding",
+						  .report = report };
 	const struct args *a = args;
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 

@@ -5,7 +5,6 @@
 
 #include "cli/coding.h"
 #include "cli/directories.h"
-#include "cli/directory_report.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/parts/parting.h"
@@ -39,94 +38,102 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-static void print_report(const struct args *a, const struct tsr_verification *v)
+/* Rows for all tensors, of which text has those at fault, or with -v all. */
+static struct tsr_table list_tensors(const struct tsr_report *r, const struct tsr_verification *v,
+				     uint64_t *nfaults_ret)
+{
+	struct tsr_table t = { 0 };
+
+	*nfaults_ret = 0;
+	for (size_t i = 0; i < v->checked->ntensors; i++) {
+		const struct tsr_verified_tensor *x = &v->tensors[i];
+
+		*nfaults_ret += x->fault != NULL;
+		if (!r->wants_json && !r->verbose && !x->fault)
+			continue;
+		cli_put_tensor(&t, &v->checked->tensors[i]);
+		TSR_CELL(&t, "-state", ":7", x->fault ? "FAULT" : "ok");
+		TSR_CELL(&t, "nonfinite", NULL, x->nonfinite);
+		TSR_CELL(&t, "fault", ":8|", x->fault);
+		if (v->original && x->measure.n)
+			cli_put_measured(&t, &x->measure);
+		tsr_update_put(&t, &x->update);
+		tsr_put_aside(&t, !x->fault || *nfaults_ret > FAULTS_SHOWN ? TSR_TO_TEXT : 0);
+	}
+	return t;
+}
+
+/* What was checked of the file as a whole. */
+static void put_checks(struct tsr_text *out, const struct tsr_verification *v)
 {
 	const struct tsr_checkpoint *c = v->checked;
-	uint64_t planes = 0, nbytes = 0, nonfinite = 0, shown = 0;
+	uint64_t planes = 0, nbytes = 0, nonfinite = 0;
 
 	for (size_t i = 0; i < c->ntensors; i++) {
-		const struct tsr_tensor *t = &c->tensors[i];
-		const struct tsr_verified_tensor *r = &v->tensors[i];
-
-		planes += t->nplanes;
-		nbytes += tsr_tensor_stored_nbytes(c, t);
-		nonfinite += r->nonfinite;
-		shown += r->fault && !a->common.verbose;
-		if (!a->common.verbose && (!r->fault || shown > FAULTS_SHOWN))
-			continue;
-		printf("%-7s %-40s %s\n", r->fault ? "FAULT" : "ok",
-		       tsr_format_name(t->name, 40).text, r->fault ? r->fault : "");
+		planes += c->tensors[i].nplanes;
+		nbytes += tsr_tensor_stored_nbytes(c, &c->tensors[i]);
+		nonfinite += v->tensors[i].nonfinite;
 	}
-	if (shown > FAULTS_SHOWN)
-		printf("FAULT   and %" PRIu64 " more tensors (-v lists all)\n",
-		       shown - FAULTS_SHOWN);
-	printf("%s: %zu tensors, %s read\n", tsr_format_name(c->path, 40).text, c->ntensors,
-	       tsr_format_bytes((double)nbytes).text);
+	tsr_text_printf(out, "%s: %zu tensors, %s read\n", tsr_format_name(c->path, 40).text,
+			c->ntensors, tsr_format_bytes((double)nbytes).text);
 	if (c->packed)
-		printf("  %" PRIu64 " planes have the hash that was recorded\n", planes);
+		tsr_text_printf(out, "  %" PRIu64 " planes have the hash that was recorded\n",
+				planes);
 	else if (v->nchecksums)
-		printf("  %" PRIu64 " records have the CRC-32 that was recorded\n", v->nchecksums);
+		tsr_text_printf(out, "  %" PRIu64 " records have the CRC-32 that was recorded\n",
+				v->nchecksums);
 	else
-		printf("  no hashes in this format: the data itself cannot be checked\n");
-	printf("  %" PRIu64 " non-finite values\n", nonfinite);
+		tsr_text_puts(out, "  no hashes in this format: the data itself cannot be "
+				   "checked\n");
+	tsr_text_printf(out, "  %" PRIu64 " non-finite values\n", nonfinite);
 	if (v->nfaults)
-		printf("  %" PRIu64 " tensor%s at fault\n", v->nfaults, v->nfaults == 1 ? "" : "s");
+		tsr_text_printf(out, "  %" PRIu64 " tensor%s at fault\n", v->nfaults,
+				v->nfaults == 1 ? "" : "s");
 	else if (v->original && !v->besides.ndiffering)
-		printf("  raw tensors equal the original's, errors are as recorded\n");
-	if (v->original) {
-		const struct tsr_losses losses = tsr_losses_of_verification(v);
-		struct tsr_text lines = { 0 };
-
-		tsr_besides_put_text(&v->besides, a->common.verbose, &lines);
-		(void)cli_write_report(&lines, NULL);
-		cli_print_losses(&losses);
-	}
+		tsr_text_puts(out, "  raw tensors equal the original's, errors are as recorded\n");
 }
 
-static void put_tensor(struct tsr_text *json, const void *result, size_t i)
+/* The lines and members that describe one file. */
+static void put_file(struct tsr_report *r, const struct tsr_verification *v)
 {
-	const struct tsr_verification *v = result;
-	const struct tsr_verified_tensor *r = &v->tensors[i];
-
-	tsr_json_put_u64(json, "nonfinite", r->nonfinite);
-	tsr_json_put_string(json, "fault", r->fault);
-	if (v->original && r->measure.n)
-		cli_json_measure(json, &r->measure);
-	tsr_update_put_json(&r->update, json);
-}
-
-/* The members that describe one file. */
-static void put_file(struct tsr_text *json, const struct tsr_verification *v)
-{
+	const struct tsr_losses losses = tsr_losses_of_verification(v);
 	const struct tsr_checkpoint *c = v->checked;
+	uint64_t nfaults;
+	struct tsr_table tensors = list_tensors(r, v, &nfaults);
 
-	tsr_json_put_string(json, "file", c->path);
-	tsr_json_put_string(json, "kind", c->packed ? "packed" : tsr_container_name(c->container));
-	tsr_json_put_u64(json, "checksums", v->nchecksums);
-	tsr_json_put_u64(json, "unchecked", c->nunchecked);
-	tsr_json_put_bool(json, "hashes_checked", c->packed);
-	tsr_json_put_u64(json, "faults", v->nfaults);
+	tsr_json_put_string(&r->json, "file", c->path);
+	tsr_json_put_string(&r->json, "kind",
+			    c->packed ? "packed" : tsr_container_name(c->container));
+	tsr_json_put_u64(&r->json, "checksums", v->nchecksums);
+	tsr_json_put_u64(&r->json, "unchecked", c->nunchecked);
+	tsr_json_put_bool(&r->json, "hashes_checked", c->packed);
+	tsr_json_put_u64(&r->json, "faults", v->nfaults);
+	tsr_report_lines(r, &tensors, "-state,name,fault");
+	if (!r->verbose && nfaults > FAULTS_SHOWN)
+		tsr_text_printf(&r->text, "FAULT   and %" PRIu64 " more tensors (-v lists all)\n",
+				nfaults - FAULTS_SHOWN);
+	put_checks(&r->text, v);
 	if (v->original) {
-		const struct tsr_losses losses = tsr_losses_of_verification(v);
-
-		tsr_losses_put_json(&losses, json);
-		tsr_besides_put_json(&v->besides, json);
+		tsr_losses_put_json(&losses, &r->json);
+		tsr_besides_put_json(&v->besides, &r->json);
+		tsr_besides_put_text(&v->besides, r->verbose, &r->text);
+		tsr_losses_put_text(&losses, &r->text);
 	}
-	cli_json_tensors(json, c, put_tensor, v);
+	tsr_report_rows(r, &tensors, "tensors", NULL);
 }
 
 /* Of several files one that could not be read has an error instead. */
-static void put_one_of_several(struct tsr_text *json, const char *path,
+static void put_one_of_several(struct tsr_report *r, const char *path,
 			       const struct tsr_verification *v, const struct tsr_err *err)
 {
-	tsr_json_open(json, NULL, '{');
+	tsr_json_open(&r->json, NULL, '{');
 	if (v) {
-		put_file(json, v);
+		put_file(r, v);
 	} else {
-		tsr_json_put_string(json, "file", path);
-		tsr_json_put_string(json, "error", err->msg);
+		tsr_json_put_string(&r->json, "file", path);
+		tsr_json_put_string(&r->json, "error", err->msg);
 	}
-	tsr_json_close(json, '}');
+	tsr_json_close(&r->json, '}');
 }
 
 /* Whether a part of several files goes on: who joins says what is wrong with one. */
@@ -138,13 +145,14 @@ static bool is_said_by_join(enum tsr_status status)
 
 /* Verify one file; *status_ret becomes the worst so far.  False if none is to follow. */
 static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const char *path,
-		       const struct tsr_verify_options *o, struct tsr_text *json, int *status_ret)
+		       const struct tsr_verify_options *o, struct tsr_report *r, int *status_ret)
 {
+	const bool several = a->common.operands.n > 1;
 	struct tsr_verification *v = NULL;
 	struct tsr_err err = { 0 };
 	enum tsr_status verified;
 	struct cli_work work;
-	int status = cli_work_open(&work, cmd, &a->common, "verifying");
+	int status = cli_work_open(&work, cmd, &a->common, "verifying"), printed = CLI_OK;
 
 	if (status != CLI_OK) {
 		*status_ret = status;
@@ -162,15 +170,16 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 		status = cli_error(&err);
 	if (v)
 		cli_warn_notes(&a->common, v->checked);
-	if (v && cli_wants_text(&a->common))
-		print_report(a, v);
-	if (a->common.json.given && a->common.operands.n > 1)
-		put_one_of_several(json, path, v, &err);
-	else if (a->common.json.given && v)
-		put_file(json, v);
+	if (several)
+		put_one_of_several(r, path, v, &err);
+	else if (v)
+		put_file(r, v);
+	if (r->wants_text)
+		printed = cli_write_report(&r->text, NULL);
+	status = printed > status ? printed : status;
 	*status_ret = status > *status_ret ? status : *status_ret;
 	/* Without a verification nothing of a single file is reported. */
-	if (!v && a->common.operands.n == 1)
+	if (!v && !several)
 		return false;
 	tsr_verification_free(v);
 	return !cli_signal();
@@ -189,29 +198,28 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 		  const struct tsr_verify_options *o)
 {
 	const struct cli_list *files = &a->common.operands;
-	struct tsr_text json = { 0 };
-	int status = CLI_OK, reported = CLI_OK;
+	struct tsr_report r = cli_report(cmd, &a->common, NULL);
+	const bool several = files->n > 1;
+	int status = CLI_OK, reported;
 	bool ok = true;
 
-	cli_json_begin(&json, cmd);
-	if (files->n > 1)
-		tsr_json_open(&json, "files", '[');
+	if (several)
+		tsr_json_open(&r.json, "files", '[');
 	for (unsigned i = 0; i < files->n && ok; i++) {
-		if (files->n > 1)
+		if (several)
 			tsr_part_next_file(cli_parts());
-		ok = verify_one(cmd, a, files->items[i], o, &json, &status);
+		ok = verify_one(cmd, a, files->items[i], o, &r, &status);
 	}
-	if (files->n > 1)
-		tsr_json_close(&json, ']');
-	if (files->n > 1 && ok && tsr_part_is_one(cli_parts())) {
-		tsr_text_free(&json);
+	if (several)
+		tsr_json_close(&r.json, ']');
+	if (several && ok && tsr_part_is_one(cli_parts())) {
+		r.wants_json = false;
+		(void)cli_end_report(&r, &a->common);
 		return status == CLI_OK ? end_files() : status;
 	}
 	tsr_part_end_files(cli_parts());
-	if (a->common.json.given && ok)
-		reported = cli_json_end(&json, &a->common);
-	else
-		tsr_text_free(&json);
+	r.wants_json = r.wants_json && ok;
+	reported = cli_end_report(&r, &a->common);
 	return status == CLI_OK ? reported : status;
 }
 

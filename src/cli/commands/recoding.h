@@ -5,23 +5,22 @@
 
 #include "cli/cli.h"
 #include "pack/packing.h"
+#include "report/render/document.h"
 #include "tersor/pack.h"
 
 /*
- * Write the one operand again and report.  @how says which planes are coded, and --model; @strict: as for
- * cli_check_delta().  Exit status.
+ * Write the one operand again, a packed file or directory or a recording, and report.  @how says which planes
+ * are coded, and --model; @strict: as for cli_check_delta().  Exit status.
  */
 int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	       struct tsr_recode_options *how, bool strict);
 
-/* Print what coding gains, or in a dry run that it is not known. */
-void cli_put_coded(uint64_t nbytes, uint64_t plain_nbytes, bool dry_run);
+/* A line: what coding gains, or in a dry run that it is not known. */
+void cli_put_coded(struct tsr_text *out, uint64_t nbytes, uint64_t plain_nbytes, bool dry_run);
 
-/* What a delta's planes became, with -v each of them; nothing if there is none. */
-void cli_put_delta(const struct cli_common *common, const struct tsr_checkpoint *source,
-		   const struct tsr_written_delta *d);
-void cli_json_delta(struct tsr_text *json, const struct tsr_checkpoint *source,
-		    const struct tsr_written_delta *d);
+/* What a delta's planes became, with -v each of them, and the member "delta"; nothing if it is none. */
+void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
+		      const struct tsr_written_delta *d);
 
 /* Which planes --entropy means, if it is given. */
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy);
@@ -35,9 +34,5 @@ int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model);
  */
 int cli_check_delta(const struct cli_common *common, const struct tsr_checkpoint *source,
 		    const struct tsr_written_delta *d, const char *base, bool strict);
-
-/* The same as cli_recode() of a packed directory or a recording. */
-int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
-		     struct tsr_recode_options *how);
 
 #endif

@@ -112,52 +112,53 @@ void ranks_gather_statuses(int status, int *ret)
 	MPI_Gather(&status, 1, MPI_INT, ret, 1, MPI_INT, 0, MPI_COMM_WORLD);
 }
 
-/* MPI counts in int: texts go one by one, in pieces. */
+/* MPI counts in int: bytes go rank by rank, in pieces. */
 #define PIECE_NBYTES ((uint64_t)1 << 30)
 
-static void send_text(const char *text, uint64_t nbytes)
+static void send_bytes(const char *bytes, uint64_t nbytes)
 {
 	MPI_Send(&nbytes, 1, MPI_UINT64_T, 0, 0, MPI_COMM_WORLD);
 	for (uint64_t at = 0; at < nbytes; at += PIECE_NBYTES) {
 		const uint64_t n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
 
-		MPI_Send(text + at, (int)n, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
+		MPI_Send(bytes + at, (int)n, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
 	}
 }
 
-static char *receive_text(int from, char *all, uint64_t *used)
+/* Behind @used bytes of @all, which is moved. */
+static char *receive_bytes(int from, char *all, uint64_t used, uint64_t *nbytes)
 {
-	uint64_t nbytes;
-
-	MPI_Recv(&nbytes, 1, MPI_UINT64_T, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-	all = realloc(all, *used + nbytes);
+	MPI_Recv(nbytes, 1, MPI_UINT64_T, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	all = realloc(all, used + *nbytes + 1);
 	if (!all)
 		ranks_abort(EXIT_FAILURE);
-	for (uint64_t at = 0; at < nbytes; at += PIECE_NBYTES) {
-		const uint64_t n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
+	for (uint64_t at = 0; at < *nbytes; at += PIECE_NBYTES) {
+		const uint64_t n = *nbytes - at < PIECE_NBYTES ? *nbytes - at : PIECE_NBYTES;
 
-		MPI_Recv(all + *used + at, (int)n, MPI_BYTE, from, 0, MPI_COMM_WORLD,
+		MPI_Recv(all + used + at, (int)n, MPI_BYTE, from, 0, MPI_COMM_WORLD,
 			 MPI_STATUS_IGNORE);
 	}
-	*used += nbytes;
 	return all;
 }
 
-char *ranks_gather_texts(const struct ranks *r, const char *text)
+char *ranks_gather(const struct ranks *r, const char *bytes, uint64_t nbytes, uint64_t *sizes)
 {
-	const uint64_t nbytes = strlen(text) + 1;
 	uint64_t used = nbytes;
 	char *all;
 
 	if (r->rank) {
-		send_text(text, nbytes);
+		send_bytes(bytes, nbytes);
 		return NULL;
 	}
-	all = strdup(text);
+	all = malloc(nbytes + 1);
 	if (!all)
 		ranks_abort(EXIT_FAILURE);
-	for (int i = 1; i < r->n; i++)
-		all = receive_text(i, all, &used);
+	memcpy(all, bytes, nbytes);
+	sizes[0] = nbytes;
+	for (int i = 1; i < r->n; i++) {
+		all = receive_bytes(i, all, used, &sizes[i]);
+		used += sizes[i];
+	}
 	return all;
 }
 

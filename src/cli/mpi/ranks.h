@@ -42,10 +42,10 @@ void ranks_share(struct ranks_state *state);
 void ranks_gather_statuses(int status, int *ret);
 
 /*
- * On rank 0: the texts of all ranks in their order, each with its '\0', to be freed by the caller.  On the
- * others: NULL.
+ * On rank 0: the bytes of all ranks one behind the other in their order, to be freed by the caller, and how
+ * many each has: @sizes has room for one per rank.  On the others: NULL.
  */
-char *ranks_gather_texts(const struct ranks *r, const char *text);
+char *ranks_gather(const struct ranks *r, const char *bytes, uint64_t nbytes, uint64_t *sizes);
 
 /* Rank 0's number, on all ranks. */
 int ranks_from_first(int number);

@@ -173,6 +173,7 @@ static int run_parts(const struct ranks *r, struct part *p)
 {
 	const bool tty = r->rank == 0 && isatty(STDERR_FILENO);
 	int *statuses = calloc((size_t)r->n, sizeof(*statuses)), status;
+	uint64_t *sizes = calloc((size_t)r->n, sizeof(*sizes));
 	char messages[MESSAGES_NBYTES], *texts;
 	struct streams streams;
 	FILE *bar = NULL;
@@ -181,7 +182,7 @@ static int run_parts(const struct ranks *r, struct part *p)
 	divert(&streams);
 	if (tty)
 		bar = fdopen(fcntl(streams.err, F_DUPFD_CLOEXEC, 3), "w");
-	if (!statuses || pthread_create(&thread, NULL, run_part, p) != 0)
+	if (!statuses || !sizes || pthread_create(&thread, NULL, run_part, p) != 0)
 		ranks_abort(CLI_IO);
 	follow_work(r, p, bar, p->argv[1]);
 	pthread_join(thread, NULL);
@@ -189,25 +190,32 @@ static int run_parts(const struct ranks *r, struct part *p)
 		fclose(bar);
 	restore(&streams, messages);
 	ranks_gather_statuses(p->status, statuses);
-	texts = ranks_gather_texts(r, messages);
+	texts = ranks_gather(r, messages, strlen(messages) + 1, sizes);
 	status = ranks_from_first(r->rank == 0 ? settle(r, texts, statuses) : CLI_OK);
 	free(texts);
+	free(sizes);
 	free(statuses);
 	return status;
 }
 
-/* On rank 0: the reports of all ranks, one behind the other in @all, joined. */
-static int join_reports(const struct ranks *r, const char *path, char *all,
+/* On rank 0: the reports of all ranks, joined. */
+static int join_reports(const struct ranks *r, const struct part *p,
 			const struct cli_common *common)
 {
 	struct tsr_text *reports = calloc((size_t)r->n, sizeof(*reports));
-	int status;
+	uint64_t *sizes = calloc((size_t)r->n, sizeof(*sizes));
+	char *all, *at;
+	int status = CLI_OK;
 
-	if (!reports)
-		return cli_fail(CLI_IO, "%s: out of memory for reports of parts", path);
-	for (int i = 0; i < r->n; i++, all += strlen(all) + 1)
-		reports[i] = (struct tsr_text){ .bytes = all, .nbytes = strlen(all) };
-	status = cli_join_texts(path, reports, (size_t)r->n, common);
+	if (!reports || !sizes)
+		ranks_abort(CLI_IO);
+	at = all = ranks_gather(r, p->work.report.bytes, p->work.report.nbytes, sizes);
+	for (int i = 0; all && i < r->n; at += sizes[i++])
+		reports[i] = (struct tsr_text){ .bytes = at, .nbytes = sizes[i] };
+	if (all)
+		status = cli_join_texts(p->work.path, reports, (unsigned)r->n, common);
+	free(all);
+	free(sizes);
 	free(reports);
 	return status;
 }
@@ -216,15 +224,12 @@ static int join_reports(const struct ranks *r, const char *path, char *all,
 static int join(const struct ranks *r, const struct part *p)
 {
 	const struct cli_common common = { .threads = r->threads_of_machine };
-	char *all = NULL;
 	int status = CLI_OK;
 
-	if (p->work.report)
-		all = ranks_gather_texts(r, p->work.report);
-	if (r->rank == 0)
-		status = all ? join_reports(r, p->work.path, all, &common)
-			     : cli_join(p->work.path, &common);
-	free(all);
+	if (p->work.report.nbytes)
+		status = join_reports(r, p, &common);
+	else if (r->rank == 0)
+		status = cli_join(p->work.path, &common);
 	return ranks_from_first(status);
 }
 
@@ -282,7 +287,7 @@ static int run(const struct ranks *r, int argc, char **argv)
 	if (status <= CLI_DIFFERS && p.work.path)
 		status = join(r, &p);
 	free(p.work.path);
-	free(p.work.report);
+	tsr_text_free(&p.work.report);
 	return status;
 }
 

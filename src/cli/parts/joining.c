@@ -34,7 +34,7 @@ static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 	if (!cmd)
 		return cli_fail(CLI_INPUT, "%s: its parts are of '%s', which has none", r->path,
 				r->command);
-	words = calloc(r->nargs + OWN_WORDS + 1, sizeof(*words));
+	words = calloc(r->words.nbytes + OWN_WORDS + 1, sizeof(*words));
 	if (!words)
 		return cli_fail(CLI_IO, "out of memory for the command line");
 	snprintf(threads, sizeof(threads), "--threads=%" PRIu64, common->threads);
@@ -45,8 +45,8 @@ static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 	/* There is nothing to compute, and looking for GPUs takes longer than all the rest. */
 	if (cmd->takes & CLI_COMPUTES)
 		words[n++] = device;
-	for (size_t i = 0; i < r->nargs; i++)
-		words[n++] = (char *)r->args[i];
+	for (size_t at = 0; at < r->words.nbytes; at += strlen(r->words.bytes + at) + 1)
+		words[n++] = r->words.bytes + at;
 	cli_set_parts(parts);
 	status = cli_run(cmd, (int)n, words);
 	cli_set_parts(NULL);
@@ -76,7 +76,7 @@ int cli_join(const char *path, const struct cli_common *common)
 	return join(parts, common);
 }
 
-int cli_join_texts(const char *path, const struct tsr_text *reports, size_t n,
+int cli_join_texts(const char *path, const struct tsr_text *reports, unsigned n,
 		   const struct cli_common *common)
 {
 	struct tsr_parts *parts = NULL;

@@ -13,7 +13,7 @@
 int cli_join(const char *path, const struct cli_common *common);
 
 /* The same of @n reports in memory, in the order of the parts. */
-int cli_join_texts(const char *path, const struct tsr_text *reports, size_t n,
+int cli_join_texts(const char *path, const struct tsr_text *reports, unsigned n,
 		   const struct cli_common *common);
 
 #endif

@@ -2,7 +2,6 @@
 /* Commands in parts: --part, and what `join` runs. */
 #include "cli/parts/parting.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,96 +43,30 @@ static bool is_free(const struct cli_opt *o)
 	return false;
 }
 
-/* The words of a command line, in one order whatever the user's was. */
-struct words {
-	char **list;
-	size_t n, room;
-	bool failed;
-};
-
-static void add(struct words *w, const char *name, const char *value)
+/* A word of a command line and its NUL. */
+static void add(struct tsr_text *words, const char *name, const char *value)
 {
-	char *word = NULL;
-
-	if (w->n + 1 >= w->room) {
-		const size_t room = 2 * w->room + 16;
-		char **list = realloc(w->list, room * sizeof(*list));
-
-		w->failed = w->failed || !list;
-		w->list = list ? list : w->list;
-		w->room = list ? room : w->room;
-	}
-	if (w->failed)
-		return;
-	if (!name)
-		word = strdup(value);
-	else if (asprintf(&word, "--%s%s%s", name, value ? "=" : "", value ? value : "") < 0)
-		word = NULL;
-	w->failed = !word;
-	if (word)
-		w->list[w->n++] = word;
-	w->list[w->n] = NULL;
+	if (name)
+		tsr_text_printf(words, "--%s%s%s", name, value ? "=" : "", value ? value : "");
+	else
+		tsr_text_puts(words, value);
+	tsr_text_putc(words, '\0');
 }
 
-static void add_option(struct words *w, const struct cli_opt *o, const void *args)
+/* In one order, whatever the user's was. */
+static void add_all(struct tsr_text *w, const struct cli_opts *all, const struct cli_common *common)
 {
-	const void *at = (const char *)args + o->at;
-	char number[24];
-
-	switch (o->type) {
-	case CLI_FLAG:
-		if (*(const bool *)at)
-			add(w, o->name, NULL);
-		break;
-	case CLI_COUNT:
-		for (unsigned i = 0; i < *(const unsigned *)at; i++)
-			add(w, o->name, NULL);
-		break;
-	case CLI_STRING:
-	case CLI_WORD:
-	case CLI_WORDS:
-		if (*(const char *const *)at)
-			add(w, o->name, *(const char *const *)at);
-		break;
-	case CLI_OPTIONAL: {
-		const struct cli_optional *optional = at;
-		const bool report = o->values && strcmp(o->values, "@report") == 0;
-
-		if (optional->given)
-			add(w, o->name, optional->value ? optional->value : report ? "-" : NULL);
-		break;
-	}
-	case CLI_LIST:
-		for (unsigned i = 0; i < ((const struct cli_list *)at)->n; i++)
-			add(w, o->name, ((const struct cli_list *)at)->items[i]);
-		break;
-	case CLI_NUMBER:
-		snprintf(number, sizeof(number), "%" PRIu64, *(const uint64_t *)at);
-		if (*(const uint64_t *)at)
-			add(w, o->name, number);
-		break;
-	}
-}
-
-static void free_words(struct words *w)
-{
-	for (size_t i = 0; i < w->n; i++)
-		free(w->list[i]);
-	free(w->list);
-}
-
-static bool add_all(struct words *w, const struct cli_opts *all, const void *args)
-{
-	const struct cli_common *common = args;
-
 	for (unsigned i = 0; i < all->n; i++) {
-		if (!is_free(all->opt[i]))
-			add_option(w, all->opt[i], args);
+		const struct cli_opt *o = all->opt[i];
+
+		for (unsigned k = 0; k < common->ngiven && !is_free(o); k++) {
+			if (common->given[k].opt == o)
+				add(w, o->name, common->given[k].value);
+		}
 	}
 	add(w, NULL, "--");
 	for (unsigned i = 0; i < common->operands.n; i++)
 		add(w, NULL, common->operands.items[i]);
-	return !w->failed;
 }
 
 /* --- One part ----------------------------------------------------------------------------------- */
@@ -203,16 +136,16 @@ static int tell_driver(const struct tsr_part_request *r, const struct tsr_text *
 		return CLI_OK;
 	shared->path = strdup(r->path);
 	if (r->in_memory)
-		shared->report = strndup(report->bytes, report->nbytes);
-	return shared->path && (shared->report || !r->in_memory)
+		tsr_text_put(&shared->report, report->bytes, report->nbytes);
+	return shared->path && !shared->report.failed
 		       ? CLI_OK
 		       : cli_fail(CLI_IO, "%s: out of memory for the report of a part", r->path);
 }
 
-static int begin(const struct cli_cmd *cmd, const struct cli_common *common, struct words *words,
-		 bool *done_ret)
+static int begin(const struct cli_cmd *cmd, const struct cli_common *common,
+		 const struct tsr_text *words, bool *done_ret)
 {
-	struct tsr_part_request request = { .command = cmd->name };
+	struct tsr_part_request request = { .command = cmd->name, .words = *words };
 	const char *base = base_of(common);
 	struct tsr_err err = { 0 };
 	enum tsr_status status;
@@ -231,8 +164,6 @@ static int begin(const struct cli_cmd *cmd, const struct cli_common *common, str
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
 	request.path = path;
-	request.args = (const char *const *)words->list;
-	request.nargs = words->n;
 	status = start(&request, common->continues, done_ret, &err);
 	if (status != TSR_OK)
 		exit_status = cli_error(&err);
@@ -249,7 +180,7 @@ int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const 
 		   bool *done_ret)
 {
 	const struct cli_common *common = args;
-	struct words words = { 0 };
+	struct tsr_text words = { 0 };
 	int status;
 
 	*done_ret = false;
@@ -259,10 +190,10 @@ int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const 
 		return CLI_OK;
 	if (current)
 		return cli_usage(cmd, "--part does not go with parts that are joined");
-	status = add_all(&words, all, args)
-			 ? begin(cmd, common, &words, done_ret)
-			 : cli_fail(CLI_IO, "out of memory for the command line");
-	free_words(&words);
+	add_all(&words, all, common);
+	status = words.failed ? cli_fail(CLI_IO, "out of memory for the command line")
+			      : begin(cmd, common, &words, done_ret);
+	tsr_text_free(&words);
 	return status;
 }
 

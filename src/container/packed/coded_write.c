@@ -44,8 +44,16 @@ struct coding {
 	atomic_uchar *outcomes; /* per piece of all tensors: enum tsr_delta_outcome */
 };
 
+/* What joining a piece needs. */
+struct found {
+	uint64_t hash; /* of the plain piece */
+	uint64_t nbytes,
+		written; /* of what a part wrote, coded or plain: its bytes, and their hash */
+};
+
 /* One piece on its way. */
 struct scratch {
+	struct found found; /* must be first */
 	struct tsr_piece_coder *coder;
 	struct tsr_delta_scratch *delta; /* NULL without a base */
 	unsigned char *coded;
@@ -359,27 +367,22 @@ static bool is_coded(const struct coding *k, uint64_t job)
 	return k->w->coded_nbytes[k->w->arrays[tile.tensor].tag] != 0;
 }
 
+static void note_piece(void *ctx, void *memory, uint64_t job)
+{
+	struct scratch *s = memory;
+
+	s->found.hash = s->hash;
+	s->found.nbytes = is_coded(ctx, job) ? s->coded_nbytes : s->nbytes;
+	s->found.written = tsr_hash(s->bytes, (size_t)s->found.nbytes, 0);
+}
+
 static enum tsr_status put_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
 {
 	const struct coding *k = ctx;
 	const struct scratch *s = memory;
 
-	return tsr_part_put(k->w->plan.part, s->bytes,
-			    is_coded(k, job) ? s->coded_nbytes : s->nbytes, err);
-}
-
-static enum tsr_status join_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
-{
-	struct coding *k = ctx;
-	const struct scratch *s = memory;
-	const size_t nbytes = is_coded(k, job) ? s->coded_nbytes : s->nbytes;
-
-	if (nbytes > tsr_coded_piece_max())
-		return tsr_fail(err, TSR_E_FORMAT, "%s: found a piece of %zu bytes in its parts",
-				k->w->plan.path, nbytes);
-	if (nbytes)
-		TSR_TRY(tsr_part_get(k->w->plan.part, k->joined, nbytes, err));
-	return write_as(k, s, job, k->joined, err);
+	(void)job;
+	return tsr_part_put(k->w->plan.part, s->bytes, (size_t)s->found.nbytes, err);
 }
 
 static uint64_t weigh_piece(void *ctx, uint64_t job)
@@ -391,17 +394,25 @@ static uint64_t weigh_piece(void *ctx, uint64_t job)
 	return tsr_tile_plane_nbytes(tensor_of(k, e), TSR_TAG_PLANE(e->tag), &tile);
 }
 
-static void found_in_piece(void *ctx, void *memory, uint64_t job, struct tsr_outcome *o)
+static enum tsr_status join_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
 {
+	struct coding *k = ctx;
 	struct scratch *s = memory;
+	const uint64_t plain = weigh_piece(ctx, job), found = s->found.nbytes;
+	const bool coded = is_coded(k, job);
 
-	if (!o->into) {
-		s->nbytes = weigh_piece(ctx, job);
-		s->hash = 0;
-		s->coded_nbytes = 0;
-	}
-	tsr_outcome_u64(o, &s->hash);
-	tsr_outcome_size(o, &s->coded_nbytes);
+	if (coded ? found > tsr_coded_piece_max() || !found != !plain : found != plain)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found a piece of %" PRIu64 " bytes in its parts, expected "
+				"%s%" PRIu64,
+				k->w->plan.path, found, coded ? "one for " : "", plain);
+	s->hash = s->found.hash;
+	s->nbytes = (size_t)plain;
+	s->coded_nbytes = (size_t)found;
+	if (found)
+		TSR_TRY(tsr_part_get(k->w->plan.part, k->joined, s->coded_nbytes, s->found.written,
+				     err));
+	return write_as(k, s, job, k->joined, err);
 }
 
 /* Of a trial: count what the pieces of a plane take, and how many bytes it is to have. */
@@ -468,7 +479,8 @@ static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr
 	const struct tsr_parted parted = { .pipeline = &pipeline,
 					   .what = k->w->plan.path,
 					   .weigh = weigh_piece,
-					   .found = found_in_piece,
+					   .found_nbytes = sizeof(struct found),
+					   .order = note_piece,
 					   .keeps_failures = true };
 
 	if (part)

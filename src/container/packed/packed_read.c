@@ -61,17 +61,6 @@ static enum tsr_status restore_format(struct reading *r, const struct tsr_json *
 	return bad(r, "no format entry beside it");
 }
 
-static bool find_container(const char *name, enum tsr_container *ret)
-{
-	for (unsigned i = 0; i < TSR_CONTAINER_COUNT; i++) {
-		if (strcmp(tsr_container_name((enum tsr_container)i), name) != 0)
-			continue;
-		*ret = (enum tsr_container)i;
-		return true;
-	}
-	return false;
-}
-
 static enum tsr_status read_shard(struct reading *r, const struct tsr_json *v)
 {
 	struct tsr_shard *s = &r->c->shard;
@@ -119,7 +108,7 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||
 	    !tsr_json_string(tsr_json_get(root, "tool")))
 		return bad(r, "missing or unknown members");
-	if (!find_container(tsr_json_string(tsr_json_get(source, "kind")), &r->c->container))
+	if (!tsr_container_find(tsr_json_string(tsr_json_get(source, "kind")), &r->c->container))
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown source kind %.60s", r->path,
 				tsr_json_string(tsr_json_get(source, "kind")));
 	if (!tsr_json_u64(tsr_json_get(root, "generation"), &number) || number > TSR_GENERATION_MAX)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoding pieces of codes of variances, with tables chosen by contexts (format-coded.md, "Contexts"):
+ * Decoding pieces of codes of variances, with tables chosen by contexts (format.md, "Contexts"):
  * of the first piece that is damaged the number is reported, and the CPU says why.
  */
 #include "gpu/entropy/decode_stream.cuh"

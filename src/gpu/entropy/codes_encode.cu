@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Coding pieces of codes of variances with tables chosen by contexts (format-coded.md, "Contexts"): a block
+ * Coding pieces of codes of variances with tables chosen by contexts (format.md, "Contexts"): a block
  * of threads finds the means of rows and columns, counts the codes of each context, makes
  * tables, one per warp, and codes segments as those of other streams.
  */

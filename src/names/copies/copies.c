@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights of a checkpoint that are copies of others: masters, and averages such as an EMA.  A
- * parameter is counted once, however often it is stored; docs/names.md says what counts as a copy.
+ * parameter is counted once, however often it is stored; docs/reading.md says what counts as a copy.
  */
 #include "names/copies/copies.h"
 

@@ -8,7 +8,7 @@
 #define TSR_COPIES_MAX 8
 #define TSR_COPIES_MODELS_MAX 256
 
-/* Those of one checkpoint or of several; docs/names.md says what counts as a copy. */
+/* Those of one checkpoint or of several; docs/reading.md says what counts as a copy. */
 struct tsr_copies {
 	uint64_t nelements;
 	/* Of several checkpoints: elements of models, and of masters and lists of vectors without a model. */

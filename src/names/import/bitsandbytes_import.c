@@ -17,16 +17,6 @@ static const struct {
 	{ ".state2", ".qmap2", ".absmax2" }, /* variance */
 };
 
-/* The group of @n elements in @ngroups groups: the least power of two that gives so many; or 0. */
-static uint32_t group_of(uint64_t n, uint64_t ngroups)
-{
-	for (uint32_t group = 1; group <= TSR_GROUP_MAX && ngroups; group *= 2) {
-		if (n / group + (n % group != 0) == ngroups)
-			return group;
-	}
-	return 0;
-}
-
 /* A codec of its own, with the table that the file has. */
 static enum tsr_status read_codec(const struct tsr_importing *m, const struct tsr_array *table,
 				  const struct tsr_codec **ret)
@@ -56,7 +46,7 @@ static enum tsr_status join_state(struct tsr_importing *m, size_t codes, size_t 
 	struct tsr_coding coding = { .scale = TSR_SCALE_F32 };
 
 	TSR_TRY(read_codec(m, &m->c->arrays[table], &coding.codec));
-	coding.group = a->numel % n ? 0 : group_of(a->numel / n, s->numel / n);
+	coding.group = a->numel % n ? 0 : tsr_import_group(a->numel / n, s->numel / n);
 	if (!coding.group || s->dtype != TSR_F32 || (n > 1 && a->numel / n % coding.group))
 		return tsr_import_bad_scales(m, a, s);
 	tsr_import_join(m, codes, scales, coding);

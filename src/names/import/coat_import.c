@@ -16,21 +16,12 @@ static const struct {
 	{ ".exp_avg_sq", ".scale_exp_avg_sq", ".expand_exp_avg_sq", ".sqrt_minmax_exp_avg_sq" },
 };
 
-static uint64_t groups_of(uint64_t n, uint32_t group)
-{
-	return n / group + (n % group != 0);
-}
-
 /* The group of @n elements in @ngroups groups: the usual one, or the least power of two; or 0. */
 static uint32_t group_of(uint64_t n, uint64_t ngroups)
 {
-	if (groups_of(n, TSR_COAT_GROUP) == ngroups)
+	if (n / TSR_COAT_GROUP + (n % TSR_COAT_GROUP != 0) == ngroups)
 		return TSR_COAT_GROUP;
-	for (uint32_t group = 1; group <= TSR_GROUP_MAX && ngroups; group *= 2) {
-		if (groups_of(n, group) == ngroups)
-			return group;
-	}
-	return 0;
+	return tsr_import_group(n, ngroups);
 }
 
 /* Add an array that has a value for each group. */

@@ -16,6 +16,8 @@ struct arranging {
 	size_t n; /* tensors there were */
 	struct tsr_tensor *was; /* as they were packed */
 	size_t *by_array; /* per array: number of the tensor whose first plane it is, or SIZE_MAX */
+	size_t *weight; /* per tensor: of a state WEIGHT.FIELD that packed weight, or SIZE_MAX */
+	struct tsr_value **states; /* per tensor: of a packed weight its state in a new tree */
 	uint64_t bytewidth; /* of weights */
 	struct tsr_err *err;
 };
@@ -139,22 +141,22 @@ static bool put(struct arranging *a, struct tsr_value *dict, const char *key, co
 	return tsr_value_put(a->c->arena, dict, k, value);
 }
 
-/* The packed weight whose state under @key this tensor is, or NULL: WEIGHT.KEY. */
+/* The codes and scales of a state, under its key. */
+static bool put_state(struct arranging *a, struct tsr_value *dict, const char *key,
+		      struct tsr_value *codes, const struct tsr_tensor *t)
+{
+	return put(a, dict, key, QUANTIZED, codes) &&
+	       put(a, dict, key, SCALES, tsr_value_tensor(a->c->arena, t->plane[1]));
+}
+
+/* The packed weight of which this is the state under @key, or NULL. */
 static const struct tsr_tensor *weight_of(const struct arranging *a, const struct tsr_tensor *t,
 					  const char *key)
 {
-	const size_t n = strlen(t->name), len = strlen(key);
+	const size_t i = a->weight[t - a->was];
 
-	if (n < len + 2 || strcmp(t->name + n - len, key) != 0 || t->name[n - len - 1] != '.')
-		return NULL;
-	for (size_t i = 0; i < a->n; i++) {
-		const struct tsr_tensor *w = &a->was[i];
-
-		if (w->coding.codec && strlen(w->name) == n - len - 1 &&
-		    strncmp(w->name, t->name, n - len - 1) == 0)
-			return w;
-	}
-	return NULL;
+	return i != SIZE_MAX && strcmp(t->name + strlen(a->was[i].name) + 1, key) == 0 ? &a->was[i]
+										       : NULL;
 }
 
 /* A parameter's state: codes and scales in place of values, and the weight's correction. */
@@ -179,8 +181,7 @@ static bool arrange_state(struct arranging *a, struct tsr_value *dict)
 			continue;
 		}
 		weight = weight ? weight : weight_of(a, t, key->text.bytes);
-		ok = put(a, dict, key->text.bytes, QUANTIZED, value) &&
-		     put(a, dict, key->text.bytes, SCALES, tsr_value_tensor(arena, t->plane[1]));
+		ok = put_state(a, dict, key->text.bytes, value, t);
 	}
 	if (ok && weight)
 		ok = put(a, dict, "error_bits", "", tsr_value_tensor(arena, weight->plane[1]));
@@ -234,35 +235,17 @@ static enum tsr_status arrange_value(struct arranging *a, struct tsr_value *v)
 
 /* --- A tree for a checkpoint that has none --------------------------------------------------------- */
 
-/* The part of a state's name behind its weight's, "exp_avg"; NULL if it is another's. */
-static const char *field_of(const struct tsr_tensor *t, const struct tsr_tensor *weight)
-{
-	const size_t n = strlen(weight->name);
-
-	return strncmp(t->name, weight->name, n) == 0 && t->name[n] == '.' &&
-			       !strchr(t->name + n + 1, '.')
-		       ? t->name + n + 1
-		       : NULL;
-}
-
 static bool make_state(struct arranging *a, struct tsr_value *states, struct tsr_value *ids,
-		       const struct tsr_tensor *weight)
+		       size_t weight)
 {
 	struct tsr_arena *arena = a->c->arena;
 	struct tsr_value *dict = tsr_value_new(arena, TSR_VALUE_DICT);
 	struct tsr_value *id = tsr_value_int(arena, (int64_t)ids->list.n);
-	bool ok = dict && id &&
-		  put(a, dict, "error_bits", "", tsr_value_tensor(arena, weight->plane[1]));
+	const size_t correction = a->was[weight].plane[1];
 
-	for (size_t i = 0; ok && i < a->n; i++) {
-		const struct tsr_tensor *t = &a->was[i];
-		const char *field = is_state(&t->coding) ? field_of(t, weight) : NULL;
-
-		if (field)
-			ok = put(a, dict, field, QUANTIZED, tsr_value_tensor(arena, t->plane[0])) &&
-			     put(a, dict, field, SCALES, tsr_value_tensor(arena, t->plane[1]));
-	}
-	return ok && tsr_value_add(arena, ids, id) && tsr_value_put(arena, states, id, dict);
+	a->states[weight] = dict;
+	return dict && id && put(a, dict, "error_bits", "", tsr_value_tensor(arena, correction)) &&
+	       tsr_value_add(arena, ids, id) && tsr_value_put(arena, states, id, dict);
 }
 
 /* One group of all weights, in the order of the file, without hyperparameters. */
@@ -283,7 +266,16 @@ static bool make_optimizer(struct arranging *a, struct tsr_value *model,
 			continue;
 		ok = put(a, model, t->name, "", tsr_value_tensor(a->c->arena, t->plane[0]));
 		if (ok && t->coding.codec)
-			ok = make_state(a, states, ids, t);
+			ok = make_state(a, states, ids, i);
+	}
+	for (size_t i = 0; ok && i < a->n; i++) {
+		const struct tsr_tensor *t = &a->was[i];
+		const size_t weight = a->weight[i];
+
+		if (weight != SIZE_MAX)
+			ok = put_state(a, a->states[weight],
+				       t->name + strlen(a->was[weight].name) + 1,
+				       tsr_value_tensor(arena, t->plane[0]), t);
 	}
 	return ok && put(a, group, "params", "", ids) && arrange_group(a, group) &&
 	       tsr_value_add(arena, groups, group) && put(a, optimizer, "state", "", states) &&
@@ -309,6 +301,35 @@ static enum tsr_status make_tree(struct arranging *a)
 
 /* --- All of it ------------------------------------------------------------------------------------- */
 
+/* Find the tensors by their first planes, and the weights of states by their names. */
+static enum tsr_status index_tensors(struct arranging *a)
+{
+	const struct tsr_checkpoint *c = a->c;
+
+	a->by_array = calloc(c->narrays + 1, sizeof(*a->by_array));
+	a->weight = calloc(a->n + 1, sizeof(*a->weight));
+	a->states = calloc(a->n + 1, sizeof(struct tsr_value *));
+	if (!a->by_array || !a->weight || !a->states)
+		return tsr_fail_nomem(a->err, c->path);
+	for (size_t i = 0; i < c->narrays; i++)
+		a->by_array[i] = SIZE_MAX;
+	for (size_t i = 0; i < a->n; i++) {
+		const struct tsr_tensor *t = &a->was[i], *weight;
+		const char *dot = is_state(&t->coding) ? strrchr(t->name, '.') : NULL;
+		char *name = dot ? strndup(t->name, (size_t)(dot - t->name)) : NULL;
+
+		if (dot && !name)
+			return tsr_fail_nomem(a->err, c->path);
+		weight = name ? tsr_checkpoint_find(c, name) : NULL;
+		free(name);
+		a->by_array[t->plane[0]] = i;
+		a->weight[i] = weight && weight->coding.codec && !is_state(&weight->coding)
+				       ? (size_t)(weight - a->was)
+				       : SIZE_MAX;
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status arrange(struct arranging *a)
 {
 	struct tsr_checkpoint *c = a->c;
@@ -331,19 +352,15 @@ static enum tsr_status arrange(struct arranging *a)
 enum tsr_status tsr_flashoptim_arrange(struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	struct arranging a = { .c = c, .n = c->ntensors, .was = c->tensors, .err = err };
-	enum tsr_status status = TSR_OK;
+	enum tsr_status status = index_tensors(&a);
 
-	a.by_array = calloc(c->narrays + 1, sizeof(*a.by_array));
-	if (!a.by_array)
-		return tsr_fail_nomem(err, c->path);
-	for (size_t i = 0; i < c->narrays; i++)
-		a.by_array[i] = SIZE_MAX;
-	for (size_t i = 0; i < a.n; i++)
-		a.by_array[a.was[i].plane[0]] = i;
-	status = arrange(&a);
+	if (status == TSR_OK)
+		status = arrange(&a);
 	if (c->tensors != a.was)
 		free(a.was);
 	free(a.by_array);
+	free(a.weight);
+	free(a.states);
 	c->packed = false;
 	return status;
 }

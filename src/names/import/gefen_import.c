@@ -63,11 +63,7 @@ static enum tsr_status read_codec(struct tsr_importing *m, const struct tsr_arra
 /* Elements of a block: as many for each value.  0: they do not fit. */
 static uint32_t block_of(const struct tsr_array *codes, const struct tsr_array *values)
 {
-	const bool fits = tsr_gefen_means(values->dtype) && codes->numel && values->numel &&
-			  codes->numel % values->numel == 0 &&
-			  codes->numel / values->numel <= TSR_GROUP_MAX;
-
-	return fits ? (uint32_t)(codes->numel / values->numel) : 0;
+	return tsr_gefen_means(values->dtype) ? tsr_import_block(codes, values) : 0;
 }
 
 enum tsr_status tsr_import_gefen(struct tsr_importing *m, size_t i)

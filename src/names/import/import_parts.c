@@ -36,6 +36,23 @@ void tsr_import_add(struct tsr_importing *m, size_t first, unsigned plane, size_
 	m->part[i] = true;
 }
 
+uint32_t tsr_import_group(uint64_t n, uint64_t ngroups)
+{
+	for (uint32_t group = 1; group <= TSR_GROUP_MAX && ngroups; group *= 2) {
+		if (n / group + (n % group != 0) == ngroups)
+			return group;
+	}
+	return 0;
+}
+
+uint32_t tsr_import_block(const struct tsr_array *codes, const struct tsr_array *values)
+{
+	if (!values->numel || !codes->numel || codes->numel % values->numel ||
+	    codes->numel / values->numel > TSR_GROUP_MAX)
+		return 0;
+	return (uint32_t)(codes->numel / values->numel);
+}
+
 enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struct tsr_array *codes,
 				      const struct tsr_array *scales)
 {

@@ -33,13 +33,19 @@ void tsr_import_join(struct tsr_importing *m, size_t first, size_t second,
 /* Make array @i plane @plane, from 1 on, of the tensor that begins with array @first. */
 void tsr_import_add(struct tsr_importing *m, size_t first, unsigned plane, size_t i);
 
+/* The group of @n elements in @ngroups groups: the least power of two that gives so many; or 0. */
+uint32_t tsr_import_group(uint64_t n, uint64_t ngroups);
+
+/* Elements of a block, of which all are whole: as many for each value; 0: they do not fit. */
+uint32_t tsr_import_block(const struct tsr_array *codes, const struct tsr_array *values);
+
 /* Refuse scales that do not fit their codes. */
 enum tsr_status tsr_import_bad_scales(const struct tsr_importing *m, const struct tsr_array *codes,
 				      const struct tsr_array *scales);
 
 /*
  * If array @i has the codes of a state of bitsandbytes: make one tensor of codes, table and scales.
- * docs/internals/containers.md has their layout.
+ * docs/internals/numerics.md has their layout.
  */
 enum tsr_status tsr_import_bitsandbytes(struct tsr_importing *m, size_t i);
 
@@ -48,13 +54,13 @@ enum tsr_status tsr_import_bitsandbytes_tree(struct tsr_importing *m, struct tsr
 
 /*
  * If array @i has the FP8 codes of a moment of COAT, scaled by group: make one tensor of its arrays.
- * docs/internals/containers.md has their layout.
+ * docs/internals/numerics.md has their layout.
  */
 enum tsr_status tsr_import_coat(struct tsr_importing *m, size_t i);
 
 /*
  * If array @i has the codes of a momentum of Gefen: make a tensor of codes, codebook and magnitudes, and
- * one of the variance's means.  docs/internals/containers.md has their layout.
+ * one of the variance's means.  docs/internals/numerics.md has their layout.
  */
 enum tsr_status tsr_import_gefen(struct tsr_importing *m, size_t i);
 

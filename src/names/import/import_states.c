@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compressed states of other tools, as tensors that decode to FP32.  docs/internals/containers.md has
+ * The compressed states of other tools, as tensors that decode to FP32.  docs/internals/numerics.md has
  * their layouts.
  */
 #include "names/import/import_states.h"

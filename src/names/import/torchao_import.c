@@ -58,15 +58,6 @@ static enum tsr_status make_codec(const struct tsr_importing *m, const struct ts
 	return tsr_array_read(m->c, table, 0, sizeof(book->table), book->table, m->err);
 }
 
-/* Elements that share a scale: blocks are whole, and as many as there are scales.  0: neither. */
-static uint32_t group_of(const struct tsr_array *codes, const struct tsr_array *scales)
-{
-	if (!scales->numel || !codes->numel || codes->numel % scales->numel ||
-	    codes->numel / scales->numel > TSR_GROUP_MAX)
-		return 0;
-	return (uint32_t)(codes->numel / scales->numel);
-}
-
 enum tsr_status tsr_import_torchao(struct tsr_importing *m, struct tsr_value *v)
 {
 	const char *class = v->tensor.wrapper->list.items[0]->global.name;
@@ -82,7 +73,7 @@ enum tsr_status tsr_import_torchao(struct tsr_importing *m, struct tsr_value *v)
 				"%s: tensor %.200s: found codes of %s for %s of torchao%s",
 				m->c->path, a->name, tsr_dtype_name(a->dtype), class,
 				scales == SIZE_MAX ? ", and no scales" : "");
-	coding.group = group_of(a, &m->c->arrays[scales]);
+	coding.group = tsr_import_block(a, &m->c->arrays[scales]);
 	if (!coding.group || m->c->arrays[scales].dtype != TSR_F32)
 		return tsr_import_bad_scales(m, a, &m->c->arrays[scales]);
 	TSR_TRY(make_codec(m, a, qmap, &coding.codec));

@@ -23,7 +23,8 @@ static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walk
 {
 	const struct trials *r = ctx;
 
-	return tsr_encode_tile(r->encoding, extra, t, err);
+	(void)extra;
+	return tsr_encode_tile(r->encoding, t, err);
 }
 
 static enum tsr_status encode_pair(void *ctx, void *const extra[2],
@@ -31,7 +32,8 @@ static enum tsr_status encode_pair(void *ctx, void *const extra[2],
 {
 	const struct trials *r = ctx;
 
-	return tsr_encode_pair(r->encoding, extra, t, err);
+	(void)extra;
+	return tsr_encode_pair(r->encoding, t, err);
 }
 
 static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
@@ -39,8 +41,9 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 {
 	const struct trials *r = ctx;
 
+	(void)extra;
 	(void)err;
-	tsr_encoded_add(r->encoding, extra, t);
+	tsr_encoded_add(r->encoding, t);
 	return TSR_OK;
 }
 
@@ -51,7 +54,7 @@ static enum tsr_status walk(struct trials *r, struct tsr_err *err)
 				       .skip = r->skip,
 				       .encodes = true,
 				       .what = r->choosing->what,
-				       .extra_nbytes = sizeof(struct tsr_encoded),
+				       .found_nbytes = sizeof(struct tsr_encoded),
 				       .work = encode_tile,
 				       .work_pair = encode_pair,
 				       .commit = commit_tile,

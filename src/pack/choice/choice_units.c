@@ -154,9 +154,8 @@ static bool make_unit(const struct finding *f, size_t i, struct tsr_choice_unit 
 {
 	const struct tsr_tensor *t = &f->c->tensors[i];
 	const size_t other = t->partner - 1;
-	const bool pair = t->partner && other < f->c->ntensors && other != i &&
-			  f->c->tensors[other].partner == i + 1 &&
-			  f->c->tensors[other].numel == t->numel && is_to_choose(f, other);
+	const bool pair = tsr_tensor_partner(f->c->tensors, f->c->ntensors, i) &&
+			  is_to_choose(f, other);
 
 	if (!is_to_choose(f, i) || (pair && other < i))
 		return false;

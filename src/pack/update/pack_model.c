@@ -9,7 +9,7 @@
 #include "ckpt/build.h"
 #include "io/dir_output.h"
 #include "io/temporary.h"
-#include "names/model_names.h"
+#include "names/params/parameters.h"
 #include "pack/as_dtype.h"
 #include "pack/open_checkpoint.h"
 

@@ -35,8 +35,7 @@ enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
 		return TSR_OK;
 	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU, "cuda:%u: %s only runs on the CPU",
 			     r->options->gpus[0],
-			     r->options->compare     ? "comparing with FP32"
-			     : r->options->state_dir ? "a state on disk"
+			     r->options->state_dir   ? "a state on disk"
 			     : r->options->each_step ? "looking at each step"
 						     : "checking numerics");
 }

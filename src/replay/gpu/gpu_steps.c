@@ -118,7 +118,7 @@ static enum tsr_status step_commit(void *ctx, void *scratch, uint64_t job, struc
 		return TSR_OK;
 	if (j->buffer) {
 		TSR_TRY(append_step(w, j, job, err));
-		TSR_TRY(tsr_replay_commit_grad(w, j->step, &j->tile, j->crc, j->nbytes, err));
+		TSR_TRY(tsr_replay_commit_grad(w, j->step, &j->tile, j->crc, err));
 	} else if (stands(w, j)) {
 		TSR_TRY(step_states(w, j, job, NULL, err));
 	}

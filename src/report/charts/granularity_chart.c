@@ -9,9 +9,9 @@ enum { MEDIAN, LARGEST, LINES };
 static const char *const keys[LINES] = { "median of the tensors", "largest" };
 static const char *const classes[LINES] = { "s0", "s1" };
 
-const char *tsr_fp8_title(enum tsr_fp8 format)
+const char *tsr_fp8_title(unsigned granularity)
 {
-	return format == TSR_FP8_E4M3 ? "E4M3" : "E5M2";
+	return granularity < TSR_GRANULARITY_SIZES ? "E4M3" : "E5M2";
 }
 
 static const char *name_of(size_t granularity)
@@ -22,60 +22,50 @@ static const char *name_of(size_t granularity)
 /* Blocks of several rows are another series than groups in a row. */
 static size_t first_blocks(void)
 {
-	size_t i = 1;
+	unsigned i = 1;
 
-	while (i < TSR_GRANULARITY_COUNT && (tsr_granularity_get((unsigned)i)->rows <= 1 ||
-					     tsr_granularity_get((unsigned)i - 1)->rows > 1))
+	while (tsr_granularity_get(i)->rows <= 1)
 		i++;
 	return i;
 }
 
-/* The values of a line. */
-static void values_of(const struct tsr_granularity_figures *f, enum tsr_fp8 format, int line,
-		      double ret[TSR_GRANULARITY_COUNT])
+static double value_of(const struct tsr_granularity_figures *f, unsigned granularity, int line)
 {
-	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++)
-		ret[i] = line == MEDIAN ? f->row[format][i].median : f->row[format][i].worst;
+	return line == MEDIAN ? f->row[granularity].median : f->row[granularity].worst;
 }
 
-/* Both panels have the same decades. */
-static struct tsr_axis range_of(const struct tsr_granularity_figures *f)
+/* The panel of a format, of which @first is the first granularity.  All panels have the same decades. */
+static struct tsr_lines panel_of(const struct tsr_granularity_figures *f, unsigned first)
 {
-	struct tsr_axis y = TSR_AXIS;
-	double values[TSR_GRANULARITY_COUNT];
+	struct tsr_lines l = { .name = tsr_granularity_get(first)->format,
+			       .title = tsr_fp8_title(first),
+			       .unit = "NMSE by what shares a scale",
+			       .y = TSR_AXIS,
+			       .wide_log = true,
+			       .n = TSR_GRANULARITY_SIZES,
+			       .name_of = name_of,
+			       .break_at = first_blocks(),
+			       .head = 150 };
 
-	for (int i = 0; i < TSR_FP8_COUNT * LINES; i++) {
-		values_of(f, (enum tsr_fp8)(i / LINES), i % LINES, values);
-		for (unsigned k = 0; k < TSR_GRANULARITY_COUNT; k++)
-			tsr_axis_note(&y, values[k]);
+	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++) {
+		tsr_axis_note(&l.y, f->row[i].median);
+		tsr_axis_note(&l.y, f->row[i].worst);
 	}
-	return y;
+	return l;
 }
 
-static struct tsr_lines panel_of(const struct tsr_granularity_figures *f, enum tsr_fp8 format)
+static void put_panel(struct tsr_text *svg, const struct tsr_granularity_figures *f, unsigned first,
+		      int left, int top, int width)
 {
-	return (struct tsr_lines){ .name = tsr_fp8_name(format),
-				   .title = tsr_fp8_title(format),
-				   .unit = "NMSE by what shares a scale",
-				   .y = range_of(f),
-				   .wide_log = true,
-				   .n = TSR_GRANULARITY_COUNT,
-				   .name_of = name_of,
-				   .break_at = first_blocks(),
-				   .head = 150 };
-}
-
-static void put_panel(struct tsr_text *svg, const struct tsr_granularity_figures *f,
-		      enum tsr_fp8 format, int left, int top, int width)
-{
-	struct tsr_lines l = panel_of(f, format);
-	double values[TSR_GRANULARITY_COUNT];
+	struct tsr_lines l = panel_of(f, first);
+	double values[TSR_GRANULARITY_SIZES];
 
 	tsr_lines_open(svg, &l, left, top, width);
 	for (int i = 0; i < LINES; i++) {
 		tsr_chart_put_key(svg, l.area.left + 1800 * i, top + 450, classes[i], (unsigned)i,
 				  keys[i]);
-		values_of(f, format, i, values);
+		for (unsigned k = 0; k < TSR_GRANULARITY_SIZES; k++)
+			values[k] = value_of(f, first + k, i);
 		tsr_lines_put(svg, &l, classes[i], values, (unsigned)i);
 	}
 	tsr_text_puts(svg, "</g>\n");
@@ -84,15 +74,17 @@ static void put_panel(struct tsr_text *svg, const struct tsr_granularity_figures
 void tsr_granularity_chart_put(const struct tsr_granularity_figures *f, const char *id, int width,
 			       int columns, struct tsr_text *svg)
 {
-	const struct tsr_lines panel = panel_of(f, TSR_FP8_E4M3);
+	const struct tsr_lines panel = panel_of(f, 0);
 	const int each = 10 * width / columns, height = tsr_lines_height(&panel);
 	const struct tsr_chart_head head = { .id = id,
 					     .width = width,
-					     .height = TSR_FP8_COUNT / columns * height / 10,
+					     .height = TSR_GRANULARITY_FORMATS / columns * height /
+						       10,
 					     .label = "Errors of 8-bit floats by granularity" };
 
 	tsr_chart_open(svg, &head);
-	for (int i = 0; i < TSR_FP8_COUNT; i++)
-		put_panel(svg, f, (enum tsr_fp8)i, i % columns * each, i / columns * height, each);
+	for (int i = 0; i < TSR_GRANULARITY_FORMATS; i++)
+		put_panel(svg, f, (unsigned)i * TSR_GRANULARITY_SIZES, i % columns * each,
+			  i / columns * height, each);
 	tsr_text_puts(svg, "</svg>\n");
 }

@@ -10,7 +10,7 @@
 void tsr_granularity_chart_put(const struct tsr_granularity_figures *f, const char *id, int width,
 			       int columns, struct tsr_text *svg);
 
-/* "E4M3" */
-const char *tsr_fp8_title(enum tsr_fp8 format);
+/* "E4M3", by the index of a granularity. */
+const char *tsr_fp8_title(unsigned granularity);
 
 #endif

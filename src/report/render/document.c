@@ -132,6 +132,25 @@ void tsr_report_table(struct tsr_report *r, struct tsr_table *t, const char *tex
 	tsr_table_free(t);
 }
 
+void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *columns)
+{
+	size_t shown = 0;
+
+	if (r->wants_text &&
+	    tsr_table_next(t, r->verbose ? TSR_TO_VERBOSE : TSR_TO_TEXT, 0, 0, &shown) != SIZE_MAX)
+		tsr_table_put_text(t, columns, r->verbose, &r->text);
+	r->text.failed = r->text.failed || t->failed;
+}
+
+void tsr_report_rows(struct tsr_report *r, struct tsr_table *t, const char *key, const char *text)
+{
+	if (r->wants_json && key)
+		tsr_table_put_json(t, key, &r->json);
+	if (text)
+		tsr_report_lines(r, t, text);
+	tsr_table_free(t);
+}
+
 void tsr_report_charts(struct tsr_report *r,
 		       void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
 		       const void *ctx)

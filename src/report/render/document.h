@@ -48,6 +48,15 @@ void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, co
 void tsr_report_table(struct tsr_report *r, struct tsr_table *t, const char *text,
 		      const char *page);
 
+/* These columns of a table in text, if it has a row there; the table stays. */
+void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *columns);
+
+/*
+ * The same of a report without a page, and a member @key of its JSON; the table is freed.  NULL: it is not
+ * there.
+ */
+void tsr_report_rows(struct tsr_report *r, struct tsr_table *t, const char *key, const char *text);
+
 /* The charts of a page, which @put draws for wide and for narrow windows; and HTML as it is. */
 void tsr_report_charts(struct tsr_report *r,
 		       void (*put)(const void *ctx, bool wide, struct tsr_text *svg),

@@ -28,6 +28,12 @@ static void put_member(const char *key, const struct tsr_field *f, struct tsr_te
 	case TSR_FIELD_LIST:
 		tsr_json_put_doubles(json, key, f->list.number, f->list.n);
 		break;
+	case TSR_FIELD_SHAPE:
+		tsr_json_put_u64s(json, key, f->shape.size, f->shape.rank);
+		break;
+	case TSR_FIELD_STRINGS:
+		tsr_json_put_strings(json, key, f->strings.string, f->strings.n);
+		break;
 	}
 }
 

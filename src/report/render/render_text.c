@@ -12,6 +12,8 @@ struct layout {
 	struct tsr_slot slot[TSR_SLOTS_MAX];
 	unsigned width[TSR_SLOTS_MAX];
 	unsigned n;
+	struct tsr_slot remark[TSR_SLOTS_MAX];
+	unsigned nremarks;
 	unsigned to;
 	size_t most;
 };
@@ -53,7 +55,7 @@ static void measure(const struct tsr_table *t, struct layout *l)
 	for (unsigned k = 0; k < l->n && total - 1 > TSR_COLUMNS; k++) {
 		const unsigned much = total - 1 - TSR_COLUMNS, was = l->width[k];
 
-		if (l->slot[k].column->as != 'n')
+		if (l->slot[k].column->as != 'n' && l->slot[k].column->as != 'N')
 			continue;
 		l->width[k] = was > much + NAME_LEAST ? was - much : NAME_LEAST;
 		total -= was > l->width[k] ? was - l->width[k] : 0;
@@ -91,25 +93,64 @@ static void put_head(const struct layout *l, struct tsr_text *out)
 		put_line(l, units, out);
 }
 
+/* Which columns are shown, and which are remarks. */
+static void choose(const struct tsr_table *t, const char *columns, struct layout *l)
+{
+	struct tsr_slot all[TSR_SLOTS_MAX];
+	const unsigned n = tsr_table_slots(t, columns, all);
+
+	for (unsigned k = 0; k < n; k++) {
+		if (all[k].column->as == '|')
+			l->remark[l->nremarks++] = all[k];
+		else
+			l->slot[l->n++] = all[k];
+	}
+}
+
+static void put_row(const struct tsr_table *t, size_t row, const struct layout *l,
+		    struct tsr_text *out)
+{
+	struct tsr_cell cells[TSR_SLOTS_MAX];
+
+	for (unsigned k = 0; k < l->n; k++)
+		cells[k] = cell_of(t, row, &l->slot[k], l->width[k]);
+	if (l->slot[0].column->as == 'N') {
+		const struct tsr_cell whole = cell_of(t, row, &l->slot[0], TSR_COLUMNS - 1);
+
+		if (strlen(whole.text) > l->width[0]) {
+			tsr_text_printf(out, "%s\n", whole.text);
+			*cells[0].text = '\0';
+		}
+	}
+	put_line(l, cells, out);
+	for (unsigned k = 0; k < l->nremarks; k++) {
+		const struct tsr_field *f = tsr_field_at(t, row, l->remark[k].index);
+		const unsigned indent = l->remark[k].column->width;
+
+		if (!f || !f->string)
+			continue;
+		tsr_text_printf(out, "%*s", (int)indent, "");
+		tsr_put_wrapped(out, f->string, indent, indent);
+	}
+}
+
 void tsr_table_put_text(const struct tsr_table *t, const char *columns, bool verbose,
 			struct tsr_text *out)
 {
-	struct tsr_cell cells[TSR_SLOTS_MAX];
-	struct layout l = { .to = verbose ? 0 : TSR_TO_TEXT, .most = verbose ? 0 : t->most_text };
+	struct layout l = { .to = verbose ? TSR_TO_VERBOSE : TSR_TO_TEXT,
+			    .most = verbose ? 0 : t->most_text };
 	size_t shown = 0;
 
 	out->failed = out->failed || t->failed;
 	if (out->failed)
 		return;
-	l.n = tsr_table_slots(t, columns, l.slot);
+	choose(t, columns, &l);
 	measure(t, &l);
-	put_head(&l, out);
+	if (l.n && *l.slot[0].label)
+		put_head(&l, out);
 	for (size_t row = 0; (row = tsr_table_next(t, l.to, l.most, row, &shown)) != SIZE_MAX;
-	     row++) {
-		for (unsigned k = 0; k < l.n; k++)
-			cells[k] = cell_of(t, row, &l.slot[k], l.width[k]);
-		put_line(&l, cells, out);
-	}
+	     row++)
+		put_row(t, row, &l, out);
 	if (l.most && shown == l.most && shown < t->nrows)
 		tsr_text_printf(out, "and %s more, which -v shows\n",
 				tsr_format_count(t->nrows - shown).text);

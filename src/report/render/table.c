@@ -139,6 +139,26 @@ void tsr_cell_list(struct tsr_table *t, const char *key, const char *shown, cons
 		t->columns[f->column].listed = (unsigned)n;
 }
 
+void tsr_cell_shape(struct tsr_table *t, const char *key, const char *shown, unsigned rank,
+		    const uint64_t *shape)
+{
+	struct tsr_field *f = add(t, key, shown, TSR_FIELD_SHAPE);
+
+	f->shape.size = shape;
+	f->shape.rank = rank;
+	if (!t->failed)
+		t->columns[f->column].words = true;
+}
+
+void tsr_cell_strings(struct tsr_table *t, const char *key, const char *const *values, size_t n)
+{
+	const char *const *copy = keep(t, values, n * sizeof(*values));
+	struct tsr_field *f = add(t, key, NULL, TSR_FIELD_STRINGS);
+
+	f->strings.string = copy;
+	f->strings.n = copy ? n : 0;
+}
+
 const char *tsr_keep(struct tsr_table *t, const char *text)
 {
 	const char *copy = keep(t, text, strlen(text) + 1);
@@ -298,8 +318,10 @@ struct tsr_cell tsr_cell_at(const struct tsr_table *t, size_t row, const struct 
 
 	if (!f)
 		return out;
-	if (f->type == TSR_FIELD_STRING && c->as == 'n' && f->string)
+	if (f->type == TSR_FIELD_STRING && (c->as == 'n' || c->as == 'N') && f->string)
 		return tsr_format_name(f->string, room);
+	if (f->type == TSR_FIELD_SHAPE)
+		return tsr_format_shape(f->shape.rank, f->shape.size);
 	if (f->type == TSR_FIELD_STRING)
 		snprintf(out.text, sizeof(out.text), "%s", f->string ? f->string : "");
 	else if (f->type == TSR_FIELD_BOOL)
@@ -308,7 +330,7 @@ struct tsr_cell tsr_cell_at(const struct tsr_table *t, size_t row, const struct 
 		snprintf(out.text, sizeof(out.text), "%" PRIu64, f->u64);
 	else if (f->type == TSR_FIELD_LIST && slot->i < f->list.n)
 		return number_cell(c, f->list.number[slot->i], more_digits);
-	else if (f->type != TSR_FIELD_LIST)
+	else if (f->type == TSR_FIELD_U64 || f->type == TSR_FIELD_NUMBER)
 		return number_cell(c, f->type == TSR_FIELD_U64 ? (double)f->u64 : f->number,
 				   more_digits);
 	return out;

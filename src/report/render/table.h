@@ -15,6 +15,8 @@
  *	B U		1.23 MB; tsr_format_ulp()
  *	.4%		a percentage of tsr_share(): 100 and 0 only if exact
  *	n		a name from a file: escaped, and shortened to what room there is
+ *	N		the same, but one without room has a line of its own before the row
+ *	|		a remark: lines of its own below the row, indented by the width
  * NULL: it is not for people.  Strings are borrowed until the table is freed; tsr_keep() copies one.
  */
 #ifndef TSR_REPORT_TABLE_H
@@ -30,7 +32,7 @@
 struct tsr_column {
 	const char *key;
 	char label[96], unit[32]; /* no label: not for people.  Of lists: a word for each number */
-	char as; /* one of "feg,BU%n", or 0 for words and digits */
+	char as; /* one of "feg,BU%nN|", or 0 for words and digits */
 	unsigned digits, width;
 	bool words; /* not numbers */
 	bool marks; /* some cells stand out */
@@ -42,7 +44,9 @@ enum tsr_field_type {
 	TSR_FIELD_U64,
 	TSR_FIELD_NUMBER,
 	TSR_FIELD_BOOL,
-	TSR_FIELD_LIST
+	TSR_FIELD_LIST,
+	TSR_FIELD_SHAPE,
+	TSR_FIELD_STRINGS
 };
 
 struct tsr_field {
@@ -58,6 +62,14 @@ struct tsr_field {
 			const double *number;
 			size_t n;
 		} list;
+		struct {
+			const uint64_t *size;
+			unsigned rank;
+		} shape;
+		struct {
+			const char *const *string;
+			size_t n;
+		} strings;
 	};
 };
 
@@ -71,7 +83,7 @@ struct tsr_table {
 	size_t nfields, fields_room;
 	struct tsr_row {
 		size_t first; /* of its fields */
-		unsigned aside; /* enum tsr_to: left out of these, but of a verbose text */
+		unsigned aside; /* enum tsr_to: left out of these */
 	} * rows;
 	size_t nrows, rows_room;
 	struct tsr_arena *kept;
@@ -92,6 +104,9 @@ void tsr_cell_num(struct tsr_table *t, const char *key, const char *shown, doubl
 void tsr_cell_bool(struct tsr_table *t, const char *key, const char *shown, bool value);
 void tsr_cell_list(struct tsr_table *t, const char *key, const char *shown, const double *values,
 		   size_t n);
+void tsr_cell_shape(struct tsr_table *t, const char *key, const char *shown, unsigned rank,
+		    const uint64_t *shape); /* borrowed */
+void tsr_cell_strings(struct tsr_table *t, const char *key, const char *const *values, size_t n);
 
 #define TSR_CELL(t, key, shown, value) \
 	_Generic((value), const char *: tsr_cell_str, char *: tsr_cell_str, \
@@ -108,15 +123,16 @@ const char *tsr_keep(struct tsr_table *t, const char *text);
 /* What @part is of @whole, in percent; NaN of nothing. */
 double tsr_share(uint64_t part, uint64_t whole);
 
-/* Which of text and page something goes to. */
-enum tsr_to { TSR_TO_TEXT = 1, TSR_TO_PAGE = 2, TSR_TO_BOTH = 3 };
+/* Which of text and page something goes to; of what is put aside also a verbose text. */
+enum tsr_to { TSR_TO_TEXT = 1, TSR_TO_PAGE = 2, TSR_TO_BOTH = 3, TSR_TO_VERBOSE = 4 };
 
 /* --- Renderers ------------------------------------------------------------------------------- */
 
 /*
- * What people see: @columns are the keys of those that are shown, separated by commas; "": all with a label.
- * Text has lines of at most TSR_COLUMNS if a name can give way, and says how many rows are left out; HTML is
- * a table element that scrolls, in which there is room for one digit more of an error.
+ * What people see: @columns are the keys of those that are shown, separated by commas; "": all with a
+ * label.  Text has no head if the first of these has no label, has lines of at most TSR_COLUMNS if a name
+ * can give way, and says how many rows are left out; HTML is a table element that scrolls, in which there
+ * is room for one digit more of an error.
  */
 void tsr_table_put_text(const struct tsr_table *t, const char *columns, bool verbose,
 			struct tsr_text *out);

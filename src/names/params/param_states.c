@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The states of each parameter: one of a role, and a momentum with the variance that it is divided by. */
+#include "names/params/parameters.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
+#include "ckpt/read.h"
+#include "names/params/candidate.h"
+#include "text/named.h"
+
+struct joining {
+	struct tsr_parameters *p;
+	struct tsr_candidate *all; /* one per tensor */
+	struct tsr_err *err;
+};
+
+enum tsr_status tsr_parameters_init(struct tsr_parameters *p, struct tsr_checkpoint *c,
+				    struct tsr_err *err)
+{
+	p->c = c;
+	p->n = c->ntensors;
+	p->stray_state = false;
+	if (!p->list) {
+		p->list = calloc(p->n + 1, sizeof(*p->list));
+		p->roles = calloc(p->n + 1, sizeof(*p->roles));
+	}
+	if (!p->list || !p->roles)
+		return tsr_fail_nomem(err, c->path);
+	for (size_t i = 0; i < p->n; i++)
+		p->list[i] = (struct tsr_parameter){ { i, SIZE_MAX, SIZE_MAX },
+						     .counter = SIZE_MAX,
+						     .max_variance = SIZE_MAX,
+						     .master = SIZE_MAX };
+	return TSR_OK;
+}
+
+void tsr_parameters_free_names(struct tsr_names *names)
+{
+	for (size_t i = 0; i < names->n; i++)
+		free((char *)names->list[i].name);
+	free(names->list);
+	*names = (struct tsr_names){ .n = 0 };
+}
+
+void tsr_parameters_free(struct tsr_parameters *p)
+{
+	tsr_parameters_free_names(&p->weights);
+	tsr_parameters_free_names(&p->scalars);
+	free(p->list);
+	free(p->roles);
+	free(p->is_param);
+	free(p->of_weight);
+	free(p->of_state);
+}
+
+/* --- One state of a role ---------------------------------------------------------------------- */
+
+/* States go to their weight; those without one by their base, to the first that has it. */
+static enum tsr_status find_parameters(const struct joining *j)
+{
+	const size_t n = j->p->c->ntensors;
+	struct tsr_named *strays = calloc(n + 1, sizeof(*strays));
+	size_t nstrays = 0;
+
+	if (!strays)
+		return tsr_fail_nomem(j->err, j->p->c->path);
+	for (size_t i = 0; i < n; i++) {
+		struct tsr_candidate *k = &j->all[i];
+
+		if (!tsr_candidate_is_state(k))
+			continue;
+		if (k->weight)
+			k->parameter = (size_t)(k->weight - j->all);
+		else
+			strays[nstrays++] = (struct tsr_named){ k->canonical, i };
+	}
+	tsr_named_sort(strays, nstrays);
+	for (size_t i = 0; i < nstrays; i++) {
+		const bool again = i && strcmp(strays[i].name, strays[i - 1].name) == 0;
+
+		j->all[strays[i].index].parameter = again ? j->all[strays[i - 1].index].parameter
+							  : strays[i].index;
+	}
+	free(strays);
+	return TSR_OK;
+}
+
+static size_t *slot_of(struct tsr_parameter *p, enum tsr_role role)
+{
+	if (role == TSR_ROLE_MAX_VARIANCE)
+		return &p->max_variance;
+	return &p->tensor[role == TSR_ROLE_MOMENTUM ? TSR_PART_MOMENTUM : TSR_PART_VARIANCE];
+}
+
+static enum tsr_status add_state(const struct joining *j, size_t i)
+{
+	const struct tsr_candidate *k = &j->all[i], *other;
+	size_t *slot = slot_of(&j->p->list[k->parameter], k->role);
+
+	if (*slot == SIZE_MAX) {
+		*slot = i;
+		return TSR_OK;
+	}
+	other = &j->all[*slot];
+	if (strcmp(other->t->name, k->t->name) > 0) {
+		other = k;
+		k = &j->all[*slot];
+	}
+	return tsr_fail_hint(j->err, TSR_E_FORMAT, TSR_HINT_RULES,
+			     "%s: tensor %.200s: ambiguous: %.200s is also the %s of %.200s",
+			     j->p->c->path, k->t->name, other->t->name,
+			     k->role == TSR_ROLE_MOMENTUM ? "momentum" : "variance",
+			     k->weight ? k->weight->t->name : k->base);
+}
+
+/* --- What they are divided by ----------------------------------------------------------------- */
+
+/* Whether the same parameter has an unknown state of the same shape: states of one stand side by side. */
+static bool has_unknown(const struct joining *j, const struct tsr_candidate *k, size_t prefix)
+{
+	const struct tsr_candidate *first = k, *end = j->all + j->p->c->ntensors;
+
+	while (first > j->all && strncmp(first[-1].t->name, k->t->name, prefix) == 0)
+		first--;
+	for (; first < end && strncmp(first->t->name, k->t->name, prefix) == 0; first++) {
+		if (first->role == TSR_ROLE_NONE && tsr_tensor_same_shape(first->t, k->t))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * What an optimizer with an eps divides by: state1 alone of Adagrad and RMSprop of bitsandbytes (Lion has no
+ * eps), and m beside another state that is no variance, as KATE has it.
+ */
+static bool is_denominator(const struct joining *j, const struct tsr_candidate *k)
+{
+	const char *dot = strrchr(k->t->name, '.');
+
+	if (j->p->c->eps <= 0 || !dot)
+		return false;
+	return strcmp(dot, ".state1") == 0 ||
+	       ((strcmp(dot, ".m") == 0 || strcmp(dot, ".mu") == 0) &&
+		has_unknown(j, k, (size_t)(dot - k->t->name) + 1));
+}
+
+/*
+ * A momentum comes before the variance that its elements are divided by: AMSGrad divides by its second
+ * variance.  Only a packed file says itself which variance a momentum is stored beside.
+ */
+static void pair(const struct joining *j, struct tsr_parameter *p)
+{
+	struct tsr_tensor *all = j->p->c->tensors, *m = &all[p->tensor[TSR_PART_MOMENTUM]], *v;
+	const size_t variance = p->tensor[TSR_PART_VARIANCE];
+	const size_t last = p->max_variance != SIZE_MAX ? p->max_variance : variance;
+
+	if (variance != SIZE_MAX && !j->p->c->packed && tsr_tensor_same_shape(m, &all[variance]))
+		m->beside = all[variance].name;
+	if (last == SIZE_MAX && is_denominator(j, &j->all[m - all])) {
+		j->all[m - all].role = TSR_ROLE_STATE;
+		p->tensor[TSR_PART_MOMENTUM] = SIZE_MAX;
+	}
+	v = last == SIZE_MAX ? NULL : &all[last];
+	if (!v || m->numel != v->numel || !tsr_tensor_has_f32(m) || !tsr_tensor_has_f32(v))
+		return;
+	m->partner = last + 1;
+	v->partner = (size_t)(m - all) + 1;
+}
+
+enum tsr_status tsr_parameters_join(struct tsr_parameters *p, struct tsr_candidate *all,
+				    struct tsr_err *err)
+{
+	const struct joining j = { p, all, err };
+
+	TSR_TRY(find_parameters(&j));
+	for (size_t i = 0; i < p->n; i++) {
+		if (tsr_candidate_is_state(&all[i]))
+			TSR_TRY(add_state(&j, i));
+	}
+	for (size_t i = 0; i < p->n; i++) {
+		if (p->list[i].tensor[TSR_PART_MOMENTUM] != SIZE_MAX)
+			pair(&j, &p->list[i]);
+	}
+	for (size_t i = 0; i < p->n; i++)
+		p->stray_state |= tsr_candidate_is_state(&all[i]) && !all[i].weight &&
+				  all[i].role != TSR_ROLE_MAX_VARIANCE;
+	return TSR_OK;
+}

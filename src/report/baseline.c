@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Earlier reports in JSON, read back and compared with. */
+#include "report/baseline.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "io/file.h"
+
+/* A report of 1,000 tensors in all pairs of codecs is 15 MB. */
+#define NBYTES_MAX (UINT64_C(256) << 20)
+#define VALUES_MAX 16000000u
+#define DEPTH_MAX 12
+
+/* Changes that are shown unless verbose, and that are kept. */
+#define CHANGES_SHOWN 40
+#define CHANGES_MAX 10000u
+
+const struct tsr_baseline tsr_audit_baseline = { .schema = "tersor.audit.v1",
+						 .list = "checkpoints",
+						 .ignored = { "table" } };
+
+/* Totals and means follow from the figures of exponents. */
+const struct tsr_baseline tsr_sweep_baseline = { .schema = "tersor.sweep.v1",
+						 .list = "codecs",
+						 .names = { "codec", "exponent" },
+						 .ignored = { "finite", "mean_rel" },
+						 .subset = true };
+
+/* --- Reading ---------------------------------------------------------------------------------- */
+
+static enum tsr_status check(const struct tsr_baseline *b, const struct tsr_json *root,
+			     const char *path, struct tsr_err *err)
+{
+	const char *schema = tsr_json_string(tsr_json_get(root, "schema"));
+	const struct tsr_json *list = tsr_json_get(root, b->list);
+
+	if (!schema)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: found no schema, expected a report with %s",
+				path, b->schema);
+	if (strcmp(schema, b->schema) != 0)
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: found schema %.60s, expected %s", path,
+				schema, b->schema);
+	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: %s: found no %s", path, b->schema, b->list);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path,
+				  struct tsr_json **ret, struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = {
+		.file = path, .part = "report", .max_depth = DEPTH_MAX, .max_values = VALUES_MAX
+	};
+	struct tsr_json *root = NULL;
+	enum tsr_status status;
+	struct tsr_file *f;
+
+	TSR_TRY(tsr_file_open(path, &f, err));
+	status = tsr_json_read_file(f, NBYTES_MAX, &rules, &root, err);
+	tsr_file_close(f);
+	TSR_TRY(status);
+	status = check(b, root, path, err);
+	if (status == TSR_OK)
+		*ret = root;
+	else
+		tsr_json_free(root);
+	return status;
+}
+
+/* --- Names ------------------------------------------------------------------------------------ */
+
+/* Where a value is: the names on the way to it. */
+struct place {
+	const struct place *above;
+	const char *name;
+};
+
+/* What an element of an array is about: "softsign8 + sqrt8", "wte.weight", or its number. */
+static void name_element(const struct tsr_json *v, size_t i, char text[200])
+{
+	const char *name = tsr_json_string(tsr_json_get(v, "name"));
+	const char *codec = tsr_json_string(tsr_json_get(v, "codec"));
+	const char *momentum = tsr_json_string(tsr_json_get(v, "momentum"));
+	const char *variance = tsr_json_string(tsr_json_get(v, "variance"));
+	uint64_t exponent = i;
+
+	tsr_json_u64(tsr_json_get(v, "exponent"), &exponent);
+	if (momentum || variance)
+		snprintf(text, 200, "%.90s + %.90s", momentum ? momentum : "as it is",
+			 variance ? variance : "as it is");
+	else if (name || codec)
+		snprintf(text, 200, "%.190s", name ? name : codec);
+	else
+		snprintf(text, 200, "%" PRIu64, exponent);
+}
+
+const struct tsr_json *tsr_baseline_find(const struct tsr_json *array, const char *name)
+{
+	const struct tsr_json *v = tsr_json_first(array);
+	char text[200];
+
+	for (size_t i = 0; v; v = tsr_json_next(v)) {
+		name_element(v, i++, text);
+		if (strcmp(text, name) == 0)
+			break;
+	}
+	return v;
+}
+
+/* --- Comparing -------------------------------------------------------------------------------- */
+
+struct comparing {
+	const struct tsr_baseline *baseline;
+	struct tsr_changes *changes;
+};
+
+/* A value that is no array or object. */
+static void put_value(const struct tsr_json *v, char text[48])
+{
+	const char *string = v ? tsr_json_string(v) : NULL;
+	uint64_t integer;
+	double number;
+	bool boolean;
+
+	if (!v)
+		snprintf(text, 48, "none");
+	else if (string)
+		snprintf(text, 48, "%.40s", string);
+	else if (tsr_json_u64(v, &integer))
+		snprintf(text, 48, "%" PRIu64, integer);
+	else if (tsr_json_double(v, &number))
+		tsr_json_format_double(text, 48, number);
+	else if (tsr_json_bool(v, &boolean))
+		snprintf(text, 48, "%s", boolean ? "true" : "false");
+	else
+		snprintf(text, 48, "%s", tsr_json_type(v) == TSR_JSON_NULL ? "null" : "...");
+}
+
+/* The names of a place: those that are members of their own, and the others joined to @figure. */
+static unsigned put_place(struct comparing *c, const struct place *p, char figure[200])
+{
+	const unsigned depth = p ? put_place(c, p->above, figure) : 0;
+	const char *key = depth < 2 ? c->baseline->names[depth] : NULL;
+	const size_t used = strlen(figure);
+
+	if (!p)
+		return 0;
+	if (!key)
+		snprintf(figure + used, 200 - used, "%s%.80s", used ? ": " : "", p->name);
+	else if (depth == 0)
+		TSR_CELL(&c->changes->rows, key, "moved:13", tsr_keep(&c->changes->rows, p->name));
+	else
+		TSR_CELL(&c->changes->rows, key, key, (uint64_t)strtoull(p->name, NULL, 10));
+	return depth + 1;
+}
+
+static void add_change(struct comparing *c, const struct place *p, const char *was, const char *now)
+{
+	struct tsr_table *t = &c->changes->rows;
+	char figure[200] = "";
+
+	if (++c->changes->n > CHANGES_MAX)
+		return;
+	tsr_row(t);
+	put_place(c, p, figure);
+	TSR_CELL(t, "figure", "figure:n", tsr_keep(t, figure));
+	TSR_CELL(t, "was", "baseline:22", tsr_keep(t, was));
+	TSR_CELL(t, "now", "now:22", tsr_keep(t, now));
+}
+
+static void compare(struct comparing *c, const struct tsr_json *was, const struct tsr_json *now,
+		    const struct place *p);
+
+/* Elements at the same place belong together; of a subset, those with the same name. */
+static void compare_arrays(struct comparing *c, const struct tsr_json *was,
+			   const struct tsr_json *now, const struct place *p)
+{
+	const bool subset = c->baseline->subset;
+	const struct tsr_json *a = tsr_json_first(was), *b = tsr_json_first(now);
+	char name[200], other[200];
+	const struct place at = { p, name };
+
+	for (size_t i = 0; b || (a && !subset); i++) {
+		name_element(a, i, other);
+		name_element(b ? b : a, i, name);
+		compare(c, subset && strcmp(name, other) != 0 ? tsr_baseline_find(was, name) : a, b,
+			&at);
+		a = a ? tsr_json_next(a) : NULL;
+		b = b ? tsr_json_next(b) : NULL;
+	}
+}
+
+/* Members that may differ between equal reports. */
+static bool is_ignored(const struct tsr_baseline *b, const char *key)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		if (b->ignored[i] && strcmp(key, b->ignored[i]) == 0)
+			return true;
+	}
+	return strcmp(key, "file") == 0 || strcmp(key, "inputs") == 0 || strcmp(key, "moved") == 0;
+}
+
+/* Lists of things that have names of their own do not add theirs. */
+static const struct place *below(const struct place *at, const struct tsr_json *v)
+{
+	return tsr_json_type(v) == TSR_JSON_ARRAY && tsr_json_first(v) &&
+			       tsr_json_type(tsr_json_first(v)) == TSR_JSON_OBJECT
+		       ? at->above
+		       : at;
+}
+
+static void compare_objects(struct comparing *c, const struct tsr_json *was,
+			    const struct tsr_json *now, const struct place *p)
+{
+	for (const struct tsr_json *v = tsr_json_first(now); v; v = tsr_json_next(v)) {
+		const struct place at = { p, tsr_json_key(v) };
+
+		if (!is_ignored(c->baseline, at.name))
+			compare(c, tsr_json_get(was, at.name), v, below(&at, v));
+	}
+	for (const struct tsr_json *v = tsr_json_first(was); v; v = tsr_json_next(v)) {
+		const struct place at = { p, tsr_json_key(v) };
+
+		if (!c->baseline->subset && !is_ignored(c->baseline, at.name) &&
+		    !tsr_json_get(now, at.name))
+			compare(c, v, NULL, below(&at, v));
+	}
+}
+
+static void compare(struct comparing *c, const struct tsr_json *was, const struct tsr_json *now,
+		    const struct place *p)
+{
+	char before[48], after[48];
+
+	if (was && now && tsr_json_type(was) == tsr_json_type(now)) {
+		if (tsr_json_type(now) == TSR_JSON_OBJECT) {
+			compare_objects(c, was, now, p);
+			return;
+		}
+		if (tsr_json_type(now) == TSR_JSON_ARRAY) {
+			compare_arrays(c, was, now, p);
+			return;
+		}
+	}
+	put_value(was, before);
+	put_value(now, after);
+	if (strcmp(before, after) != 0)
+		add_change(c, p, before, after);
+}
+
+enum tsr_status tsr_baseline_compare(const struct tsr_baseline *b, const struct tsr_json *was,
+				     struct tsr_text *now, struct tsr_changes *ret,
+				     struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = {
+		.file = "report", .part = "JSON", .max_depth = DEPTH_MAX, .max_values = SIZE_MAX
+	};
+	struct comparing c = { b, ret };
+	struct tsr_json *root = NULL;
+	enum tsr_status status;
+
+	*ret = (struct tsr_changes){ .rows = { .most_text = CHANGES_SHOWN } };
+	tsr_json_close(now, '}');
+	status = now->failed ? tsr_fail_nomem(err, "report")
+			     : tsr_json_parse(now->bytes, now->nbytes, &rules, &root, err);
+	tsr_text_free(now);
+	TSR_TRY(status);
+	compare(&c, was, root, NULL);
+	tsr_json_free(root);
+	return TSR_OK;
+}
+
+void tsr_baseline_report(struct tsr_changes *changes, struct tsr_report *r)
+{
+	r->text.failed = r->text.failed || changes->rows.failed;
+	if (r->wants_json)
+		tsr_table_put_json(&changes->rows, "moved", &r->json);
+	tsr_report_gap(r);
+	if (changes->n)
+		tsr_report_say(r, TSR_TO_TEXT, "%s %s from the baseline",
+			       tsr_format_count(changes->n).text,
+			       changes->n == 1 ? "figure differs" : "figures differ");
+	else
+		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
+	tsr_report_table(r, &changes->rows, changes->n ? "" : NULL, NULL);
+}

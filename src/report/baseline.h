@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Earlier reports in JSON, read back and compared with. */
+#ifndef TSR_REPORT_BASELINE_H
+#define TSR_REPORT_BASELINE_H
+
+#include "report/render/document.h"
+#include "text/json.h"
+
+/* How the reports of a command are compared. */
+struct tsr_baseline {
+	const char *schema;
+	const char *list; /* the member that a report must have, an array */
+	/* Members of a change: the names on the way to a figure; what is left of them is its "figure". */
+	const char *names[2];
+	const char *ignored[2]; /* members that are not compared, besides paths */
+	bool subset; /* what only the baseline has is not compared */
+};
+
+extern const struct tsr_baseline tsr_audit_baseline, tsr_sweep_baseline;
+
+/* Read a report: TSR_E_FORMAT or TSR_E_UNSUPPORTED if it is another.  Free with tsr_json_free(). */
+enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path,
+				  struct tsr_json **ret, struct tsr_err *err);
+
+/* The element of an array with this name; NULL if there is none. */
+const struct tsr_json *tsr_baseline_find(const struct tsr_json *array, const char *name);
+
+/* Figures that differ; rows of the first 10,000. */
+struct tsr_changes {
+	struct tsr_table rows;
+	size_t n;
+};
+
+/* What differs from a baseline.  @now: the report in JSON up to its last member, which is freed. */
+enum tsr_status tsr_baseline_compare(const struct tsr_baseline *b, const struct tsr_json *was,
+				     struct tsr_text *now, struct tsr_changes *ret,
+				     struct tsr_err *err);
+
+/* Put it behind the text and into the member "moved"; frees it. */
+void tsr_baseline_report(struct tsr_changes *changes, struct tsr_report *r);
+
+#endif
