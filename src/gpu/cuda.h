@@ -39,6 +39,9 @@ struct tsr_gpu_stream {
 	uint64_t scratch_nbytes[TSR_GPU_SCRATCH];
 };
 
+/* Make a GPU the current one, which is the thread's own: every call selects the one that it is about. */
+enum tsr_status tsr_gpu_use(const struct tsr_gpu *gpu, struct tsr_err *err);
+
 /*
  * Memory number @which of a stream, of at least @nbytes, for work in the stream only: later work may
  * overwrite it.  Waits for the stream where it has to grow.

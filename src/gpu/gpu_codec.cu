@@ -45,7 +45,7 @@ static enum tsr_status prepare(struct tsr_gpu_stream *stream, const struct tsr_c
 	if (!*codec_ret)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no kernels for codec %s", index,
 				coding->codec->name);
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	return tsr_gpu_prepare_tables(stream->gpu, *codec_ret, err);
 }
 

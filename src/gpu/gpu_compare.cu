@@ -248,30 +248,8 @@ static enum tsr_status decode_all(const struct batch *b, float *const x[], struc
 				   x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE], b->n, false, err);
 }
 
-/* The momentum in ratios is encoded from its own array, of all others what was stepped. */
-static enum tsr_status encode_all(const struct batch *b, struct tsr_err *err)
-{
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_coding *coding = &b->step.coding[part];
-		float *x = b->x.stepped[part];
-
-		if (!coding->codec)
-			continue;
-		if (coding->codec->relative) {
-			TSR_TRY(copy(b, b->x.after[part], x, err));
-			x = b->x.after[part];
-			TSR_TRY(tsr_gpu_turn_ratios(b->stream, coding, x,
-						    b->x.stepped[TSR_PART_VARIANCE], b->n, true,
-						    err));
-		}
-		TSR_TRY(tsr_gpu_encode(b->stream, coding, x, b->n, b->step.plane[part],
-				       &b->report->encode[part], err));
-	}
-	return TSR_OK;
-}
-
-static enum tsr_status step_f32(const struct batch *b, float *const x[],
-				struct tsr_step_report *report, struct tsr_err *err)
+/* The step in FP32, on arrays. */
+static enum tsr_status step_f32(const struct batch *b, float *const x[], struct tsr_err *err)
 {
 	struct tsr_step step = b->step;
 
@@ -281,33 +259,20 @@ static enum tsr_status step_f32(const struct batch *b, float *const x[],
 		step.coding[part] = tsr_coding_default(tsr_codec_find("f32"));
 		step.plane[part][0] = x[part];
 	}
-	return tsr_gpu_step(b->stream, &step, b->grad, b->n, report, err);
+	return tsr_gpu_step(b->stream, &step, b->grad, b->n, NULL, err);
 }
 
-static enum tsr_status encode_and_decode(const struct batch *b, unsigned part, struct tsr_err *err)
-{
-	const struct tsr_coding *coding = &b->step.coding[part];
-
-	if (!coding->codec)
-		return TSR_OK;
-	TSR_TRY(tsr_gpu_encode(b->stream, coding, b->x.stepped[part], b->n, b->step.plane[part],
-			       &b->report->encode[part], err));
-	return tsr_gpu_decode(b->stream, coding, (const void *const *)b->step.plane[part], b->n,
-			      b->x.after[part], err);
-}
-
-/* Weights move by the momentum that has been stored. */
-static enum tsr_status step_in_two(const struct batch *b, struct tsr_err *err)
+/* What is stored, before it is encoded; weights may move by the momentum that has been stored. */
+static enum tsr_status step_again(const struct batch *b, struct tsr_err *err)
 {
 	float *const *x = b->x.stepped;
 
+	if (!tsr_step_stores_first(&b->step))
+		return step_f32(b, x, err);
 	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, x[TSR_PART_MOMENTUM],
-				      x[TSR_PART_VARIANCE], b->report, err));
-	TSR_TRY(encode_and_decode(b, TSR_PART_VARIANCE, err));
-	TSR_TRY(encode_and_decode(b, TSR_PART_MOMENTUM, err));
-	TSR_TRY(tsr_gpu_step_weights(b->stream, &b->step, b->grad, b->x.after[TSR_PART_MOMENTUM],
-				     x[TSR_PART_VARIANCE], b->n, x[TSR_PART_WEIGHT], err));
-	return encode_and_decode(b, TSR_PART_WEIGHT, err);
+				      x[TSR_PART_VARIANCE], NULL, err));
+	return tsr_gpu_step_weights(b->stream, &b->step, b->grad, b->x.after[TSR_PART_MOMENTUM],
+				    x[TSR_PART_VARIANCE], b->n, x[TSR_PART_WEIGHT], err);
 }
 
 static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
@@ -321,15 +286,11 @@ static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
 		if (x->before[part])
 			TSR_TRY(copy(b, x->stepped[part], x->before[part], err));
 	}
-	if (tsr_step_stores_first(&b->step)) {
-		TSR_TRY(step_in_two(b, err));
-	} else {
-		TSR_TRY(step_f32(b, x->stepped, b->report, err));
-		TSR_TRY(encode_all(b, err));
-		TSR_TRY(decode_all(b, x->after, err));
-	}
+	TSR_TRY(tsr_gpu_step(b->stream, &b->step, b->grad, b->n, b->report, err));
+	TSR_TRY(decode_all(b, x->after, err));
+	TSR_TRY(step_again(b, err));
 	TSR_TRY(copy(b, x->fp32_before, x->fp32_after[TSR_PART_WEIGHT], err));
-	return step_f32(b, x->fp32_after, NULL, err);
+	return step_f32(b, x->fp32_after, err);
 }
 
 /* Without a gradient nothing moves. */
@@ -360,7 +321,7 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	a.run = b->run;
 	a.lanes = b->lanes;
 	a.sums = b->sums;
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(tsr_gpu_use(b->stream->gpu, err));
 	measure<<<blocks, TSR_BLOCK, 0, b->stream->handle>>>(a);
 	add_runs<<<NMEASURES + 1, ADDERS, 0, b->stream->handle>>>(a, nruns);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a comparison");

@@ -152,14 +152,6 @@ struct group_scale {
 		{ \
 			return tsr_##id##_peak(absmax); \
 		} \
-		static __device__ __forceinline__ float unit(float scale) \
-		{ \
-			return tsr_##id##_unit(scale); \
-		} \
-		static __device__ __forceinline__ float factor(float scale) \
-		{ \
-			return tsr_##id##_factor(scale); \
-		} \
 		static __device__ __forceinline__ int32_t code(float x, float factor) \
 		{ \
 			return tsr_##id##_code_in(tsr_##id##_bounds(), x, factor); \
@@ -180,7 +172,7 @@ struct group_scale {
 		} \
 		static __device__ __forceinline__ struct group_scale any(float scale) \
 		{ \
-			return { unit(scale), factor(scale) }; \
+			return { tsr_##id##_unit(scale), tsr_##id##_factor(scale) }; \
 		} \
 		static __device__ __forceinline__ struct group_scale ordinary(float absmax, \
 									      float scale) \
@@ -202,9 +194,10 @@ struct group_softsign : softsign_formulas {
 	/* Any positive factor will do for a group of zeros. */
 	static __device__ __forceinline__ struct group_scale ordinary(float absmax, float scale)
 	{
-		const struct group_scale g = { unit(scale), fmaxf(factor(scale), 0x1p-100f) };
+		struct group_scale g = any(scale);
 
 		(void)absmax;
+		g.factor = fmaxf(g.factor, 0x1p-100f);
 		return g;
 	}
 	static __device__ __forceinline__ int32_t ordinary_code(float m, struct group_scale g)
@@ -229,7 +222,7 @@ struct group_sqrt : sqrt_formulas {
 	{
 		const bool tiny = absmax < 0x1p-80f;
 		const struct group_scale g = { tiny ? 0x1p80f : 1.0f,
-					       factor(scale) * (tiny ? 0x1p-40f : 1.0f) };
+					       any(scale).factor * (tiny ? 0x1p-40f : 1.0f) };
 
 		return g;
 	}
@@ -329,8 +322,7 @@ template <class formulas, typename code> struct grouped : group_codec {
 template <int TEAM> static __device__ __forceinline__ float team_max(float max)
 {
 	if constexpr (TEAM == 32) {
-		max = tsr_f32_from_bits(
-			__reduce_max_sync(TSR_WHOLE_WARP, tsr_bits_from_f32(max)));
+		max = tsr_f32_from_bits(__reduce_max_sync(TSR_WHOLE_WARP, tsr_bits_from_f32(max)));
 	} else {
 #pragma unroll
 		for (unsigned distance = 1; distance < TEAM; distance *= 2)
@@ -367,8 +359,8 @@ template <int N> static __device__ __forceinline__ struct magnitudes magnitudes_
 }
 
 /*
- * The magnitudes of a group, N of a thread.  Where only the largest counts, floats are compared first, as one instruction
- * takes their magnitudes; only for which NaN it is, patterns are.
+ * The magnitudes of a group, N of a thread.  Where only the largest counts, floats are compared first, as
+ * one instruction takes their magnitudes; only for which NaN it is, patterns are.
  */
 template <class codec, int N, int TEAM>
 static __device__ __forceinline__ struct magnitudes team_magnitudes(const float *x)

@@ -251,7 +251,7 @@ extern "C" enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream,
 	if (!kernel)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no sweep of codec %s", index,
 				codec->name);
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	if (nblocks)
 		kernel<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(first, codec->extra_bits, rows);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start the sweep of %s", codec->name);

@@ -143,7 +143,7 @@ enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_ste
  * @sums:   in device memory; one run after the other is added, as tsr_compare_merge() does, but for
  *          `underflow`, which @report tells
  *
- * The bits of tsr_step_compare() on each run, in planes, @fp32 and @sums.  Takes up to 200 MiB of device
+ * The bits of tsr_step_compare() on each run, in planes, @fp32 and @sums.  Takes up to 250 MiB of device
  * memory, which the stream owns.
  *
  * Return: TSR_OK, or as above; state and sums are undefined after a failure.
@@ -155,7 +155,7 @@ enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream, const struct
 
 /* --- Coded planes ---------------------------------------------------------------------------- */
 
-/* Most bytes of an element: wider ones, which only tensors have that are no weights or states, are for the CPU. */
+/* Most bytes of an element: wider ones are neither weights nor states, and are for the CPU. */
 #define TSR_GPU_ENTROPY_WIDTH 4u
 
 /**

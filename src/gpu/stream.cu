@@ -9,10 +9,15 @@ struct tsr_gpu_event {
 	cudaEvent_t handle;
 };
 
-/* The current device is a thread's own: every call selects the one that it is about. */
 static cudaError_t make_current(const struct tsr_gpu *gpu)
 {
 	return cudaSetDevice((int)gpu->index);
+}
+
+enum tsr_status tsr_gpu_use(const struct tsr_gpu *gpu, struct tsr_err *err)
+{
+	TSR_CUDA_TRY(gpu->index, err, make_current(gpu), "cannot be used");
+	return TSR_OK;
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
@@ -101,10 +106,8 @@ extern "C" void tsr_gpu_stream_free(struct tsr_gpu_stream *stream)
 
 extern "C" enum tsr_status tsr_gpu_sync(struct tsr_gpu_stream *stream, struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
-
-	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
-	TSR_CUDA_TRY(index, err, cudaStreamSynchronize(stream->handle), "work failed");
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
+	TSR_CUDA_TRY(stream->gpu->index, err, cudaStreamSynchronize(stream->handle), "work failed");
 	return TSR_OK;
 }
 
@@ -126,10 +129,9 @@ enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsigned which, u
 static enum tsr_status copy(struct tsr_gpu_stream *stream, void *to, const void *from,
 			    uint64_t nbytes, enum cudaMemcpyKind kind, struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
-
-	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
-	TSR_CUDA_TRY(index, err, cudaMemcpyAsync(to, from, nbytes, kind, stream->handle),
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
+	TSR_CUDA_TRY(stream->gpu->index, err,
+		     cudaMemcpyAsync(to, from, nbytes, kind, stream->handle),
 		     "cannot copy %llu bytes", (unsigned long long)nbytes);
 	return TSR_OK;
 }
@@ -155,10 +157,8 @@ extern "C" enum tsr_status tsr_gpu_copy(struct tsr_gpu_stream *stream, void *to,
 extern "C" enum tsr_status tsr_gpu_zero(struct tsr_gpu_stream *stream, void *device,
 					uint64_t nbytes, struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
-
-	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
-	TSR_CUDA_TRY(index, err, cudaMemsetAsync(device, 0, nbytes, stream->handle),
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
+	TSR_CUDA_TRY(stream->gpu->index, err, cudaMemsetAsync(device, 0, nbytes, stream->handle),
 		     "cannot clear %llu bytes", (unsigned long long)nbytes);
 	return TSR_OK;
 }
@@ -199,10 +199,8 @@ extern "C" void tsr_gpu_event_free(struct tsr_gpu_event *event)
 extern "C" enum tsr_status tsr_gpu_record(struct tsr_gpu_stream *stream,
 					  struct tsr_gpu_event *event, struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
-
-	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
-	TSR_CUDA_TRY(index, err, cudaEventRecord(event->handle, stream->handle),
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
+	TSR_CUDA_TRY(stream->gpu->index, err, cudaEventRecord(event->handle, stream->handle),
 		     "cannot record an event");
 	return TSR_OK;
 }
@@ -210,20 +208,16 @@ extern "C" enum tsr_status tsr_gpu_record(struct tsr_gpu_stream *stream,
 extern "C" enum tsr_status tsr_gpu_wait(struct tsr_gpu_stream *stream,
 					const struct tsr_gpu_event *event, struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
-
-	TSR_CUDA_TRY(index, err, make_current(stream->gpu), "cannot be used");
-	TSR_CUDA_TRY(index, err, cudaStreamWaitEvent(stream->handle, event->handle, 0),
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
+	TSR_CUDA_TRY(stream->gpu->index, err, cudaStreamWaitEvent(stream->handle, event->handle, 0),
 		     "cannot wait for an event");
 	return TSR_OK;
 }
 
 extern "C" enum tsr_status tsr_gpu_reach(const struct tsr_gpu_event *event, struct tsr_err *err)
 {
-	const unsigned index = event->gpu->index;
-
-	TSR_CUDA_TRY(index, err, make_current(event->gpu), "cannot be used");
-	TSR_CUDA_TRY(index, err, cudaEventSynchronize(event->handle), "work failed");
+	TSR_TRY(tsr_gpu_use(event->gpu, err));
+	TSR_CUDA_TRY(event->gpu->index, err, cudaEventSynchronize(event->handle), "work failed");
 	return TSR_OK;
 }
 
@@ -234,7 +228,7 @@ extern "C" enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from,
 	const unsigned index = to->gpu->index;
 	float milliseconds = 0;
 
-	TSR_CUDA_TRY(index, err, make_current(to->gpu), "cannot be used");
+	TSR_TRY(tsr_gpu_use(to->gpu, err));
 	TSR_CUDA_TRY(index, err, cudaEventSynchronize(to->handle), "work failed");
 	TSR_CUDA_TRY(index, err, cudaEventElapsedTime(&milliseconds, from->handle, to->handle),
 		     "cannot tell the time between events");

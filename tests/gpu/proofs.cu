@@ -327,7 +327,7 @@ static __global__ void try_softsign_pairs(struct finding *f)
 
 /* --- Estimates that decide no bit alone -------------------------------------------------------- */
 
-/* The bounds that step_near.cuh's two codes of an element are made with. */
+/* The bounds that the two codes of an element in fast_coded.cuh are made with. */
 static __global__ void try_log2(struct finding *f)
 {
 	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;

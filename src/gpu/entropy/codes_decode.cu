@@ -217,7 +217,7 @@ extern "C" enum tsr_status tsr_gpu_decode_codes(struct tsr_gpu_stream *stream,
 {
 	const unsigned index = stream->gpu->index;
 
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	if (npieces)
 		decode_pieces_of_codes<<<npieces, TSR_BLOCK, 0, stream->handle>>>(pieces, damaged);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start decoding");

@@ -358,7 +358,7 @@ extern "C" enum tsr_status tsr_gpu_encode_codes(struct tsr_gpu_stream *stream,
 
 	if (!npieces)
 		return TSR_OK;
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, (uint64_t)nblocks * BLOCK_STAGED,
 				&staging, err));
 	encode_pieces_of_codes<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(pieces, npieces,

@@ -53,7 +53,7 @@ extern "C" enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream,
 	const struct decode_args a = { (const unsigned char *)coded, begin, (unsigned char *)plain,
 				       n, damaged };
 
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	if (n)
 		kernel_of(kind.width)<<<(unsigned)tsr_entropy_pieces(n), TSR_BLOCK, 0,
 					stream->handle>>>(a, kind.rotated);

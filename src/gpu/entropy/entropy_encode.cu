@@ -78,7 +78,7 @@ extern "C" enum tsr_status tsr_gpu_entropy_encode(struct tsr_gpu_stream *stream,
 
 	if (!n)
 		return TSR_OK;
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, (uint64_t)nblocks * WARPS * STAGED,
 				&staging, err));
 	a.staging = (unsigned char *)staging;

@@ -23,7 +23,7 @@ static_assert(WARPS * TSR_RANS_SEGMENT == TSR_ENTROPY_PIECE, "a warp has a segme
 
 /* --- Elements ---------------------------------------------------------------------------------- */
 
-/* The run of a lane: TSR_RANS_RUN elements of W bytes, at most TSR_GPU_ENTROPY_WIDTH, as they are in memory. */
+/* The run of a lane: TSR_RANS_RUN elements of W bytes, as they are in memory. */
 template <int W> struct run_of {
 	uint32_t word[W];
 };

@@ -13,7 +13,7 @@
 #include "gpu/gpu_tables.cuh"
 #include "gpu/step/step_fast.cuh"
 
-/* Of larger tiles the code is too long for the cache of instructions, for which warps then wait most of all. */
+/* Of larger tiles the code is too long for the cache of instructions, for which warps then wait most. */
 #define FAST_TILE 8
 
 /* --- What forms with tables share -------------------------------------------------------------- */

@@ -14,7 +14,7 @@ template <class all_states> struct fast_flash {
 	typedef all_states states;
 	static const int tile = 16, team = states::group / tile;
 	static const bool any_order = false, takes_roots = true;
-	/* Few threads, so that the next block can begin soon; 7 of these leave 72 registers: 5 to 12 were tried. */
+	/* Few threads, so that the next block can begin soon; 7 of these leave 72 registers. */
 	static const unsigned block = 128, blocks = 7, table_nbytes = 0;
 
 	struct scales {
@@ -94,17 +94,7 @@ template <class all_states> struct fast_flash {
 		return tsr_f32_from_e8m8(code);
 	}
 
-	/* The lowest 8 bits of a number are its code; quotients below 0.5, which would have code 0, count as that. */
-	static __device__ __forceinline__ uint32_t momentum_code(struct tsr_masks masks, float m,
-								 float scale)
-	{
-		return (uint32_t)tsr_softsign_code_ordinary(m, scale, masks.sign);
-	}
-	static __device__ __forceinline__ uint32_t root_code(float root, float factor)
-	{
-		return (uint32_t)(int32_t)(fmaxf(root * factor, 0.5f) + 0.5f);
-	}
-
+	/* The lowest 8 bits of a number are its code; roots below half of one count as that: no code is 0. */
 	static __device__ __forceinline__ void encode(const struct step_args *a, const float *,
 						      struct tile_place at, bool inside,
 						      const struct fast_tile<tile> *t,
@@ -119,7 +109,8 @@ template <class all_states> struct fast_flash {
 		for (int k = 0; k < tile; k += 4) {
 #pragma unroll
 			for (int i = 0; i < 4; i++)
-				byte[i] = momentum_code(a->masks, t->m[k + i], scale);
+				byte[i] = (uint32_t)tsr_softsign_code_ordinary(t->m[k + i], scale,
+									       a->masks.sign);
 			m[k / 4] = tsr_word_of_bytes(byte);
 		}
 		if constexpr (states::nstates == 2) {
@@ -131,7 +122,9 @@ template <class all_states> struct fast_flash {
 			for (int k = 0; k < tile; k += 4) {
 #pragma unroll
 				for (int i = 0; i < 4; i++)
-					byte[i] = root_code(t->v[k + i], factor);
+					byte[i] = (uint32_t)(int32_t)(fmaxf(t->v[k + i] * factor,
+									    0.5f) +
+								      0.5f);
 				v[k / 4] = tsr_word_of_bytes(byte);
 			}
 		}

@@ -167,8 +167,8 @@ static __device__ __forceinline__ void gefen_load_weights(const struct step_args
 }
 
 /*
- * Weights bf16+ulp8, or bf16 alone, if they are ordinary as in step_fast.cuh; else returns false, with nothing
- * stored.
+ * Weights bf16+ulp8, or bf16 alone, if they are ordinary as in step_fast.cuh; else returns false, with
+ * nothing stored.
  */
 static __device__ __forceinline__ bool gefen_weights(const struct step_args *a, uint64_t tile,
 						     const struct fast_words<TILE> *x,

@@ -185,7 +185,7 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 
 	for (unsigned part = 0; part < TSR_PARTS; part++)
 		TSR_TRY(decode_part(b, part, &arrays, err));
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(tsr_gpu_use(b->stream->gpu, err));
 	if (tsr_step_stores_first(s))
 		return step_in_two(b, &arrays, err);
 	TSR_TRY(turn(b, &arrays, false, err));
@@ -244,7 +244,7 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 	struct batch b = {};
 	uint64_t done;
 
-	TSR_CUDA_TRY(index, err, cudaSetDevice((int)index), "cannot be used");
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report, &done, err));
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(step->optimizer));
