@@ -259,7 +259,7 @@ def one_of_several_fails(root):
     while tersor("replay", *plain, **two, TERSOR_EMULATED_BAD_MALLOC=str(n)).returncode:
         fails(root, 4, "cuda:1: ", *plain, **two, TERSOR_EMULATED_BAD_MALLOC=str(n))
         n += 1
-    expect(n > 9, "allocations", n)
+    expect(n > 5, "allocations", n)
 
 
 def nonfinite(root):
@@ -368,20 +368,20 @@ def cancelling(root):
 
 
 def out_of_memory(root):
-    """Every allocation in turn; the seventh, behind two checks of the GPU, is that of the state."""
-    fails(root, 4, "bytes for the state: out of memory", TERSOR_EMULATED_BAD_MALLOC="7")
+    """Every allocation in turn; the third, behind two checks of the GPU, is that of the state."""
+    fails(root, 4, "bytes for the state: out of memory", TERSOR_EMULATED_BAD_MALLOC="3")
     state = ("--state", "flash", "--group", "48", "--steps", "401..402")
     n = 1
     while tersor("replay", CHECKPOINT, RECORDING, *state, "--device", "cuda",
                  TERSOR_EMULATED_BAD_MALLOC=str(n)).returncode:
         fails(root, 4, "cuda:0: ", CHECKPOINT, RECORDING, *state, TERSOR_EMULATED_BAD_MALLOC=str(n))
         n += 1
-    expect(n > 9, "allocations", n)
+    expect(n > 5, "allocations", n)
     n, compare = 1, (CHECKPOINT, RECORDING, "--state", "flash,tight", "--steps", "401", "--device", "cuda")
     while (done := tersor("replay", *compare, TERSOR_EMULATED_BAD_MALLOC=str(n))).returncode:
         expect(done.returncode == 4 and "cuda:0: " in done.stderr and not done.stdout, n, done.stderr)
         n += 1
-    expect(n > 14, "allocations of a comparison", n)
+    expect(n > 10, "allocations of a comparison", n)
 
 
 def failing_kernels(root):
