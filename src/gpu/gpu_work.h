@@ -155,12 +155,8 @@ enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream, const struct
 
 /* --- Coded planes ---------------------------------------------------------------------------- */
 
-/* Most bytes of an element: wider ones are neither weights nor states, and are for the CPU. */
-#define TSR_GPU_ENTROPY_WIDTH 4u
-
 /**
  * tsr_gpu_entropy_encode() - Append the coding of a plane to a stream
- * @kind:   up to TSR_GPU_ENTROPY_WIDTH wide
  * @plain:  its @n elements in device memory, aligned to 16 bytes
  * @coded:  in device memory, aligned to 4 bytes: its pieces, tsr_entropy_bound() of a whole one apart
  * @nbytes: in device memory: the bytes of each

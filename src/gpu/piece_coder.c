@@ -11,7 +11,7 @@
 #include "entropy/contexts_math.h"
 #include "gpu/gpu_work.h"
 
-#define PLAIN_NBYTES (TSR_ENTROPY_PIECE * TSR_GPU_ENTROPY_WIDTH)
+#define PLAIN_NBYTES (TSR_ENTROPY_PIECE * TSR_ENTROPY_WIDTH)
 
 /* What a kernel is told, and what it finds. */
 struct control {
@@ -142,7 +142,7 @@ static enum tsr_status decode_on_gpu(struct tsr_piece_coder *c, const struct tsr
 
 static bool is_for_gpu(const struct tsr_piece_coder *c, const struct tsr_piece *p)
 {
-	return c->gpu && p->n && p->kind.width <= TSR_GPU_ENTROPY_WIDTH;
+	return c->gpu && p->n;
 }
 
 enum tsr_status tsr_piece_encode_begin(struct tsr_piece_coder *c, const struct tsr_piece *p,
@@ -192,7 +192,7 @@ struct tsr_entropy *tsr_piece_coder_entropy(struct tsr_piece_coder *c)
 
 static enum tsr_status open_gpu(struct tsr_piece_coder *c, size_t coded_max, struct tsr_err *err)
 {
-	const struct tsr_entropy_kind widest = { .width = TSR_GPU_ENTROPY_WIDTH };
+	const struct tsr_entropy_kind widest = { .width = TSR_ENTROPY_WIDTH };
 	const size_t nbytes = sizeof(*c->device) + tsr_entropy_bound(widest, TSR_ENTROPY_PIECE);
 
 	TSR_TRY(tsr_gpu_alloc(c->gpu, nbytes, "coded pieces", (void **)&c->device, err));

@@ -235,7 +235,7 @@ static uint64_t check_damage(struct tsr_entropy_kind kind, uint64_t n, unsigned 
 /* --- All of it ----------------------------------------------------------------------------------- */
 
 static const struct tsr_entropy_kind kinds[] = { { 1, false }, { 2, false }, { 2, true },
-						 { 4, false }, { 4, true } };
+						 { 4, false }, { 4, true },  { 8, false } };
 
 /* More pieces than blocks that an emulated GPU runs at a time: some blocks have two. */
 #define MANY (13 * (uint64_t)TSR_ENTROPY_PIECE + 5)

@@ -10,140 +10,37 @@
 
 /* --- What a slot of a table says ---------------------------------------------------------------- */
 
-#define NSLOTS (1u << TSR_RANS_BITS)
-
-/* Frequency and first slot of each symbol. */
-static __device__ __forceinline__ uint32_t range_freq(uint32_t range)
-{
-	return range >> 16;
-}
-
-static __device__ __forceinline__ uint32_t range_start(uint32_t range)
-{
-	return range & 0xffff;
-}
-
 /* An entry for each slot: one look. */
 struct direct_table {
-	uint32_t range[NSYMBOLS];
-	alignas(16) uint32_t entry[NSLOTS];
+	uint32_t entry[1u << TSR_RANS_BITS];
 
-	/* The symbols of four slots in a row. */
-	__device__ void put(unsigned slot, const uint32_t *symbol)
+	__device__ void put(unsigned slot, uint32_t symbol, uint32_t freq, uint32_t start)
 	{
-#pragma unroll
-		for (unsigned i = 0; i < 4; i++) {
-			const uint32_t r = range[symbol[i]];
-
-			entry[slot + i] = tsr_rans_entry(symbol[i], range_freq(r),
-							 slot + i - range_start(r));
-		}
+		entry[slot] = tsr_rans_entry(symbol, freq, slot - start);
 	}
-	/* The symbol of a state, which is popped, but for the word that may be missing. */
-	__device__ uint32_t pop(uint32_t *x) const
+	__device__ uint32_t get(uint32_t slot) const
 	{
-		const uint32_t e = entry[*x & (NSLOTS - 1)];
-
-		*x = tsr_rans_pop(*x, e, TSR_RANS_BITS);
-		return tsr_rans_entry_symbol(e);
+		return entry[slot];
 	}
 };
 
-/* A symbol for each slot: a second look, in a third of the memory, where there are many tables. */
+/* A symbol for each slot: a second look, in a third of the memory, for elements of many streams. */
 struct small_table {
-	uint32_t range[NSYMBOLS];
-	alignas(4) unsigned char symbol[NSLOTS];
+	unsigned char symbol[1u << TSR_RANS_BITS];
+	uint32_t range[NSYMBOLS]; /* frequency and first slot */
 
-	__device__ void put(unsigned slot, const uint32_t *s)
+	__device__ void put(unsigned slot, uint32_t s, uint32_t freq, uint32_t start)
 	{
-		*(uint32_t *)(symbol + slot) = s[0] | s[1] << 8 | s[2] << 16 | s[3] << 24;
+		symbol[slot] = (unsigned char)s;
+		range[s] = freq << 16 | start;
 	}
-	__device__ uint32_t pop(uint32_t *x) const
+	__device__ uint32_t get(uint32_t slot) const
 	{
-		const uint32_t slot = *x & (NSLOTS - 1), s = symbol[slot], r = range[s];
+		const uint32_t s = symbol[slot];
 
-		*x = range_freq(r) * (*x >> TSR_RANS_BITS) + slot - range_start(r);
-		return s;
+		return tsr_rans_entry(s, range[s] >> 16, slot - (range[s] & 0xffff));
 	}
 };
-
-/* Bits @at to @at + @width - 1 of numbers that are there up to word @nwords. */
-static __device__ __forceinline__ uint32_t get_bits(const uint32_t *words, uint32_t nwords,
-						    uint32_t at, uint32_t width)
-{
-	const uint32_t low = words[at / 32];
-	const uint32_t high = at / 32 + 1 < nwords ? words[at / 32 + 1] : 0;
-
-	return (uint32_t)(((uint64_t)high << 32 | low) >> at % 32) & ((1u << width) - 1);
-}
-
-/* The bytes of a table by its head; 0 if it is none. */
-static __device__ uint32_t table_nbytes(uint32_t head)
-{
-	const uint32_t first = head & 0xff, last = head >> 8 & 0xff, width = head >> 16 & 0xff;
-
-	if (first >= last || width < 1 || width > TSR_RANS_BITS || head >> 24)
-		return 0;
-	return 4 + round_up_to_4(((last - first + 1) * width + 7) / 8);
-}
-
-/* Symbols of a lane of the warp that reads a table. */
-#define EACH (NSYMBOLS / 32)
-
-/* The ranges of a table, of which table_nbytes() are there, by one warp; false in all lanes if it is none. */
-static __device__ bool read_ranges(const uint32_t *words, uint32_t *range)
-{
-	const unsigned lane = threadIdx.x % 32;
-	const uint32_t head = words[0];
-	const uint32_t first = head & 0xff, last = head >> 8 & 0xff, width = head >> 16 & 0xff;
-	const uint32_t nbits = (last - first + 1) * width, nwords = (nbits + 31) / 32;
-	uint32_t freq[EACH], largest = 0, sum = 0, before;
-	bool wrong = nbits % 32 && words[nwords] >> nbits % 32;
-
-#pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		const uint32_t s = EACH * lane + i;
-
-		freq[i] = s >= first && s <= last
-				  ? get_bits(words + 1, nwords, (s - first) * width, width)
-				  : 0;
-		wrong |= (s == first || s == last) && !freq[i];
-		largest = max(largest, freq[i]);
-		sum += freq[i];
-	}
-	before = sum_of_lanes_before(sum);
-#pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		range[EACH * lane + i] = freq[i] << 16 | before;
-		before += freq[i];
-	}
-	largest = __reduce_max_sync(TSR_WHOLE_WARP, largest);
-	sum = __reduce_add_sync(TSR_WHOLE_WARP, sum);
-	wrong |= sum != NSLOTS || tsr_rans_number_width(largest) != width;
-	return !__any_sync(TSR_WHOLE_WARP, wrong);
-}
-
-/* What slots say, given the ranges: thread @thread of @nthreads fills slots in a row. */
-template <class table>
-static __device__ void fill_slots(table *t, unsigned thread, unsigned nthreads)
-{
-	const unsigned each = NSLOTS / nthreads, begin = each * thread;
-	unsigned s = 0;
-
-	for (unsigned step = NSYMBOLS / 2; step; step /= 2)
-		s += range_start(t->range[s + step]) <= begin ? step : 0;
-	for (unsigned slot = begin; slot < begin + each; slot += 4) {
-		uint32_t symbol[4];
-
-#pragma unroll
-		for (unsigned i = 0; i < 4; i++) {
-			while (range_start(t->range[s]) + range_freq(t->range[s]) <= slot + i)
-				s++;
-			symbol[i] = s;
-		}
-		t->put(slot, symbol);
-	}
-}
 
 /* --- Streams ------------------------------------------------------------------------------------- */
 
@@ -153,6 +50,14 @@ struct stream_head {
 	uint32_t body, nbytes; /* where it begins in the piece, a multiple of 4 */
 	uint32_t nwords[WARPS],
 		segment[WARPS]; /* of each segment, and where it begins in the piece */
+};
+
+/* Aligned, so that loads of several partial sums take nothing else that threads may write meanwhile. */
+struct block_memory {
+	alignas(16) uint32_t partial[WARPS];
+	uint32_t start[NSYMBOLS + 1];
+	uint32_t largest;
+	unsigned wrong; /* something in the piece is */
 };
 
 /* The heads of all streams, by one thread. */
@@ -206,24 +111,65 @@ static __device__ bool read_segments(const uint32_t *piece, struct stream_head *
 	return at == end;
 }
 
-/* A table at the front of a body, by all threads; false in all of them if it is none. */
-template <class table>
-static __device__ bool read_table(const uint32_t *body, uint32_t nbytes, table *t,
+/* Bits @at to @at + @width - 1 of numbers that are there up to word @nwords. */
+static __device__ __forceinline__ uint32_t get_bits(const uint32_t *words, uint32_t nwords,
+						    uint32_t at, uint32_t width)
+{
+	const uint32_t low = words[at / 32];
+	const uint32_t high = at / 32 + 1 < nwords ? words[at / 32 + 1] : 0;
+
+	return (uint32_t)(((uint64_t)high << 32 | low) >> at % 32) & ((1u << width) - 1);
+}
+
+/* Where the symbols of a table begin, by all threads; false in all of them if it is none. */
+static __device__ bool read_table(const uint32_t *body, uint32_t nbytes, struct block_memory *b,
 				  uint32_t *used_ret)
 {
-	const uint32_t used = nbytes >= 4 ? table_nbytes(body[0]) : 0;
-	bool fine = true;
+	const unsigned s = threadIdx.x;
+	const uint32_t head = nbytes >= 4 ? body[0] : 0;
+	const uint32_t first = head & 0xff, last = head >> 8 & 0xff, width = head >> 16 & 0xff;
+	const uint32_t nbits = (last - first + 1) * width;
+	const uint32_t used = 4 + round_up_to_4((nbits + 7) / 8);
+	uint32_t freq = 0, sum, start;
+	bool wrong;
 
-	if (!used || nbytes < used)
+	if (first >= last || width < 1 || width > TSR_RANS_BITS || head >> 24 || nbytes < used)
 		return false;
-	if (threadIdx.x < 32)
-		fine = read_ranges(body, t->range);
-	fine = __syncthreads_and(fine);
-	if (fine)
-		fill_slots(t, threadIdx.x, TSR_BLOCK);
+	if (s == 0)
+		b->largest = 0;
+	if (s >= first && s <= last)
+		freq = get_bits(body + 1, (used - 4) / 4, (s - first) * width, width);
+	start = sum_before(freq, b->partial, &sum);
+	atomicMax(&b->largest, freq);
+	b->start[s] = start;
+	if (s == 0)
+		b->start[NSYMBOLS] = sum;
+	wrong = (s == first || s == last) && !freq;
+	if (s == 0)
+		wrong |= sum != 1u << TSR_RANS_BITS ||
+			 (nbits % 32 && body[used / 4 - 1] >> nbits % 32);
+	if (wrong)
+		b->wrong = 1;
 	__syncthreads();
+	if (b->wrong || tsr_rans_number_width(b->largest) != width)
+		return false;
 	*used_ret = used;
-	return fine;
+	return true;
+}
+
+/* Each thread fills slots in a row. */
+template <class table> static __device__ void fill_table(const struct block_memory *b, table *t)
+{
+	const unsigned each = (1u << TSR_RANS_BITS) / TSR_BLOCK;
+	unsigned s = 0;
+
+	for (unsigned step = NSYMBOLS / 2; step; step /= 2)
+		s += b->start[s + step] <= each * threadIdx.x ? step : 0;
+	for (unsigned slot = each * threadIdx.x; slot < each * (threadIdx.x + 1); slot++) {
+		while (b->start[s + 1] <= slot)
+			s++;
+		t->put(slot, s, b->start[s + 1] - b->start[s], b->start[s]);
+	}
 }
 
 /* Whether some of the symbols differ, by all threads; most streams show it at once. */
@@ -244,11 +190,10 @@ static __device__ bool symbols_differ(const uint32_t *symbols, uint32_t n)
 /* Have a stream ready to be decoded; false in all threads if it is damaged. */
 template <class table>
 static __device__ bool open_stream(const uint32_t *piece, uint32_t n, struct stream_head *h,
-				   table *t)
+				   struct block_memory *b, table *t)
 {
 	const uint32_t *body = piece + h->body / 4;
 	uint32_t used;
-	bool fine = true;
 
 	switch (h->mode) {
 	case TSR_RANS_RAW:
@@ -257,11 +202,14 @@ static __device__ bool open_stream(const uint32_t *piece, uint32_t n, struct str
 	case TSR_RANS_CONSTANT:
 		return h->nbytes == 4 && body[0] < NSYMBOLS;
 	case TSR_RANS_CODED:
-		if (h->nbytes >= n || !read_table(body, h->nbytes, t, &used))
+		if (h->nbytes >= n || !read_table(body, h->nbytes, b, &used))
 			return false;
-		if (threadIdx.x == 0)
-			fine = read_segments(piece, h, used, n);
-		return __syncthreads_and(fine);
+		fill_table(b, t);
+		__syncthreads();
+		if (threadIdx.x == 0 && !read_segments(piece, h, used, n))
+			b->wrong = 1;
+		__syncthreads();
+		return !b->wrong;
 	default:
 		return false;
 	}
@@ -345,11 +293,10 @@ static __device__ __forceinline__ void refill(struct lane_state *l, uint32_t x, 
 template <bool SOME, class table>
 static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state *l, bool has)
 {
-	uint32_t x = l->x;
-	const uint32_t symbol = t->pop(&x);
+	const uint32_t entry = t->get(l->x & ((1u << TSR_RANS_BITS) - 1));
 
-	refill<SOME>(l, x, has);
-	return symbol;
+	refill<SOME>(l, tsr_rans_pop(l->x, entry, TSR_RANS_BITS), has);
+	return tsr_rans_entry_symbol(entry);
 }
 
 /* A segment of a piece, while it is decoded. */
@@ -359,6 +306,7 @@ template <int W> struct segment {
 	struct lane_state lane[W];
 	uint32_t begin, size; /* in the elements of the piece */
 	unsigned char *plain;
+	unsigned width; /* of elements: W, or more if they are decoded in parts */
 };
 
 /*
@@ -366,6 +314,15 @@ template <int W> struct segment {
  * @CODED: a mask of the streams that are coded, or MIXED.
  */
 #define MIXED (~0u)
+
+/* Parts of elements that are wider than what is decoded at once. */
+template <int W>
+static __device__ __forceinline__ void store_parts(unsigned char *at, unsigned width,
+						   struct run_of<W> run, uint32_t count)
+{
+	for (uint32_t i = 0; i < W * count; i++)
+		at[i / W * width + i % W] = (unsigned char)(run.word[i / 4] >> 8 * (i % 4));
+}
 
 template <int W, unsigned CODED, bool SOME, class table>
 static __device__ __forceinline__ void decode_run(struct segment<W> *s, const table *tables,
@@ -396,7 +353,10 @@ static __device__ __forceinline__ void decode_run(struct segment<W> *s, const ta
 	run = merge_symbols<W>(symbols);
 	if (W > 1 && rotated)
 		rotate_back<W>(&run);
-	store_run<W>(s->plain + (uint64_t)W * at, run, SOME ? count : TSR_RANS_RUN);
+	if (W < 4 || s->width == W)
+		store_run<W>(s->plain + (uint64_t)W * at, run, SOME ? count : TSR_RANS_RUN);
+	else
+		store_parts<W>(s->plain + (uint64_t)s->width * at, s->width, run, count);
 }
 
 template <int W, unsigned CODED, class table>
@@ -457,39 +417,60 @@ static __device__ __forceinline__ bool decode_segment(struct segment<W> *s, cons
 
 /* --- Pieces -------------------------------------------------------------------------------------- */
 
-/* What the threads of a block share. */
+/* What the threads of a block share: of W streams at a time, of elements of at most 8 bytes. */
 template <int W, class table> struct piece_memory {
 	table tables[W];
 	uint16_t rings[W][WARPS][RING];
-	struct stream_head heads[W];
+	struct stream_head heads[TSR_ENTROPY_WIDTH];
+	struct block_memory block;
 };
 
-/* A piece of @n > 0 elements, by all threads; false if it is damaged: in some of them, or in all. */
+/* Streams @first to @first + W - 1 of a piece of @n elements, by all threads. */
 template <int W, class table>
-static __device__ bool decode_piece(struct piece_memory<W, table> *m, const unsigned char *piece,
-				    uint64_t nbytes, uint32_t n, bool rotated, unsigned char *plain)
+static __device__ bool decode_streams(struct piece_memory<W, table> *m, const unsigned char *piece,
+				      uint32_t n, unsigned first, unsigned width, bool rotated,
+				      unsigned char *plain)
 {
 	const unsigned index = threadIdx.x / 32;
 	struct segment<W> s;
-	bool fine = true;
 
-	if (threadIdx.x == 0)
-		fine = read_heads((const uint32_t *)piece, nbytes, W, m->heads);
-	if (!__syncthreads_and(fine))
-		return false;
 	for (unsigned k = 0; k < W; k++) {
-		if (!open_stream((const uint32_t *)piece, n, &m->heads[k], &m->tables[k]))
+		if (!open_stream((const uint32_t *)piece, n, &m->heads[first + k], &m->block,
+				 &m->tables[k]))
 			return false;
 		s.lane[k].ring = m->rings[k][index];
 	}
+	__syncthreads();
 	if (index >= tsr_rans_count_segments(n))
 		return true;
 	s.piece = piece;
-	s.heads = m->heads;
+	s.heads = m->heads + first;
 	s.begin = index * TSR_RANS_SEGMENT;
 	s.size = tsr_rans_segment_size(n, index);
-	s.plain = plain + (uint64_t)W * s.begin;
+	s.plain = plain + (uint64_t)width * s.begin + first;
+	s.width = width;
 	return decode_segment<W>(&s, m->tables, rotated);
+}
+
+/* A piece of @n > 0 elements, by all threads; false in all of them if it is damaged. */
+template <int W, class table>
+static __device__ __forceinline__ bool decode_piece(struct piece_memory<W, table> *m,
+						    const unsigned char *piece, uint64_t nbytes,
+						    uint32_t n, unsigned width, bool rotated,
+						    unsigned char *plain)
+{
+	bool fine;
+
+	if (threadIdx.x == 0)
+		m->block.wrong = !read_heads((const uint32_t *)piece, nbytes, width, m->heads);
+	__syncthreads();
+	fine = !m->block.wrong;
+	for (unsigned first = 0; first < width; first += W) {
+		fine = fine && decode_streams<W>(m, piece, n, first, width, rotated, plain);
+		/* All threads go on or none, and not before all have finished with the tables. */
+		fine = __syncthreads_and(fine);
+	}
+	return fine;
 }
 
 #endif

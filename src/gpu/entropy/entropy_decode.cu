@@ -15,7 +15,7 @@ struct decode_args {
 
 template <int W, class table>
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	decode_pieces(const __grid_constant__ decode_args a, bool rotated)
+	decode_pieces(const __grid_constant__ decode_args a, unsigned width, bool rotated)
 {
 	__shared__ struct piece_memory<W, table> m;
 	const uint64_t p = blockIdx.x, left = a.n - p * TSR_ENTROPY_PIECE;
@@ -23,14 +23,13 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	const uint64_t nbytes = a.begin[p] % 4 ? 0 : a.begin[p + 1] - a.begin[p];
 	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
 
-	const bool fine = decode_piece<W>(&m, a.coded + a.begin[p], nbytes, n, rotated,
-					  a.plain + W * p * TSR_ENTROPY_PIECE);
-
-	if (!__syncthreads_and(fine) && threadIdx.x == 0)
+	if (!decode_piece<W>(&m, a.coded + a.begin[p], nbytes, n, width, rotated,
+			     a.plain + width * p * TSR_ENTROPY_PIECE) &&
+	    threadIdx.x == 0)
 		atomicMin((unsigned long long *)a.damaged, (unsigned long long)p);
 }
 
-typedef void decode_kernel(const struct decode_args, bool rotated);
+typedef void decode_kernel(const struct decode_args, unsigned width, bool rotated);
 
 static decode_kernel *kernel_of(unsigned width)
 {
@@ -56,7 +55,7 @@ extern "C" enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream,
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	if (n)
 		kernel_of(kind.width)<<<(unsigned)tsr_entropy_pieces(n), TSR_BLOCK, 0,
-					stream->handle>>>(a, kind.rotated);
+					stream->handle>>>(a, kind.width, kind.rotated);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start decoding");
 	return TSR_OK;
 }

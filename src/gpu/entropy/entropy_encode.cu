@@ -52,8 +52,10 @@ static encode_kernel *kernel_of(unsigned width)
 		return encode_pieces<1>;
 	case 2:
 		return encode_pieces<2>;
-	default:
+	case 4:
 		return encode_pieces<4>;
+	default:
+		return encode_pieces<8>;
 	}
 }
 

@@ -44,8 +44,12 @@ static __device__ __forceinline__ struct run_of<W> load_run(const unsigned char 
 	};
 
 	if (count == TSR_RANS_RUN) {
-		*(typename tsr_word<4 * W>::type *)&run = *(
-			const typename tsr_word<4 * W>::type *)at;
+		if constexpr (W <= 4)
+			*(typename tsr_word<4 * W>::type *)&run = *(
+				const typename tsr_word<4 * W>::type *)at;
+		else
+			for (unsigned i = 0; i < 2; i++)
+				((uint4 *)&run)[i] = ((const uint4 *)at)[i];
 		return run;
 	}
 	for (unsigned i = 0; i < W * count; i++)
@@ -58,8 +62,12 @@ static __device__ __forceinline__ void store_run(unsigned char *at, struct run_o
 						 uint32_t count)
 {
 	if (count == TSR_RANS_RUN) {
-		__stcs((typename tsr_word<4 * W>::type *)at,
-		       *(const typename tsr_word<4 * W>::type *)&run);
+		if constexpr (W <= 4)
+			__stcs((typename tsr_word<4 * W>::type *)at,
+			       *(const typename tsr_word<4 * W>::type *)&run);
+		else
+			for (unsigned i = 0; i < 2; i++)
+				((uint4 *)at)[i] = ((const uint4 *)&run)[i];
 		return;
 	}
 	for (unsigned i = 0; i < W * count; i++)
@@ -128,7 +136,7 @@ static __device__ __forceinline__ struct run_of<W> merge_symbols(const uint32_t 
 	return run;
 }
 
-/* --- Warps --------------------------------------------------------------------------------------- */
+/* --- Blocks of threads -------------------------------------------------------------------------- */
 
 /* The sum of the values of all lanes before this one. */
 static __device__ __forceinline__ uint32_t
@@ -143,6 +151,26 @@ sum_of_lanes_before(uint32_t value)
 		sum += lane >= d ? other : 0;
 	}
 	return sum - value;
+}
+
+/* The sum of the values of all threads before this one; *all_ret: of all.  @partial: of each warp. */
+static __device__ __forceinline__ uint32_t sum_before(uint32_t value, uint32_t *partial,
+						      uint32_t *all_ret)
+{
+	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const uint32_t before_in_warp = sum_of_lanes_before(value);
+	uint32_t before = 0, all = 0;
+
+	__syncthreads();
+	if (lane == 31)
+		partial[warp] = before_in_warp + value;
+	__syncthreads();
+	for (unsigned i = 0; i < WARPS; i++) {
+		before += i < warp ? partial[i] : 0;
+		all += partial[i];
+	}
+	*all_ret = all;
+	return before + before_in_warp;
 }
 
 static __device__ __forceinline__ uint32_t round_up_to_4(uint32_t nbytes)
