@@ -56,6 +56,11 @@ struct group_codec {
 
 /* --- Scales ---------------------------------------------------------------------------------- */
 
+struct scale_plane {
+	void *scales;
+	enum tsr_scale format;
+};
+
 /* What happened to the scales that a thread stored. */
 struct scale_events {
 	unsigned underflow, overflow;
@@ -65,30 +70,30 @@ struct scale_events {
  * Store the scale of group @g, if this thread is the one to do it, and return what the encoder
  * divides by: e8m8 divides by what is stored; f16 is FlashOptim's, which rounds only what it stores.
  */
-static __device__ __forceinline__ float put_scale(const struct coded_planes &p, uint64_t g,
-						  float scale, uint32_t e8m8_max, bool stores,
+static __device__ __forceinline__ float put_scale(struct scale_plane plane, uint64_t g, float scale,
+						  uint32_t e8m8_max, bool stores,
 						  struct scale_events *events)
 {
-	if (p.scale == TSR_SCALE_E8M8) {
+	if (plane.format == TSR_SCALE_E8M8) {
 		const uint32_t code = tsr_e8m8_from_f32(scale);
 		const uint32_t capped = code < e8m8_max ? code : e8m8_max;
 
 		if (stores)
-			((uint16_t *)p.plane[1])[g] = (uint16_t)capped;
+			((uint16_t *)plane.scales)[g] = (uint16_t)capped;
 		return tsr_f32_from_e8m8(capped);
 	}
-	if (p.scale == TSR_SCALE_F16) {
+	if (plane.format == TSR_SCALE_F16) {
 		const uint32_t narrow = tsr_f16_from_f32(scale);
 
 		if (stores) {
-			((uint16_t *)p.plane[1])[g] = (uint16_t)narrow;
+			((uint16_t *)plane.scales)[g] = (uint16_t)narrow;
 			events->underflow += narrow == 0 && scale > 0.0f;
 			events->overflow += narrow >= 0x7c00;
 		}
 		return tsr_f16_divisor(scale);
 	}
 	if (stores)
-		((float *)p.plane[1])[g] = scale;
+		((float *)plane.scales)[g] = scale;
 	return scale;
 }
 
@@ -137,6 +142,10 @@ static __device__ __forceinline__ float with_cpu_nan(float value, float scale)
  *
  * ordinary_code() is code() for a group whose largest magnitude is below 2^126, with what ordinary()
  * made of its scale and any() makes for other groups: no code needs to be clamped.
+ * flash_code() is that for a group of fast_flash.cuh, whose unit is 1, with what flash_factor() made
+ * of its scale; the lowest 8 bits count, and with takes_roots the argument is the root of an element.
+ * Variances are positive there: quotients below 0.5, of which the code would be 0, count as that.
+ * flash_least() is how large such a group of variances has to be.
  */
 struct group_scale {
 	float unit, factor;
@@ -144,6 +153,8 @@ struct group_scale {
 
 #define DEFINE_FORMULAS(id) \
 	struct id##_formulas { \
+		static const bool takes_roots = false; \
+\
 		static __device__ __forceinline__ uint32_t e8m8_max(void) \
 		{ \
 			return tsr_##id##_e8m8_max(); \
@@ -204,6 +215,15 @@ struct group_softsign : softsign_formulas {
 	{
 		return tsr_softsign_code_ordinary(m * g.unit, g.factor);
 	}
+	static __device__ __forceinline__ float flash_factor(float scale)
+	{
+		return scale;
+	}
+	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
+							      float scale)
+	{
+		return (uint32_t)tsr_softsign_code_ordinary(m, scale, masks.sign);
+	}
 };
 
 struct group_linear : linear_formulas {
@@ -211,9 +231,23 @@ struct group_linear : linear_formulas {
 	{
 		return tsr_round_half_away_i32(m * g.unit * g.factor);
 	}
+	static __device__ __forceinline__ float flash_factor(float scale)
+	{
+		return tsr_quotient_ordinary(127.0f, scale);
+	}
+	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
+							      float factor)
+	{
+		const float t = m * factor;
+		const uint32_t sign = tsr_bits_from_f32(t) & masks.sign;
+
+		return (uint32_t)(int32_t)(t + tsr_f32_from_bits(sign | 0x3f000000u));
+	}
 };
 
 struct group_sqrt : sqrt_formulas {
+	static const bool takes_roots = true;
+
 	/*
 	 * The unit, a power of 4, brings tiny groups up.  What is then below 2^-100 has code 0, and
 	 * so has what is negative: they become 2^-100.
@@ -232,12 +266,38 @@ struct group_sqrt : sqrt_formulas {
 
 		return (int32_t)(root * g.factor + 0.5f);
 	}
+	static __device__ __forceinline__ float flash_least(void)
+	{
+		return 0x1p-80f;
+	}
+	static __device__ __forceinline__ float flash_factor(float scale)
+	{
+		return tsr_quotient_ordinary(255.0f, scale);
+	}
+	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float root,
+							      float factor)
+	{
+		return (uint32_t)(int32_t)(fmaxf(root * factor, 0.5f) + 0.5f);
+	}
 };
 
 struct group_ulinear : ulinear_formulas {
 	static __device__ __forceinline__ int32_t ordinary_code(float v, struct group_scale g)
 	{
 		return (int32_t)fmaxf(v * g.unit * g.factor + 0.5f, 0.0f);
+	}
+	static __device__ __forceinline__ float flash_least(void)
+	{
+		return 0x1p-60f;
+	}
+	static __device__ __forceinline__ float flash_factor(float scale)
+	{
+		return tsr_quotient_ordinary(255.0f, scale);
+	}
+	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float v,
+							      float factor)
+	{
+		return (uint32_t)(int32_t)(fmaxf(v * factor, 0.5f) + 0.5f);
 	}
 };
 
@@ -288,8 +348,8 @@ template <class formulas, typename code> struct grouped : group_codec {
 							     struct scale_events *events)
 	{
 		const float absmax = tsr_f32_from_bits(m.largest);
-		const float scale = put_scale(p, g, group::peak(absmax), group::e8m8_max(), stores,
-					      events);
+		const float scale = put_scale({ p.plane[1], p.scale }, g, group::peak(absmax),
+					      group::e8m8_max(), stores, events);
 		struct coder c;
 
 		c.ordinary = absmax < 0x1p126f;

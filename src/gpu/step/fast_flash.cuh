@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FlashOptim's state, momentum softsign8 and variance sqrt8: see step_fast.cuh. */
+/* FlashOptim's state, momentum softsign8 and variance sqrt8, and the same with linear codes: see step_fast.cuh. */
 #ifndef TSR_GPU_STEP_FAST_FLASH_CUH
 #define TSR_GPU_STEP_FAST_FLASH_CUH
 
 #include "gpu/step/step_fast.cuh"
 
 /*
- * Both, or the momentum alone.  Scales are e8m8.  Besides what step_fast.cuh asks for, the
- * largest new momentum of each group is from 2^-60 to 2^60, and the largest new variance at least 2^-80, so
- * that their unit is 1.
+ * Scales are e8m8.  Besides what step_fast.cuh asks for, the largest new momentum of each group is from
+ * 2^-60 to 2^60, and the largest new variance at least 2^-80, or 2^-60 where codes are linear, so that
+ * their unit is 1.
  */
-template <class all_states> struct fast_flash {
+template <class group_m, class group_v, class all_states> struct fast_flash {
 	typedef all_states states;
 	static const int tile = 16, team = states::group / tile;
-	static const bool any_order = false, takes_roots = true;
-	/* Few threads, so that the next block can begin soon; 7 of these leave 72 registers. */
+	static const bool any_order = false, takes_roots = group_v::takes_roots;
+	/* Few threads, so that the next block can begin soon; 7 of these leave 72 registers: 5 to 12 were tried. */
 	static const unsigned block = 128, blocks = 7, table_nbytes = 0;
 
 	struct scales {
@@ -50,15 +50,14 @@ template <class all_states> struct fast_flash {
 		for (int k = 0; k < tile; k++) {
 			const uint32_t flipped = tsr_flip_signed_codes(x->momentum[k / 4]);
 
-			m[k] = group_softsign::value(tsr_signed_code(a->masks, flipped, k % 4),
-						     m_scale);
+			m[k] = group_m::value(tsr_signed_code(a->masks, flipped, k % 4), m_scale);
 		}
 		if constexpr (states::nstates == 2) {
 			const float v_scale = tsr_f32_from_e8m8(x->scale[TSR_PART_VARIANCE]);
 
 #pragma unroll
 			for (int k = 0; k < tile; k++)
-				v[k] = group_sqrt::value(
+				v[k] = group_v::value(
 					tsr_unsigned_code(a->masks, x->variance[k / 4], k % 4),
 					v_scale);
 		}
@@ -78,7 +77,7 @@ template <class all_states> struct fast_flash {
 		s->m = team_max<team>(largest);
 		if constexpr (states::nstates == 2) {
 			s->v = team_max<team>(t->largest_v);
-			ordinary = is_between(s->v, 0x1p-80f, 0x1p60f);
+			ordinary = is_between(s->v, group_v::flash_least(), 0x1p60f);
 		}
 		return ordinary & is_between(s->m, 0x1p-60f, 0x1p60f);
 	}
@@ -94,39 +93,39 @@ template <class all_states> struct fast_flash {
 		return tsr_f32_from_e8m8(code);
 	}
 
-	/* The lowest 8 bits of a number are its code; roots below half of one count as that: no code is 0. */
+	template <class group>
+	static __device__ __forceinline__ void put_codes(struct tsr_masks masks, const float *x,
+							 float scale, uint32_t *code)
+	{
+		const float factor = group::flash_factor(scale);
+
+#pragma unroll
+		for (int k = 0; k < tile; k += 4) {
+			uint32_t byte[4];
+
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				byte[i] = group::flash_code(masks, x[k + i], factor);
+			code[k / 4] = tsr_word_of_bytes(byte);
+		}
+	}
+
 	static __device__ __forceinline__ void encode(const struct step_args *a, const float *,
 						      struct tile_place at, bool inside,
 						      const struct fast_tile<tile> *t,
 						      const struct scales *s, uint32_t *m,
 						      uint32_t *v)
 	{
-		const float scale = put(a->part[TSR_PART_MOMENTUM], at, inside, s->m,
-					group_softsign::e8m8_max());
-		uint32_t byte[4];
+		float scale = put(a->part[TSR_PART_MOMENTUM], at, inside, s->m,
+				  group_m::e8m8_max());
 
-#pragma unroll
-		for (int k = 0; k < tile; k += 4) {
-#pragma unroll
-			for (int i = 0; i < 4; i++)
-				byte[i] = (uint32_t)tsr_softsign_code_ordinary(t->m[k + i], scale,
-									       a->masks.sign);
-			m[k / 4] = tsr_word_of_bytes(byte);
-		}
+		put_codes<group_m>(a->masks, t->m, scale, m);
 		if constexpr (states::nstates == 2) {
-			const float factor = tsr_quotient_ordinary(
-				255.0f, put(a->part[TSR_PART_VARIANCE], at, inside,
-					    tsr_root_ordinary(s->v), group_sqrt::e8m8_max()));
+			const float peak = takes_roots ? tsr_root_ordinary(s->v) : s->v;
 
-#pragma unroll
-			for (int k = 0; k < tile; k += 4) {
-#pragma unroll
-				for (int i = 0; i < 4; i++)
-					byte[i] = (uint32_t)(int32_t)(fmaxf(t->v[k + i] * factor,
-									    0.5f) +
-								      0.5f);
-				v[k / 4] = tsr_word_of_bytes(byte);
-			}
+			scale = put(a->part[TSR_PART_VARIANCE], at, inside, peak,
+				    group_v::e8m8_max());
+			put_codes<group_v>(a->masks, t->v, scale, v);
 		}
 	}
 };

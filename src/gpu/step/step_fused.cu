@@ -128,8 +128,10 @@ typedef step_states<linear_tiles, ulinear_tiles> linear_states;
 
 /* Those with a fast path first, which needs weights bf16+ulp8. */
 static const struct kernel kernels[] = {
-	FAST(softsign8, NONE, fast_flash<softsign_alone>),
-	FAST(softsign8, sqrt8, fast_flash<flash_states>),
+	FAST(softsign8, NONE, fast_flash<group_softsign, group_sqrt, softsign_alone>),
+	FAST(softsign8, sqrt8, fast_flash<group_softsign, group_sqrt, flash_states>),
+	FAST(linear8, NONE, fast_flash<group_linear, group_ulinear, linear_alone>),
+	FAST(linear8, ulinear8, fast_flash<group_linear, group_ulinear, linear_states>),
 	FAST(ratio8, log8, fast_tight),
 	FAST(e4m3x, e4m3x, fast_coded<coat_coder>),
 	FAST(dyn8, dyn8, fast_coded<dynamic_coder>),
