@@ -11,10 +11,10 @@
 #include "tersor/status.h"
 
 /* What an optimizer keeps of a parameter. */
-enum tsr_part { TSR_PART_WEIGHT, TSR_PART_MOMENTUM, TSR_PART_VARIANCE, TSR_PARTS };
+enum tsr_slot { TSR_SLOT_WEIGHT, TSR_SLOT_MOMENTUM, TSR_SLOT_VARIANCE, TSR_SLOTS };
 
 /* TSR_KIND_WEIGHT, ... */
-TSR_API enum tsr_kind tsr_part_kind(enum tsr_part part);
+TSR_API enum tsr_kind tsr_slot_kind(enum tsr_slot slot);
 
 /* The update rules that can be replayed.  docs/replay.md writes them out. */
 enum tsr_optimizer {

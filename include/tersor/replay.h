@@ -100,7 +100,7 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  *             is refused, since FlashOptim may have made it
  * @hyper:     hyperparameters that override the recording's, in every group
  * @schedule:  file of learning rates (tsr_schedule_load()); NULL: the recording's
- * @coding:    how to store the state, per part: codec "f32" for FP32; codec NULL: as in the checkpoint
+ * @coding:    how to store the state, per slot: codec "f32" for FP32; codec NULL: as in the checkpoint
  * @has_count, @count: how many steps the state has seen.  Otherwise the checkpoint says so, or the
  *             step before the first is assumed; 0 without a state
  * @first_step, @last_step: steps to replay; 0: from the first, to the last recorded
@@ -143,7 +143,7 @@ struct tsr_replay_options {
 	bool order_given;
 	struct tsr_hyper hyper;
 	const char *schedule;
-	struct tsr_coding coding[TSR_PARTS];
+	struct tsr_coding coding[TSR_SLOTS];
 	uint64_t first_step, last_step;
 	bool has_count;
 	uint64_t count;
@@ -208,10 +208,10 @@ TSR_API enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, co
 				   struct tsr_err *err);
 TSR_API void tsr_replay_free(struct tsr_replay *r);
 
-/* How to store the state of every parameter, per part, as @coding of the options; and what it is called. */
+/* How to store the state of every parameter, per slot, as @coding of the options; and what it is called. */
 struct tsr_replay_form {
 	const char *name;
-	struct tsr_coding coding[TSR_PARTS];
+	struct tsr_coding coding[TSR_SLOTS];
 };
 
 #define TSR_REPLAY_FORMS_MAX 16u

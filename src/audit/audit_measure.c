@@ -10,7 +10,7 @@
 #include "base/pipeline.h"
 #include "ckpt/fingerprint.h"
 #include "codec/measuring.h"
-#include "pack/codings.h"
+#include "pack/codec_rules.h"
 #include "pack/walk.h"
 #include "parts/part.h"
 

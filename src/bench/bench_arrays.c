@@ -20,12 +20,12 @@ enum action { FILL, COPY, ENCODE, DECODE, STEP };
 struct arrays {
 	struct tsr_bench_engine e;
 	uint64_t n, nmade; /* elements; those of them that are made */
-	float *made[TSR_PARTS], *x; /* in host memory; what is encoded */
-	/* The planes of each part of a state or, in the first, of a codec; a gradient, or copied elements. */
-	void *room[TSR_PARTS + 1];
+	float *made[TSR_SLOTS], *x; /* in host memory; what is encoded */
+	/* The planes of each slot of a state or, in the first, of a codec; a gradient, or copied elements. */
+	void *room[TSR_SLOTS + 1];
 	/* What the next run is of: */
 	enum action action;
-	enum tsr_part values;
+	enum tsr_slot values;
 	struct tsr_coding coding;
 	void *plane[TSR_PLANES_MAX];
 	struct tsr_step step;
@@ -40,7 +40,7 @@ static enum tsr_status do_tile(void *ctx, void *scratch, uint64_t job, struct ts
 	const size_t n = tsr_bench_tile(a->n, first);
 	struct tsr_encode_report encoded = { 0 };
 	struct tsr_step_report stepped = { 0 };
-	float *y = (float *)a->room[TSR_PARTS] + first;
+	float *y = (float *)a->room[TSR_SLOTS] + first;
 	void *plane[TSR_PLANES_MAX] = { NULL };
 
 	(void)scratch;
@@ -56,7 +56,7 @@ static enum tsr_status do_tile(void *ctx, void *scratch, uint64_t job, struct ts
 	else if (a->action == DECODE)
 		a->coding.codec->decode(&a->coding, (const void *const *)plane, n, y);
 	else
-		tsr_step_apply(&a->step, a->room[TSR_PARTS], first, n, &stepped);
+		tsr_step_apply(&a->step, a->room[TSR_SLOTS], first, n, &stepped);
 	return TSR_OK;
 }
 
@@ -73,7 +73,7 @@ static enum tsr_status fill_on_gpu(struct arrays *a, struct tsr_err *err)
 static enum tsr_status append(void *ctx, struct tsr_err *err)
 {
 	struct arrays *a = ctx;
-	float *y = a->room[TSR_PARTS];
+	float *y = a->room[TSR_SLOTS];
 
 	switch (a->action) {
 	case FILL:
@@ -118,8 +118,8 @@ static enum tsr_status measure(struct arrays *a, enum action action, double byte
 	return TSR_OK;
 }
 
-/* Values of a part to encode from now on, in these planes, which are one behind the other in @room. */
-static enum tsr_status prepare(struct arrays *a, enum tsr_part values,
+/* Values of a slot to encode from now on, in these planes, which are one behind the other in @room. */
+static enum tsr_status prepare(struct arrays *a, enum tsr_slot values,
 			       const struct tsr_coding *coding, void *room, struct tsr_err *err)
 {
 	unsigned char *at = room;
@@ -155,9 +155,9 @@ static enum tsr_status measure_codec(struct arrays *a, const struct tsr_codec *c
 {
 	const struct tsr_coding coding = coding_of(codec);
 	struct tsr_bench_row *row = tsr_bench_add(ret, TSR_BENCH_KERNELS, codec->name);
-	enum tsr_part values = TSR_PART_WEIGHT;
+	enum tsr_slot values = TSR_SLOT_WEIGHT;
 
-	while (!(codec->kinds & tsr_part_kind(values)))
+	while (!(codec->kinds & tsr_slot_kind(values)))
 		values++;
 	row->bytes_per_element = sizeof(float) + tsr_coding_bytes_per_element(&coding);
 	TSR_TRY(prepare(a, values, &coding, a->room[0], err));
@@ -183,7 +183,7 @@ static enum tsr_status measure_codecs(struct arrays *a, const char *only, struct
 
 /* --- Steps ----------------------------------------------------------------------------------- */
 
-/* A name, the order of operations, the optimizer, the gradient's type, and the codec of each part. */
+/* A name, the order of operations, the optimizer, the gradient's type, and the codec of each slot. */
 #define CASE(name, order, optimizer, grad, ...) \
 	{ \
 		name, TSR_ORDER_##order, TSR_OPTIMIZER_##optimizer, TSR_##grad, \
@@ -198,7 +198,7 @@ static const struct step_case {
 	enum tsr_order order;
 	enum tsr_optimizer optimizer;
 	enum tsr_dtype grad_dtype;
-	const char *codec[TSR_PARTS]; /* NULL where the optimizer keeps none */
+	const char *codec[TSR_SLOTS]; /* NULL where the optimizer keeps none */
 } step_cases[] = {
 	CASE("adamw fp32", PYTORCH, ADAMW, F32, "f32", "f32", "f32"),
 	CASE("adamw flash", PYTORCH, ADAMW, BF16, FLASH, "sqrt8"),
@@ -228,11 +228,11 @@ static struct tsr_step step_of(const struct step_case *c)
 	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, 0.9);
 	tsr_hyper_defaults(&h, c->optimizer);
 	step.scalars = tsr_step_scalars(c->order, c->optimizer, &h, 1000, false);
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		if (!c->codec[p])
 			continue;
 		step.coding[p] = coding_of(tsr_codec_find(c->codec[p]));
-		step.coding[p].kind = tsr_part_kind((enum tsr_part)p);
+		step.coding[p].kind = tsr_slot_kind((enum tsr_slot)p);
 	}
 	return step;
 }
@@ -246,17 +246,17 @@ static enum tsr_status measure_step(struct arrays *a, const struct step_case *c,
 
 	a->step = step_of(c);
 	row->bytes_per_element = tsr_dtype_bits(c->grad_dtype) / 8.0;
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *coding = &a->step.coding[p];
 
 		if (!coding->codec)
 			continue;
 		row->bytes_per_element += 2 * tsr_coding_bytes_per_element(coding);
-		TSR_TRY(prepare(a, (enum tsr_part)p, coding, a->room[p], err));
+		TSR_TRY(prepare(a, (enum tsr_slot)p, coding, a->room[p], err));
 		memcpy(a->step.plane[p], a->plane, sizeof(a->plane));
 		TSR_TRY(run(a, ENCODE, err));
 	}
-	TSR_TRY(prepare(a, TSR_PART_MOMENTUM, &grad, a->room[TSR_PARTS], err));
+	TSR_TRY(prepare(a, TSR_SLOT_MOMENTUM, &grad, a->room[TSR_SLOTS], err));
 	TSR_TRY(run(a, ENCODE, err));
 	return measure(a, STEP, row->bytes_per_element, &row->gbps[0], err);
 }
@@ -269,14 +269,14 @@ static enum tsr_status allocate(struct arrays *a, struct tsr_err *err)
 	const uint64_t nbytes = a->n * sizeof(float) + TSR_PLANES_MAX * ALIGNMENT;
 
 	a->nmade = a->n < MADE_ELEMENTS ? a->n : MADE_ELEMENTS;
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		a->made[p] = malloc(a->nmade * sizeof(float));
 		if (!a->made[p])
 			return tsr_fail_nomem(err, "a benchmark's values");
-		tsr_bench_values(tsr_part_kind((enum tsr_part)p), 0, a->nmade, a->made[p]);
+		tsr_bench_values(tsr_slot_kind((enum tsr_slot)p), 0, a->nmade, a->made[p]);
 	}
 	TSR_TRY(tsr_bench_alloc(&a->e, a->n * sizeof(float), &a->x, err));
-	for (unsigned i = 0; i <= TSR_PARTS; i++)
+	for (unsigned i = 0; i <= TSR_SLOTS; i++)
 		TSR_TRY(tsr_bench_alloc(&a->e, nbytes, &a->room[i], err));
 	return TSR_OK;
 }
@@ -287,7 +287,7 @@ static enum tsr_status measure_all(struct arrays *a, const char *codec, struct t
 	const struct tsr_coding copied = tsr_coding_default(tsr_codec_find("f32"));
 
 	TSR_TRY(allocate(a, err));
-	TSR_TRY(prepare(a, TSR_PART_WEIGHT, &copied, a->room[0], err));
+	TSR_TRY(prepare(a, TSR_SLOT_WEIGHT, &copied, a->room[0], err));
 	TSR_TRY(measure(a, COPY, 2 * sizeof(float), &ret->copy_gbps, err));
 	TSR_TRY(measure_codecs(a, codec, ret, err));
 	for (size_t i = 0; !codec && i < sizeof(step_cases) / sizeof(*step_cases); i++)
@@ -303,7 +303,7 @@ enum tsr_status tsr_bench_arrays(const struct tsr_bench_options *o, const struct
 
 	if (status == TSR_OK)
 		status = measure_all(&a, o->codec, ret, err);
-	for (unsigned p = 0; p < TSR_PARTS; p++)
+	for (unsigned p = 0; p < TSR_SLOTS; p++)
 		free(a.made[p]);
 	tsr_bench_close(&a.e);
 	return status;

@@ -60,7 +60,7 @@ static enum tsr_status write_source(struct files *f, struct tsr_outfile *out,
 
 	TSR_TRY(tsr_outfile_write(out, header->bytes, header->nbytes, 0, err));
 	for (unsigned i = 0; i < TENSORS; i++) {
-		const enum tsr_kind kind = tsr_part_kind((enum tsr_part)(i % 3));
+		const enum tsr_kind kind = tsr_slot_kind((enum tsr_slot)(i % 3));
 
 		tsr_bench_values(kind, i, CHUNK / sizeof(float), (float *)(void *)f->buffer);
 		for (uint64_t at = 0; at < tensor_nbytes; at += CHUNK) {

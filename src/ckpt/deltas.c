@@ -9,7 +9,7 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "ckpt/build.h"
-#include "ckpt/coded.h"
+#include "ckpt/coded_plane.h"
 #include "ckpt/tensor_tiles.h"
 #include "ckpt/unproven.h"
 #include "io/hash.h"

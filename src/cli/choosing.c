@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/coding.h"
+#include "cli/codec_words.h"
 #include "codec/state_forms.h"
 
 #define STATE_KINDS (TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/coding.h"
+#include "cli/codec_words.h"
 #include "codec/state_forms.h"
 #include "cli/input.h"
 
@@ -100,33 +100,33 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 
 /* --- State ------------------------------------------------------------------------------------ */
 
-static void put_state(const char *state, struct tsr_coding coding[TSR_PARTS])
+static void put_state(const char *state, struct tsr_coding coding[TSR_SLOTS])
 {
-	coding[TSR_PART_WEIGHT] = tsr_pack_defaults().weight;
-	if (tsr_state_form(state, &coding[TSR_PART_MOMENTUM], &coding[TSR_PART_VARIANCE]))
+	coding[TSR_SLOT_WEIGHT] = tsr_pack_defaults().weight;
+	if (tsr_state_form(state, &coding[TSR_SLOT_MOMENTUM], &coding[TSR_SLOT_VARIANCE]))
 		return;
-	for (unsigned p = 0; p < TSR_PARTS; p++)
+	for (unsigned p = 0; p < TSR_SLOTS; p++)
 		coding[p] = tsr_coding_default(tsr_codec_find("f32"));
 }
 
 static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			struct tsr_coding coding[TSR_PARTS])
+			struct tsr_coding coding[TSR_SLOTS])
 {
 	double number;
 
-	if (a->codec[TSR_PART_MOMENTUM] && cli_parse_double(a->codec[TSR_PART_MOMENTUM], &number))
+	if (a->codec[TSR_SLOT_MOMENTUM] && cli_parse_double(a->codec[TSR_SLOT_MOMENTUM], &number))
 		return cli_usage(cmd,
 				 "option --momentum: found a number, expected a codec; the "
 				 "hyperparameter is --hyper momentum=%s",
-				 a->codec[TSR_PART_MOMENTUM]);
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+				 a->codec[TSR_SLOT_MOMENTUM]);
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_codec *codec;
 
 		if (!a->codec[p])
 			continue;
 		codec = tsr_codec_find(a->codec[p]);
-		if (!codec || !codec->learned || !(codec->kinds & tsr_part_kind((enum tsr_part)p)))
-			CLI_TRY(cli_parse_codec(cmd, a->codec[p], tsr_part_kind((enum tsr_part)p),
+		if (!codec || !codec->learned || !(codec->kinds & tsr_slot_kind((enum tsr_slot)p)))
+			CLI_TRY(cli_parse_codec(cmd, a->codec[p], tsr_slot_kind((enum tsr_slot)p),
 						&codec));
 		if (coding[p].codec)
 			coding[p].codec = codec;
@@ -136,9 +136,9 @@ static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args 
 	return CLI_OK;
 }
 
-static bool is_learned(const struct tsr_coding coding[TSR_PARTS])
+static bool is_learned(const struct tsr_coding coding[TSR_SLOTS])
 {
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		if (coding[p].codec && coding[p].codec->learned)
 			return true;
 	}
@@ -147,7 +147,7 @@ static bool is_learned(const struct tsr_coding coding[TSR_PARTS])
 
 /* What a state, or without one (NULL) the other options, name. */
 static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			const char *state, struct tsr_coding coding[TSR_PARTS])
+			const char *state, struct tsr_coding coding[TSR_SLOTS])
 {
 	enum tsr_scale scale = TSR_SCALE_COUNT;
 	bool grouped = false, had = false, refused = false;
@@ -161,7 +161,7 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 		return cli_usage(cmd,
 				 "--scale and --group do not go with gefen8 and blockmean, whose "
 				 "blocks are learned");
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		if (!coding[p].codec)
 			continue;
 		coding[p] = tsr_coding_with(coding[p].codec, a->scale ? scale : coding[p].scale,
@@ -177,7 +177,7 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 	if (a->scale && refused && !had)
 		return cli_usage(cmd, "--scale %s needs a codec with such scales", a->scale);
 	if (a->seed &&
-	    !(coding[TSR_PART_WEIGHT].codec && coding[TSR_PART_WEIGHT].codec->stochastic))
+	    !(coding[TSR_SLOT_WEIGHT].codec && coding[TSR_SLOT_WEIGHT].codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	return CLI_OK;
 }

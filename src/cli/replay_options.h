@@ -3,7 +3,7 @@
 #ifndef TSR_CLI_REPLAY_OPTIONS_H
 #define TSR_CLI_REPLAY_OPTIONS_H
 
-#include "cli/coding.h"
+#include "cli/codec_words.h"
 #include "tersor/replay.h"
 
 /* The arguments of `tersor replay`. */
@@ -13,7 +13,7 @@ struct cli_replay_args {
 	const char *optimizer, *lr, *schedule, *betas, *eps, *weight_decay;
 	bool nesterov, decouple_lr;
 	struct cli_list hyper;
-	const char *state, *codec[TSR_PARTS], *scale, *compat;
+	const char *state, *codec[TSR_SLOTS], *scale, *compat;
 	uint64_t group, seed;
 	const char *steps, *count, *on_nonfinite, *on_missing, *compare;
 	bool zero_state, check_numerics, audit;

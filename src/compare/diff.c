@@ -14,7 +14,7 @@
 #include "codec/measuring.h"
 #include "compare/comparison.h"
 #include "pack/bounds.h"
-#include "pack/coder.h"
+#include "pack/tile_codec.h"
 #include "ckpt/checksum.h"
 #include "codec/math.h"
 #include "parts/parted.h"

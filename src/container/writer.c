@@ -12,7 +12,7 @@
 #include "io/temporary.h"
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "container/packed/coded_write.h"
+#include "container/packed/coded_plane_write.h"
 #include "container/containers.h"
 #include "container/writer_layout.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/little_endian.h"
 #include "entropy/differences_math.h"
-#include "entropy/older.h"
+#include "entropy/base_elements.h"
 #include "entropy/segments.h"
 
 #define NSYMBOLS TSR_RANS_SYMBOLS

@@ -15,7 +15,7 @@
 /* --- What is measured -------------------------------------------------------------------------- */
 
 /* The measures of struct tsr_compare, in its order. */
-enum { OF_STATE = 0, OF_QUANT = TSR_PARTS, OF_UPDATE = 2 * TSR_PARTS, OF_UPDATE_QUANT, NMEASURES };
+enum { OF_STATE = 0, OF_QUANT = TSR_SLOTS, OF_UPDATE = 2 * TSR_SLOTS, OF_UPDATE_QUANT, NMEASURES };
 
 static_assert(offsetof(struct tsr_compare, norm) == NMEASURES * sizeof(struct tsr_measure),
 	      "struct tsr_compare begins with its measures");
@@ -210,10 +210,10 @@ static __global__ void add_runs(const __grid_constant__ compare_args a, uint64_t
 
 /* --- Batches ----------------------------------------------------------------------------------- */
 
-/* The arrays of a batch; NULL where the rule keeps no such part. */
+/* The arrays of a batch; NULL where the rule keeps no such slot. */
 struct arrays {
-	float *before[TSR_PARTS], *stepped[TSR_PARTS], *after[TSR_PARTS];
-	float *fp32_before, *fp32_after[TSR_PARTS];
+	float *before[TSR_SLOTS], *stepped[TSR_SLOTS], *after[TSR_SLOTS];
+	float *fp32_before, *fp32_after[TSR_SLOTS];
 };
 
 struct batch {
@@ -233,19 +233,19 @@ static enum tsr_status copy(const struct batch *b, float *to, const float *from,
 	return tsr_gpu_copy(b->stream, to, from, b->n * sizeof(float), err);
 }
 
-/* Decode all parts; momenta that are ratios become momenta by the variance that comes back. */
+/* Decode all slots; momenta that are ratios become momenta by the variance that comes back. */
 static enum tsr_status decode_all(const struct batch *b, float *const x[], struct tsr_err *err)
 {
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_coding *coding = &b->step.coding[part];
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		const struct tsr_coding *coding = &b->step.coding[slot];
 
 		if (coding->codec)
 			TSR_TRY(tsr_gpu_decode(b->stream, coding,
-					       (const void *const *)b->step.plane[part], b->n,
-					       x[part], err));
+					       (const void *const *)b->step.plane[slot], b->n,
+					       x[slot], err));
 	}
-	return tsr_gpu_turn_ratios(b->stream, &b->step.coding[TSR_PART_MOMENTUM],
-				   x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE], b->n, false, err);
+	return tsr_gpu_turn_ratios(b->stream, &b->step.coding[TSR_SLOT_MOMENTUM],
+				   x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_VARIANCE], b->n, false, err);
 }
 
 /* The step in FP32, on arrays. */
@@ -253,11 +253,11 @@ static enum tsr_status step_f32(const struct batch *b, float *const x[], struct 
 {
 	struct tsr_step step = b->step;
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		if (!step.coding[part].codec)
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		if (!step.coding[slot].codec)
 			continue;
-		step.coding[part] = tsr_coding_default(tsr_codec_find("f32"));
-		step.plane[part][0] = x[part];
+		step.coding[slot] = tsr_coding_default(tsr_codec_find("f32"));
+		step.plane[slot][0] = x[slot];
 	}
 	return tsr_gpu_step(b->stream, &step, b->grad, b->n, NULL, err);
 }
@@ -269,10 +269,10 @@ static enum tsr_status step_again(const struct batch *b, struct tsr_err *err)
 
 	if (!tsr_step_stores_first(&b->step))
 		return step_f32(b, x, err);
-	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, x[TSR_PART_MOMENTUM],
-				      x[TSR_PART_VARIANCE], NULL, err));
-	return tsr_gpu_step_weights(b->stream, &b->step, b->grad, b->x.after[TSR_PART_MOMENTUM],
-				    x[TSR_PART_VARIANCE], b->n, x[TSR_PART_WEIGHT], err);
+	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, x[TSR_SLOT_MOMENTUM],
+				      x[TSR_SLOT_VARIANCE], NULL, err));
+	return tsr_gpu_step_weights(b->stream, &b->step, b->grad, b->x.after[TSR_SLOT_MOMENTUM],
+				    x[TSR_SLOT_VARIANCE], b->n, x[TSR_SLOT_WEIGHT], err);
 }
 
 static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
@@ -282,22 +282,22 @@ static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
 	TSR_TRY(decode_all(b, x->before, err));
 	if (!b->grad)
 		return TSR_OK;
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		if (x->before[part])
-			TSR_TRY(copy(b, x->stepped[part], x->before[part], err));
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		if (x->before[slot])
+			TSR_TRY(copy(b, x->stepped[slot], x->before[slot], err));
 	}
 	TSR_TRY(tsr_gpu_step(b->stream, &b->step, b->grad, b->n, b->report, err));
 	TSR_TRY(decode_all(b, x->after, err));
 	TSR_TRY(step_again(b, err));
-	TSR_TRY(copy(b, x->fp32_before, x->fp32_after[TSR_PART_WEIGHT], err));
+	TSR_TRY(copy(b, x->fp32_before, x->fp32_after[TSR_SLOT_WEIGHT], err));
 	return step_f32(b, x->fp32_after, err);
 }
 
 /* Without a gradient nothing moves. */
 static void stand(struct arrays *x)
 {
-	for (unsigned part = 0; part < TSR_PARTS; part++)
-		x->stepped[part] = x->after[part] = x->before[part];
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
+		x->stepped[slot] = x->after[slot] = x->before[slot];
 }
 
 static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
@@ -308,11 +308,11 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	const dim3 blocks((unsigned)nruns, NMEASURES + 1);
 	struct compare_args a = {};
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		if (!x->before[part])
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		if (!x->before[slot])
 			continue;
-		a.pair[OF_STATE + part] = { x->fp32_after[part], NULL, x->after[part], NULL };
-		a.pair[OF_QUANT + part] = { x->stepped[part], NULL, x->after[part], NULL };
+		a.pair[OF_STATE + slot] = { x->fp32_after[slot], NULL, x->after[slot], NULL };
+		a.pair[OF_QUANT + slot] = { x->stepped[slot], NULL, x->after[slot], NULL };
 	}
 	a.pair[OF_UPDATE] = { x->fp32_after[0], x->fp32_before, x->stepped[0], x->before[0] };
 	a.pair[OF_UPDATE_QUANT] = { x->stepped[0], x->before[0], x->after[0], x->before[0] };
@@ -350,12 +350,12 @@ static enum tsr_status place(struct batch *b, uint64_t size, struct tsr_err *err
 	b->lanes = (double *)memory;
 	x = (float *)(b->lanes + lanes);
 	b->x.fp32_before = x;
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		if (!b->step.coding[part].codec)
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		if (!b->step.coding[slot].codec)
 			continue;
-		b->x.before[part] = x + (3 * part + 1) * room;
-		b->x.stepped[part] = x + (3 * part + 2) * room;
-		b->x.after[part] = x + (3 * part + 3) * room;
+		b->x.before[slot] = x + (3 * slot + 1) * room;
+		b->x.stepped[slot] = x + (3 * slot + 2) * room;
+		b->x.after[slot] = x + (3 * slot + 3) * room;
 	}
 	if (!b->grad)
 		stand(&b->x);
@@ -367,12 +367,12 @@ static void move_to(struct batch *b, const struct tsr_step *all, uint64_t first,
 		    float *const fp32[], const void *grad)
 {
 	b->step = tsr_gpu_step_from(all, first);
-	for (unsigned part = 0; part < TSR_PARTS; part++)
-		b->x.fp32_after[part] = all->coding[part].codec ? fp32[part] + first : NULL;
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
+		b->x.fp32_after[slot] = all->coding[slot].codec ? fp32[slot] + first : NULL;
 	if (grad)
 		b->grad = (const char *)grad + first * (tsr_dtype_bits(all->grad_dtype) / 8);
 	else
-		b->x.fp32_before = b->x.fp32_after[TSR_PART_WEIGHT];
+		b->x.fp32_before = b->x.fp32_after[TSR_SLOT_WEIGHT];
 }
 
 extern "C" enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream,

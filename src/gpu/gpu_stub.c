@@ -72,7 +72,7 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	  struct tsr_sweep_row *rows) \
 	X(tsr_gpu_step, STREAM, const struct tsr_step *step, const void *grad, uint64_t n, \
 	  struct tsr_step_report *report) \
-	X(tsr_gpu_step_compare, STREAM, const struct tsr_step *step, float *const fp32[TSR_PARTS], \
+	X(tsr_gpu_step_compare, STREAM, const struct tsr_step *step, float *const fp32[TSR_SLOTS], \
 	  const void *grad, uint64_t n, uint64_t run, struct tsr_compare *sums, \
 	  struct tsr_step_report *report) \
 	X(tsr_gpu_entropy_encode, STREAM, struct tsr_entropy_kind kind, const void *plain, uint64_t n, \

@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
-#include "ckpt/coded.h"
+#include "ckpt/coded_plane.h"
 #include "ckpt/deltas.h"
 #include "io/dir.h"
 #include "ckpt/fingerprint.h"

@@ -4,7 +4,7 @@
 #define TSR_PACK_WALK_H
 
 #include "base/tiles.h"
-#include "pack/coder.h"
+#include "pack/tile_codec.h"
 #include "ckpt/checkpoint_model.h"
 #include "tersor/run.h"
 

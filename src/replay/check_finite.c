@@ -105,16 +105,16 @@ enum tsr_status tsr_replay_name_nonfinite(struct tsr_replay_window *w)
 
 struct looking {
 	struct tsr_replaying *r;
-	bool found; /* the first part of a parameter that has such values: */
+	bool found; /* the first slot of a parameter that has such values: */
 	size_t param;
-	unsigned part;
+	unsigned slot;
 	uint64_t n; /* how many it has */
 };
 
-/* Scratch memory of a job: all parts of a tile. */
+/* Scratch memory of a job: all slots of a tile. */
 struct look {
 	struct tsr_tile tile;
-	uint64_t n[TSR_PARTS]; /* values that are not finite */
+	uint64_t n[TSR_SLOTS]; /* values that are not finite */
 	_Alignas(64) float x[];
 };
 
@@ -129,16 +129,16 @@ static enum tsr_status look_work(void *ctx, void *scratch, uint64_t job, struct 
 	s->tile = tsr_tiles_get(&l->r->tiles, job);
 	p = &l->r->params[s->tile.tensor];
 	/* The variance comes before the momentum, which may be relative to it. */
-	for (unsigned part = TSR_PARTS; part--;) {
-		struct tsr_coding coding = p->coding[part];
+	for (unsigned slot = TSR_SLOTS; slot--;) {
+		struct tsr_coding coding = p->coding[slot];
 		void *plane[TSR_PLANES_MAX];
-		float *const decoded = s->x + (part == TSR_PART_VARIANCE ? l->r->longest : 0);
+		float *const decoded = s->x + (slot == TSR_SLOT_VARIANCE ? l->r->longest : 0);
 		const float *x = decoded;
 
-		s->n[part] = 0;
+		s->n[slot] = 0;
 		if (!coding.codec)
 			continue;
-		tsr_replay_planes_at(&coding, p->plane[part], s->tile.first, plane);
+		tsr_replay_planes_at(&coding, p->plane[slot], s->tile.first, plane);
 		coding.first = s->tile.first;
 		if (tsr_replay_is_f32(&coding))
 			x = plane[0];
@@ -146,8 +146,8 @@ static enum tsr_status look_work(void *ctx, void *scratch, uint64_t job, struct 
 			coding.codec->decode(&coding, (const void *const *)plane, s->tile.n,
 					     decoded);
 		tsr_ratios_undo(&coding, decoded, variance, s->tile.n);
-		variance = part == TSR_PART_VARIANCE ? x : variance;
-		s->n[part] = tsr_count_nonfinite(TSR_F32, x, s->tile.n * sizeof(float));
+		variance = slot == TSR_SLOT_VARIANCE ? x : variance;
+		s->n[slot] = tsr_count_nonfinite(TSR_F32, x, s->tile.n * sizeof(float));
 	}
 	tsr_replay_leave_tile(l->r, &s->tile);
 	return TSR_OK;
@@ -159,15 +159,15 @@ static enum tsr_status look_commit(void *ctx, void *scratch, uint64_t job, struc
 	const struct look *s = scratch;
 	const size_t param = tsr_tiles_get(&l->r->tiles, job).tensor;
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		l->r->result->nonfinite += s->n[part];
-		if (s->n[part] && !l->found) {
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		l->r->result->nonfinite += s->n[slot];
+		if (s->n[slot] && !l->found) {
 			l->found = true;
 			l->param = param;
-			l->part = part;
+			l->slot = slot;
 		}
-		if (l->found && l->param == param && l->part == part)
-			l->n += s->n[part];
+		if (l->found && l->param == param && l->slot == slot)
+			l->n += s->n[slot];
 	}
 	return tsr_progress_add(&l->r->progress, 0, err);
 }
@@ -196,10 +196,10 @@ enum tsr_status tsr_replay_check_state(struct tsr_replaying *r, bool written)
 			"%s: tensor %.200s: after step %" PRIu64 " found %" PRIu64
 			" values of its %s that are not finite, expected none; nothing written",
 			r->c->path, r->params[l.param].name, last->step, l.n,
-			tsr_kind_name(tsr_part_kind((enum tsr_part)l.part)));
+			tsr_kind_name(tsr_slot_kind((enum tsr_slot)l.slot)));
 	return tsr_build_note(r->c, r->err,
 			      "%s: tensor %.200s: after step %" PRIu64 " %" PRIu64
 			      " values of its %s are not finite",
 			      r->c->path, r->params[l.param].name, last->step, l.n,
-			      tsr_kind_name(tsr_part_kind((enum tsr_part)l.part)));
+			      tsr_kind_name(tsr_slot_kind((enum tsr_slot)l.slot)));
 }

@@ -39,21 +39,21 @@ struct tsr_replay_figures tsr_compare_figures(const struct tsr_compare *c, unsig
 
 	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
 		v[i] = NAN;
-	v[TSR_FIGURE_WEIGHT_ULP] = error_of(&state[TSR_PART_WEIGHT], TSR_METRIC_MAX_ULP);
-	v[TSR_FIGURE_WEIGHT_NMSE] = error_of(&state[TSR_PART_WEIGHT], TSR_METRIC_NMSE);
-	v[TSR_FIGURE_WEIGHT_COSINE] = cosine_of(&state[TSR_PART_WEIGHT]);
+	v[TSR_FIGURE_WEIGHT_ULP] = error_of(&state[TSR_SLOT_WEIGHT], TSR_METRIC_MAX_ULP);
+	v[TSR_FIGURE_WEIGHT_NMSE] = error_of(&state[TSR_SLOT_WEIGHT], TSR_METRIC_NMSE);
+	v[TSR_FIGURE_WEIGHT_COSINE] = cosine_of(&state[TSR_SLOT_WEIGHT]);
 	v[TSR_FIGURE_UPDATE_NMSE] = error_of(&c->update, TSR_METRIC_NMSE);
 	v[TSR_FIGURE_UPDATE_QUANT] = error_of(&c->update_quant, TSR_METRIC_NMSE);
 	v[TSR_FIGURE_UPDATE_NORM] = norm_of(c);
 	v[TSR_FIGURE_STALLED] = (double)c->stalled;
 	if (momentum) {
-		v[TSR_FIGURE_MOMENTUM_NMSE] = error_of(&state[TSR_PART_MOMENTUM], TSR_METRIC_NMSE);
-		v[TSR_FIGURE_MOMENTUM_QUANT] = error_of(&quant[TSR_PART_MOMENTUM], TSR_METRIC_NMSE);
+		v[TSR_FIGURE_MOMENTUM_NMSE] = error_of(&state[TSR_SLOT_MOMENTUM], TSR_METRIC_NMSE);
+		v[TSR_FIGURE_MOMENTUM_QUANT] = error_of(&quant[TSR_SLOT_MOMENTUM], TSR_METRIC_NMSE);
 	}
 	if (variance) {
-		v[TSR_FIGURE_VARIANCE_NMSE] = error_of(&state[TSR_PART_VARIANCE], TSR_METRIC_NMSE);
-		v[TSR_FIGURE_VARIANCE_QUANT] = error_of(&quant[TSR_PART_VARIANCE], TSR_METRIC_NMSE);
-		v[TSR_FIGURE_VARIANCE_LOST] = (double)quant[TSR_PART_VARIANCE].flushed;
+		v[TSR_FIGURE_VARIANCE_NMSE] = error_of(&state[TSR_SLOT_VARIANCE], TSR_METRIC_NMSE);
+		v[TSR_FIGURE_VARIANCE_QUANT] = error_of(&quant[TSR_SLOT_VARIANCE], TSR_METRIC_NMSE);
+		v[TSR_FIGURE_VARIANCE_LOST] = (double)quant[TSR_SLOT_VARIANCE].flushed;
 	}
 	if (momentum || variance)
 		v[TSR_FIGURE_UNDERFLOW] = (double)c->underflow;

@@ -27,17 +27,17 @@
 
 static enum tsr_status drop_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	const struct tsr_replay_param *p = (const struct tsr_replay_param *)ctx + job / TSR_PARTS;
-	const unsigned part = (unsigned)(job % TSR_PARTS);
+	const struct tsr_replay_param *p = (const struct tsr_replay_param *)ctx + job / TSR_SLOTS;
+	const unsigned slot = (unsigned)(job % TSR_SLOTS);
 
 	(void)scratch, (void)err;
 	for (unsigned i = 0; i < TSR_PLANES_MAX && p->numel >= DROP_NUMEL; i++) {
-		if (p->plane[part][i])
-			tsr_pages_drop(p->plane[part][i],
-				       (size_t)tsr_plane_nbytes(&p->coding[part], i, p->numel));
+		if (p->plane[slot][i])
+			tsr_pages_drop(p->plane[slot][i],
+				       (size_t)tsr_plane_nbytes(&p->coding[slot], i, p->numel));
 	}
-	if (p->fp32[part] && p->numel >= DROP_NUMEL)
-		tsr_pages_drop(p->fp32[part], (size_t)p->numel * sizeof(float));
+	if (p->fp32[slot] && p->numel >= DROP_NUMEL)
+		tsr_pages_drop(p->fp32[slot], (size_t)p->numel * sizeof(float));
 	return TSR_OK;
 }
 
@@ -45,7 +45,7 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, bool on_di
 			   unsigned threads)
 {
 	const struct tsr_run run = { .threads = threads };
-	const struct tsr_pipeline pipeline = { .njobs = n * TSR_PARTS,
+	const struct tsr_pipeline pipeline = { .njobs = n * TSR_SLOTS,
 					       .work = drop_work,
 					       .ctx = params };
 	bool large = false;
@@ -56,10 +56,10 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, bool on_di
 	if (large)
 		(void)tsr_pipeline_run(&pipeline, &run, NULL);
 	for (size_t i = 0; i < n && !on_disk; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 			for (unsigned plane = 0; plane < TSR_PLANES_MAX; plane++)
-				free(params[i].plane[part][plane]);
-			free(params[i].fp32[part]);
+				free(params[i].plane[slot][plane]);
+			free(params[i].fp32[slot]);
 		}
 	}
 	free(params);
@@ -73,19 +73,19 @@ static void *allocate(const struct tsr_replaying *r, uint64_t nbytes)
 	return nbytes < SIZE_MAX ? malloc((size_t)nbytes + 1) : NULL;
 }
 
-static enum tsr_status allocate_part(struct tsr_replaying *r, struct tsr_replay_param *p,
-				     unsigned part)
+static enum tsr_status allocate_slot(struct tsr_replaying *r, struct tsr_replay_param *p,
+				     unsigned slot)
 {
-	const struct tsr_coding *coding = &p->coding[part];
+	const struct tsr_coding *coding = &p->coding[slot];
 	bool ok = true;
 
 	for (unsigned i = 0; i < coding->codec->nplanes && ok; i++) {
-		p->plane[part][i] = allocate(r, tsr_plane_nbytes(coding, i, p->numel));
-		ok = p->plane[part][i] != NULL;
+		p->plane[slot][i] = allocate(r, tsr_plane_nbytes(coding, i, p->numel));
+		ok = p->plane[slot][i] != NULL;
 	}
 	if (ok && r->options->compare) {
-		p->fp32[part] = allocate(r, p->numel * sizeof(float));
-		ok = p->fp32[part] != NULL;
+		p->fp32[slot] = allocate(r, p->numel * sizeof(float));
+		ok = p->fp32[slot] != NULL;
 	}
 	if (ok)
 		return TSR_OK;
@@ -105,26 +105,26 @@ struct loaded {
 struct loading {
 	struct tsr_replaying *r;
 	uint64_t step; /* number of the step before the first */
-	struct loaded loaded[TSR_PARTS]; /* of the parameter being committed */
+	struct loaded loaded[TSR_SLOTS]; /* of the parameter being committed */
 };
 
 struct load_scratch {
 	struct tsr_read_scratch read;
 	struct tsr_tile tile;
-	struct loaded loaded[TSR_PARTS];
+	struct loaded loaded[TSR_SLOTS];
 	/* Four arrays: elements and what they decode to, and the same of the variance. */
 	_Alignas(64) float x[];
 };
 
 /* What a part of a tile is before and after it is encoded; the variance's is there for the momentum. */
-static float *was_of(const struct loading *l, struct load_scratch *s, unsigned part)
+static float *was_of(const struct loading *l, struct load_scratch *s, unsigned slot)
 {
-	return s->x + (part == TSR_PART_VARIANCE ? 2 * l->r->longest : 0);
+	return s->x + (slot == TSR_SLOT_VARIANCE ? 2 * l->r->longest : 0);
 }
 
-static float *decoded_of(const struct loading *l, struct load_scratch *s, unsigned part)
+static float *decoded_of(const struct loading *l, struct load_scratch *s, unsigned slot)
 {
-	return was_of(l, s, part) + l->r->longest;
+	return was_of(l, s, slot) + l->r->longest;
 }
 
 /* Whether the planes of a tensor hold what those of this coding do. */
@@ -139,38 +139,38 @@ static bool has_coding(const struct tsr_tensor *t, const struct tsr_coding *codi
 	return tsr_replay_is_f32(coding);
 }
 
-/* The tensor that a part is loaded from; SIZE_MAX: it starts from zeros. */
+/* The tensor that a slot is loaded from; SIZE_MAX: it starts from zeros. */
 static size_t source_of(const struct tsr_replaying *r, const struct tsr_replay_param *p,
-			unsigned part)
+			unsigned slot)
 {
-	return r->options->zero_state && part != TSR_PART_WEIGHT ? SIZE_MAX : p->tensor[part];
+	return r->options->zero_state && slot != TSR_SLOT_WEIGHT ? SIZE_MAX : p->tensor[slot];
 }
 
-/* Whether the checkpoint has the planes of a part; of ratios also what they are relative to. */
+/* Whether the checkpoint has the planes of a slot; of ratios also what they are relative to. */
 static bool has_planes(const struct tsr_replaying *r, const struct tsr_replay_param *p,
-		       unsigned part)
+		       unsigned slot)
 {
-	const size_t source = source_of(r, p, part);
+	const size_t source = source_of(r, p, slot);
 
-	if (source == SIZE_MAX || !has_coding(&r->c->tensors[source], &p->coding[part]))
+	if (source == SIZE_MAX || !has_coding(&r->c->tensors[source], &p->coding[slot]))
 		return false;
-	return !p->coding[part].codec->relative || has_planes(r, p, TSR_PART_VARIANCE);
+	return !p->coding[slot].codec->relative || has_planes(r, p, TSR_SLOT_VARIANCE);
 }
 
 /* Planes that hold the wanted values are copied: encoding again could change them. */
-static enum tsr_status copy_planes(const struct loading *l, struct load_scratch *s, unsigned part,
+static enum tsr_status copy_planes(const struct loading *l, struct load_scratch *s, unsigned slot,
 				   struct tsr_err *err)
 {
 	const struct tsr_replaying *r = l->r;
 	const struct tsr_tile *tile = &s->tile;
 	const struct tsr_replay_param *p = &r->params[tile->tensor];
-	const struct tsr_tensor *t = &r->c->tensors[p->tensor[part]];
-	const struct tsr_coding *coding = &p->coding[part];
+	const struct tsr_tensor *t = &r->c->tensors[p->tensor[slot]];
+	const struct tsr_coding *coding = &p->coding[slot];
 	const struct tsr_coding *stored = t->coding.codec ? &t->coding : coding;
-	float *was = was_of(l, s, part);
+	float *was = was_of(l, s, slot);
 	void *plane[TSR_PLANES_MAX];
 
-	tsr_replay_planes_at(coding, p->plane[part], tile->first, plane);
+	tsr_replay_planes_at(coding, p->plane[slot], tile->first, plane);
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		const size_t nbytes = (size_t)tsr_plane_nbytes(stored, i, tile->n);
 		const bool widen = nbytes != tsr_plane_nbytes(coding, i, tile->n);
@@ -181,25 +181,25 @@ static enum tsr_status copy_planes(const struct loading *l, struct load_scratch 
 		if (widen)
 			tsr_replay_widen_scales(stored, i, s->x, nbytes, plane[i]);
 	}
-	if (!p->fp32[part] && !(part == TSR_PART_VARIANCE && tsr_replay_is_relative(p)))
+	if (!p->fp32[slot] && !(slot == TSR_SLOT_VARIANCE && tsr_replay_is_relative(p)))
 		return TSR_OK;
 	coding->codec->decode(coding, (const void *const *)plane, tile->n, was);
-	tsr_ratios_undo(coding, was, was_of(l, s, TSR_PART_VARIANCE), tile->n);
-	memcpy(decoded_of(l, s, part), was, tile->n * sizeof(*was));
-	if (p->fp32[part])
-		memcpy(p->fp32[part] + tile->first, was, tile->n * sizeof(*was));
+	tsr_ratios_undo(coding, was, was_of(l, s, TSR_SLOT_VARIANCE), tile->n);
+	memcpy(decoded_of(l, s, slot), was, tile->n * sizeof(*was));
+	if (p->fp32[slot])
+		memcpy(p->fp32[slot] + tile->first, was, tile->n * sizeof(*was));
 	return TSR_OK;
 }
 
-static enum tsr_status encode(const struct loading *l, struct load_scratch *s, unsigned part,
+static enum tsr_status encode(const struct loading *l, struct load_scratch *s, unsigned slot,
 			      struct tsr_err *err)
 {
 	const struct tsr_replaying *r = l->r;
 	const struct tsr_replay_param *p = &r->params[s->tile.tensor];
-	const size_t source = source_of(r, p, part), n = s->tile.n;
-	struct tsr_coding coding = tsr_replay_coding_at(&p->coding[part], l->step);
-	struct loaded *loaded = &s->loaded[part];
-	float *was = was_of(l, s, part), *decoded = decoded_of(l, s, part);
+	const size_t source = source_of(r, p, slot), n = s->tile.n;
+	struct tsr_coding coding = tsr_replay_coding_at(&p->coding[slot], l->step);
+	struct loaded *loaded = &s->loaded[slot];
+	float *was = was_of(l, s, slot), *decoded = decoded_of(l, s, slot);
 	void *plane[TSR_PLANES_MAX];
 
 	if (source != SIZE_MAX)
@@ -207,12 +207,12 @@ static enum tsr_status encode(const struct loading *l, struct load_scratch *s, u
 					    &s->read, was, err));
 	else
 		memset(was, 0, n * sizeof(*was));
-	if (p->fp32[part])
-		memcpy(p->fp32[part] + s->tile.first, was, n * sizeof(*was));
-	tsr_replay_planes_at(&coding, p->plane[part], s->tile.first, plane);
+	if (p->fp32[slot])
+		memcpy(p->fp32[slot] + s->tile.first, was, n * sizeof(*was));
+	tsr_replay_planes_at(&coding, p->plane[slot], s->tile.first, plane);
 	coding.first = s->tile.first;
 	memcpy(decoded, was, n * sizeof(*was));
-	tsr_ratios_make(&coding, decoded, was_of(l, s, TSR_PART_VARIANCE), n);
+	tsr_ratios_make(&coding, decoded, was_of(l, s, TSR_SLOT_VARIANCE), n);
 	if (coding.codec->relative)
 		loaded->report.narrow_overflow += tsr_count_nonfinite(TSR_F32, decoded,
 								      n * sizeof(*decoded));
@@ -220,7 +220,7 @@ static enum tsr_status encode(const struct loading *l, struct load_scratch *s, u
 	if (tsr_replay_is_f32(&coding))
 		return TSR_OK;
 	coding.codec->decode(&coding, (const void *const *)plane, n, decoded);
-	tsr_ratios_undo(&coding, decoded, decoded_of(l, s, TSR_PART_VARIANCE), n);
+	tsr_ratios_undo(&coding, decoded, decoded_of(l, s, TSR_SLOT_VARIANCE), n);
 	tsr_measure_add(&loaded->measure, was, decoded, n);
 	return TSR_OK;
 }
@@ -235,14 +235,14 @@ static enum tsr_status load_work(void *ctx, void *scratch, uint64_t job, struct 
 	s->tile = tsr_tiles_get(&r->tiles, job);
 	p = &r->params[s->tile.tensor];
 	/* The momentum, which comes before the variance otherwise, may be relative to it. */
-	for (unsigned part = TSR_PARTS; part--;) {
-		s->loaded[part] = (struct loaded){ .measure = { 0 } };
-		if (!p->coding[part].codec)
+	for (unsigned slot = TSR_SLOTS; slot--;) {
+		s->loaded[slot] = (struct loaded){ .measure = { 0 } };
+		if (!p->coding[slot].codec)
 			continue;
-		if (has_planes(r, p, part))
-			TSR_TRY(copy_planes(l, s, part, err));
+		if (has_planes(r, p, slot))
+			TSR_TRY(copy_planes(l, s, slot, err));
 		else
-			TSR_TRY(encode(l, s, part, err));
+			TSR_TRY(encode(l, s, slot, err));
 	}
 	tsr_replay_leave_tile(r, &s->tile);
 	return TSR_OK;
@@ -250,13 +250,13 @@ static enum tsr_status load_work(void *ctx, void *scratch, uint64_t job, struct 
 
 /* As when packing, but such a tensor cannot be kept raw. */
 static enum tsr_status check_loaded(const struct tsr_replaying *r, struct tsr_replay_param *p,
-				    unsigned part, const struct loaded *loaded, struct tsr_err *err)
+				    unsigned slot, const struct loaded *loaded, struct tsr_err *err)
 {
 	const struct tsr_measure *m = &loaded->measure;
 	const struct tsr_encode_report *e = &loaded->report;
-	const struct tsr_codec *codec = p->coding[part].codec;
-	const size_t tensor = p->tensor[part];
-	const bool variance = part == TSR_PART_VARIANCE && codec->grouped;
+	const struct tsr_codec *codec = p->coding[slot].codec;
+	const size_t tensor = p->tensor[slot];
+	const bool variance = slot == TSR_SLOT_VARIANCE && codec->grouped;
 	char found[160] = "";
 
 	p->lossy |= m->n > 0 && !codec->lossless;
@@ -281,16 +281,16 @@ static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struc
 	const struct tsr_tile tile = tsr_tiles_get(&l->r->tiles, job);
 	struct tsr_replay_param *p = &l->r->params[tile.tensor];
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		struct loaded *sum = &l->loaded[part];
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		struct loaded *sum = &l->loaded[slot];
 
 		if (!tile.first)
 			*sum = (struct loaded){ .measure = { 0 } };
-		tsr_measure_merge(&sum->measure, &s->loaded[part].measure);
-		sum->report.scale_overflow += s->loaded[part].report.scale_overflow;
-		sum->report.narrow_overflow += s->loaded[part].report.narrow_overflow;
-		if (tile.last && p->coding[part].codec)
-			TSR_TRY(check_loaded(l->r, p, part, sum, err));
+		tsr_measure_merge(&sum->measure, &s->loaded[slot].measure);
+		sum->report.scale_overflow += s->loaded[slot].report.scale_overflow;
+		sum->report.narrow_overflow += s->loaded[slot].report.narrow_overflow;
+		if (tile.last && p->coding[slot].codec)
+			TSR_TRY(check_loaded(l->r, p, slot, sum, err));
 	}
 	return tsr_progress_add(&l->r->progress, 0, err);
 }
@@ -298,16 +298,16 @@ static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struc
 static enum tsr_status allocate_state(struct tsr_replaying *r)
 {
 	/* Each array begins at a cache line. */
-	const uint64_t narrays = (uint64_t)r->nparams * TSR_PARTS * (TSR_PLANES_MAX + 1);
+	const uint64_t narrays = (uint64_t)r->nparams * TSR_SLOTS * (TSR_PLANES_MAX + 1);
 
 	if (r->options->state_dir)
 		TSR_TRY(tsr_mapped_new(r->options->state_dir, r->c->path,
 				       r->result->state_nbytes + 64 * narrays, &r->result->disk,
 				       r->err));
 	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			if (r->params[i].coding[part].codec)
-				TSR_TRY(allocate_part(r, &r->params[i], part));
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			if (r->params[i].coding[slot].codec)
+				TSR_TRY(allocate_slot(r, &r->params[i], slot));
 		}
 	}
 	return TSR_OK;
@@ -333,14 +333,14 @@ static enum tsr_status verify(struct tsr_replaying *r)
 	if (!is_checkable(r->c))
 		return TSR_OK;
 	resident.ntensors = 0;
-	resident.tensors = calloc(r->nparams * TSR_PARTS + 1, sizeof(*resident.tensors));
+	resident.tensors = calloc(r->nparams * TSR_SLOTS + 1, sizeof(*resident.tensors));
 	if (!resident.tensors)
 		return tsr_fail_nomem(r->err, r->c->path);
 	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			const size_t tensor = r->params[i].tensor[part];
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			const size_t tensor = r->params[i].tensor[slot];
 
-			if (tensor != SIZE_MAX && r->params[i].coding[part].codec)
+			if (tensor != SIZE_MAX && r->params[i].coding[slot].codec)
 				resident.tensors[resident.ntensors++] = r->c->tensors[tensor];
 		}
 	}
@@ -360,7 +360,7 @@ static enum tsr_status load(struct tsr_replaying *r)
 					       .ctx = &l };
 	const struct tsr_parted parted = { .pipeline = &pipeline,
 					   .found_at = offsetof(struct load_scratch, loaded),
-					   .found_nbytes = TSR_PARTS * sizeof(struct loaded) };
+					   .found_nbytes = TSR_SLOTS * sizeof(struct loaded) };
 
 	TSR_TRY(allocate_state(r));
 	if (r->nparams)

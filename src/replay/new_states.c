@@ -15,10 +15,10 @@
 
 /* --- Tensors ---------------------------------------------------------------------------------- */
 
-/* What PyTorch's optimizers call a part. */
-static const char *field_of(const struct tsr_replaying *r, unsigned part)
+/* What PyTorch's optimizers call a slot. */
+static const char *field_of(const struct tsr_replaying *r, unsigned slot)
 {
-	if (part == TSR_PART_VARIANCE)
+	if (slot == TSR_SLOT_VARIANCE)
 		return "exp_avg_sq";
 	return tsr_optimizer_uses(r->result->optimizer, TSR_HYPER_MOMENTUM) ? "momentum_buffer"
 									    : "exp_avg";
@@ -27,7 +27,7 @@ static const char *field_of(const struct tsr_replaying *r, unsigned part)
 static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_replay_param *p,
 				  const char *field, enum tsr_kind kind, size_t *ret)
 {
-	const struct tsr_tensor *w = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
+	const struct tsr_tensor *w = &r->c->tensors[p->tensor[TSR_SLOT_WEIGHT]];
 	const bool scalar = kind == TSR_KIND_OTHER;
 	char *name = tsr_arena_alloc(r->c->arena, strlen(p->name) + strlen(field) + 2);
 	struct tsr_array a = { .dtype = TSR_F32, .rank = scalar ? 0 : w->rank, .shape = w->shape };
@@ -360,8 +360,8 @@ static enum tsr_status put_tensor(struct tsr_replay_adding *a, size_t param, con
 
 static bool lacks_state(const struct tsr_replay_param *p)
 {
-	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-		if (p->coding[part].codec && p->tensor[part] == SIZE_MAX)
+	for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+		if (p->coding[slot].codec && p->tensor[slot] == SIZE_MAX)
 			return true;
 	}
 	return false;
@@ -430,12 +430,12 @@ enum tsr_status tsr_replay_add_new_states(struct tsr_replaying *r)
 			TSR_TRY(add_tensor(r, p, STEP, TSR_KIND_OTHER, &p->counter));
 			TSR_TRY(put_tensor(a, i, STEP, p->counter));
 		}
-		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-			if (!p->coding[part].codec || p->tensor[part] != SIZE_MAX)
+		for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+			if (!p->coding[slot].codec || p->tensor[slot] != SIZE_MAX)
 				continue;
-			TSR_TRY(add_tensor(r, p, field_of(r, part),
-					   tsr_part_kind((enum tsr_part)part), &p->tensor[part]));
-			TSR_TRY(put_tensor(a, i, field_of(r, part), p->tensor[part]));
+			TSR_TRY(add_tensor(r, p, field_of(r, slot),
+					   tsr_slot_kind((enum tsr_slot)slot), &p->tensor[slot]));
+			TSR_TRY(put_tensor(a, i, field_of(r, slot), p->tensor[slot]));
 		}
 	}
 	return tsr_build_index(r->c, r->err);

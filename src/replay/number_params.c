@@ -96,7 +96,7 @@ static enum tsr_status name_ids(struct tsr_replay_adding *a)
 	for (size_t i = 0; i < r->nparams; i++)
 		model[i] = (struct tsr_param){
 			r->params[i].name,
-			r->c->tensors[r->params[i].tensor[TSR_PART_WEIGHT]].plane[0]
+			r->c->tensors[r->params[i].tensor[TSR_SLOT_WEIGHT]].plane[0]
 		};
 	status = tsr_optim_join(r->c, o, model, r->nparams, true, NULL, 0, r->err);
 	free(model);

@@ -205,7 +205,7 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 				"group of the recording has this parameter",
 				step->path, number, grad->name);
 	p = &m->params[named->index];
-	weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
+	weight = &r->c->tensors[p->tensor[TSR_SLOT_WEIGHT]];
 	saw_gradient(p, index);
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
@@ -267,8 +267,8 @@ static int by_weight(const void *va, const void *vb)
 {
 	const struct tsr_replay_param *a = va, *b = vb;
 
-	return (a->tensor[TSR_PART_WEIGHT] > b->tensor[TSR_PART_WEIGHT]) -
-	       (a->tensor[TSR_PART_WEIGHT] < b->tensor[TSR_PART_WEIGHT]);
+	return (a->tensor[TSR_SLOT_WEIGHT] > b->tensor[TSR_SLOT_WEIGHT]) -
+	       (a->tensor[TSR_SLOT_WEIGHT] < b->tensor[TSR_SLOT_WEIGHT]);
 }
 
 /* Step the parameters that some step has a gradient for, in the checkpoint's order. */
@@ -289,7 +289,7 @@ static enum tsr_status keep_seen(struct matching *m)
 	if (!r->params)
 		return tsr_fail_nomem(r->err, r->c->path);
 	for (size_t i = 0; i < r->nlisted; i++) {
-		m->taken[r->listed[i].tensor[TSR_PART_WEIGHT]] = r->listed[i].nseen > 0;
+		m->taken[r->listed[i].tensor[TSR_SLOT_WEIGHT]] = r->listed[i].nseen > 0;
 		if (r->listed[i].nseen)
 			r->params[r->nparams++] = r->listed[i];
 	}

@@ -87,7 +87,7 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 				     r->c->path, tsr_optimizer_name(r->result->optimizer),
 				     tsr_order_name(r->options->order));
 	for (size_t i = 0; i < r->nparams && !r->options->order_given; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
+		for (unsigned part = 0; part < TSR_SLOTS; part++) {
 			const size_t tensor = r->params[i].tensor[part];
 			const struct tsr_coding *coding = &r->params[i].coding[part];
 

@@ -18,8 +18,8 @@
 static bool is_packed(const struct tsr_replaying *r)
 {
 	for (size_t i = 0; i < r->nparams && !r->options->decode; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			const struct tsr_coding *coding = &r->params[i].coding[part];
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			const struct tsr_coding *coding = &r->params[i].coding[slot];
 
 			if (coding->codec && !tsr_replay_is_f32(coding))
 				return true;
@@ -38,11 +38,11 @@ static enum tsr_status check_flashoptim(const struct tsr_replaying *r)
 	for (size_t i = 0; i < r->nparams && status == TSR_OK; i++) {
 		const struct tsr_replay_param *p = &r->params[i];
 
-		for (unsigned part = 0; part < TSR_PARTS && status == TSR_OK; part++) {
-			if (p->tensor[part] != SIZE_MAX)
-				stepped[p->tensor[part]] = p->coding[part].codec;
-			if (p->coding[part].codec && !tsr_replay_is_f32(&p->coding[part]))
-				status = tsr_flashoptim_check(r->c->path, p->name, &p->coding[part],
+		for (unsigned slot = 0; slot < TSR_SLOTS && status == TSR_OK; slot++) {
+			if (p->tensor[slot] != SIZE_MAX)
+				stepped[p->tensor[slot]] = p->coding[slot].codec;
+			if (p->coding[slot].codec && !tsr_replay_is_f32(&p->coding[slot]))
+				status = tsr_flashoptim_check(r->c->path, p->name, &p->coding[slot],
 							      &bytewidth, r->err);
 		}
 	}
@@ -120,7 +120,7 @@ static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsig
 }
 
 /* Of a packed file every hash is checked when it is read again. */
-static enum tsr_status hash_part(struct tsr_replaying *r, struct tsr_tensor *t,
+static enum tsr_status hash_slot(struct tsr_replaying *r, struct tsr_tensor *t,
 				 unsigned char *const memory[])
 {
 	void *plane[TSR_PLANES_MAX];
@@ -134,11 +134,11 @@ static enum tsr_status hash_part(struct tsr_replaying *r, struct tsr_tensor *t,
 	return tsr_plane_hashes_whole(t, plane, t->hash, r->c->path, r->err);
 }
 
-static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_replay_param *p,
-				  unsigned part)
+static enum tsr_status place_slot(struct tsr_replaying *r, const struct tsr_replay_param *p,
+				  unsigned slot)
 {
-	const struct tsr_coding *coding = &p->coding[part];
-	const size_t tensor = p->tensor[part];
+	const struct tsr_coding *coding = &p->coding[slot];
+	const size_t tensor = p->tensor[slot];
 	const unsigned had = r->c->tensors[tensor].nplanes;
 	const struct tsr_tile all = { .tensor = (size_t)(p - r->params), .n = (size_t)p->numel };
 	struct tsr_tensor *t;
@@ -148,7 +148,7 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 
 		TSR_TRY(plane_array(r, tensor, i, had, &array));
 		r->c->tensors[tensor].plane[i] = array;
-		TSR_TRY(place_plane(r, tensor, i, coding, p->plane[part][i]));
+		TSR_TRY(place_plane(r, tensor, i, coding, p->plane[slot][i]));
 	}
 	t = &r->c->tensors[tensor];
 	t->dtype = TSR_F32;
@@ -157,8 +157,8 @@ static enum tsr_status place_part(struct tsr_replaying *r, const struct tsr_repl
 	t->error = NULL;
 	t->narrow = NULL;
 	if (coding->codec->relative)
-		t->beside = r->c->tensors[p->tensor[TSR_PART_VARIANCE]].name;
-	TSR_TRY(hash_part(r, t, p->plane[part]));
+		t->beside = r->c->tensors[p->tensor[TSR_SLOT_VARIANCE]].name;
+	TSR_TRY(hash_slot(r, t, p->plane[slot]));
 	tsr_replay_leave_tile(r, &all);
 	return TSR_OK;
 }
@@ -178,9 +178,9 @@ enum tsr_status tsr_replay_place_state(struct tsr_replaying *r)
 {
 	TSR_TRY(add_disk(r));
 	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			if (r->params[i].coding[part].codec)
-				TSR_TRY(place_part(r, &r->params[i], part));
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			if (r->params[i].coding[slot].codec)
+				TSR_TRY(place_slot(r, &r->params[i], slot));
 		}
 	}
 	return TSR_OK;
@@ -195,18 +195,18 @@ enum tsr_status tsr_replay_show_state(struct tsr_replaying *r)
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_replay_param *p = &r->params[i];
 
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			if (p->coding[part].codec && !tsr_replay_is_f32(&p->coding[part]))
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			if (p->coding[slot].codec && !tsr_replay_is_f32(&p->coding[slot]))
 				return tsr_fail(r->err, TSR_E_USAGE,
 						"%s: tensor %.200s: found a state in %s, expected "
 						"FP32 to look at after each step",
-						r->c->path, p->name, p->coding[part].codec->name);
-			if (p->coding[part].codec && p->tensor[part] == SIZE_MAX)
+						r->c->path, p->name, p->coding[slot].codec->name);
+			if (p->coding[slot].codec && p->tensor[slot] == SIZE_MAX)
 				return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 						"%s: tensor %.200s: has no %s yet, expected one to "
 						"look at after each step",
 						r->c->path, p->name,
-						tsr_kind_name(tsr_part_kind((enum tsr_part)part)));
+						tsr_kind_name(tsr_slot_kind((enum tsr_slot)slot)));
 		}
 	}
 	return tsr_replay_place_state(r);
@@ -230,9 +230,9 @@ static bool *list_kept(const struct tsr_replaying *r)
 	for (size_t i = 0; kept && i < r->c->ntensors; i++)
 		kept[i] = r->c->packed;
 	for (size_t i = 0; kept && i < r->nparams; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			if (r->params[i].coding[part].codec)
-				kept[r->params[i].tensor[part]] = true;
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			if (r->params[i].coding[slot].codec)
+				kept[r->params[i].tensor[slot]] = true;
 		}
 	}
 	return kept;
@@ -284,9 +284,9 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 	given.kept = kept;
 	given.named = true;
 	/* Frozen weights, which the recording does not have, are packed like the others. */
-	pack.weight = r->result->coding[TSR_PART_WEIGHT];
-	pack.momentum = of_others(&r->result->coding[TSR_PART_MOMENTUM]);
-	pack.variance = of_others(&r->result->coding[TSR_PART_VARIANCE]);
+	pack.weight = r->result->coding[TSR_SLOT_WEIGHT];
+	pack.momentum = of_others(&r->result->coding[TSR_SLOT_MOMENTUM]);
+	pack.variance = of_others(&r->result->coding[TSR_SLOT_VARIANCE]);
 	pack.min_elements = 0;
 	pack.force = o->force;
 	pack.dry_run = o->dry_run;

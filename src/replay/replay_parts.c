@@ -65,7 +65,7 @@ struct keeping {
 
 /* Scratch memory of a job: the hashes of a tile's planes. */
 struct kept {
-	uint64_t hash[TSR_PARTS][TSR_PLANES_MAX];
+	uint64_t hash[TSR_SLOTS][TSR_PLANES_MAX];
 };
 
 typedef enum tsr_status plane_fn(struct tsr_parts *parts, void *bytes, size_t nbytes,
@@ -78,7 +78,7 @@ static enum tsr_status each_plane(const struct keeping *k, struct kept *kept, ui
 	const struct tsr_tile tile = tsr_tiles_get(&k->r->tiles, job);
 	const struct tsr_replay_param *p = &k->r->params[tile.tensor];
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
+	for (unsigned part = 0; part < TSR_SLOTS; part++) {
 		const struct tsr_coding *coding = &p->coding[part];
 
 		for (unsigned i = 0; coding->codec && i < coding->codec->nplanes; i++)

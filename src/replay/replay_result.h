@@ -13,18 +13,18 @@ struct tsr_replay {
 	struct tsr_checkpoint *source;
 	char *recording; /* its path, as it was given */
 	enum tsr_optimizer optimizer;
-	struct tsr_coding coding[TSR_PARTS];
-	bool widened[TSR_PARTS]; /* scales are f32 instead of e8m8, which could not follow */
+	struct tsr_coding coding[TSR_SLOTS];
+	bool widened[TSR_SLOTS]; /* scales are f32 instead of e8m8, which could not follow */
 	enum tsr_hyper_name
-		decay[TSR_PARTS]; /* of what a step without a gradient leaves of a part */
-	double decays[TSR_PARTS]; /* its largest value of all groups */
+		decay[TSR_SLOTS]; /* of what a step without a gradient leaves of a slot */
+	double decays[TSR_SLOTS]; /* its largest value of all groups */
 	size_t nparams;
 	const char *const *params; /* that were stepped, in the checkpoint's order */
 	size_t ngroups;
 	struct tsr_hyper *hyper; /* per group, as they were used; lr is each step's */
 	size_t nsteps;
 	struct tsr_replay_step *steps;
-	double *lr; /* per step and group; each step has its part */
+	double *lr; /* per step and group; each step has its slot */
 	bool compared;
 	size_t nwarnings;
 	struct tsr_numerics_warning *warnings; /* the first per parameter */

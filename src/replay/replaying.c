@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all parts of a replay ask of its parameters. */
+/* What all files of a replay ask of its parameters. */
 #include "replay/replaying.h"
 
 #include <inttypes.h>
@@ -38,8 +38,8 @@ bool tsr_replay_is_f32(const struct tsr_coding *coding)
 
 bool tsr_replay_is_begun(const struct tsr_replay_param *p)
 {
-	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-		if ((p->kinds & tsr_part_kind((enum tsr_part)part)) && p->tensor[part] != SIZE_MAX)
+	for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+		if ((p->kinds & tsr_slot_kind((enum tsr_slot)slot)) && p->tensor[slot] != SIZE_MAX)
 			return true;
 	}
 	return false;
@@ -93,17 +93,17 @@ void tsr_replay_leave_tile(const struct tsr_replaying *r, const struct tsr_tile 
 	struct tsr_mapped *disk = r->result->disk;
 	void *plane[TSR_PLANES_MAX];
 
-	for (unsigned part = 0; part < TSR_PARTS && disk; part++) {
-		const struct tsr_coding *coding = &p->coding[part];
+	for (unsigned slot = 0; slot < TSR_SLOTS && disk; slot++) {
+		const struct tsr_coding *coding = &p->coding[slot];
 
 		if (!coding->codec)
 			continue;
-		tsr_replay_planes_at(coding, p->plane[part], tile->first, plane);
+		tsr_replay_planes_at(coding, p->plane[slot], tile->first, plane);
 		for (unsigned i = 0; i < coding->codec->nplanes; i++)
 			tsr_mapped_leave(disk, plane[i],
 					 (size_t)tsr_plane_nbytes(coding, i, tile->n));
-		if (p->fp32[part])
-			tsr_mapped_leave(disk, p->fp32[part] + tile->first,
+		if (p->fp32[slot])
+			tsr_mapped_leave(disk, p->fp32[slot] + tile->first,
 					 tile->n * sizeof(float));
 	}
 }

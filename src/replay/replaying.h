@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A replay in progress: its parameters with their resident state, and what every part of it looks up. */
+/* A replay in progress: its parameters with their resident state, and what every file of it looks up. */
 #ifndef TSR_REPLAY_REPLAYING_H
 #define TSR_REPLAY_REPLAYING_H
 
@@ -27,12 +27,12 @@ struct tsr_replay_param {
 	uint64_t numel;
 	uint64_t rows, columns; /* of a matrix that is stepped as a whole; else 0 */
 	uint64_t align; /* tiles are multiples of so many elements, as steps and codecs need */
-	size_t tensor[TSR_PARTS]; /* indices into the checkpoint's; SIZE_MAX: not there yet */
+	size_t tensor[TSR_SLOTS]; /* indices into the checkpoint's; SIZE_MAX: not there yet */
 	size_t counter; /* the tensor that counts its steps; SIZE_MAX: none */
 	struct tsr_value *scalar; /* the number that does, if no tensor does; NULL: none */
-	struct tsr_coding coding[TSR_PARTS]; /* codec NULL: the rule keeps no such part */
-	unsigned char *plane[TSR_PARTS][TSR_PLANES_MAX];
-	float *fp32[TSR_PARTS]; /* the state of the comparison in FP32; NULL without one */
+	struct tsr_coding coding[TSR_SLOTS]; /* codec NULL: the rule keeps no such slot */
+	unsigned char *plane[TSR_SLOTS][TSR_PLANES_MAX];
+	float *fp32[TSR_SLOTS]; /* the state of the comparison in FP32; NULL without one */
 	uint64_t count; /* steps taken */
 	size_t nseen; /* steps that have a gradient for it */
 	size_t first_missing; /* index of the first that has none, if any */
@@ -105,10 +105,10 @@ size_t tsr_replay_matrix_work(const struct tsr_replaying *r);
 enum tsr_status tsr_replay_cut(const struct tsr_replaying *r, uint64_t most,
 			       struct tsr_tiles *tiles, size_t *longest_ret);
 
-/* The coding of a part for the step with this number: random bits differ from step to step. */
+/* The coding of a slot for the step with this number: random bits differ from step to step. */
 struct tsr_coding tsr_replay_coding_at(const struct tsr_coding *coding, uint64_t step);
 
-/* Where the planes of a part have element @first. */
+/* Where the planes of a slot have element @first. */
 void tsr_replay_planes_at(const struct tsr_coding *coding, unsigned char *const *plane,
 			  uint64_t first, void **ret);
 

@@ -21,17 +21,17 @@
 
 /* The coding that a tensor of the checkpoint has, if a state can be encoded in it. */
 static bool own_coding(const struct tsr_replaying *r, const struct tsr_replay_param *p,
-		       enum tsr_part part, struct tsr_coding *ret)
+		       enum tsr_slot slot, struct tsr_coding *ret)
 {
-	const size_t tensor = p->tensor[part];
+	const size_t tensor = p->tensor[slot];
 	const struct tsr_coding *own = tensor == SIZE_MAX ? NULL : &r->c->tensors[tensor].coding;
 
-	if (tsr_replay_own_learned(r, p, part, ret))
+	if (tsr_replay_own_learned(r, p, slot, ret))
 		return true;
 	/* The state is FP32: it keeps the values of another dtype as they are. */
 	if (!own || !own->codec || r->c->tensors[tensor].dtype != TSR_F32 ||
 	    tsr_codec_find(own->codec->name) != own->codec ||
-	    !(own->codec->kinds & tsr_part_kind(part)))
+	    !(own->codec->kinds & tsr_slot_kind(slot)))
 		return false;
 	*ret = *own;
 	return true;
@@ -41,7 +41,7 @@ static bool own_coding(const struct tsr_replaying *r, const struct tsr_replay_pa
 static uint32_t row_of(const struct tsr_replaying *r, const struct tsr_replay_param *p,
 		       const struct tsr_coding *coding)
 {
-	const struct tsr_tensor *weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
+	const struct tsr_tensor *weight = &r->c->tensors[p->tensor[TSR_SLOT_WEIGHT]];
 
 	return tsr_coding_row(coding, weight->rank, weight->shape);
 }
@@ -67,12 +67,12 @@ static struct tsr_coding without_ratios(const struct tsr_replaying *r,
 
 /* The requested coding; else that of this tensor, or of others of its kind; else FP32. */
 static struct tsr_coding choose_coding(struct tsr_replaying *r, const struct tsr_replay_param *p,
-				       enum tsr_part part)
+				       enum tsr_slot slot)
 {
-	struct tsr_coding coding = r->options->coding[part];
+	struct tsr_coding coding = r->options->coding[slot];
 	bool own = false;
 
-	if (coding.codec && coding.codec->learned && tsr_replay_own_learned(r, p, part, &coding)) {
+	if (coding.codec && coding.codec->learned && tsr_replay_own_learned(r, p, slot, &coding)) {
 		own = true;
 	} else if (coding.codec) {
 		if (!coding.codec->grouped) {
@@ -80,22 +80,22 @@ static struct tsr_coding choose_coding(struct tsr_replaying *r, const struct tsr
 			coding.scale = TSR_SCALE_E8M8;
 		}
 		coding.row = row_of(r, p, &coding);
-	} else if (p->tensor[part] != SIZE_MAX || !r->result->coding[part].codec) {
-		own = own_coding(r, p, part, &coding);
+	} else if (p->tensor[slot] != SIZE_MAX || !r->result->coding[slot].codec) {
+		own = own_coding(r, p, slot, &coding);
 		if (!own)
 			coding = tsr_coding_default(tsr_codec_find("f32"));
 	} else {
-		coding = r->result->coding[part];
+		coding = r->result->coding[slot];
 		coding.row = row_of(r, p, &coding);
 	}
 	if (coding.codec->learned && !own)
-		tsr_replay_fit_learned(r, p, part, &coding);
+		tsr_replay_fit_learned(r, p, slot, &coding);
 	if (coding.codec->relative && !(p->kinds & TSR_KIND_VARIANCE))
 		coding = without_ratios(r, p, &coding);
 	else if (coding.codec->relative && !own)
 		coding.eps = eps_of(r, p);
-	coding.kind = tsr_part_kind(part);
-	tsr_replay_choose_scale(r, part, &coding);
+	coding.kind = tsr_slot_kind(slot);
+	tsr_replay_choose_scale(r, slot, &coding);
 	coding.stream = coding.codec->stochastic ? tsr_coding_stream(p->name) : 0;
 	coding.seed = coding.codec->stochastic ? coding.seed : 0;
 	coding.first = 0;
@@ -104,9 +104,9 @@ static struct tsr_coding choose_coding(struct tsr_replaying *r, const struct tsr
 
 /* --- Planning --------------------------------------------------------------------------------- */
 
-static bool keeps(const struct tsr_replay_param *p, unsigned part)
+static bool keeps(const struct tsr_replay_param *p, unsigned slot)
 {
-	return part == TSR_PART_WEIGHT || (p->kinds & tsr_part_kind((enum tsr_part)part));
+	return slot == TSR_SLOT_WEIGHT || (p->kinds & tsr_slot_kind((enum tsr_slot)slot));
 }
 
 /*
@@ -116,8 +116,8 @@ static bool keeps(const struct tsr_replay_param *p, unsigned part)
 static bool may_be_new(const struct tsr_replaying *r, const struct tsr_replay_param *p,
 		       bool counted)
 {
-	return p->tensor[TSR_PART_MOMENTUM] == SIZE_MAX &&
-	       p->tensor[TSR_PART_VARIANCE] == SIZE_MAX && p->counter == SIZE_MAX && !p->scalar &&
+	return p->tensor[TSR_SLOT_MOMENTUM] == SIZE_MAX &&
+	       p->tensor[TSR_SLOT_VARIANCE] == SIZE_MAX && p->counter == SIZE_MAX && !p->scalar &&
 	       !r->parameters.stray_state &&
 	       (counted || r->options->has_count || !tsr_replay_is_adam(r));
 }
@@ -136,14 +136,14 @@ static enum tsr_status check_complete(const struct tsr_replaying *r)
 	for (size_t i = 0; i < r->nparams && other; i++) {
 		if (may_be_new(r, &r->params[i], counted))
 			continue;
-		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-			if (keeps(&r->params[i], part) && r->params[i].tensor[part] == SIZE_MAX)
+		for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+			if (keeps(&r->params[i], slot) && r->params[i].tensor[slot] == SIZE_MAX)
 				return tsr_fail_hint(
 					r->err, TSR_E_FORMAT, TSR_HINT_ZERO_STATE,
 					"%s: tensor %.200s: found no %s of this weight, expected "
 					"one since %.200s has its state",
 					r->c->path, r->params[i].name,
-					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
+					tsr_kind_name(tsr_slot_kind((enum tsr_slot)slot)),
 					other->name);
 		}
 	}
@@ -163,8 +163,8 @@ static enum tsr_status check_readable(const struct tsr_replaying *r, size_t tens
 
 static enum tsr_status check_codecs(const struct tsr_replaying *r, const struct tsr_replay_param *p)
 {
-	const struct tsr_codec *m = p->coding[TSR_PART_MOMENTUM].codec;
-	const struct tsr_codec *v = p->coding[TSR_PART_VARIANCE].codec;
+	const struct tsr_codec *m = p->coding[TSR_SLOT_MOMENTUM].codec;
+	const struct tsr_codec *v = p->coding[TSR_SLOT_VARIANCE].codec;
 	const char *why = tsr_step_refusal(r->result->optimizer, r->options->order, m, v);
 
 	if (!why)
@@ -178,7 +178,7 @@ static enum tsr_status check_codecs(const struct tsr_replaying *r, const struct 
 /* Muon's update is of a whole matrix. */
 static enum tsr_status take_matrix(const struct tsr_replaying *r, struct tsr_replay_param *p)
 {
-	const struct tsr_tensor *weight = &r->c->tensors[p->tensor[TSR_PART_WEIGHT]];
+	const struct tsr_tensor *weight = &r->c->tensors[p->tensor[TSR_SLOT_WEIGHT]];
 
 	if (weight->rank != 2)
 		return tsr_fail(
@@ -212,7 +212,7 @@ static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_rep
 			r->err, TSR_E_LIMIT,
 			"%s: tensor %.200s: groups of %s and of its variance meet every %" PRIu64
 			" elements, over the limit of %u",
-			r->c->path, p->name, p->coding[TSR_PART_MOMENTUM].codec->name,
+			r->c->path, p->name, p->coding[TSR_SLOT_MOMENTUM].codec->name,
 			tsr_step_moments_align(&step), TSR_GROUP_MAX);
 	TSR_TRY(tsr_replay_check_blocks(r, p));
 	p->align = tsr_step_align(&step);
@@ -226,21 +226,21 @@ static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_rep
 
 static enum tsr_status plan_param(struct tsr_replaying *r, struct tsr_replay_param *p)
 {
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		if (!keeps(p, part))
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		if (!keeps(p, slot))
 			continue;
-		if (p->tensor[part] != SIZE_MAX)
-			TSR_TRY(check_readable(r, p->tensor[part]));
-		p->coding[part] = choose_coding(r, p, (enum tsr_part)part);
-		if (!r->result->coding[part].codec)
-			r->result->coding[part] = p->coding[part];
-		for (unsigned i = 0; i < p->coding[part].codec->nplanes; i++)
-			r->result->state_nbytes += tsr_plane_nbytes(&p->coding[part], i, p->numel);
+		if (p->tensor[slot] != SIZE_MAX)
+			TSR_TRY(check_readable(r, p->tensor[slot]));
+		p->coding[slot] = choose_coding(r, p, (enum tsr_slot)slot);
+		if (!r->result->coding[slot].codec)
+			r->result->coding[slot] = p->coding[slot];
+		for (unsigned i = 0; i < p->coding[slot].codec->nplanes; i++)
+			r->result->state_nbytes += tsr_plane_nbytes(&p->coding[slot], i, p->numel);
 		if (r->options->compare)
 			r->result->state_nbytes += p->numel * sizeof(float);
 	}
 	TSR_TRY(check_codecs(r, p));
-	p->fresh = r->options->zero_state || p->tensor[TSR_PART_MOMENTUM] == SIZE_MAX;
+	p->fresh = r->options->zero_state || p->tensor[TSR_SLOT_MOMENTUM] == SIZE_MAX;
 	return align_param(r, p);
 }
 
@@ -250,12 +250,12 @@ enum tsr_status tsr_replay_plan_state(struct tsr_replaying *r)
 	TSR_TRY(tsr_replay_learn(r));
 	/* Parameters with a state come first: new states take their codings. */
 	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			struct tsr_coding *coding = &r->result->coding[part];
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			struct tsr_coding *coding = &r->result->coding[slot];
 
-			if (keeps(&r->params[i], part) && !coding->codec &&
-			    own_coding(r, &r->params[i], (enum tsr_part)part, coding))
-				*coding = choose_coding(r, &r->params[i], (enum tsr_part)part);
+			if (keeps(&r->params[i], slot) && !coding->codec &&
+			    own_coding(r, &r->params[i], (enum tsr_slot)slot, coding))
+				*coding = choose_coding(r, &r->params[i], (enum tsr_slot)slot);
 		}
 	}
 	for (size_t i = 0; i < r->nparams; i++)

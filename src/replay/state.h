@@ -8,7 +8,7 @@
 /* Whether the momentum of a parameter is kept in ratios to its variance. */
 static inline bool tsr_replay_is_relative(const struct tsr_replay_param *p)
 {
-	const struct tsr_codec *codec = p->coding[TSR_PART_MOMENTUM].codec;
+	const struct tsr_codec *codec = p->coding[TSR_SLOT_MOMENTUM].codec;
 
 	return codec && codec->relative;
 }

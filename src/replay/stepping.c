@@ -106,9 +106,9 @@ static float largest_of(const float *x, size_t n)
 /* The largest weight before the step. */
 static float largest_weight(const struct tsr_step *at, size_t n, float *x)
 {
-	const struct tsr_coding *coding = &at->coding[TSR_PART_WEIGHT];
+	const struct tsr_coding *coding = &at->coding[TSR_SLOT_WEIGHT];
 
-	coding->codec->decode(coding, (const void *const *)at->plane[TSR_PART_WEIGHT], n, x);
+	coding->codec->decode(coding, (const void *const *)at->plane[TSR_SLOT_WEIGHT], n, x);
 	return largest_of(x, n);
 }
 
@@ -121,7 +121,7 @@ static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, 
 	const double lr = s->lr[p->group];
 	struct tsr_numerics_warning *warnings;
 
-	if (k->warned[param] || !is_stalled(p->coding[TSR_PART_WEIGHT].codec, largest, lr))
+	if (k->warned[param] || !is_stalled(p->coding[TSR_SLOT_WEIGHT].codec, largest, lr))
 		return TSR_OK;
 	warnings = realloc(result->warnings, (result->nwarnings + 1) * sizeof(*warnings));
 	if (!warnings)
@@ -136,10 +136,10 @@ static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
 /* The FP32 replay of a tile. */
-static void fp32_at(const struct tsr_replay_param *p, uint64_t first, float *ret[TSR_PARTS])
+static void fp32_at(const struct tsr_replay_param *p, uint64_t first, float *ret[TSR_SLOTS])
 {
-	for (unsigned part = 0; part < TSR_PARTS; part++)
-		ret[part] = p->fp32[part] ? p->fp32[part] + first : NULL;
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
+		ret[slot] = p->fp32[slot] ? p->fp32[slot] + first : NULL;
 }
 
 /* A step of one state, by the gradient in the second array; NULL: it has none. */
@@ -150,7 +150,7 @@ static enum tsr_status step_state(struct stepping *k, const struct tsr_replaying
 	const size_t param = s->tile.tensor;
 	struct tsr_step_report report = { 0 };
 	struct tsr_step at = tsr_replay_step_at(&k->w, r, step, param, s->tile.first);
-	float *fp32[TSR_PARTS];
+	float *fp32[TSR_SLOTS];
 
 	at.work = s->work;
 

@@ -55,7 +55,7 @@ static unsigned length(const struct tsr_replay_window *w)
 
 static const struct tsr_tensor *weight_of(const struct tsr_replaying *r, size_t param)
 {
-	return &r->c->tensors[r->params[param].tensor[TSR_PART_WEIGHT]];
+	return &r->c->tensors[r->params[param].tensor[TSR_SLOT_WEIGHT]];
 }
 
 /* Open a step and find the parameter of each gradient; the files must not have changed since. */
@@ -179,16 +179,16 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 	}
 	if (g && p->rows)
 		put_matrix(w, p, step, &s);
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		if (!p->coding[part].codec)
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		if (!p->coding[slot].codec)
 			continue;
-		s.coding[part] = tsr_replay_coding_at(&p->coding[part],
+		s.coding[slot] = tsr_replay_coding_at(&p->coding[slot],
 						      tsr_replay_step_of(w, step)->step);
-		s.coding[part].first = first;
+		s.coding[slot].first = first;
 		/* The state of Gefen's program has the type of the gradient. */
-		if (g && s.coding[part].codec->learned && s.order == TSR_ORDER_GEFEN)
-			s.coding[part].narrow = g->array->dtype;
-		tsr_replay_planes_at(&p->coding[part], p->plane[part], first, s.plane[part]);
+		if (g && s.coding[slot].codec->learned && s.order == TSR_ORDER_GEFEN)
+			s.coding[slot].narrow = g->array->dtype;
+		tsr_replay_planes_at(&p->coding[slot], p->plane[slot], first, s.plane[slot]);
 	}
 	return s;
 }
@@ -235,8 +235,8 @@ enum tsr_status tsr_replay_check_report(struct tsr_replay_window *w, const struc
 		__atomic_store_n(&w->nonfinite, true, __ATOMIC_RELAXED);
 		return tsr_fail(err, TSR_E_FORMAT, "%s: non-finite gradient", w->steps[step]->path);
 	}
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_encode_report *e = &report->encode[part];
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		const struct tsr_encode_report *e = &report->encode[slot];
 		char found[80] = "";
 
 		tsr_replay_put_count(found, sizeof(found), e->narrow_overflow, "values");
@@ -247,8 +247,8 @@ enum tsr_status tsr_replay_check_report(struct tsr_replay_window *w, const struc
 					"over the range of %s, expected none",
 					w->steps[step]->path, tsr_replay_step_of(w, step)->step,
 					p->name, found,
-					tsr_kind_name(tsr_part_kind((enum tsr_part)part)),
-					p->coding[part].codec->name);
+					tsr_kind_name(tsr_slot_kind((enum tsr_slot)slot)),
+					p->coding[slot].codec->name);
 	}
 	return TSR_OK;
 }

@@ -161,25 +161,25 @@ static const char *coding_text(const struct tsr_coding *c, struct tsr_cell *cell
 
 static void report_state(const struct tsr_replay *replay, struct tsr_report *r)
 {
-	static const char *const parts[TSR_PARTS] = { "weight", "momentum", "variance" };
+	static const char *const slots[TSR_SLOTS] = { "weight", "momentum", "variance" };
 	struct tsr_cell cell;
 	char line[256] = "";
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const size_t at = strlen(line);
 
 		if (replay->coding[p].codec)
-			snprintf(line + at, sizeof(line) - at, "%s%s %s", at ? ", " : "", parts[p],
+			snprintf(line + at, sizeof(line) - at, "%s%s %s", at ? ", " : "", slots[p],
 				 coding_text(&replay->coding[p], &cell));
 	}
 	tsr_report_fact(r, TSR_TO_BOTH, "state", "%s", line);
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		if (replay->widened[p])
 			tsr_report_fact(
 				r, TSR_TO_BOTH, "",
 				"%s scales are f32: with %s = %.7g it changes too little in "
 				"a step for e8m8",
-				parts[p], tsr_hyper_name(replay->decay[p]), replay->decays[p]);
+				slots[p], tsr_hyper_name(replay->decay[p]), replay->decays[p]);
 	}
 }
 

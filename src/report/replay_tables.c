@@ -106,12 +106,12 @@ struct tsr_table tsr_replay_missing_table(const struct tsr_replay *r)
 static void put_state(const struct tsr_replay *r, struct tsr_text *json)
 {
 	tsr_json_open(json, "state", '{');
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *c = &r->coding[p];
 
 		if (!c->codec)
 			continue;
-		tsr_json_open(json, tsr_kind_name(tsr_part_kind((enum tsr_part)p)), '{');
+		tsr_json_open(json, tsr_kind_name(tsr_slot_kind((enum tsr_slot)p)), '{');
 		/* Blocks differ from tensor to tensor. */
 		if (c->codec->learned)
 			tsr_json_put_string(json, "codec", c->codec->name);

@@ -65,7 +65,7 @@ static void add_state(struct tsr_table *t, const struct tsr_replay_states *s, un
 	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UPDATE_NMSE);
 	char codecs[256] = "";
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const size_t at = strlen(codecs);
 
 		if (r->coding[p].codec)

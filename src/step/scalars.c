@@ -35,7 +35,7 @@ static double power(double x, uint64_t n)
 	return result.high;
 }
 
-/* The part of a weight that decoupled weight decay takes. */
+/* The share of a weight that decoupled weight decay takes. */
 static double decay(const struct tsr_hyper *h)
 {
 	const double *v = h->value;
@@ -183,12 +183,12 @@ static struct tsr_step_scalars coat_scalars(const struct tsr_hyper *h, uint64_t 
 {
 	struct tsr_step_scalars s = { .keep = 1, .eps = (float)h->value[TSR_HYPER_EPS] };
 	const double *v = h->value;
-	const double part = v[TSR_HYPER_DECOUPLE_LR] != 0 ? v[TSR_HYPER_INITIAL_LR] : 1;
+	const double slot = v[TSR_HYPER_DECOUPLE_LR] != 0 ? v[TSR_HYPER_INITIAL_LR] : 1;
 
 	put_flash_adam(&s, h, t);
 	s.beta2 = (float)v[TSR_HYPER_BETA2];
 	s.correction1 = flash_rest(power(v[TSR_HYPER_BETA1], t));
-	s.l2 = (float)(v[TSR_HYPER_WEIGHT_DECAY] / part);
+	s.l2 = (float)(v[TSR_HYPER_WEIGHT_DECAY] / slot);
 	s.rate = (float)-v[TSR_HYPER_LR];
 	return s;
 }
@@ -228,12 +228,12 @@ static bool is_means(const struct tsr_codec *codec)
 bool tsr_step_stores_first(const struct tsr_step *step)
 {
 	return step->optimizer == TSR_OPTIMIZER_GEFEN || tsr_optimizer_is_muon(step->optimizer) ||
-	       step->order == TSR_ORDER_GEFEN || is_means(step->coding[TSR_PART_VARIANCE].codec);
+	       step->order == TSR_ORDER_GEFEN || is_means(step->coding[TSR_SLOT_VARIANCE].codec);
 }
 
 uint32_t tsr_step_block(const struct tsr_step *step)
 {
-	const struct tsr_coding *variance = &step->coding[TSR_PART_VARIANCE];
+	const struct tsr_coding *variance = &step->coding[TSR_SLOT_VARIANCE];
 
 	return is_means(variance->codec) ? variance->group : 1;
 }
@@ -242,7 +242,7 @@ uint64_t tsr_step_moments_align(const struct tsr_step *step)
 {
 	uint64_t align = 1;
 
-	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
+	for (unsigned p = TSR_SLOT_MOMENTUM; p < TSR_SLOTS; p++) {
 		if (step->coding[p].codec)
 			align = tsr_common_multiple(align, tsr_coding_align(&step->coding[p]));
 	}
@@ -264,7 +264,7 @@ uint64_t tsr_step_align(const struct tsr_step *step)
 
 	if (step->rows)
 		return step->rows * step->columns;
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		if (step->coding[p].codec)
 			align = tsr_common_multiple(align, tsr_coding_align(&step->coding[p]));
 	}

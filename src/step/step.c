@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps: the kind of each part, and a step at the SIMD level in use. */
+/* Steps: the kind of each slot, and a step at the SIMD level in use. */
 #include "step/step.h"
 
 #include "step/simd.h"
 
-enum tsr_kind tsr_part_kind(enum tsr_part part)
+enum tsr_kind tsr_slot_kind(enum tsr_slot slot)
 {
-	static const enum tsr_kind kinds[TSR_PARTS] = {
-		[TSR_PART_WEIGHT] = TSR_KIND_WEIGHT,
-		[TSR_PART_MOMENTUM] = TSR_KIND_MOMENTUM,
-		[TSR_PART_VARIANCE] = TSR_KIND_VARIANCE,
+	static const enum tsr_kind kinds[TSR_SLOTS] = {
+		[TSR_SLOT_WEIGHT] = TSR_KIND_WEIGHT,
+		[TSR_SLOT_MOMENTUM] = TSR_KIND_MOMENTUM,
+		[TSR_SLOT_VARIANCE] = TSR_KIND_VARIANCE,
 	};
 
-	return kinds[part];
+	return kinds[slot];
 }
 
 void tsr_step_apply(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,

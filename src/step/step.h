@@ -19,11 +19,11 @@
  * @order:      whose order of operations; tsr_order_has() the optimizer
  * @scalars:    from tsr_step_scalars(), for the number of this step
  * @grad_dtype: TSR_F32, TSR_BF16 or TSR_F16
- * @coding:     of each part; codec NULL where the rule keeps none.  "f32" is FP32 state.  The
+ * @coding:     of each slot; codec NULL where the rule keeps none.  "f32" is FP32 state.  The
  *              seed of a stochastic codec must differ from step to step.  A momentum in a relative
  *              codec needs a variance.  With one, or if tsr_step_stores_first(),
  *              tsr_step_moments_align() is in its limit
- * @plane:      the planes of each part: of the whole tensor
+ * @plane:      the planes of each slot: of the whole tensor
  * @rows, @columns: of the matrix, whose elements are stepped together, if the rule needs one; else 0
  * @work:       for such a step: tsr_step_work() floats that it may use
  *
@@ -35,8 +35,8 @@ struct tsr_step {
 	enum tsr_order order;
 	struct tsr_step_scalars scalars;
 	enum tsr_dtype grad_dtype;
-	struct tsr_coding coding[TSR_PARTS];
-	void *plane[TSR_PARTS][TSR_PLANES_MAX];
+	struct tsr_coding coding[TSR_SLOTS];
+	void *plane[TSR_SLOTS][TSR_PLANES_MAX];
 	uint64_t rows, columns;
 	float *work;
 };
@@ -44,7 +44,7 @@ struct tsr_step {
 /* What a step noticed; added up over calls.  Start from zeros. */
 struct tsr_step_report {
 	uint64_t nonfinite_grad; /* elements of the gradient that are NaN or infinite */
-	struct tsr_encode_report encode[TSR_PARTS];
+	struct tsr_encode_report encode[TSR_SLOTS];
 };
 
 /*
@@ -82,7 +82,7 @@ void tsr_step_matrix(const struct tsr_step *step, const float *g, const float *m
 uint32_t tsr_step_block(const struct tsr_step *step);
 
 /*
- * The two parts of such a step on arrays in FP32: the moments of @n elements of whole blocks, @v NULL
+ * The two halves of such a step on arrays in FP32: the moments of @n elements of whole blocks, @v NULL
  * where the rule has no variance; and the weights by what has become of them.
  */
 void tsr_step_block_moments(const struct tsr_step *step, const float *g, size_t n, float *m,

@@ -84,14 +84,14 @@ static uint64_t count_stalled(const float *before, const float *stepped, const f
 
 static void add_updates(struct tsr_compare *c, const struct tsr_compare_run *run)
 {
-	const float *before = run->before[TSR_PART_WEIGHT], *after = run->after[TSR_PART_WEIGHT];
-	const float *stepped = run->stepped[TSR_PART_WEIGHT];
+	const float *before = run->before[TSR_SLOT_WEIGHT], *after = run->after[TSR_SLOT_WEIGHT];
+	const float *stepped = run->stepped[TSR_SLOT_WEIGHT];
 	struct updates u;
 
 	for (size_t i = 0; i < run->n; i += STRIP) {
 		const size_t n = run->n - i < STRIP ? run->n - i : STRIP;
 
-		subtract(u.fp32, run->fp32_after[TSR_PART_WEIGHT] + i, run->fp32_before + i, n);
+		subtract(u.fp32, run->fp32_after[TSR_SLOT_WEIGHT] + i, run->fp32_before + i, n);
 		subtract(u.stepped, stepped + i, before + i, n);
 		subtract(u.stored, after + i, before + i, n);
 		tsr_measure_add(&c->update, u.fp32, u.stepped, n);
@@ -103,7 +103,7 @@ static void add_updates(struct tsr_compare *c, const struct tsr_compare_run *run
 
 void tsr_compare_add(struct tsr_compare *c, const struct tsr_compare_run *run)
 {
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		if (run->after[p] && run->fp32_after[p])
 			tsr_measure_add(&c->state[p], run->fp32_after[p], run->after[p], run->n);
 		if (run->after[p] && run->stepped[p])
@@ -114,7 +114,7 @@ void tsr_compare_add(struct tsr_compare *c, const struct tsr_compare_run *run)
 
 void tsr_compare_merge(struct tsr_compare *into, const struct tsr_compare *from)
 {
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		tsr_measure_merge(&into->state[p], &from->state[p]);
 		tsr_measure_merge(&into->quant[p], &from->quant[p]);
 	}
@@ -140,11 +140,11 @@ static void step_f32(const struct tsr_step *like, float *const x[], const void *
 				 .columns = like->columns,
 				 .work = like->work };
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		if (!like->coding[part].codec)
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		if (!like->coding[slot].codec)
 			continue;
-		step.coding[part] = tsr_coding_default(tsr_codec_find("f32"));
-		step.plane[part][0] = x[part];
+		step.coding[slot] = tsr_coding_default(tsr_codec_find("f32"));
+		step.plane[slot][0] = x[slot];
 	}
 	tsr_step_apply(&step, grad, 0, n, report);
 }
@@ -155,82 +155,82 @@ static struct tsr_compare_run place(const struct tsr_step *at, float *const fp32
 {
 	struct tsr_compare_run a = { .n = n, .fp32_before = x };
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		if (!at->coding[part].codec)
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		if (!at->coding[slot].codec)
 			continue;
-		a.before[part] = x + (3 * part + 1) * room;
-		a.stepped[part] = x + (3 * part + 2) * room;
-		a.after[part] = x + (3 * part + 3) * room;
-		a.fp32_after[part] = fp32[part];
+		a.before[slot] = x + (3 * slot + 1) * room;
+		a.stepped[slot] = x + (3 * slot + 2) * room;
+		a.after[slot] = x + (3 * slot + 3) * room;
+		a.fp32_after[slot] = fp32[slot];
 	}
 	return a;
 }
 
-/* Decode a part into its array; of a momentum in ratios the variance is there already. */
-static void decode_part(const struct tsr_step *at, size_t n, float *const x[], unsigned part)
+/* Decode a slot into its array; of a momentum in ratios the variance is there already. */
+static void decode_slot(const struct tsr_step *at, size_t n, float *const x[], unsigned slot)
 {
-	const struct tsr_coding *coding = &at->coding[part];
+	const struct tsr_coding *coding = &at->coding[slot];
 
-	coding->codec->decode(coding, (const void *const *)at->plane[part], n, x[part]);
-	tsr_ratios_undo(coding, x[part], x[TSR_PART_VARIANCE], n);
+	coding->codec->decode(coding, (const void *const *)at->plane[slot], n, x[slot]);
+	tsr_ratios_undo(coding, x[slot], x[TSR_SLOT_VARIANCE], n);
 }
 
 /* Without a gradient: nothing moves. */
 static void stand(const struct tsr_step *at, struct tsr_compare_run *a)
 {
-	for (unsigned part = TSR_PARTS; part--;) {
-		if (!a->before[part])
+	for (unsigned slot = TSR_SLOTS; slot--;) {
+		if (!a->before[slot])
 			continue;
-		decode_part(at, a->n, a->before, part);
-		a->stepped[part] = a->after[part] = a->before[part];
+		decode_slot(at, a->n, a->before, slot);
+		a->stepped[slot] = a->after[slot] = a->before[slot];
 	}
-	a->fp32_before = a->fp32_after[TSR_PART_WEIGHT];
+	a->fp32_before = a->fp32_after[TSR_SLOT_WEIGHT];
 }
 
-/* Encode what a part has become, and decode it again. */
-static void store_part(const struct tsr_step *at, const struct tsr_compare_run *a, unsigned part,
+/* Encode what a slot has become, and decode it again. */
+static void store_slot(const struct tsr_step *at, const struct tsr_compare_run *a, unsigned slot,
 		       struct tsr_step_report *report)
 {
-	const struct tsr_coding *coding = &at->coding[part];
+	const struct tsr_coding *coding = &at->coding[slot];
 
-	if (!a->before[part])
+	if (!a->before[slot])
 		return;
-	memcpy(a->after[part], a->stepped[part], a->n * sizeof(float));
-	tsr_ratios_make(coding, a->after[part], a->stepped[TSR_PART_VARIANCE], a->n);
-	coding->codec->encode(coding, a->after[part], a->n, (void *const *)at->plane[part],
-			      &report->encode[part]);
-	decode_part(at, a->n, a->after, part);
+	memcpy(a->after[slot], a->stepped[slot], a->n * sizeof(float));
+	tsr_ratios_make(coding, a->after[slot], a->stepped[TSR_SLOT_VARIANCE], a->n);
+	coding->codec->encode(coding, a->after[slot], a->n, (void *const *)at->plane[slot],
+			      &report->encode[slot]);
+	decode_slot(at, a->n, a->after, slot);
 }
 
 static void step_in_one(const struct tsr_step *at, const struct tsr_compare_run *a,
 			const void *grad, struct tsr_step_report *report)
 {
 	step_f32(at, a->stepped, grad, a->n, report);
-	for (unsigned part = TSR_PARTS; part--;)
-		store_part(at, a, part, report);
+	for (unsigned slot = TSR_SLOTS; slot--;)
+		store_slot(at, a, slot, report);
 }
 
 /* Weights move by the momentum that has been stored; until then their array has the gradient. */
 static void step_in_two(const struct tsr_step *at, const struct tsr_compare_run *a,
 			const void *grad, struct tsr_step_report *report)
 {
-	float *g = a->after[TSR_PART_WEIGHT], *v = a->stepped[TSR_PART_VARIANCE];
+	float *g = a->after[TSR_SLOT_WEIGHT], *v = a->stepped[TSR_SLOT_VARIANCE];
 
 	report->nonfinite_grad += tsr_count_nonfinite(at->grad_dtype, grad,
 						      a->n * tsr_dtype_bits(at->grad_dtype) / 8);
 	tsr_widen(at->grad_dtype, grad, a->n, g);
-	tsr_step_block_moments(at, g, a->n, a->stepped[TSR_PART_MOMENTUM], v);
-	store_part(at, a, TSR_PART_VARIANCE, report);
-	store_part(at, a, TSR_PART_MOMENTUM, report);
+	tsr_step_block_moments(at, g, a->n, a->stepped[TSR_SLOT_MOMENTUM], v);
+	store_slot(at, a, TSR_SLOT_VARIANCE, report);
+	store_slot(at, a, TSR_SLOT_MOMENTUM, report);
 	if (at->rows)
-		tsr_step_matrix(at, g, a->after[TSR_PART_MOMENTUM], a->stepped[TSR_PART_WEIGHT]);
+		tsr_step_matrix(at, g, a->after[TSR_SLOT_MOMENTUM], a->stepped[TSR_SLOT_WEIGHT]);
 	else
-		tsr_step_weights(at, a->after[TSR_PART_MOMENTUM], v, a->n,
-				 a->stepped[TSR_PART_WEIGHT]);
-	store_part(at, a, TSR_PART_WEIGHT, report);
+		tsr_step_weights(at, a->after[TSR_SLOT_MOMENTUM], v, a->n,
+				 a->stepped[TSR_SLOT_WEIGHT]);
+	store_slot(at, a, TSR_SLOT_WEIGHT, report);
 }
 
-void tsr_step_compare(const struct tsr_step *at, float *const fp32[TSR_PARTS], const void *grad,
+void tsr_step_compare(const struct tsr_step *at, float *const fp32[TSR_SLOTS], const void *grad,
 		      size_t n, float *x, size_t room, struct tsr_compare *c,
 		      struct tsr_step_report *report)
 {
@@ -242,17 +242,17 @@ void tsr_step_compare(const struct tsr_step *at, float *const fp32[TSR_PARTS], c
 		tsr_compare_add(c, &a);
 		return;
 	}
-	for (unsigned part = TSR_PARTS; part--;) {
-		if (!a.before[part])
+	for (unsigned slot = TSR_SLOTS; slot--;) {
+		if (!a.before[slot])
 			continue;
-		decode_part(at, n, a.before, part);
-		memcpy(a.stepped[part], a.before[part], n * sizeof(float));
+		decode_slot(at, n, a.before, slot);
+		memcpy(a.stepped[slot], a.before[slot], n * sizeof(float));
 	}
 	if (tsr_step_stores_first(at))
 		step_in_two(at, &a, grad, report);
 	else
 		step_in_one(at, &a, grad, report);
-	memcpy(a.fp32_before, a.fp32_after[TSR_PART_WEIGHT], n * sizeof(float));
+	memcpy(a.fp32_before, a.fp32_after[TSR_SLOT_WEIGHT], n * sizeof(float));
 	step_f32(at, a.fp32_after, grad, n, &fp32_report);
 	tsr_compare_add(c, &a);
 	c->underflow += tsr_step_underflow(report);

@@ -104,7 +104,7 @@ static struct tsr_step_scalars scalars_of(const struct rule *r)
 static struct plane {
 	unsigned char *host, *got;
 	void *device;
-} planes[TSR_PARTS][TSR_PLANES_MAX], grad_plane;
+} planes[TSR_SLOTS][TSR_PLANES_MAX], grad_plane;
 static struct tsr_step_report *device_report;
 static float *values;
 
@@ -140,20 +140,20 @@ static size_t entry_nbytes(const struct tsr_coding *c, unsigned plane)
 }
 
 /* The planes of @data, encoded by the CPU. */
-static void fill_part(struct trial *t, unsigned part)
+static void fill_slot(struct trial *t, unsigned slot)
 {
-	static const enum data ordinary[TSR_PARTS] = { DATA_WEIGHTS, DATA_WEIGHTS, DATA_VARIANCES };
-	const struct tsr_coding *c = &t->step.coding[part];
+	static const enum data ordinary[TSR_SLOTS] = { DATA_WEIGHTS, DATA_WEIGHTS, DATA_VARIANCES };
+	const struct tsr_coding *c = &t->step.coding[slot];
 	struct tsr_encode_report report = { 0 };
 
 	if (!c->codec)
 		return;
 	for (unsigned i = 0; i < c->codec->nplanes; i++)
-		t->step.plane[part][i] = planes[part][i].host + t->shift * entry_nbytes(c, i);
-	fill(values, t->n, t->data == DATA_WEIGHTS ? ordinary[part] : t->data, t->seed + part + 11);
-	for (size_t i = 0; part == TSR_PART_VARIANCE && i < t->n; i++)
+		t->step.plane[slot][i] = planes[slot][i].host + t->shift * entry_nbytes(c, i);
+	fill(values, t->n, t->data == DATA_WEIGHTS ? ordinary[slot] : t->data, t->seed + slot + 11);
+	for (size_t i = 0; slot == TSR_SLOT_VARIANCE && i < t->n; i++)
 		values[i] = values[i] < 0 ? -values[i] : values[i];
-	c->codec->encode(c, values, t->n, t->step.plane[part], &report);
+	c->codec->encode(c, values, t->n, t->step.plane[slot], &report);
 }
 
 /* Another byte in 700 on average, so that most warps have none. */
@@ -161,7 +161,7 @@ static void damage(const struct trial *t)
 {
 	uint64_t z = t->seed;
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *c = &t->step.coding[p];
 
 		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++) {
@@ -179,8 +179,8 @@ static void damage(const struct trial *t)
 /* Weights of zero with corrections, the units of which are far below all others. */
 static void empty_weights(const struct trial *t)
 {
-	memset(t->step.plane[TSR_PART_WEIGHT][0], 0, t->n * sizeof(uint16_t));
-	memset(t->step.plane[TSR_PART_WEIGHT][1], 127, t->n);
+	memset(t->step.plane[TSR_SLOT_WEIGHT][0], 0, t->n * sizeof(uint16_t));
+	memset(t->step.plane[TSR_SLOT_WEIGHT][1], 127, t->n);
 }
 
 static void *fill_grad(const struct trial *t)
@@ -203,7 +203,7 @@ static struct tsr_step upload(const struct trial *t)
 	struct tsr_step s = t->step;
 	struct tsr_err err;
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *c = &s.coding[p];
 
 		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++) {
@@ -218,17 +218,17 @@ static struct tsr_step upload(const struct trial *t)
 	return s;
 }
 
-static const char *name_of(const struct tsr_step *s, unsigned part)
+static const char *name_of(const struct tsr_step *s, unsigned slot)
 {
-	return s->coding[part].codec ? s->coding[part].codec->name : "-";
+	return s->coding[slot].codec ? s->coding[slot].codec->name : "-";
 }
 
 static void compare_planes(const struct trial *t)
 {
-	static const char *const parts[] = { "weight", "momentum", "variance" };
+	static const char *const slots[] = { "weight", "momentum", "variance" };
 	struct tsr_err err;
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *c = &t->step.coding[p];
 
 		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++) {
@@ -245,7 +245,7 @@ static void compare_planes(const struct trial *t)
 					     t->rule, name_of(&t->step, 0), name_of(&t->step, 1),
 					     name_of(&t->step, 2),
 					     tsr_scale_name(t->step.coding[1].scale), (int)t->data,
-					     t->n, t->shift, parts[p], i, at, x->got[at],
+					     t->n, t->shift, slots[p], i, at, x->got[at],
 					     x->host[at]);
 		}
 	}
@@ -258,9 +258,9 @@ static void compare(struct trial *t)
 	struct tsr_step device;
 	struct tsr_err err;
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		t->step.coding[p].kind = tsr_part_kind((enum tsr_part)p);
-		fill_part(t, p);
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
+		t->step.coding[p].kind = tsr_slot_kind((enum tsr_slot)p);
+		fill_slot(t, p);
 	}
 	if (t->spoil)
 		t->spoil(t);
@@ -302,13 +302,13 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 				    .order = r->order,
 				    .scalars = scalars_of(r),
 				    .grad_dtype = dtypes[number % 3] };
-	t.step.coding[TSR_PART_WEIGHT] = coding_of(weight, scale, 1);
+	t.step.coding[TSR_SLOT_WEIGHT] = coding_of(weight, scale, 1);
 	if (has_momentum(r))
-		t.step.coding[TSR_PART_MOMENTUM] = coding_of(momentum_of(r, states[state].momentum),
+		t.step.coding[TSR_SLOT_MOMENTUM] = coding_of(momentum_of(r, states[state].momentum),
 							     scale, group);
 	if (has_variance(r))
-		t.step.coding[TSR_PART_VARIANCE] = coding_of(states[state].variance, scale, group);
-	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS && number % 7 == 5; p++) {
+		t.step.coding[TSR_SLOT_VARIANCE] = coding_of(states[state].variance, scale, group);
+	for (unsigned p = TSR_SLOT_MOMENTUM; p < TSR_SLOTS && number % 7 == 5; p++) {
 		const struct tsr_codec *codec = t.step.coding[p].codec;
 
 		t.step.coding[p].row = codec && codec->grouped && !codec->flat ? 48 : 0;
@@ -360,12 +360,12 @@ static uint64_t check_edges(unsigned nseeds)
 					    .order = r->order,
 					    .scalars = scalars_of(r),
 					    .grad_dtype = dtypes[rest % 3] };
-		t.step.coding[TSR_PART_WEIGHT] = coding_of("bf16+ulp8", scale, 1);
+		t.step.coding[TSR_SLOT_WEIGHT] = coding_of("bf16+ulp8", scale, 1);
 		if (has_momentum(r))
-			t.step.coding[TSR_PART_MOMENTUM] = coding_of(momentum_of(r, kind[0]), scale,
+			t.step.coding[TSR_SLOT_MOMENTUM] = coding_of(momentum_of(r, kind[0]), scale,
 								     group_of(kind[0]));
 		if (has_variance(r))
-			t.step.coding[TSR_PART_VARIANCE] = coding_of(kind[1], scale,
+			t.step.coding[TSR_SLOT_VARIANCE] = coding_of(kind[1], scale,
 								     group_of(kind[1]));
 		compare(&t);
 	}
@@ -405,11 +405,11 @@ static void run_matrix(const struct rule *r, size_t shape, size_t data, unsigned
 				    .rows = shapes[shape].rows,
 				    .columns = shapes[shape].columns };
 	t.step.work = must_have(malloc(tsr_step_work(&t.step) * sizeof(float)));
-	t.step.coding[TSR_PART_WEIGHT] = coding_of(number % 2 ? "f32" : "bf16+ulp8", TSR_SCALE_E8M8,
+	t.step.coding[TSR_SLOT_WEIGHT] = coding_of(number % 2 ? "f32" : "bf16+ulp8", TSR_SCALE_E8M8,
 						   1);
-	t.step.coding[TSR_PART_MOMENTUM] = coding_of(momenta[number % COUNT_OF(momenta)],
+	t.step.coding[TSR_SLOT_MOMENTUM] = coding_of(momenta[number % COUNT_OF(momenta)],
 						     TSR_SCALE_E8M8, TSR_GROUP_DEFAULT);
-	t.step.coding[TSR_PART_MOMENTUM].codebook = entry;
+	t.step.coding[TSR_SLOT_MOMENTUM].codebook = entry;
 	compare(&t);
 	free(t.step.work);
 }
@@ -443,12 +443,12 @@ static uint64_t check_empty_weights(void)
 					    .grad_dtype = TSR_BF16 };
 		t.step.scalars.l2 = 0x1p110f;
 		t.step.scalars.keep = 0x1p110f;
-		t.step.coding[TSR_PART_WEIGHT] = coding_of("bf16+ulp8", TSR_SCALE_E8M8, 1);
+		t.step.coding[TSR_SLOT_WEIGHT] = coding_of("bf16+ulp8", TSR_SCALE_E8M8, 1);
 		if (has_momentum(r))
-			t.step.coding[TSR_PART_MOMENTUM] = coding_of("softsign8", TSR_SCALE_E8M8,
+			t.step.coding[TSR_SLOT_MOMENTUM] = coding_of("softsign8", TSR_SCALE_E8M8,
 								     TSR_GROUP_DEFAULT);
 		if (has_variance(r))
-			t.step.coding[TSR_PART_VARIANCE] = coding_of("sqrt8", TSR_SCALE_E8M8,
+			t.step.coding[TSR_SLOT_VARIANCE] = coding_of("sqrt8", TSR_SCALE_E8M8,
 								     TSR_GROUP_DEFAULT);
 		compare(&t);
 	}
@@ -509,12 +509,12 @@ static uint64_t check_blocks(enum cases cases)
 		t.step = (struct tsr_step){ .optimizer = r.optimizer,
 					    .scalars = scalars_of(&r),
 					    .grad_dtype = dtypes[i % COUNT_OF(dtypes)] };
-		t.step.coding[TSR_PART_WEIGHT] = coding_of(kinds[i % COUNT_OF(kinds)],
+		t.step.coding[TSR_SLOT_WEIGHT] = coding_of(kinds[i % COUNT_OF(kinds)],
 							   TSR_SCALE_E8M8, 1);
-		t.step.coding[TSR_PART_MOMENTUM] = coding_of("gefen8", TSR_SCALE_F32,
+		t.step.coding[TSR_SLOT_MOMENTUM] = coding_of("gefen8", TSR_SCALE_F32,
 							     sizes[i % COUNT_OF(sizes)]);
-		t.step.coding[TSR_PART_MOMENTUM].codebook = book[turn / 2 % NBOOKS];
-		t.step.coding[TSR_PART_VARIANCE] = coding_of("blockmean", TSR_SCALE_F32,
+		t.step.coding[TSR_SLOT_MOMENTUM].codebook = book[turn / 2 % NBOOKS];
+		t.step.coding[TSR_SLOT_VARIANCE] = coding_of("blockmean", TSR_SCALE_F32,
 							     sizes[i % COUNT_OF(sizes)]);
 		compare(&t);
 	}
@@ -527,7 +527,7 @@ void check_steps(enum cases cases)
 
 	values = must_have(malloc(ROOM));
 	plane_new(&grad_plane);
-	for (unsigned p = 0; p < TSR_PARTS * TSR_PLANES_MAX; p++)
+	for (unsigned p = 0; p < TSR_SLOTS * TSR_PLANES_MAX; p++)
 		plane_new(&planes[p / TSR_PLANES_MAX][p % TSR_PLANES_MAX]);
 	must(tsr_gpu_alloc(gpu, sizeof(*device_report), "a report", (void **)&device_report, &err),
 	     &err);
@@ -552,7 +552,7 @@ void check_steps(enum cases cases)
 	check_begin("steps by blocks");
 	check_end(check_blocks(cases));
 	tsr_gpu_free(gpu, device_report);
-	for (unsigned p = 0; p < TSR_PARTS * TSR_PLANES_MAX; p++)
+	for (unsigned p = 0; p < TSR_SLOTS * TSR_PLANES_MAX; p++)
 		plane_free(&planes[p / TSR_PLANES_MAX][p % TSR_PLANES_MAX]);
 	plane_free(&grad_plane);
 	free(values);

@@ -57,9 +57,9 @@ static inline UNUSED void make_figures(struct made *m, size_t step)
 
 static inline UNUSED void make_state(struct made *m)
 {
-	static const char *const codecs[TSR_PARTS] = { "bf16+ulp8", "softsign8", "sqrt8" };
+	static const char *const codecs[TSR_SLOTS] = { "bf16+ulp8", "softsign8", "sqrt8" };
 
-	for (unsigned p = 0; p < TSR_PARTS; p++)
+	for (unsigned p = 0; p < TSR_SLOTS; p++)
 		m->replay.coding[p] = tsr_coding_default(tsr_codec_find(codecs[p]));
 }
 

@@ -11,15 +11,15 @@
 #define ALL_KINDS (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 
 /* The state of both replays.  Room for an odd start. */
-static float before[TSR_PARTS][N_MAX + 8], stepped[TSR_PARTS][N_MAX + 8];
-static float after[TSR_PARTS][N_MAX + 8], fp32_before[N_MAX + 8];
-static float fp32_after[TSR_PARTS][N_MAX + 8];
+static float before[TSR_SLOTS][N_MAX + 8], stepped[TSR_SLOTS][N_MAX + 8];
+static float after[TSR_SLOTS][N_MAX + 8], fp32_before[N_MAX + 8];
+static float fp32_after[TSR_SLOTS][N_MAX + 8];
 
 static struct tsr_compare_run run_of(size_t first, size_t n)
 {
 	struct tsr_compare_run run = { .n = n, .fp32_before = fp32_before + first };
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		run.before[p] = before[p] + first;
 		run.stepped[p] = stepped[p] + first;
 		run.after[p] = after[p] + first;
@@ -411,7 +411,7 @@ static void test_what_is_not_finite(void **state)
 			struct tsr_replay_figures f;
 
 			fill_with(1, 1.5f, 1, 1);
-			for (unsigned p = 0; p < TSR_PARTS; p++) {
+			for (unsigned p = 0; p < TSR_SLOTS; p++) {
 				after[p][2] = stepped[p][2] = bad[i];
 				if (both)
 					fp32_after[p][2] = bad[i];

@@ -492,17 +492,17 @@ static void test_the_table_has_all_that_belongs_to_a_parameter(void **state)
 	assert_int_equal(tsr_parameters_weight(&p, "w.exp_avg", &other, NULL), TSR_OK);
 	assert_true(other == SIZE_MAX && p.stray_state);
 	own = &p.list[w];
-	assert_int_equal(own->tensor[TSR_PART_WEIGHT], w);
-	assert_int_equal(own->tensor[TSR_PART_MOMENTUM], index_of(c, "w.exp_avg"));
-	assert_int_equal(own->tensor[TSR_PART_VARIANCE], index_of(c, "w.exp_avg_sq"));
+	assert_int_equal(own->tensor[TSR_SLOT_WEIGHT], w);
+	assert_int_equal(own->tensor[TSR_SLOT_MOMENTUM], index_of(c, "w.exp_avg"));
+	assert_int_equal(own->tensor[TSR_SLOT_VARIANCE], index_of(c, "w.exp_avg_sq"));
 	assert_int_equal(own->max_variance, index_of(c, "w.max_exp_avg_sq"));
 	assert_int_equal(own->master, index_of(c, "w.master_param"));
 	assert_int_equal(own->counter, index_of(c, "w.step"));
 	kept[index_of(c, "v")] = true;
 	assert_int_equal(tsr_parameters_keep(&p, kept, NULL), TSR_OK);
 	assert_true(p.n == 1 && p.of_weight[w] == SIZE_MAX && !p.of_weight[index_of(c, "v")]);
-	assert_int_equal(p.list[0].tensor[TSR_PART_WEIGHT], index_of(c, "v"));
-	assert_int_equal(p.list[0].tensor[TSR_PART_MOMENTUM], SIZE_MAX);
+	assert_int_equal(p.list[0].tensor[TSR_SLOT_WEIGHT], index_of(c, "v"));
+	assert_int_equal(p.list[0].tensor[TSR_SLOT_MOMENTUM], SIZE_MAX);
 	tsr_parameters_free(&p);
 	tsr_checkpoint_close(c);
 }
@@ -528,7 +528,7 @@ static void test_a_tensor_without_dimensions_is_a_parameter_where_it_is_known(vo
 		assert_int_equal(tsr_parameters_update(&p, NULL), TSR_OK);
 	}
 	assert_int_equal(c->tensors[at].kind, TSR_KIND_WEIGHT);
-	assert_int_equal(p.list[at].tensor[TSR_PART_MOMENTUM], index_of(c, "scale.exp_avg"));
+	assert_int_equal(p.list[at].tensor[TSR_SLOT_MOMENTUM], index_of(c, "scale.exp_avg"));
 	tsr_parameters_free(&p);
 	tsr_checkpoint_close(c);
 }

@@ -9,8 +9,8 @@
 
 static void test_names(void **state)
 {
-	static const char *const names[] = { "sgd", "sgdw", "adam", "adamw", "lion", "gefen",
-					     "muon", "gefen-muon" };
+	static const char *const names[] = { "sgd",  "sgdw",  "adam", "adamw",
+					     "lion", "gefen", "muon", "gefen-muon" };
 	enum tsr_optimizer found = TSR_OPTIMIZER_COUNT;
 
 	(void)state;
@@ -145,7 +145,8 @@ static void test_decouple_lr(void **state)
 	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 1, false).keep ==
 		    (float)(1 - 1e-3 * 1e-5));
 	tsr_hyper_put(&h, TSR_HYPER_DECOUPLE_LR, 1);
-	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 1, false).keep == (float)(1 - 1e-5));
+	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 1, false).keep ==
+		    (float)(1 - 1e-5));
 	tsr_hyper_put(&h, TSR_HYPER_LR, 2.5e-4);
 	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_LION, &h, 1, false).keep ==
 		    (float)(1 - 0.25e-5));
@@ -181,8 +182,8 @@ static void test_bias_corrections(void **state)
 		for (uint64_t t = 1; t < 3000000; t += t < 20000 ? 1 : t / 997) {
 			const double correction = 1 - (double)powl((long double)betas[b],
 								   (long double)t);
-			const struct tsr_step_scalars s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAM, &h,
-									   t, false);
+			const struct tsr_step_scalars s = tsr_step_scalars(
+				TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAM, &h, t, false);
 
 			if (bits_of(s.rate) != bits_of((float)-(lr / correction)) ||
 			    bits_of(s.root_correction2) != bits_of((float)sqrt(correction)))
@@ -255,15 +256,17 @@ static void test_powers(void **state)
 
 		tsr_hyper_put(&h, TSR_HYPER_BETA1, cases[i].beta);
 		tsr_hyper_put(&h, TSR_HYPER_BETA2, cases[i].beta);
-		assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAM, &h, cases[i].t, false).rate ==
-			    (float)-(1 / (1 - cases[i].power)));
+		assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAM, &h, cases[i].t,
+					     false)
+				    .rate == (float)-(1 / (1 - cases[i].power)));
 	}
 }
 
 static void test_lerp_starts_from_the_nearer_end(void **state)
 {
 	struct tsr_hyper h = hyper(TSR_OPTIMIZER_ADAMW, 1e-3);
-	struct tsr_step_scalars s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 5, false);
+	struct tsr_step_scalars s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 5,
+						     false);
 
 	(void)state;
 	assert_true(s.from_grad == 0 && s.blend1 == (float)(1 - 0.9));
@@ -281,20 +284,21 @@ static void test_align(void **state)
 
 	(void)state;
 	assert_int_equal(tsr_step_align(&step), 1);
-	step.coding[TSR_PART_WEIGHT] = tsr_coding_default(tsr_codec_find("bf16+trunc8"));
+	step.coding[TSR_SLOT_WEIGHT] = tsr_coding_default(tsr_codec_find("bf16+trunc8"));
 	assert_int_equal(tsr_step_align(&step), 32);
-	step.coding[TSR_PART_MOMENTUM] = tsr_coding_default(tsr_codec_find("softsign8"));
-	step.coding[TSR_PART_MOMENTUM].group = 48;
+	step.coding[TSR_SLOT_MOMENTUM] = tsr_coding_default(tsr_codec_find("softsign8"));
+	step.coding[TSR_SLOT_MOMENTUM].group = 48;
 	assert_int_equal(tsr_step_align(&step), 96);
-	step.coding[TSR_PART_VARIANCE] = tsr_coding_default(tsr_codec_find("sqrt8"));
-	step.coding[TSR_PART_VARIANCE].group = 65521;
+	step.coding[TSR_SLOT_VARIANCE] = tsr_coding_default(tsr_codec_find("sqrt8"));
+	step.coding[TSR_SLOT_VARIANCE].group = 65521;
 	assert_int_equal(tsr_step_align(&step), 96 * 65521);
 }
 
 /* --- Which codecs go together ------------------------------------------------------------------ */
 
 /* What the documents say, in other words than the table. */
-static bool goes(enum tsr_optimizer o, enum tsr_order order, const char *momentum, const char *variance)
+static bool goes(enum tsr_optimizer o, enum tsr_order order, const char *momentum,
+		 const char *variance)
 {
 	const bool ratios = strcmp(momentum, "ratio8") == 0;
 
@@ -310,9 +314,8 @@ static void check_pair(const struct tsr_codec *momentum, const struct tsr_codec 
 {
 	for (unsigned o = TSR_OPTIMIZER_SGD; o < TSR_OPTIMIZER_COUNT; o++) {
 		for (unsigned order = 0; order < TSR_ORDER_COUNT; order++) {
-			const char *why = tsr_step_refusal((enum tsr_optimizer)o,
-							   (enum tsr_order)order, momentum,
-							   variance);
+			const char *why = tsr_step_refusal(
+				(enum tsr_optimizer)o, (enum tsr_order)order, momentum, variance);
 
 			assert_int_equal(!why, goes((enum tsr_optimizer)o, (enum tsr_order)order,
 						    momentum->name, variance->name));
@@ -346,7 +349,8 @@ static void test_pairs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names), cmocka_unit_test(test_pairs),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_pairs),
 		cmocka_unit_test(test_defaults),
 		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_checks),

@@ -215,7 +215,7 @@ static void test_json_of_what_is_missing(void **state)
 			m->figures[s][p].value[TSR_FIGURE_VARIANCE_NMSE] = NAN;
 	}
 	m->figures[2][0].value[TSR_FIGURE_UPDATE_NMSE] = INFINITY;
-	m->replay.coding[TSR_PART_VARIANCE].codec = NULL;
+	m->replay.coding[TSR_SLOT_VARIANCE].codec = NULL;
 	m->steps[2].nmissing = 2;
 	root = json_of(m);
 	steps = get(root, "steps");
@@ -320,7 +320,7 @@ static void test_numbers_are_found_in_the_source(void **state)
 	assert_int_equal(tsr_replay_numel(&m->replay, SIZE_MAX), 1097);
 	/* 32, 2 and 2 groups, in momentum and in variance. */
 	assert_int_equal(tsr_replay_ngroups(&m->replay, SIZE_MAX), 72);
-	m->replay.coding[TSR_PART_VARIANCE] = tsr_coding_default(tsr_codec_find("f32"));
+	m->replay.coding[TSR_SLOT_VARIANCE] = tsr_coding_default(tsr_codec_find("f32"));
 	assert_int_equal(tsr_replay_ngroups(&m->replay, SIZE_MAX), 36);
 	free(m);
 }
@@ -535,7 +535,7 @@ static void test_findings_about_lost_variances(void **state)
 	struct tsr_findings f;
 
 	(void)state;
-	m->replay.coding[TSR_PART_VARIANCE] = tsr_coding_default(tsr_codec_find("ulinear8"));
+	m->replay.coding[TSR_SLOT_VARIANCE] = tsr_coding_default(tsr_codec_find("ulinear8"));
 	m->steps[2].total.value[TSR_FIGURE_VARIANCE_LOST] = 109.7;
 	m->figures[2][0].value[TSR_FIGURE_VARIANCE_LOST] = 105;
 	set_update(m, 1e-6, 1e-5);

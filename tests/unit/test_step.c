@@ -107,7 +107,7 @@ static void eight_bit_element(enum tsr_order order, const struct tsr_step_scalar
 static void step_element(const struct tsr_step *step, float g, float *w, float *m, float *v)
 {
 	const struct tsr_step_scalars *s = &step->scalars;
-	const bool has_momentum = step->coding[TSR_PART_MOMENTUM].codec != NULL;
+	const bool has_momentum = step->coding[TSR_SLOT_MOMENTUM].codec != NULL;
 	const enum tsr_optimizer o = step->optimizer;
 	float d, u = g;
 
@@ -115,7 +115,8 @@ static void step_element(const struct tsr_step *step, float g, float *w, float *
 		eight_bit_element(step->order, s, g, w, m, v);
 		return;
 	}
-	if (step->order == TSR_ORDER_FLASHOPTIM && o != TSR_OPTIMIZER_SGD && o != TSR_OPTIMIZER_SGDW) {
+	if (step->order == TSR_ORDER_FLASHOPTIM && o != TSR_OPTIMIZER_SGD &&
+	    o != TSR_OPTIMIZER_SGDW) {
 		flash_element(o, s, g, w, m, v);
 		return;
 	}
@@ -155,15 +156,15 @@ static void step_element(const struct tsr_step *step, float g, float *w, float *
 
 struct state {
 	struct tsr_step step;
-	struct guarded plane[TSR_PARTS][TSR_PLANES_MAX];
+	struct guarded plane[TSR_SLOTS][TSR_PLANES_MAX];
 	struct guarded grad;
 	struct tsr_step_report report;
 	size_t n;
 };
 
-static size_t nplanes_of(const struct tsr_step *step, unsigned part)
+static size_t nplanes_of(const struct tsr_step *step, unsigned slot)
 {
-	return step->coding[part].codec ? step->coding[part].codec->nplanes : 0;
+	return step->coding[slot].codec ? step->coding[slot].codec->nplanes : 0;
 }
 
 /* Planes of any bytes, or those of @data; the gradient has special values in the first case. */
@@ -174,9 +175,9 @@ static void state_new(struct state *s, const struct tsr_step *step, size_t n, en
 
 	assert_non_null(x);
 	*s = (struct state){ .step = *step, .n = n };
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		fill(x, n, data, n + p);
-		if (p == TSR_PART_VARIANCE)
+		if (p == TSR_SLOT_VARIANCE)
 			drop_signs(x, n);
 		for (unsigned i = 0; i < nplanes_of(step, p); i++) {
 			guarded_new(&s->plane[p][i],
@@ -205,7 +206,7 @@ static void state_new(struct state *s, const struct tsr_step *step, size_t n, en
 
 static void state_free(struct state *s)
 {
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		for (unsigned i = 0; i < nplanes_of(&s->step, p); i++) {
 			guarded_check(&s->plane[p][i]);
 			guarded_free(&s->plane[p][i]);
@@ -230,29 +231,29 @@ static float gradient_at(const struct state *s, size_t i)
 static void state_step_plainly(struct state *s)
 {
 	const struct tsr_step *step = &s->step;
-	float *x[TSR_PARTS];
+	float *x[TSR_SLOTS];
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		x[p] = calloc(s->n + 1, sizeof(float));
 		assert_non_null(x[p]);
 		if (step->coding[p].codec)
 			step->coding[p].codec->decode(
 				&step->coding[p], (const void *const *)step->plane[p], s->n, x[p]);
 	}
-	if (step->coding[TSR_PART_MOMENTUM].codec)
-		tsr_ratios_undo(&step->coding[TSR_PART_MOMENTUM], x[TSR_PART_MOMENTUM],
-				x[TSR_PART_VARIANCE], s->n);
+	if (step->coding[TSR_SLOT_MOMENTUM].codec)
+		tsr_ratios_undo(&step->coding[TSR_SLOT_MOMENTUM], x[TSR_SLOT_MOMENTUM],
+				x[TSR_SLOT_VARIANCE], s->n);
 	for (size_t i = 0; i < s->n; i++) {
 		const float g = gradient_at(s, i);
 
 		s->report.nonfinite_grad += !is_finite_bits(bits_of(g));
-		step_element(step, g, &x[TSR_PART_WEIGHT][i], &x[TSR_PART_MOMENTUM][i],
-			     &x[TSR_PART_VARIANCE][i]);
+		step_element(step, g, &x[TSR_SLOT_WEIGHT][i], &x[TSR_SLOT_MOMENTUM][i],
+			     &x[TSR_SLOT_VARIANCE][i]);
 	}
-	if (step->coding[TSR_PART_MOMENTUM].codec)
-		tsr_ratios_make(&step->coding[TSR_PART_MOMENTUM], x[TSR_PART_MOMENTUM],
-				x[TSR_PART_VARIANCE], s->n);
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	if (step->coding[TSR_SLOT_MOMENTUM].codec)
+		tsr_ratios_make(&step->coding[TSR_SLOT_MOMENTUM], x[TSR_SLOT_MOMENTUM],
+				x[TSR_SLOT_VARIANCE], s->n);
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		if (step->coding[p].codec)
 			step->coding[p].codec->encode(&step->coding[p], x[p], s->n, step->plane[p],
 						      &s->report.encode[p]);
@@ -267,7 +268,7 @@ static void describe_step(char text[300], const struct state *s)
 			  tsr_optimizer_name(step->optimizer), s->n,
 			  tsr_dtype_name(step->grad_dtype));
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *c = &step->coding[p];
 
 		if (c->codec)
@@ -281,21 +282,21 @@ static void expect_same_state(const struct state *a, const struct state *b, cons
 	char which[300];
 
 	describe_step(which, a);
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_encode_report *ea = &a->report.encode[p],
 					       *eb = &b->report.encode[p];
 
 		for (unsigned i = 0; i < nplanes_of(&a->step, p); i++) {
 			for (size_t k = 0; k < a->plane[p][i].nbytes; k++) {
 				if (a->plane[p][i].bytes[k] != b->plane[p][i].bytes[k])
-					fail_msg("%s: %s: part %u, plane %u: byte %zu differs",
+					fail_msg("%s: %s: slot %u, plane %u: byte %zu differs",
 						 what, which, p, i, k);
 			}
 		}
 		if (ea->scale_underflow != eb->scale_underflow ||
 		    ea->scale_overflow != eb->scale_overflow ||
 		    ea->narrow_overflow != eb->narrow_overflow)
-			fail_msg("%s: %s: part %u: reports differ", what, which, p);
+			fail_msg("%s: %s: slot %u: reports differ", what, which, p);
 	}
 	if (a->report.nonfinite_grad != b->report.nonfinite_grad)
 		fail_msg("%s: %s: %llu and %llu nonfinite gradients", what, which,
@@ -320,7 +321,7 @@ static void state_step_in_runs(struct state *s)
 static void select_level(struct tsr_step *step, const char *level)
 {
 	assert_true(tsr_isa_select(level));
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		if (step->coding[p].codec)
 			step->coding[p].codec = tsr_codec_find(step->coding[p].codec->name);
 	}
@@ -371,17 +372,22 @@ static const struct variant variants[] = {
 	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 1 },
 	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.25, .decay = 0.1, .t = 10 },
 	{ TSR_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .decay = 0.1 },
-	{ TSR_OPTIMIZER_SGD, .lr = 0.1, .decay = 1e-4, .momentum = 0.9, .order = TSR_ORDER_FLASHOPTIM },
-	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .decay = 0.01, .t = 3, .order = TSR_ORDER_FLASHOPTIM },
-	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3, .order = TSR_ORDER_FLASHOPTIM },
-	{ TSR_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .decay = 0.1, .order = TSR_ORDER_FLASHOPTIM },
-	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3, .order = TSR_ORDER_COAT },
+	{ TSR_OPTIMIZER_SGD, .lr = 0.1, .decay = 1e-4, .momentum = 0.9,
+	  .order = TSR_ORDER_FLASHOPTIM },
+	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .decay = 0.01, .t = 3,
+	  .order = TSR_ORDER_FLASHOPTIM },
+	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
+	  .order = TSR_ORDER_FLASHOPTIM },
+	{ TSR_OPTIMIZER_LION, .lr = 1e-4, .beta1 = 0.9, .decay = 0.1,
+	  .order = TSR_ORDER_FLASHOPTIM },
+	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
+	  .order = TSR_ORDER_COAT },
 	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .t = 7, .order = TSR_ORDER_BITSANDBYTES },
 	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
 	  .order = TSR_ORDER_BITSANDBYTES },
 };
 
-static struct tsr_step step_of(const struct variant *v, const struct tsr_coding coding[TSR_PARTS])
+static struct tsr_step step_of(const struct variant *v, const struct tsr_coding coding[TSR_SLOTS])
 {
 	struct tsr_step step = { .optimizer = v->optimizer,
 				 .order = v->order,
@@ -400,44 +406,44 @@ static struct tsr_step step_of(const struct variant *v, const struct tsr_coding 
 	assert_int_equal(tsr_hyper_check(&h, v->optimizer, "test", NULL), TSR_OK);
 	step.scalars = tsr_step_scalars(v->order, v->optimizer, &h, v->t, v->fresh);
 	kinds = TSR_KIND_WEIGHT | tsr_optimizer_kinds(v->optimizer, &h);
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		if (kinds & tsr_part_kind((enum tsr_part)p))
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
+		if (kinds & tsr_slot_kind((enum tsr_slot)p))
 			step.coding[p] = coding[p];
 	}
 	return step;
 }
 
-static void default_codings(struct tsr_coding coding[TSR_PARTS])
+static void default_codings(struct tsr_coding coding[TSR_SLOTS])
 {
-	coding[TSR_PART_WEIGHT] = coding_of("bf16+ulp8", TSR_SCALE_E8M8, 1);
-	coding[TSR_PART_MOMENTUM] = coding_of("softsign8", TSR_SCALE_E8M8, 32);
-	coding[TSR_PART_VARIANCE] = coding_of("sqrt8", TSR_SCALE_E8M8, 32);
+	coding[TSR_SLOT_WEIGHT] = coding_of("bf16+ulp8", TSR_SCALE_E8M8, 1);
+	coding[TSR_SLOT_MOMENTUM] = coding_of("softsign8", TSR_SCALE_E8M8, 32);
+	coding[TSR_SLOT_VARIANCE] = coding_of("sqrt8", TSR_SCALE_E8M8, 32);
 }
 
 /* A momentum in ratios needs a variance. */
 static bool lacks_variance(const struct tsr_step *step)
 {
-	const struct tsr_codec *momentum = step->coding[TSR_PART_MOMENTUM].codec;
+	const struct tsr_codec *momentum = step->coding[TSR_SLOT_MOMENTUM].codec;
 
-	return momentum && momentum->relative && !step->coding[TSR_PART_VARIANCE].codec;
+	return momentum && momentum->relative && !step->coding[TSR_SLOT_VARIANCE].codec;
 }
 
-/* @part in this coding, the others in the default ones. */
-static void check_coding(const struct tsr_coding *one, enum tsr_part part)
+/* @slot in this coding, the others in the default ones. */
+static void check_coding(const struct tsr_coding *one, enum tsr_slot slot)
 {
-	struct tsr_coding coding[TSR_PARTS];
+	struct tsr_coding coding[TSR_SLOTS];
 	static unsigned counter;
 
 	default_codings(coding);
-	coding[part] = *one;
-	coding[part].seed = 5;
+	coding[slot] = *one;
+	coding[slot].seed = 5;
 	if (one->codec->relative)
-		coding[TSR_PART_VARIANCE].group = one->group;
+		coding[TSR_SLOT_VARIANCE].group = one->group;
 	for (size_t i = 0; i < COUNT_OF(variants); i++) {
 		struct tsr_step step = step_of(&variants[i], coding);
 		const size_t long_n = one->group > 5000 ? 70001 : 2500 + counter % 99;
 
-		if (!step.coding[part].codec || lacks_variance(&step))
+		if (!step.coding[slot].codec || lacks_variance(&step))
 			continue;
 		check_step(&step, counter % 101, (enum data)(counter % DATA_COUNT));
 		check_step(&step, long_n, counter % 2 ? DATA_WEIGHTS : DATA_SPECIAL);
@@ -448,19 +454,19 @@ static void check_coding(const struct tsr_coding *one, enum tsr_part part)
 static void check_weight(const struct tsr_coding *c)
 {
 	if (c->codec->kinds & TSR_KIND_WEIGHT)
-		check_coding(c, TSR_PART_WEIGHT);
+		check_coding(c, TSR_SLOT_WEIGHT);
 }
 
 static void check_momentum(const struct tsr_coding *c)
 {
 	if (c->codec->kinds & TSR_KIND_MOMENTUM)
-		check_coding(c, TSR_PART_MOMENTUM);
+		check_coding(c, TSR_SLOT_MOMENTUM);
 }
 
 static void check_variance(const struct tsr_coding *c)
 {
 	if (c->codec->kinds & TSR_KIND_VARIANCE)
-		check_coding(c, TSR_PART_VARIANCE);
+		check_coding(c, TSR_SLOT_VARIANCE);
 }
 
 static void test_every_weight_codec(void **state)
@@ -480,8 +486,8 @@ static void test_every_state_codec(void **state)
 static void test_mixed_states(void **state)
 {
 	static const struct {
-		const char *name[TSR_PARTS];
-		uint32_t group[TSR_PARTS];
+		const char *name[TSR_SLOTS];
+		uint32_t group[TSR_SLOTS];
 		enum tsr_scale scale;
 	} mixes[] = {
 		{ { "f32", "f32", "f32" }, { 1, 1, 1 }, TSR_SCALE_E8M8 },
@@ -505,9 +511,9 @@ static void test_mixed_states(void **state)
 
 	(void)state;
 	for (size_t m = 0; m < COUNT_OF(mixes); m++) {
-		struct tsr_coding coding[TSR_PARTS];
+		struct tsr_coding coding[TSR_SLOTS];
 
-		for (unsigned p = 0; p < TSR_PARTS; p++)
+		for (unsigned p = 0; p < TSR_SLOTS; p++)
 			coding[p] = coding_of(mixes[m].name[p], mixes[m].scale, mixes[m].group[p]);
 		for (size_t i = 0; i < COUNT_OF(variants); i++) {
 			struct tsr_step step = step_of(&variants[i], coding);
@@ -527,7 +533,7 @@ static void test_mixed_states(void **state)
 static void test_every_length(void **state)
 {
 	static const size_t last[] = { 160, 1100, 2080 };
-	struct tsr_coding coding[TSR_PARTS];
+	struct tsr_coding coding[TSR_SLOTS];
 
 	(void)state;
 	default_codings(coding);
@@ -549,17 +555,17 @@ static void test_fresh_momentum_is_the_gradient(void **state)
 					  .dampening = 0.5, .fresh = true };
 	float w[4] = { 1, 1, 1, 1 }, m[4] = { 0 };
 	const float g[4] = { 2, -0.0f, 0, -3 };
-	struct tsr_coding coding[TSR_PARTS];
+	struct tsr_coding coding[TSR_SLOTS];
 	struct tsr_step_report report = { 0 };
 	struct tsr_step step;
 
 	(void)state;
-	for (unsigned p = 0; p < TSR_PARTS; p++)
+	for (unsigned p = 0; p < TSR_SLOTS; p++)
 		coding[p] = coding_of("f32", TSR_SCALE_E8M8, 1);
 	step = step_of(&v, coding);
 	step.grad_dtype = TSR_F32;
-	step.plane[TSR_PART_WEIGHT][0] = w;
-	step.plane[TSR_PART_MOMENTUM][0] = m;
+	step.plane[TSR_SLOT_WEIGHT][0] = w;
+	step.plane[TSR_SLOT_MOMENTUM][0] = m;
 	tsr_step_apply(&step, g, 0, 4, &report);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(bits_of(m[i]), bits_of(g[i]));

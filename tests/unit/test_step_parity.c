@@ -15,7 +15,7 @@
 #define NSTEPS 16u
 #define FIRST_STEP 401u
 
-static const char *const suffixes[TSR_PARTS] = { "", ".exp_avg", ".exp_avg_sq" };
+static const char *const suffixes[TSR_SLOTS] = { "", ".exp_avg", ".exp_avg_sq" };
 
 static struct tsr_checkpoint *open_data(const char *name)
 {
@@ -114,27 +114,27 @@ static struct tsr_hyper hyper_of(const struct replay *r, unsigned i, const struc
 
 /* What came of it, over all parameters. */
 struct outcome {
-	unsigned n[TSR_PARTS], differ[TSR_PARTS];
+	unsigned n[TSR_SLOTS], differ[TSR_SLOTS];
 	double worst; /* difference over the largest magnitude of its tensor */
 };
 
 static void compare(const struct replay *r, const struct tsr_checkpoint *expected, const char *name,
-		    enum tsr_part part, const float *x, struct outcome *o)
+		    enum tsr_slot slot, const float *x, struct outcome *o)
 {
 	double max = 0, off = 0;
 	size_t n;
-	float *y = read_tensor(expected, name, suffixes[part], TSR_F32, &n);
+	float *y = read_tensor(expected, name, suffixes[slot], TSR_F32, &n);
 
 	if (!y) {
-		assert_true(part != TSR_PART_WEIGHT && !r->resumed);
+		assert_true(slot != TSR_SLOT_WEIGHT && !r->resumed);
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
 		max = fmax(max, fabs((double)y[i]));
 		off = fmax(off, fabs((double)x[i] - (double)y[i]));
-		o->differ[part] += bits_of(x[i]) != bits_of(y[i]);
+		o->differ[slot] += bits_of(x[i]) != bits_of(y[i]);
 	}
-	o->n[part] += (unsigned)n;
+	o->n[slot] += (unsigned)n;
 	o->worst = fmax(o->worst, off / max);
 	free(y);
 }
@@ -146,13 +146,13 @@ static void replay_tensor(const struct replay *r, const struct tsr_checkpoint *s
 {
 	struct tsr_step step = { .optimizer = r->optimizer, .grad_dtype = TSR_BF16 };
 	struct tsr_step_report report = { 0 };
-	float *x[TSR_PARTS];
+	float *x[TSR_SLOTS];
 	size_t n;
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		x[p] = read_tensor(start, t->name, suffixes[p], TSR_F32, &n);
 		assert_non_null(x[p]);
-		if (p != TSR_PART_WEIGHT && !r->resumed)
+		if (p != TSR_SLOT_WEIGHT && !r->resumed)
 			memset(x[p], 0, n * sizeof(float));
 		step.plane[p][0] = x[p];
 	}
@@ -161,20 +161,21 @@ static void replay_tensor(const struct replay *r, const struct tsr_checkpoint *s
 		const unsigned kinds = TSR_KIND_WEIGHT | tsr_optimizer_kinds(r->optimizer, &h);
 		void *g = read_tensor(grads[i], t->name, "", TSR_BF16, &n);
 
-		for (unsigned p = 0; p < TSR_PARTS; p++)
+		for (unsigned p = 0; p < TSR_SLOTS; p++)
 			step.coding[p] = tsr_coding_default(tsr_codec_find("f32"));
-		for (unsigned p = 0; p < TSR_PARTS; p++) {
-			if (!(kinds & tsr_part_kind((enum tsr_part)p)))
+		for (unsigned p = 0; p < TSR_SLOTS; p++) {
+			if (!(kinds & tsr_slot_kind((enum tsr_slot)p)))
 				step.coding[p].codec = NULL;
 		}
-		step.scalars = tsr_step_scalars(TSR_ORDER_PYTORCH, r->optimizer, &h, i + (r->resumed ? FIRST_STEP : 1),
+		step.scalars = tsr_step_scalars(TSR_ORDER_PYTORCH, r->optimizer, &h,
+						i + (r->resumed ? FIRST_STEP : 1),
 						!r->resumed && i == 0);
 		tsr_step_apply(&step, g, 0, n, &report);
 		free(g);
 	}
 	assert_int_equal(report.nonfinite_grad, 0);
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
-		compare(r, expected, t->name, (enum tsr_part)p, x[p], o);
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
+		compare(r, expected, t->name, (enum tsr_slot)p, x[p], o);
 		free(x[p]);
 	}
 }
@@ -187,13 +188,13 @@ static void check_replay(const struct replay *r, const struct tsr_checkpoint *st
 
 	for (size_t i = 0; i < grads[0]->ntensors; i++)
 		replay_tensor(r, start, grads, expected, &grads[0]->tensors[i], &o);
-	assert_int_equal(o.n[TSR_PART_WEIGHT], 84288);
-	assert_int_equal(o.n[TSR_PART_MOMENTUM], r->resumed ? 84288 : 0);
-	assert_int_equal(o.differ[TSR_PART_MOMENTUM], 0);
-	assert_int_equal(o.differ[TSR_PART_VARIANCE], 0);
-	if (o.differ[TSR_PART_WEIGHT] != r->differ || o.worst > 6e-8)
+	assert_int_equal(o.n[TSR_SLOT_WEIGHT], 84288);
+	assert_int_equal(o.n[TSR_SLOT_MOMENTUM], r->resumed ? 84288 : 0);
+	assert_int_equal(o.differ[TSR_SLOT_MOMENTUM], 0);
+	assert_int_equal(o.differ[TSR_SLOT_VARIANCE], 0);
+	if (o.differ[TSR_SLOT_WEIGHT] != r->differ || o.worst > 6e-8)
 		fail_msg("%s: %u weights differ, worst %g of its tensor's largest", r->expected,
-			 o.differ[TSR_PART_WEIGHT], o.worst);
+			 o.differ[TSR_SLOT_WEIGHT], o.worst);
 	tsr_checkpoint_close(expected);
 }
 

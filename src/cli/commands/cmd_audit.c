@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/coding.h"
+#include "cli/codec_words.h"
 #include "cli/commands/audit_granularity.h"
 #include "cli/input.h"
 #include "cli/output.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "bench/bench.h"
-#include "cli/coding.h"
+#include "cli/codec_words.h"
 #include "cli/device.h"
 #include "cli/output.h"
 #include "cli/work.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor codebook: the blocks and the codebook that Gefen's state would have. */
-#include "cli/coding.h"
+#include "cli/codec_words.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/work.h"

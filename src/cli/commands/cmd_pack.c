@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "cli/choosing.h"
-#include "cli/coding.h"
+#include "cli/codec_words.h"
 #include "codec/state_forms.h"
 #include "cli/directories.h"
 #include "cli/commands/recoding.h"

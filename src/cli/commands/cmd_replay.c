@@ -43,11 +43,11 @@ static const struct cli_opt opts[] = {
 		"blockmean, "
 		"learned from the first recorded step) (default: the checkpoint's); several with "
 		"commas are compared with FP32 side by side"),
-	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_PART_WEIGHT], "@weight",
+	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_SLOT_WEIGHT], "@weight",
 		"codec for weights"),
-	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_PART_MOMENTUM], "@momentum",
+	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_SLOT_MOMENTUM], "@momentum",
 		"codec for momenta"),
-	CLI_OPT("variance", "CODEC", CLI_STRING, codec[TSR_PART_VARIANCE], "@variance",
+	CLI_OPT("variance", "CODEC", CLI_STRING, codec[TSR_SLOT_VARIANCE], "@variance",
 		"codec for variances"),
 	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
 		"how scales are stored: e8m8, f16 or f32 (default: e8m8, or f32 where that "

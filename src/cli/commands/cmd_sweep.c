@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/coding.h"
+#include "cli/codec_words.h"
 #include "cli/device.h"
 #include "cli/output.h"
 #include "cli/work.h"

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/coding.h"
+#include "cli/codec_words.h"
 #include "cli/directories.h"
 #include "cli/input.h"
 #include "cli/output.h"

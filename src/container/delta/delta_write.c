@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "base/little_endian.h"
-#include "ckpt/coded.h"
+#include "ckpt/coded_plane.h"
 #include "ckpt/deltas.h"
 
 struct tsr_delta_scratch *tsr_delta_scratch_new(void)

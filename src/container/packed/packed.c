@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "ckpt/coded.h"
+#include "ckpt/coded_plane.h"
 
 static bool ends_in(const char *name, const char *suffix)
 {

@@ -8,7 +8,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/coded.h"
+#include "ckpt/coded_plane.h"
 #include "codec/narrow.h"
 #include "container/packed/members.h"
 #include "container/packed/packed_read.h"

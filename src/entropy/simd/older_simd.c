@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loops of differences: older elements, what is expected of new ones, and what these are. */
-#include "entropy/older.h"
+#include "entropy/base_elements.h"
 
 #include <string.h>
 

@@ -86,7 +86,7 @@ static __device__ __noinline__ uint32_t exact_code(struct tsr_gpu_tables tables,
 /* --- Both states ------------------------------------------------------------------------------- */
 
 /*
- * With codes of a part from @coder.  Besides what step_fast.cuh asks for: no new momentum is 0, the
+ * With codes of a slot from @coder.  Besides what step_fast.cuh asks for: no new momentum is 0, the
  * magnitudes of a group's are from 2^-100 to 2^60, and as many times as the coder takes apart from each
  * other.  A block has as many threads as its registers allow without spills.
  */
@@ -101,7 +101,7 @@ template <class coder> struct fast_coded {
 	static const unsigned block = 896, blocks = 1, table_nbytes = coder::table_nbytes;
 
 	struct scales {
-		typename coder::scale part[TSR_PARTS]; /* not of weights */
+		typename coder::scale slot[TSR_SLOTS]; /* not of weights */
 	};
 
 	static void prepare(struct step_args *a)
@@ -119,19 +119,19 @@ template <class coder> struct fast_coded {
 							   struct fast_words<tile> *x)
 	{
 #pragma unroll
-		for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
+		for (unsigned p = TSR_SLOT_MOMENTUM; p < TSR_SLOTS; p++) {
 			const struct tsr_table_rule rule = coder::format::rule(p ==
-									       TSR_PART_VARIANCE);
+									       TSR_SLOT_VARIANCE);
 
-			x->scale[p] = load_entry<uint32_t, team>(a->part[p].plane[1], at);
+			x->scale[p] = load_entry<uint32_t, team>(a->slot[p].plane[1], at);
 			x->row[p] = rule.expanded
-					    ? load_entry<uint8_t, team>(a->part[p].plane[2], at)
+					    ? load_entry<uint8_t, team>(a->slot[p].plane[2], at)
 					    : rule.row;
 		}
 	}
 
 	template <unsigned PART>
-	static __device__ __forceinline__ void decode_part(const float *table,
+	static __device__ __forceinline__ void decode_slot(const float *table,
 							   const struct fast_words<tile> *words,
 							   const uint32_t *code, float *x)
 	{
@@ -149,14 +149,14 @@ template <class coder> struct fast_coded {
 						      const struct fast_words<tile> *x, float *m,
 						      float *v)
 	{
-		decode_part<TSR_PART_MOMENTUM>(table, x, x->momentum, m);
-		decode_part<TSR_PART_VARIANCE>(table, x, x->variance, v);
+		decode_slot<TSR_SLOT_MOMENTUM>(table, x, x->momentum, m);
+		decode_slot<TSR_SLOT_VARIANCE>(table, x, x->variance, v);
 		return coder::are_variances(x->variance);
 	}
 
 	/* @least and @largest are those of the thread. */
-	static __device__ __forceinline__ bool measure_part(const struct step_args *a,
-							    unsigned part, float least,
+	static __device__ __forceinline__ bool measure_slot(const struct step_args *a,
+							    unsigned slot, float least,
 							    float largest, typename coder::scale *s)
 	{
 		bool fits;
@@ -164,14 +164,14 @@ template <class coder> struct fast_coded {
 		least = least_of_team<team>(least);
 		largest = team_max<team>(largest);
 		/* Threads without elements encode with what is measured, too. */
-		fits = coder::measure(a->part[part].tables, part, largest, least, s);
+		fits = coder::measure(a->slot[slot].tables, slot, largest, least, s);
 		return fits && least >= 0x1p-100f && largest < 0x1p60f;
 	}
 	static __device__ __forceinline__ bool measure(const struct step_args *a,
 						       const struct fast_tile<tile> *t,
 						       struct scales *s)
 	{
-		const unsigned m = TSR_PART_MOMENTUM, v = TSR_PART_VARIANCE;
+		const unsigned m = TSR_SLOT_MOMENTUM, v = TSR_SLOT_VARIANCE;
 		float least = fabsf(t->m[0]), largest = fabsf(t->m[0]);
 		bool ordinary;
 
@@ -180,8 +180,8 @@ template <class coder> struct fast_coded {
 			least = fminf(least, fabsf(t->m[k]));
 			largest = tsr_max_or_nan(largest, fabsf(t->m[k]));
 		}
-		ordinary = measure_part(a, m, least, largest, &s->part[m]);
-		return measure_part(a, v, t->least_v, t->largest_v, &s->part[v]) & ordinary;
+		ordinary = measure_slot(a, m, least, largest, &s->slot[m]);
+		return measure_slot(a, v, t->least_v, t->largest_v, &s->slot[v]) & ordinary;
 	}
 
 	static __device__ __forceinline__ void store_scales(const struct step_args *a,
@@ -189,26 +189,26 @@ template <class coder> struct fast_coded {
 							    const struct scales *s)
 	{
 #pragma unroll
-		for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS; p++) {
-			store_entry<float, team>(a->part[p].plane[1], at, inside, s->part[p].scale);
-			if (coder::format::rule(p == TSR_PART_VARIANCE).expanded)
-				store_entry<uint8_t, team>(a->part[p].plane[2], at, inside,
-							   (uint8_t)s->part[p].row);
+		for (unsigned p = TSR_SLOT_MOMENTUM; p < TSR_SLOTS; p++) {
+			store_entry<float, team>(a->slot[p].plane[1], at, inside, s->slot[p].scale);
+			if (coder::format::rule(p == TSR_SLOT_VARIANCE).expanded)
+				store_entry<uint8_t, team>(a->slot[p].plane[2], at, inside,
+							   (uint8_t)s->slot[p].row);
 		}
 	}
 
-	/* Of the code words of a part those that differ. */
+	/* Of the code words of a slot those that differ. */
 	template <class codec>
-	static __device__ __forceinline__ void settle_part(const struct step_args *a, unsigned part,
+	static __device__ __forceinline__ void settle_slot(const struct step_args *a, unsigned slot,
 							   const struct scales *s, const float *x,
 							   const uint32_t *other, uint32_t *code)
 	{
-		const typename coder::scale &scale = s->part[part];
+		const typename coder::scale &scale = s->slot[slot];
 
 #pragma unroll
 		for (int k = 0; k < tile; k += 4)
 			code[k / 4] = settle(code[k / 4], other[k / 4], [=](unsigned i) {
-				return exact_code<codec>(a->part[part].tables, scale.row,
+				return exact_code<codec>(a->slot[slot].tables, scale.row,
 							 scale.scale, pick(&x[k], i));
 			});
 	}
@@ -219,22 +219,22 @@ template <class coder> struct fast_coded {
 						      const struct scales *s, uint32_t *m,
 						      uint32_t *v)
 	{
-		const unsigned momenta = TSR_PART_MOMENTUM, variances = TSR_PART_VARIANCE;
+		const unsigned momenta = TSR_SLOT_MOMENTUM, variances = TSR_SLOT_VARIANCE;
 		uint32_t m_other[tile / 4], v_other[tile / 4], differ = 0;
 
 #pragma unroll
 		for (int k = 0; k < tile; k += 4) {
-			m[k / 4] = coder::template word<momenta>(a, table, &s->part[momenta],
+			m[k / 4] = coder::template word<momenta>(a, table, &s->slot[momenta],
 								 &t->m[k], &m_other[k / 4]);
-			v[k / 4] = coder::template word<variances>(a, table, &s->part[variances],
+			v[k / 4] = coder::template word<variances>(a, table, &s->slot[variances],
 								   &t->v[k], &v_other[k / 4]);
 			differ |= (m[k / 4] ^ m_other[k / 4]) | (v[k / 4] ^ v_other[k / 4]);
 		}
 		store_scales(a, at, inside, s);
 		if (!differ)
 			return;
-		settle_part<momentum>(a, momenta, s, t->m, m_other, m);
-		settle_part<variance>(a, variances, s, t->v, v_other, v);
+		settle_slot<momentum>(a, momenta, s, t->m, m_other, m);
+		settle_slot<variance>(a, variances, s, t->v, v_other, v);
 	}
 };
 
@@ -256,7 +256,7 @@ struct coat_coder {
 	}
 	static __device__ __forceinline__ void fill(const struct step_args *a, float *table)
 	{
-		copy_rows(table, a->part[TSR_PART_MOMENTUM].tables.row, TSR_TABLE_ROWS, 128);
+		copy_rows(table, a->slot[TSR_SLOT_MOMENTUM].tables.row, TSR_TABLE_ROWS, 128);
 	}
 	template <unsigned PART>
 	static __device__ __forceinline__ float value(const float *table, uint32_t row,
@@ -265,7 +265,7 @@ struct coat_coder {
 		const float magnitude = look_up(table, row << 9, word, i, 0x7f);
 		const uint32_t sign = word << (24 - 8 * i) & TSR_F32_SIGN;
 
-		return PART == TSR_PART_MOMENTUM
+		return PART == TSR_SLOT_MOMENTUM
 			       ? tsr_f32_from_bits(tsr_bits_from_f32(magnitude) ^ sign)
 			       : magnitude;
 	}
@@ -333,7 +333,7 @@ struct coat_coder {
 			const uint32_t magnitude = tsr_bits_from_f32(power);
 			const uint32_t sign = tsr_bits_from_f32(x[i]) & TSR_F32_SIGN;
 
-			low[i] = tsr_f32_from_bits(PART == TSR_PART_MOMENTUM ? magnitude | sign
+			low[i] = tsr_f32_from_bits(PART == TSR_SLOT_MOMENTUM ? magnitude | sign
 									     : magnitude);
 			high[i] = low[i] * s->twice;
 		}
@@ -376,7 +376,7 @@ struct dynamic_coder {
 	}
 	static __device__ __forceinline__ void fill(const struct step_args *a, float *table)
 	{
-		const struct tsr_gpu_tables tables = a->part[TSR_PART_MOMENTUM].tables;
+		const struct tsr_gpu_tables tables = a->slot[TSR_SLOT_MOMENTUM].tables;
 
 		for (uint32_t i = threadIdx.x; i < nvalues; i += blockDim.x) {
 			const uint32_t row = i / TSR_TABLE_CODES;
@@ -404,13 +404,13 @@ struct dynamic_coder {
 		uint32_t row;
 	};
 
-	static __device__ __forceinline__ bool measure(struct tsr_gpu_tables, unsigned part,
+	static __device__ __forceinline__ bool measure(struct tsr_gpu_tables, unsigned slot,
 						       float largest, float least, struct scale *s)
 	{
 		(void)least;
 		s->scale = largest;
 		s->inverse = tsr_reciprocal_step(largest, tsr_reciprocal_estimate(largest));
-		s->row = format::rule(part == TSR_PART_VARIANCE).row;
+		s->row = format::rule(slot == TSR_SLOT_VARIANCE).row;
 		return largest >= 0x1p-60f;
 	}
 	template <unsigned PART>
@@ -418,7 +418,7 @@ struct dynamic_coder {
 							const float *table, const struct scale *s,
 							const float *x, uint32_t *other)
 	{
-		const struct fast_row *row = &a->numbers.row[PART == TSR_PART_VARIANCE];
+		const struct fast_row *row = &a->numbers.row[PART == TSR_SLOT_VARIANCE];
 		const uint32_t *entry = (const uint32_t *)table + nvalues;
 		uint32_t byte[4];
 
@@ -426,14 +426,14 @@ struct dynamic_coder {
 		for (int i = 0; i < 4; i++) {
 			const float t = tsr_near_quotient(fabsf(x[i]), s->scale, s->inverse);
 			const float clamped = fminf(fmaxf(t, row->lowest), row->highest);
-			const uint32_t sign = PART == TSR_PART_MOMENTUM
+			const uint32_t sign = PART == TSR_SLOT_MOMENTUM
 						      ? tsr_bits_from_f32(x[i]) >> 31
 						      : 0;
 			const uint32_t key = tsr_bits_from_f32(clamped) << 1 | sign;
 			const int bucket = (int)(key >> row->shift) - row->before;
 			const int code = (int)((entry[bucket] + (key & row->rest)) >> 24);
 
-			if (PART == TSR_PART_MOMENTUM)
+			if (PART == TSR_SLOT_MOMENTUM)
 				byte[i] = (uint32_t)::max(127 + (sign ? -code : code), 0);
 			else
 				byte[i] = (uint32_t)code;

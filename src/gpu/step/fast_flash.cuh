@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FlashOptim's state, momentum softsign8 and variance sqrt8, and the same with linear codes: see step_fast.cuh. */
+/* FlashOptim's state (momentum softsign8, variance sqrt8), and one with linear codes: see step_fast.cuh. */
 #ifndef TSR_GPU_STEP_FAST_FLASH_CUH
 #define TSR_GPU_STEP_FAST_FLASH_CUH
 
@@ -14,7 +14,7 @@ template <class group_m, class group_v, class all_states> struct fast_flash {
 	typedef all_states states;
 	static const int tile = 16, team = states::group / tile;
 	static const bool any_order = false, takes_roots = group_v::takes_roots;
-	/* Few threads, so that the next block can begin soon; 7 of these leave 72 registers: 5 to 12 were tried. */
+	/* Few threads, so that the next block can begin soon; 7 of these leave 72 registers. */
 	static const unsigned block = 128, blocks = 7, table_nbytes = 0;
 
 	struct scales {
@@ -24,8 +24,8 @@ template <class group_m, class group_v, class all_states> struct fast_flash {
 	static void prepare(struct step_args *a)
 	{
 		a->fast &= a->rule <= RULE_FLASH_ADAM &&
-			   a->part[TSR_PART_MOMENTUM].scale == TSR_SCALE_E8M8 &&
-			   a->part[TSR_PART_VARIANCE].scale == TSR_SCALE_E8M8;
+			   a->slot[TSR_SLOT_MOMENTUM].scale == TSR_SCALE_E8M8 &&
+			   a->slot[TSR_SLOT_VARIANCE].scale == TSR_SCALE_E8M8;
 	}
 
 	static __device__ __forceinline__ void fill(const struct step_args *, float *)
@@ -36,15 +36,15 @@ template <class group_m, class group_v, class all_states> struct fast_flash {
 							   struct tile_place at,
 							   struct fast_words<tile> *x)
 	{
-		for (unsigned p = TSR_PART_MOMENTUM; p <= states::nstates; p++)
-			x->scale[p] = load_entry<uint16_t, team>(a->part[p].plane[1], at);
+		for (unsigned p = TSR_SLOT_MOMENTUM; p <= states::nstates; p++)
+			x->scale[p] = load_entry<uint16_t, team>(a->slot[p].plane[1], at);
 	}
 
 	static __device__ __forceinline__ bool decode(const struct step_args *a, const float *,
 						      const struct fast_words<tile> *x, float *m,
 						      float *v)
 	{
-		const float m_scale = tsr_f32_from_e8m8(x->scale[TSR_PART_MOMENTUM]);
+		const float m_scale = tsr_f32_from_e8m8(x->scale[TSR_SLOT_MOMENTUM]);
 
 #pragma unroll
 		for (int k = 0; k < tile; k++) {
@@ -53,7 +53,7 @@ template <class group_m, class group_v, class all_states> struct fast_flash {
 			m[k] = group_m::value(tsr_signed_code(a->masks, flipped, k % 4), m_scale);
 		}
 		if constexpr (states::nstates == 2) {
-			const float v_scale = tsr_f32_from_e8m8(x->scale[TSR_PART_VARIANCE]);
+			const float v_scale = tsr_f32_from_e8m8(x->scale[TSR_SLOT_VARIANCE]);
 
 #pragma unroll
 			for (int k = 0; k < tile; k++)
@@ -116,14 +116,14 @@ template <class group_m, class group_v, class all_states> struct fast_flash {
 						      const struct scales *s, uint32_t *m,
 						      uint32_t *v)
 	{
-		float scale = put(a->part[TSR_PART_MOMENTUM], at, inside, s->m,
+		float scale = put(a->slot[TSR_SLOT_MOMENTUM], at, inside, s->m,
 				  group_m::e8m8_max());
 
 		put_codes<group_m>(a->masks, t->m, scale, m);
 		if constexpr (states::nstates == 2) {
 			const float peak = takes_roots ? tsr_root_ordinary(s->v) : s->v;
 
-			scale = put(a->part[TSR_PART_VARIANCE], at, inside, peak,
+			scale = put(a->slot[TSR_SLOT_VARIANCE], at, inside, peak,
 				    group_v::e8m8_max());
 			put_codes<group_v>(a->masks, t->v, scale, v);
 		}

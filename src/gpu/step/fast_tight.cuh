@@ -17,7 +17,7 @@ static __device__ __noinline__ uint32_t exact_ratio_code(float m, float root, fl
 static __device__ __noinline__ uint32_t exact_root_code(const struct step_args *a, float root,
 							uint32_t stored)
 {
-	return log_code_of(a->part[TSR_PART_VARIANCE].tables, stored, root);
+	return log_code_of(a->slot[TSR_SLOT_VARIANCE].tables, stored, root);
 }
 
 /*
@@ -51,7 +51,7 @@ struct fast_tight {
 	{
 		const float *reach = tsr_tables_get(TSR_TABLES_LOG)->bound;
 
-		a->fast &= a->part[TSR_PART_MOMENTUM].scale == TSR_SCALE_E8M8 && a->eps >= 0.0f &&
+		a->fast &= a->slot[TSR_SLOT_MOMENTUM].scale == TSR_SCALE_E8M8 && a->eps >= 0.0f &&
 			   a->eps <= 0x1p20f;
 		a->numbers.reach = reach[TSR_LOG_RANGES - 1];
 		for (unsigned i = 0; i < TSR_LOG_RANGES; i++)
@@ -60,7 +60,7 @@ struct fast_tight {
 
 	static __device__ __forceinline__ void fill(const struct step_args *a, float *table)
 	{
-		copy_rows(table, a->part[TSR_PART_VARIANCE].tables.row, TSR_LOG_RANGES,
+		copy_rows(table, a->slot[TSR_SLOT_VARIANCE].tables.row, TSR_LOG_RANGES,
 			  TSR_TABLE_CODES);
 		for (uint32_t i = threadIdx.x; i < TSR_TABLE_CODES; i += blockDim.x)
 			table[nroots + i] = tsr_softsign_value((float)(int8_t)i, 1.0f);
@@ -70,20 +70,20 @@ struct fast_tight {
 							   struct tile_place at,
 							   struct fast_words<tile> *x)
 	{
-		const struct coded_planes *part = a->part;
+		const struct coded_planes *slot = a->slot;
 
-		x->scale[TSR_PART_MOMENTUM] = load_entry<uint16_t, team>(
-			part[TSR_PART_MOMENTUM].plane[1], at);
-		x->scale[TSR_PART_VARIANCE] = load_entry<uint32_t, team>(
-			part[TSR_PART_VARIANCE].plane[1], at);
+		x->scale[TSR_SLOT_MOMENTUM] = load_entry<uint16_t, team>(
+			slot[TSR_SLOT_MOMENTUM].plane[1], at);
+		x->scale[TSR_SLOT_VARIANCE] = load_entry<uint32_t, team>(
+			slot[TSR_SLOT_VARIANCE].plane[1], at);
 	}
 
 	static __device__ __forceinline__ bool decode(const struct step_args *a, const float *table,
 						      const struct fast_words<tile> *x, float *m,
 						      float *v)
 	{
-		const float ratio_scale = tsr_f32_from_e8m8(x->scale[TSR_PART_MOMENTUM]);
-		const uint32_t stored = x->scale[TSR_PART_VARIANCE];
+		const float ratio_scale = tsr_f32_from_e8m8(x->scale[TSR_SLOT_MOMENTUM]);
+		const uint32_t stored = x->scale[TSR_SLOT_VARIANCE];
 		const float scale = tsr_f28_scale(stored);
 
 #pragma unroll
@@ -138,7 +138,7 @@ struct fast_tight {
 							    float least)
 	{
 		const unsigned each = TSR_LOG_RANGES / team, first = threadIdx.x % team * each;
-		const float *bound = a->part[TSR_PART_VARIANCE].tables.bound;
+		const float *bound = a->slot[TSR_SLOT_VARIANCE].tables.bound;
 		uint32_t range = 0;
 
 #pragma unroll
@@ -172,9 +172,9 @@ struct fast_tight {
 		const uint32_t error = 8 + (uint32_t)slope / 16; /* twice: the sum is doubled */
 		uint32_t m_other[tile / 4], v_other[tile / 4], differ = 0;
 
-		store_entry<uint16_t, team>(a->part[TSR_PART_MOMENTUM].plane[1], at, inside,
+		store_entry<uint16_t, team>(a->slot[TSR_SLOT_MOMENTUM].plane[1], at, inside,
 					    (uint16_t)tsr_e8m8_from_f32(s->ratio));
-		store_entry<uint32_t, team>(a->part[TSR_PART_VARIANCE].plane[1], at, inside,
+		store_entry<uint32_t, team>(a->slot[TSR_SLOT_VARIANCE].plane[1], at, inside,
 					    s->stored);
 #pragma unroll
 		for (int k = 0; k < tile; k += 4) {

@@ -60,7 +60,7 @@ static __device__ __forceinline__ void gefen_moments(const struct step_args *a,
 
 	scalars.from_grad = 0.0f;
 	load_gradients<TILE>(a->grad, fast_grad_dtype<BF16>(a), tile, g);
-	load_tile<uint8_t, TILE>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
+	load_tile<uint8_t, TILE>(a->slot[TSR_SLOT_MOMENTUM].plane[0], tile, code);
 #pragma unroll
 	for (int k = 0; k < TILE; k++)
 		m[k] = tsr_step_toward(&scalars, g[k], table->entry[code[k]] * scale);
@@ -140,7 +140,7 @@ static __device__ __noinline__ void gefen_any_weights(const struct step_args *a,
 	uint8_t code[N];
 	unsigned overflow;
 
-	load_tile<uint8_t, N>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
+	load_tile<uint8_t, N>(a->slot[TSR_SLOT_MOMENTUM].plane[0], tile, code);
 	load_weights<N>(a, tile, w);
 #pragma unroll 4
 	for (int k = 0; k < N; k++)
@@ -150,7 +150,7 @@ static __device__ __noinline__ void gefen_any_weights(const struct step_args *a,
 			variance);
 	overflow = store_weights<N>(a, tile, w);
 	if (a->report && overflow)
-		atomicAdd((unsigned long long *)&a->report->encode[TSR_PART_WEIGHT].narrow_overflow,
+		atomicAdd((unsigned long long *)&a->report->encode[TSR_SLOT_WEIGHT].narrow_overflow,
 			  (unsigned long long)overflow);
 }
 
@@ -158,7 +158,7 @@ static __device__ __noinline__ void gefen_any_weights(const struct step_args *a,
 static __device__ __forceinline__ void gefen_load_weights(const struct step_args *a, uint64_t tile,
 							  struct fast_words<TILE> *x)
 {
-	const struct coded_planes &p = a->part[TSR_PART_WEIGHT];
+	const struct coded_planes &p = a->slot[TSR_SLOT_WEIGHT];
 
 	if (a->weight == TSR_ROW_bf16_ulp8 || a->weight == TSR_ROW_bf16)
 		load_tile<uint32_t, TILE / 2>(p.plane[0], tile, x->narrow);
@@ -174,7 +174,7 @@ static __device__ __forceinline__ bool gefen_weights(const struct step_args *a, 
 						     const struct fast_words<TILE> *x,
 						     const float *m, float size)
 {
-	const struct coded_planes &p = a->part[TSR_PART_WEIGHT];
+	const struct coded_planes &p = a->slot[TSR_SLOT_WEIGHT];
 	const bool corrected = a->weight == TSR_ROW_bf16_ulp8;
 	uint32_t correction[TILE / 4];
 	struct fast_tile<TILE> t;
@@ -236,7 +236,7 @@ static __device__ __forceinline__ void gefen_store_momenta(const struct step_arg
 			m[first + i] = tsr_gefen_value(table->entry, code[first + i], s->scale);
 		}
 	}
-	store_tile<uint8_t, TILE>(a->part[TSR_PART_MOMENTUM].plane[0], tile, code);
+	store_tile<uint8_t, TILE>(a->slot[TSR_SLOT_MOMENTUM].plane[0], tile, code);
 }
 
 /* A tile of an ordinary block, of which the new momenta are in @m. */
@@ -257,7 +257,7 @@ static __device__ __forceinline__ float gefen_momentum(const struct step_args *a
 						       const struct gefen_table *table, uint64_t i,
 						       float scale)
 {
-	const uint8_t code = ((const uint8_t *)a->part[TSR_PART_MOMENTUM].plane[0])[i];
+	const uint8_t code = ((const uint8_t *)a->slot[TSR_SLOT_MOMENTUM].plane[0])[i];
 	const float m = with_cpu_nan(tsr_gefen_value(table->entry, code, scale), scale);
 
 	return tsr_one_nan(tsr_step_toward(&a->scalars, gradient_at(a->grad, a->grad_dtype, i), m));
@@ -269,8 +269,8 @@ static __device__ __noinline__ void gefen_any_block(const struct gefen_args *p,
 {
 	const struct step_args *a = &p->step;
 	const struct team b = { index, index * p->size, p->size, threadIdx.x % 32, 32 };
-	float *scales = (float *)a->part[TSR_PART_MOMENTUM].plane[1];
-	float *means = (float *)a->part[TSR_PART_VARIANCE].plane[0];
+	float *scales = (float *)a->slot[TSR_SLOT_MOMENTUM].plane[1];
+	float *means = (float *)a->slot[TSR_SLOT_VARIANCE].plane[0];
 	const float was = scales[index];
 	const double sum = sum_of_block(
 		b, [=](uint64_t i) { return square_at(a->grad, a->grad_dtype, i); });
@@ -288,7 +288,7 @@ static __device__ __noinline__ void gefen_any_block(const struct gefen_args *p,
 		const uint64_t i = b.first + k;
 		const float m = gefen_momentum(a, table, i, was);
 
-		((uint8_t *)a->part[TSR_PART_MOMENTUM].plane[0])[i] = (uint8_t)tsr_gefen_code(
+		((uint8_t *)a->slot[TSR_SLOT_MOMENTUM].plane[0])[i] = (uint8_t)tsr_gefen_code(
 			table->entry, m, scale);
 		gefen_any_weights<1>(a, table, i, scale, v);
 	}
@@ -310,8 +310,8 @@ static __device__ __forceinline__ bool gefen_block(const struct gefen_args *p,
 						   const struct gefen_team *t)
 {
 	const struct step_args *a = &p->step;
-	float *scale = (float *)a->part[TSR_PART_MOMENTUM].plane[1] + t->block;
-	float *mean = (float *)a->part[TSR_PART_VARIANCE].plane[0] + t->block;
+	float *scale = (float *)a->slot[TSR_SLOT_MOMENTUM].plane[1] + t->block;
+	float *mean = (float *)a->slot[TSR_SLOT_VARIANCE].plane[0] + t->block;
 	const float was = t->inside ? *scale : 0.0f, variance = t->inside ? *mean : 0.0f;
 	struct gefen_found found = { 0.0, 0.0f };
 	struct fast_words<TILE> words;
@@ -376,8 +376,8 @@ typedef void gefen_kernel(const struct gefen_args args);
 
 static bool has_kernel(const struct tsr_step *step)
 {
-	const struct tsr_coding *m = &step->coding[TSR_PART_MOMENTUM];
-	const struct tsr_coding *v = &step->coding[TSR_PART_VARIANCE];
+	const struct tsr_coding *m = &step->coding[TSR_SLOT_MOMENTUM];
+	const struct tsr_coding *v = &step->coding[TSR_SLOT_VARIANCE];
 
 	return (step->optimizer == TSR_OPTIMIZER_GEFEN || step->optimizer == TSR_OPTIMIZER_ADAMW) &&
 	       m->codec && v->codec && m->codec->has_codebook && v->codec->learned &&
@@ -395,7 +395,7 @@ static bool gefen_scalars_fit(const struct tsr_step_scalars *s)
 /* All but the step. */
 static struct gefen_args args_of(const struct tsr_step *step, const struct step_args *a, uint64_t n)
 {
-	const struct tsr_coding *coding = &step->coding[TSR_PART_MOMENTUM];
+	const struct tsr_coding *coding = &step->coding[TSR_SLOT_MOMENTUM];
 	/* Sums of n numbers in any order are within n 2^-53 of each other, and there are two. */
 	const double bound = 4.0 * (coding->group + 64.0) * 0x1p-53;
 	struct gefen_args p = {};
@@ -422,7 +422,7 @@ enum tsr_status tsr_gpu_step_blocks(struct tsr_gpu_stream *stream, const struct 
 		{ step_gefen<false, false>, step_gefen<false, true> },
 		{ step_gefen<true, false>, step_gefen<true, true> },
 	};
-	const uint32_t size = step->coding[TSR_PART_MOMENTUM].group;
+	const uint32_t size = step->coding[TSR_SLOT_MOMENTUM].group;
 	const struct tsr_gpu *gpu = stream->gpu;
 	struct gefen_args p;
 	gefen_kernel *run;

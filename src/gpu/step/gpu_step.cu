@@ -9,10 +9,10 @@
 /* --- The rule on FP32 arrays ------------------------------------------------------------------- */
 
 struct arrays {
-	float *x[TSR_PARTS]; /* NULL where the rule has no such state */
+	float *x[TSR_SLOTS]; /* NULL where the rule has no such state */
 };
 
-/* A thread has an element: the gradient and 4 bytes per part read, the parts written. */
+/* A thread has an element: the gradient and 4 bytes per slot read, the slots written. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	step_f32(const __grid_constant__ step_args a, struct arrays to, uint64_t n)
 {
@@ -74,7 +74,7 @@ static enum step_rule rule_of(const struct tsr_step *step)
 	case TSR_OPTIMIZER_LION:
 		return step->order == TSR_ORDER_FLASHOPTIM ? RULE_FLASH_LION : RULE_LION;
 	default:
-		return step->coding[TSR_PART_MOMENTUM].codec ? RULE_SGD : RULE_PLAIN_SGD;
+		return step->coding[TSR_SLOT_MOMENTUM].codec ? RULE_SGD : RULE_PLAIN_SGD;
 	}
 }
 
@@ -92,13 +92,13 @@ struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first)
 {
 	struct tsr_step s = *step;
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_coding *coding = &step->coding[part];
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		const struct tsr_coding *coding = &step->coding[slot];
 
 		for (unsigned i = 0; coding->codec && i < coding->codec->nplanes; i++)
-			s.plane[part][i] = (char *)step->plane[part][i] +
+			s.plane[slot][i] = (char *)step->plane[slot][i] +
 					   tsr_plane_nbytes(coding, i, first);
-		s.coding[part].first += first;
+		s.coding[slot].first += first;
 	}
 	return s;
 }
@@ -109,34 +109,34 @@ struct batch {
 	struct tsr_step step; /* with planes and codings of the batch */
 	const void *grad;
 	uint64_t n;
-	float *scratch[TSR_PARTS];
+	float *scratch[TSR_SLOTS];
 	struct tsr_step_report *report;
 };
 
-static enum tsr_status decode_part(const struct batch *b, unsigned part, struct arrays *arrays,
+static enum tsr_status decode_slot(const struct batch *b, unsigned slot, struct arrays *arrays,
 				   struct tsr_err *err)
 {
-	const struct tsr_coding *coding = &b->step.coding[part];
-	void *const *plane = b->step.plane[part];
+	const struct tsr_coding *coding = &b->step.coding[slot];
+	void *const *plane = b->step.plane[slot];
 
 	if (!coding->codec)
 		return TSR_OK;
-	arrays->x[part] = is_f32(coding) ? (float *)plane[0] : b->scratch[part];
+	arrays->x[slot] = is_f32(coding) ? (float *)plane[0] : b->scratch[slot];
 	if (is_f32(coding))
 		return TSR_OK;
-	return tsr_gpu_decode(b->stream, coding, (const void *const *)plane, b->n, arrays->x[part],
+	return tsr_gpu_decode(b->stream, coding, (const void *const *)plane, b->n, arrays->x[slot],
 			      err);
 }
 
-static enum tsr_status encode_part(const struct batch *b, unsigned part,
+static enum tsr_status encode_slot(const struct batch *b, unsigned slot,
 				   const struct arrays *arrays, struct tsr_err *err)
 {
-	const struct tsr_coding *coding = &b->step.coding[part];
+	const struct tsr_coding *coding = &b->step.coding[slot];
 
 	if (!coding->codec || is_f32(coding))
 		return TSR_OK;
-	return tsr_gpu_encode(b->stream, coding, arrays->x[part], b->n, b->step.plane[part],
-			      b->report ? &b->report->encode[part] : NULL, err);
+	return tsr_gpu_encode(b->stream, coding, arrays->x[slot], b->n, b->step.plane[slot],
+			      b->report ? &b->report->encode[slot] : NULL, err);
 }
 
 enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
@@ -155,8 +155,8 @@ enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct 
 static enum tsr_status turn(const struct batch *b, const struct arrays *arrays, bool make,
 			    struct tsr_err *err)
 {
-	return tsr_gpu_turn_ratios(b->stream, &b->step.coding[TSR_PART_MOMENTUM],
-				   arrays->x[TSR_PART_MOMENTUM], arrays->x[TSR_PART_VARIANCE], b->n,
+	return tsr_gpu_turn_ratios(b->stream, &b->step.coding[TSR_SLOT_MOMENTUM],
+				   arrays->x[TSR_SLOT_MOMENTUM], arrays->x[TSR_SLOT_VARIANCE], b->n,
 				   make, err);
 }
 
@@ -166,14 +166,14 @@ static enum tsr_status step_in_two(const struct batch *b, struct arrays *arrays,
 {
 	float *const *x = arrays->x;
 
-	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, x[TSR_PART_MOMENTUM],
-				      x[TSR_PART_VARIANCE], b->report, err));
-	TSR_TRY(encode_part(b, TSR_PART_VARIANCE, arrays, err));
-	TSR_TRY(encode_part(b, TSR_PART_MOMENTUM, arrays, err));
-	TSR_TRY(decode_part(b, TSR_PART_MOMENTUM, arrays, err));
-	TSR_TRY(tsr_gpu_step_weights(b->stream, &b->step, b->grad, x[TSR_PART_MOMENTUM],
-				     x[TSR_PART_VARIANCE], b->n, x[TSR_PART_WEIGHT], err));
-	return encode_part(b, TSR_PART_WEIGHT, arrays, err);
+	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, x[TSR_SLOT_MOMENTUM],
+				      x[TSR_SLOT_VARIANCE], b->report, err));
+	TSR_TRY(encode_slot(b, TSR_SLOT_VARIANCE, arrays, err));
+	TSR_TRY(encode_slot(b, TSR_SLOT_MOMENTUM, arrays, err));
+	TSR_TRY(decode_slot(b, TSR_SLOT_MOMENTUM, arrays, err));
+	TSR_TRY(tsr_gpu_step_weights(b->stream, &b->step, b->grad, x[TSR_SLOT_MOMENTUM],
+				     x[TSR_SLOT_VARIANCE], b->n, x[TSR_SLOT_WEIGHT], err));
+	return encode_slot(b, TSR_SLOT_WEIGHT, arrays, err);
 }
 
 static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
@@ -183,8 +183,8 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	struct arrays arrays = {};
 	struct step_args args = {};
 
-	for (unsigned part = 0; part < TSR_PARTS; part++)
-		TSR_TRY(decode_part(b, part, &arrays, err));
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
+		TSR_TRY(decode_slot(b, slot, &arrays, err));
 	TSR_TRY(tsr_gpu_use(b->stream->gpu, err));
 	if (tsr_step_stores_first(s))
 		return step_in_two(b, &arrays, err);
@@ -198,8 +198,8 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(s->optimizer));
 	TSR_TRY(turn(b, &arrays, true, err));
-	for (unsigned part = 0; part < TSR_PARTS; part++)
-		TSR_TRY(encode_part(b, part, &arrays, err));
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
+		TSR_TRY(encode_slot(b, slot, &arrays, err));
 	return TSR_OK;
 }
 
@@ -220,12 +220,12 @@ static enum tsr_status step_batches(struct batch *b, const struct tsr_step *step
 {
 	const uint64_t size = batch_size(step, n - first);
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_coding *coding = &step->coding[part];
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		const struct tsr_coding *coding = &step->coding[slot];
 
 		if (coding->codec && !is_f32(coding))
-			TSR_TRY(tsr_gpu_scratch(b->stream, part, size * sizeof(float),
-						(void **)&b->scratch[part], err));
+			TSR_TRY(tsr_gpu_scratch(b->stream, slot, size * sizeof(float),
+						(void **)&b->scratch[slot], err));
 	}
 	for (; first < n; first += b->n) {
 		b->n = n - first < size ? n - first : size;

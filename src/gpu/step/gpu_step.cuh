@@ -58,7 +58,7 @@ enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct 
 				    struct tsr_err *err);
 
 /*
- * The two parts of a step that stores its moments first, on arrays of whole blocks:
+ * The two halves of a step that stores its moments first, on arrays of whole blocks:
  * tsr_step_block_moments(), then tsr_step_weights() or of a matrix tsr_step_matrix().  @grad begins with
  * them; the device is current.
  */
@@ -101,7 +101,7 @@ struct step_args {
 	bool fast; /* the fast path takes these scalars */
 	struct tsr_masks masks;
 	const void *grad;
-	struct coded_planes part[TSR_PARTS];
+	struct coded_planes slot[TSR_SLOTS];
 	float eps; /* of ratios */
 	uint64_t ntiles; /* whole groups */
 	struct tsr_step_report *report; /* or NULL */
@@ -119,7 +119,7 @@ template <int N>
 static __device__ __forceinline__ void load_weights(const struct step_args *a, uint64_t tile,
 						    float *w)
 {
-	const struct coded_planes &p = a->part[TSR_PART_WEIGHT];
+	const struct coded_planes &p = a->slot[TSR_SLOT_WEIGHT];
 
 	switch (a->weight) {
 #define X(id, each, loops, format, code, ...) \
@@ -138,7 +138,7 @@ template <int N>
 static __device__ __forceinline__ unsigned store_weights(const struct step_args *a, uint64_t tile,
 							 const float *w)
 {
-	const struct coded_planes &p = a->part[TSR_PART_WEIGHT];
+	const struct coded_planes &p = a->slot[TSR_SLOT_WEIGHT];
 
 	switch (a->weight) {
 #define X(id, each, loops, format, code, ...) \
@@ -178,7 +178,7 @@ template <class split> struct split_tiles {
 	}
 };
 
-/* For parts that a rule does not have. */
+/* For slots that a rule does not have. */
 struct no_tiles {
 	static const int count = 0, tile = 4;
 	static const uint32_t group = TSR_GROUP_DEFAULT;

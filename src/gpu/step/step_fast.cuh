@@ -74,8 +74,8 @@ template <int N> struct fast_words {
 	uint32_t grad[N]; /* half of them if they are narrow */
 	uint32_t narrow[N / 2], correction[N / 4];
 	uint32_t momentum[N / 4], variance[N / 4];
-	uint32_t scale[TSR_PARTS],
-		row[TSR_PARTS]; /* of the states; rows of codecs that store theirs */
+	uint32_t scale[TSR_SLOTS],
+		row[TSR_SLOTS]; /* of the states; rows of codecs that store theirs */
 };
 
 template <int WORDS>
@@ -111,17 +111,17 @@ template <bool BF16, int NSTATES, int N>
 static __device__ __forceinline__ void fast_load(const struct step_args *a, struct tile_place at,
 						 struct fast_words<N> *x)
 {
-	const struct coded_planes *part = a->part;
+	const struct coded_planes *slot = a->slot;
 
 	if (fast_grad_dtype<BF16>(a) == TSR_F32)
 		load_words<N>(a->grad, at, x->grad);
 	else
 		load_words<N / 2>(a->grad, at, x->grad);
-	load_words<N / 2>(part[TSR_PART_WEIGHT].plane[0], at, x->narrow);
-	load_words<N / 4>(part[TSR_PART_WEIGHT].plane[1], at, x->correction);
-	load_words<N / 4>(part[TSR_PART_MOMENTUM].plane[0], at, x->momentum);
+	load_words<N / 2>(slot[TSR_SLOT_WEIGHT].plane[0], at, x->narrow);
+	load_words<N / 4>(slot[TSR_SLOT_WEIGHT].plane[1], at, x->correction);
+	load_words<N / 4>(slot[TSR_SLOT_MOMENTUM].plane[0], at, x->momentum);
 	if (NSTATES == 2)
-		load_words<N / 4>(part[TSR_PART_VARIANCE].plane[0], at, x->variance);
+		load_words<N / 4>(slot[TSR_SLOT_VARIANCE].plane[0], at, x->variance);
 }
 
 /* --- Decoding ---------------------------------------------------------------------------------- */
@@ -182,7 +182,7 @@ template <int N> struct fast_tile {
 	float v[N]; /* or their roots, if those are encoded */
 	uint32_t narrow[N / 2]; /* pairs of weights, the new ones */
 	float least_v, largest_v; /* of the variances of the thread */
-	float least_up; /* of update_part(), where the rule needs it */
+	float least_up; /* of update_slot(), where the rule needs it */
 };
 
 /* A rule with a variance; the extremes are those of the thread. */
@@ -207,7 +207,7 @@ static __device__ __forceinline__ void fast_adam(const struct tsr_step_scalars *
 		t->least_v = fminf(t->least_v, x.variance);
 		t->largest_v = tsr_max_or_nan(t->largest_v, x.variance);
 		if constexpr (rule::needs_whole_update)
-			t->least_up = fminf(t->least_up, fabsf(rule::update_part(s, x.momentum)));
+			t->least_up = fminf(t->least_up, fabsf(rule::update_slot(s, x.momentum)));
 	}
 }
 
@@ -320,7 +320,7 @@ static __device__ __forceinline__ bool fast_step(const struct step_args *a, cons
 						 struct tile_place at, bool inside)
 {
 	const int N = form::tile;
-	const struct coded_planes *part = a->part;
+	const struct coded_planes *slot = a->slot;
 	typename form::scales scales;
 	struct fast_words<N> x;
 	struct fast_tile<N> t;
@@ -344,11 +344,11 @@ static __device__ __forceinline__ bool fast_step(const struct step_args *a, cons
 	form::encode(a, table, at, inside, &t, &scales, m, v);
 	if (!inside)
 		return true;
-	store_words<N / 2>(part[TSR_PART_WEIGHT].plane[0], at, t.narrow);
-	store_words<N / 4>(part[TSR_PART_WEIGHT].plane[1], at, correction);
-	store_words<N / 4>(part[TSR_PART_MOMENTUM].plane[0], at, m);
+	store_words<N / 2>(slot[TSR_SLOT_WEIGHT].plane[0], at, t.narrow);
+	store_words<N / 4>(slot[TSR_SLOT_WEIGHT].plane[1], at, correction);
+	store_words<N / 4>(slot[TSR_SLOT_MOMENTUM].plane[0], at, m);
 	if (form::states::nstates == 2)
-		store_words<N / 4>(part[TSR_PART_VARIANCE].plane[0], at, v);
+		store_words<N / 4>(slot[TSR_SLOT_VARIANCE].plane[0], at, v);
 	return true;
 }
 

@@ -172,25 +172,25 @@ static bool has_weights(unsigned row)
 }
 
 /* Whether a state is of a codec of this row, in its groups and of its kind. */
-static bool is_state(const struct tsr_step *step, unsigned part, unsigned row, uint32_t group)
+static bool is_state(const struct tsr_step *step, unsigned slot, unsigned row, uint32_t group)
 {
-	const struct tsr_coding *c = &step->coding[part];
+	const struct tsr_coding *c = &step->coding[slot];
 	const bool grouped = c->codec && c->codec->grouped;
 
 	return row_of(c->codec) == row && (!grouped || (c->group == group && !c->row)) &&
 	       (!grouped || !c->codec->flat ||
-		(c->kind == TSR_KIND_VARIANCE) == (part == TSR_PART_VARIANCE));
+		(c->kind == TSR_KIND_VARIANCE) == (slot == TSR_SLOT_VARIANCE));
 }
 
 /* NULL where there is none for such a step. */
 static const struct kernel *kernel_of(const struct tsr_step *step)
 {
-	const unsigned weight = row_of(step->coding[TSR_PART_WEIGHT].codec);
+	const unsigned weight = row_of(step->coding[TSR_SLOT_WEIGHT].codec);
 
 	for (const struct kernel *k = kernels; k < kernels + sizeof(kernels) / sizeof(*k); k++) {
 		if ((k->prepare ? weight == TSR_ROW_bf16_ulp8 : has_weights(weight)) &&
-		    is_state(step, TSR_PART_MOMENTUM, k->momentum, k->group) &&
-		    is_state(step, TSR_PART_VARIANCE, k->variance, k->group))
+		    is_state(step, TSR_SLOT_MOMENTUM, k->momentum, k->group) &&
+		    is_state(step, TSR_SLOT_VARIANCE, k->variance, k->group))
 			return k;
 	}
 	return NULL;
@@ -201,7 +201,7 @@ static bool is_aligned(const struct tsr_step *step, const void *grad)
 {
 	bool aligned = tsr_is_aligned(grad, 16);
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_codec *codec = step->coding[p].codec;
 
 		for (unsigned i = 0; codec && i < codec->nplanes; i++)
@@ -219,22 +219,22 @@ static enum tsr_status fill_args(struct tsr_gpu *gpu, const struct tsr_step *ste
 				 struct step_args *a, struct tsr_err *err)
 {
 	a->scalars = step->scalars;
-	a->weight = row_of(step->coding[TSR_PART_WEIGHT].codec);
+	a->weight = row_of(step->coding[TSR_SLOT_WEIGHT].codec);
 	a->grad_dtype = step->grad_dtype;
 	a->fast = scalars_are_fast(&step->scalars, a->rule);
 	a->masks = tsr_masks();
-	a->eps = step->coding[TSR_PART_MOMENTUM].eps;
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	a->eps = step->coding[TSR_SLOT_MOMENTUM].eps;
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *coding = &step->coding[p];
 		const struct tsr_gpu_codec *codec = coding->codec ? tsr_gpu_codec_of(coding->codec)
 								  : NULL;
 
-		memcpy(a->part[p].plane, step->plane[p], sizeof(a->part[p].plane));
-		a->part[p].scale = coding->scale;
+		memcpy(a->slot[p].plane, step->plane[p], sizeof(a->slot[p].plane));
+		a->slot[p].scale = coding->scale;
 		if (codec)
 			TSR_TRY(tsr_gpu_prepare_tables(gpu, codec, err));
 		if (codec && codec->tables != TSR_TABLES_COUNT)
-			a->part[p].tables = gpu->tables[codec->tables];
+			a->slot[p].tables = gpu->tables[codec->tables];
 	}
 	return TSR_OK;
 }
@@ -281,7 +281,7 @@ enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct t
 	struct step_args a = {};
 
 	*done_ret = 0;
-	if (!(kernel || (blocks && has_weights(row_of(step->coding[TSR_PART_WEIGHT].codec)))) ||
+	if (!(kernel || (blocks && has_weights(row_of(step->coding[TSR_SLOT_WEIGHT].codec)))) ||
 	    !is_aligned(step, grad))
 		return TSR_OK;
 	a.rule = rule;

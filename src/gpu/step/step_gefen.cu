@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two parts of Gefen's step on FP32 arrays: the moments by blocks, then the weights. */
+/* The two halves of Gefen's step on FP32 arrays: the moments by blocks, then the weights. */
 #include "gpu/gpu_learned.cuh"
 #include "gpu/step/gpu_step.cuh"
 
@@ -57,7 +57,7 @@ enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struc
 				      const void *grad, uint64_t n, float *m, float *v,
 				      struct tsr_step_report *report, struct tsr_err *err)
 {
-	const enum tsr_dtype narrow = step->coding[TSR_PART_MOMENTUM].narrow;
+	const enum tsr_dtype narrow = step->coding[TSR_SLOT_MOMENTUM].narrow;
 	const uint32_t block = tsr_step_block(step);
 
 	move_each<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
@@ -77,7 +77,7 @@ enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct
 	if (step->rows)
 		return tsr_gpu_step_matrix(stream, step, grad, m, w, err);
 	move_weights<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
-		step->scalars, step->coding[TSR_PART_MOMENTUM].narrow, m, v, w, n);
+		step->scalars, step->coding[TSR_SLOT_MOMENTUM].narrow, m, v, w, n);
 	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
 		     tsr_optimizer_name(step->optimizer));
 	return TSR_OK;

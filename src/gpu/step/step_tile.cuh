@@ -34,8 +34,8 @@ static __device__ __forceinline__ void step_tile(const struct step_args *a, uint
 		load_gradients<N>(a->grad, a->grad_dtype, tile, g);
 		nonfinite = count_nonfinite<N>(g);
 		load_weights<N>(a, tile, w);
-		states::momentum::template load<N>(a->part[TSR_PART_MOMENTUM], tile, m);
-		states::variance::template load<N>(a->part[TSR_PART_VARIANCE], tile, v);
+		states::momentum::template load<N>(a->slot[TSR_SLOT_MOMENTUM], tile, m);
+		states::variance::template load<N>(a->slot[TSR_SLOT_VARIANCE], tile, v);
 	}
 	if (states::ratios)
 		turn_tile<false, N, UNROLL>(a->eps, m, v);
@@ -44,13 +44,13 @@ static __device__ __forceinline__ void step_tile(const struct step_args *a, uint
 		turn_tile<true, N, UNROLL>(a->eps, m, v);
 	if (inside)
 		overflow = store_weights<N>(a, tile, w);
-	states::momentum::template store<N>(a->part[TSR_PART_MOMENTUM], tile, inside, m,
-					    report ? &report[TSR_PART_MOMENTUM] : NULL);
-	states::variance::template store<N>(a->part[TSR_PART_VARIANCE], tile, inside, v,
-					    report ? &report[TSR_PART_VARIANCE] : NULL);
+	states::momentum::template store<N>(a->slot[TSR_SLOT_MOMENTUM], tile, inside, m,
+					    report ? &report[TSR_SLOT_MOMENTUM] : NULL);
+	states::variance::template store<N>(a->slot[TSR_SLOT_VARIANCE], tile, inside, v,
+					    report ? &report[TSR_SLOT_VARIANCE] : NULL);
 	if (a->report) {
 		tsr_add_count(&a->report->nonfinite_grad, nonfinite);
-		tsr_add_count(&report[TSR_PART_WEIGHT].narrow_overflow, overflow);
+		tsr_add_count(&report[TSR_SLOT_WEIGHT].narrow_overflow, overflow);
 	}
 }
 

@@ -92,7 +92,7 @@ static size_t *slot_of(struct tsr_parameter *p, enum tsr_role role)
 {
 	if (role == TSR_ROLE_MAX_VARIANCE)
 		return &p->max_variance;
-	return &p->tensor[role == TSR_ROLE_MOMENTUM ? TSR_PART_MOMENTUM : TSR_PART_VARIANCE];
+	return &p->tensor[role == TSR_ROLE_MOMENTUM ? TSR_SLOT_MOMENTUM : TSR_SLOT_VARIANCE];
 }
 
 static enum tsr_status add_state(const struct joining *j, size_t i)
@@ -153,15 +153,15 @@ static bool is_denominator(const struct joining *j, const struct tsr_candidate *
  */
 static void pair(const struct joining *j, struct tsr_parameter *p)
 {
-	struct tsr_tensor *all = j->p->c->tensors, *m = &all[p->tensor[TSR_PART_MOMENTUM]], *v;
-	const size_t variance = p->tensor[TSR_PART_VARIANCE];
+	struct tsr_tensor *all = j->p->c->tensors, *m = &all[p->tensor[TSR_SLOT_MOMENTUM]], *v;
+	const size_t variance = p->tensor[TSR_SLOT_VARIANCE];
 	const size_t last = p->max_variance != SIZE_MAX ? p->max_variance : variance;
 
 	if (variance != SIZE_MAX && !j->p->c->packed && tsr_tensor_same_shape(m, &all[variance]))
 		m->beside = all[variance].name;
 	if (last == SIZE_MAX && is_denominator(j, &j->all[m - all])) {
 		j->all[m - all].role = TSR_ROLE_STATE;
-		p->tensor[TSR_PART_MOMENTUM] = SIZE_MAX;
+		p->tensor[TSR_SLOT_MOMENTUM] = SIZE_MAX;
 	}
 	v = last == SIZE_MAX ? NULL : &all[last];
 	if (!v || m->numel != v->numel || !tsr_tensor_has_f32(m) || !tsr_tensor_has_f32(v))
@@ -181,7 +181,7 @@ enum tsr_status tsr_parameters_join(struct tsr_parameters *p, struct tsr_candida
 			TSR_TRY(add_state(&j, i));
 	}
 	for (size_t i = 0; i < p->n; i++) {
-		if (p->list[i].tensor[TSR_PART_MOMENTUM] != SIZE_MAX)
+		if (p->list[i].tensor[TSR_SLOT_MOMENTUM] != SIZE_MAX)
 			pair(&j, &p->list[i]);
 	}
 	for (size_t i = 0; i < p->n; i++)

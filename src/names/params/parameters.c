@@ -228,8 +228,8 @@ enum tsr_status tsr_parameters_place(struct tsr_parameters *p, struct tsr_err *e
 	for (size_t i = 0; i < c->narrays; i++)
 		p->of_state[i] = SIZE_MAX;
 	for (size_t i = 0; i < p->n; i++) {
-		for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-			const size_t tensor = p->list[i].tensor[part];
+		for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+			const size_t tensor = p->list[i].tensor[slot];
 
 			if (tensor != SIZE_MAX)
 				p->of_state[c->tensors[tensor].plane[0]] = i;

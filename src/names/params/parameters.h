@@ -11,7 +11,7 @@ struct tsr_candidate;
 struct tsr_named;
 
 struct tsr_parameter {
-	size_t tensor[TSR_PARTS]; /* indices into the checkpoint's; SIZE_MAX: it has none */
+	size_t tensor[TSR_SLOTS]; /* indices into the checkpoint's; SIZE_MAX: it has none */
 	size_t counter; /* the tensor that counts its steps; SIZE_MAX: none */
 	size_t max_variance; /* AMSGrad's; SIZE_MAX: none */
 	size_t master; /* a second copy of the weight; SIZE_MAX: none */
@@ -74,7 +74,7 @@ enum tsr_status tsr_names_fill(struct tsr_checkpoint *c, const struct tsr_name_r
 enum tsr_status tsr_names_model(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				unsigned nrules, bool *model, struct tsr_err *err);
 
-/* Its parts: an entry per tensor; and in these the states of @all, one candidate per tensor. */
+/* Its slots: an entry per tensor; and in these the states of @all, one candidate per tensor. */
 enum tsr_status tsr_parameters_init(struct tsr_parameters *p, struct tsr_checkpoint *c,
 				    struct tsr_err *err);
 enum tsr_status tsr_parameters_join(struct tsr_parameters *p, struct tsr_candidate *all,

@@ -3,7 +3,7 @@
 #ifndef TSR_PACK_CHOICE_H
 #define TSR_PACK_CHOICE_H
 
-#include "pack/encoding.h"
+#include "pack/encode_tiles.h"
 #include "pack/open_checkpoint.h"
 
 /*

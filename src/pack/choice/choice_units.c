@@ -8,7 +8,7 @@
 #include "ckpt/read.h"
 #include "ckpt/tensor_tiles.h"
 #include "codec/narrow.h"
-#include "pack/codings.h"
+#include "pack/codec_rules.h"
 
 /* --- Codings ------------------------------------------------------------------------------------- */
 

@@ -129,7 +129,7 @@ uint64_t tsr_replay_ngroups(const struct tsr_replay *r, size_t param)
 		return sum;
 	}
 	t = r->source ? tsr_checkpoint_find(r->source, r->params[param]) : NULL;
-	for (unsigned p = TSR_PART_MOMENTUM; p < TSR_PARTS && t; p++) {
+	for (unsigned p = TSR_SLOT_MOMENTUM; p < TSR_SLOTS && t; p++) {
 		struct tsr_coding coding = r->coding[p];
 
 		if (!coding.codec || !coding.codec->grouped)

@@ -34,7 +34,7 @@ static void add(struct tsr_findings *f, enum tsr_finding_level level, const char
 	va_end(ap);
 }
 
-/* A part of a sentence. */
+/* Part of a sentence. */
 struct words {
 	char text[128];
 };
@@ -49,9 +49,9 @@ static struct words name_of(const struct tsr_replay *r, size_t param)
 }
 
 /* A share in percent; 100% and 0% only if exact. */
-static struct words share_of(double part, uint64_t whole)
+static struct words share_of(double some, uint64_t whole)
 {
-	const double percent = whole ? 100 * part / (double)whole : 0;
+	const double percent = whole ? 100 * some / (double)whole : 0;
 	struct words out;
 
 	if (percent <= 0 || percent >= 100)
@@ -163,7 +163,7 @@ static bool find_sufferer(const struct tsr_replay *r, size_t *param_ret, double 
 /* Only if updates suffer: companded codes also store the smallest values of a group as 0. */
 static void find_lost_variance(const struct tsr_replay *r, struct tsr_findings *f)
 {
-	const struct tsr_codec *codec = r->coding[TSR_PART_VARIANCE].codec;
+	const struct tsr_codec *codec = r->coding[TSR_SLOT_VARIANCE].codec;
 	const size_t step = tsr_replay_worst_step(r, TSR_FIGURE_VARIANCE_LOST);
 	size_t param = 0;
 	double lost, sum;
@@ -211,7 +211,7 @@ static void find_underflow(const struct tsr_replay *r, struct tsr_findings *f)
 static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings *f)
 {
 	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UPDATE_QUANT);
-	const struct tsr_codec *codec = r->coding[TSR_PART_WEIGHT].codec;
+	const struct tsr_codec *codec = r->coding[TSR_SLOT_WEIGHT].codec;
 	const uint64_t n = tsr_replay_numel(r, SIZE_MAX);
 	const size_t worst = tsr_replay_worst_step(r, TSR_FIGURE_STALLED);
 	const size_t step = worst == SIZE_MAX ? w.step : worst;

@@ -15,9 +15,9 @@
 /* --- What the checkpoint has ------------------------------------------------------------------- */
 
 static const struct tsr_coding *stored_as(const struct tsr_replaying *r,
-					  const struct tsr_replay_param *p, unsigned part)
+					  const struct tsr_replay_param *p, unsigned slot)
 {
-	return p->tensor[part] == SIZE_MAX ? NULL : &r->c->tensors[p->tensor[part]].coding;
+	return p->tensor[slot] == SIZE_MAX ? NULL : &r->c->tensors[p->tensor[slot]].coding;
 }
 
 /* The learned codec that a tensor is stored in, if it is one; Gefen's program has the same. */
@@ -44,7 +44,7 @@ static const float *codebook_of(const struct tsr_coding *stored)
 static enum tsr_status find_codebook(struct tsr_replaying *r)
 {
 	for (size_t i = 0; i < r->nparams; i++) {
-		const float *own = codebook_of(stored_as(r, &r->params[i], TSR_PART_MOMENTUM));
+		const float *own = codebook_of(stored_as(r, &r->params[i], TSR_SLOT_MOMENTUM));
 
 		if (!own)
 			continue;
@@ -67,12 +67,12 @@ static enum tsr_status find_codebook(struct tsr_replaying *r)
 }
 
 bool tsr_replay_own_learned(const struct tsr_replaying *r, const struct tsr_replay_param *p,
-			    enum tsr_part part, struct tsr_coding *ret)
+			    enum tsr_slot slot, struct tsr_coding *ret)
 {
-	const struct tsr_coding *stored = stored_as(r, p, part);
+	const struct tsr_coding *stored = stored_as(r, p, slot);
 	const struct tsr_codec *codec = learned_codec(stored);
 
-	if (!codec || !(codec->kinds & tsr_part_kind(part)))
+	if (!codec || !(codec->kinds & tsr_slot_kind(slot)))
 		return false;
 	*ret = tsr_coding_default(codec);
 	ret->group = stored->group;
@@ -91,15 +91,15 @@ bool tsr_replay_is_gefens(const struct tsr_coding *stored, const struct tsr_codi
 
 /* --- What has to be learned -------------------------------------------------------------------- */
 
-/* Whether states of this part are in a learned codec unless they have another. */
-static bool is_wanted(const struct tsr_replaying *r, unsigned part)
+/* Whether states of this slot are in a learned codec unless they have another. */
+static bool is_wanted(const struct tsr_replaying *r, unsigned slot)
 {
-	const struct tsr_codec *asked = r->options->coding[part].codec;
+	const struct tsr_codec *asked = r->options->coding[slot].codec;
 
 	if (asked)
 		return asked->learned;
 	for (size_t i = 0; i < r->nparams; i++) {
-		if (learned_codec(stored_as(r, &r->params[i], part)))
+		if (learned_codec(stored_as(r, &r->params[i], slot)))
 			return true;
 	}
 	return false;
@@ -107,14 +107,14 @@ static bool is_wanted(const struct tsr_replaying *r, unsigned part)
 
 static bool is_needed(const struct tsr_replaying *r)
 {
-	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-		if (!is_wanted(r, part))
+	for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+		if (!is_wanted(r, slot))
 			continue;
 		for (size_t i = 0; i < r->nparams; i++) {
 			const struct tsr_replay_param *p = &r->params[i];
 
-			if ((p->kinds & tsr_part_kind((enum tsr_part)part)) &&
-			    !learned_codec(stored_as(r, p, part)))
+			if ((p->kinds & tsr_slot_kind((enum tsr_slot)slot)) &&
+			    !learned_codec(stored_as(r, p, slot)))
 				return true;
 		}
 	}
@@ -152,14 +152,14 @@ enum tsr_status tsr_replay_learn(struct tsr_replaying *r)
 }
 
 void tsr_replay_fit_learned(struct tsr_replaying *r, const struct tsr_replay_param *p,
-			    enum tsr_part part, struct tsr_coding *coding)
+			    enum tsr_slot slot, struct tsr_coding *coding)
 {
 	const struct tsr_learned_tensor *known = r->learned
 							 ? tsr_learned_find(r->learned, p->recorded)
 							 : NULL;
 
 	if (known) {
-		coding->group = part == TSR_PART_VARIANCE ? known->period : known->block;
+		coding->group = slot == TSR_SLOT_VARIANCE ? known->period : known->block;
 		coding->codebook = r->codebook;
 		return;
 	}
@@ -170,8 +170,8 @@ void tsr_replay_fit_learned(struct tsr_replaying *r, const struct tsr_replay_par
 enum tsr_status tsr_replay_check_blocks(const struct tsr_replaying *r,
 					const struct tsr_replay_param *p)
 {
-	for (unsigned part = TSR_PART_MOMENTUM; part < TSR_PARTS; part++) {
-		const struct tsr_coding *coding = &p->coding[part];
+	for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+		const struct tsr_coding *coding = &p->coding[slot];
 
 		if (!coding->codec || !coding->codec->learned)
 			continue;

@@ -16,11 +16,11 @@ enum tsr_status tsr_replay_learn(struct tsr_replaying *r);
  * packed here or is of Gefen's program.  False for others.
  */
 bool tsr_replay_own_learned(const struct tsr_replaying *r, const struct tsr_replay_param *p,
-			    enum tsr_part part, struct tsr_coding *ret);
+			    enum tsr_slot slot, struct tsr_coding *ret);
 
 /* Give a state its blocks.  It becomes f32 where no gradient says what they are. */
 void tsr_replay_fit_learned(struct tsr_replaying *r, const struct tsr_replay_param *p,
-			    enum tsr_part part, struct tsr_coding *coding);
+			    enum tsr_slot slot, struct tsr_coding *coding);
 
 /* TSR_E_FORMAT, naming the tensor, if blocks do not divide it; TSR_E_LIMIT if they are too long. */
 enum tsr_status tsr_replay_check_blocks(const struct tsr_replaying *r,

@@ -18,13 +18,13 @@
 #define E8M8_KEPT_MAX 0.95
 #define F16_KEPT_MAX (1 - 0x1p-7)
 
-/* What a step without a gradient leaves of a part, and the hyperparameter that says so. */
-static enum tsr_hyper_name decay_of(enum tsr_optimizer optimizer, enum tsr_part part)
+/* What a step without a gradient leaves of a slot, and the hyperparameter that says so. */
+static enum tsr_hyper_name decay_of(enum tsr_optimizer optimizer, enum tsr_slot slot)
 {
 	if (optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_SGDW ||
 	    tsr_optimizer_is_muon(optimizer))
 		return TSR_HYPER_MOMENTUM;
-	if (optimizer == TSR_OPTIMIZER_LION || part == TSR_PART_VARIANCE)
+	if (optimizer == TSR_OPTIMIZER_LION || slot == TSR_SLOT_VARIANCE)
 		return TSR_HYPER_BETA2;
 	return TSR_HYPER_BETA1;
 }
@@ -39,48 +39,48 @@ static double largest_decay(const struct tsr_replaying *r, enum tsr_hyper_name n
 	return largest;
 }
 
-static bool follows(const struct tsr_replaying *r, enum tsr_part part,
+static bool follows(const struct tsr_replaying *r, enum tsr_slot slot,
 		    const struct tsr_coding *coding)
 {
-	const double decay = largest_decay(r, decay_of(r->result->optimizer, part));
+	const double decay = largest_decay(r, decay_of(r->result->optimizer, slot));
 	const bool root = coding->codec->companding == TSR_COMPANDING_SQRT;
 	const double kept = root ? sqrt(decay) : decay;
 
-	if (part == TSR_PART_WEIGHT || !coding->codec->grouped)
+	if (slot == TSR_SLOT_WEIGHT || !coding->codec->grouped)
 		return true;
 	if (coding->scale == TSR_SCALE_E8M8)
 		return kept < E8M8_KEPT_MAX;
 	return coding->scale == TSR_SCALE_F32 || coding->scale == TSR_SCALE_F28 ||
-	       part != TSR_PART_VARIANCE || kept <= F16_KEPT_MAX;
+	       slot != TSR_SLOT_VARIANCE || kept <= F16_KEPT_MAX;
 }
 
-void tsr_replay_choose_scale(const struct tsr_replaying *r, enum tsr_part part,
+void tsr_replay_choose_scale(const struct tsr_replaying *r, enum tsr_slot slot,
 			     struct tsr_coding *coding)
 {
-	if (coding->scale != TSR_SCALE_E8M8 || r->options->keep_scales || follows(r, part, coding))
+	if (coding->scale != TSR_SCALE_E8M8 || r->options->keep_scales || follows(r, slot, coding))
 		return;
 	coding->scale = TSR_SCALE_F32;
-	r->result->widened[part] = true;
+	r->result->widened[slot] = true;
 }
 
 enum tsr_status tsr_replay_note_scales(struct tsr_replaying *r)
 {
-	for (unsigned i = 0; i < TSR_PARTS; i++) {
-		const enum tsr_part part = (enum tsr_part)i;
-		const struct tsr_coding *coding = &r->result->coding[part];
-		const enum tsr_hyper_name name = decay_of(r->result->optimizer, part);
+	for (unsigned i = 0; i < TSR_SLOTS; i++) {
+		const enum tsr_slot slot = (enum tsr_slot)i;
+		const struct tsr_coding *coding = &r->result->coding[slot];
+		const enum tsr_hyper_name name = decay_of(r->result->optimizer, slot);
 
 		if (!coding->codec)
 			continue;
-		r->result->decay[part] = name;
-		r->result->decays[part] = largest_decay(r, name);
-		if (!follows(r, part, coding))
+		r->result->decay[slot] = name;
+		r->result->decays[slot] = largest_decay(r, name);
+		if (!follows(r, slot, coding))
 			TSR_TRY(tsr_build_note(
 				r->c, r->err,
 				"%s scales cannot follow the %s with %s = %.7g: it drifts from "
 				"step to step; f32 scales follow",
-				tsr_scale_name(coding->scale), tsr_kind_name(tsr_part_kind(part)),
-				tsr_hyper_name(name), r->result->decays[part]));
+				tsr_scale_name(coding->scale), tsr_kind_name(tsr_slot_kind(slot)),
+				tsr_hyper_name(name), r->result->decays[slot]));
 	}
 	return TSR_OK;
 }

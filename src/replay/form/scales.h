@@ -6,13 +6,13 @@
 #include "replay/replaying.h"
 
 /*
- * Give @coding f32 scales instead of e8m8 ones if these cannot follow the part, and the options do
+ * Give @coding f32 scales instead of e8m8 ones if these cannot follow the slot, and the options do
  * not insist on them; the result remembers why.
  */
-void tsr_replay_choose_scale(const struct tsr_replaying *r, enum tsr_part part,
+void tsr_replay_choose_scale(const struct tsr_replaying *r, enum tsr_slot slot,
 			     struct tsr_coding *coding);
 
-/* Note each part whose scales cannot follow it. */
+/* Note each slot whose scales cannot follow it. */
 enum tsr_status tsr_replay_note_scales(struct tsr_replaying *r);
 
 /* Whether @to is @from but for its scales, which are f32 instead of e8m8: every value fits. */

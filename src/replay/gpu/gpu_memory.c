@@ -64,15 +64,15 @@ static void *place(struct placing *p, uint64_t nbytes)
 static void place_tile(const struct tsr_replaying *r, const struct tsr_replay_param *p, uint64_t n,
 		       struct tsr_replay_planes *planes, struct placing *at)
 {
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
-		const struct tsr_coding *coding = &p->coding[part];
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		const struct tsr_coding *coding = &p->coding[slot];
 
 		if (!coding->codec)
 			continue;
 		for (unsigned k = 0; k < coding->codec->nplanes; k++)
-			planes->plane[part][k] = place(at, tsr_plane_nbytes(coding, k, n));
+			planes->plane[slot][k] = place(at, tsr_plane_nbytes(coding, k, n));
 		if (r->options->compare)
-			planes->fp32[part] = place(at, n * sizeof(float));
+			planes->fp32[slot] = place(at, n * sizeof(float));
 	}
 }
 
@@ -126,7 +126,7 @@ static enum tsr_status check_room(const struct tsr_replay_gpus *gpus, struct tsr
 				  struct tsr_err *err)
 {
 	const struct tsr_replaying *r = gpus->first;
-	const uint64_t arrays = TSR_PARTS + (r->options->compare ? TSR_COMPARE_ARRAYS : 0);
+	const uint64_t arrays = TSR_SLOTS + (r->options->compare ? TSR_COMPARE_ARRAYS : 0);
 	const uint64_t nbytes = tsr_replay_matrix_work(r) * sizeof(float);
 	void *memory;
 
@@ -343,8 +343,8 @@ static bool is_fp32(const struct tsr_replaying *r)
 	bool fp32 = true;
 
 	for (size_t i = 0; i < r->nparams && fp32; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			const struct tsr_coding *coding = &r->params[i].coding[part];
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			const struct tsr_coding *coding = &r->params[i].coding[slot];
 
 			fp32 &= !coding->codec || tsr_replay_is_f32(coding);
 		}

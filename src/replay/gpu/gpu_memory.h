@@ -32,8 +32,8 @@ struct tsr_replay_buffer {
 
 /* Where a GPU has a tile. */
 struct tsr_replay_planes {
-	unsigned char *plane[TSR_PARTS][TSR_PLANES_MAX];
-	float *fp32[TSR_PARTS]; /* in the replay in FP32; NULL without a comparison */
+	unsigned char *plane[TSR_SLOTS][TSR_PLANES_MAX];
+	float *fp32[TSR_SLOTS]; /* in the replay in FP32; NULL without a comparison */
 };
 
 /* What a GPU has of one of the states that are stepped. */

@@ -6,9 +6,9 @@
 #include "base/pipeline.h"
 #include "replay/gpu/gpu_memory.h"
 
-/* What a parameter has in memory: planes of all parts, then its replay in FP32.  Each is a job per tile. */
-#define NPLANES (TSR_PARTS * TSR_PLANES_MAX)
-#define NARRAYS (NPLANES + TSR_PARTS)
+/* What a parameter has in memory: planes of all slots, then its replay in FP32.  Each is a job per tile. */
+#define NPLANES (TSR_SLOTS * TSR_PLANES_MAX)
+#define NARRAYS (NPLANES + TSR_SLOTS)
 
 /* Scratch memory of a job; nbytes is 0 if there is no such array. */
 struct move_job {
@@ -20,28 +20,28 @@ struct move_job {
 
 static void locate_plane(struct move_job *j, const struct tsr_replay_param *p,
 			 const struct tsr_replay_planes *at, const struct tsr_tile *tile,
-			 unsigned slot)
+			 unsigned array)
 {
-	const unsigned part = slot / TSR_PLANES_MAX, i = slot % TSR_PLANES_MAX;
-	const struct tsr_coding *coding = &p->coding[part];
+	const unsigned slot = array / TSR_PLANES_MAX, i = array % TSR_PLANES_MAX;
+	const struct tsr_coding *coding = &p->coding[slot];
 	uint64_t first;
 
 	if (!coding->codec || i >= coding->codec->nplanes)
 		return;
 	first = tsr_plane_nbytes(coding, i, tile->first);
-	j->host = p->plane[part][i] + first;
-	j->device = at->plane[part][i];
+	j->host = p->plane[slot][i] + first;
+	j->device = at->plane[slot][i];
 	j->nbytes = (size_t)tsr_plane_nbytes(coding, i, tile->n);
 }
 
 static void locate_fp32(struct move_job *j, const struct tsr_replay_param *p,
 			const struct tsr_replay_planes *at, const struct tsr_tile *tile,
-			unsigned part)
+			unsigned slot)
 {
-	if (!at->fp32[part])
+	if (!at->fp32[slot])
 		return;
-	j->host = (unsigned char *)(p->fp32[part] + tile->first);
-	j->device = (unsigned char *)at->fp32[part];
+	j->host = (unsigned char *)(p->fp32[slot] + tile->first);
+	j->device = (unsigned char *)at->fp32[slot];
 	j->nbytes = tile->n * sizeof(float);
 }
 
@@ -49,7 +49,7 @@ static enum tsr_status begin_move(const struct tsr_replaying *r, struct move_job
 				  struct tsr_err *err)
 {
 	const struct tsr_tiles *tiles = &r->gpus->tiles;
-	const unsigned slot = (unsigned)(job % NARRAYS);
+	const unsigned array = (unsigned)(job % NARRAYS);
 	const uint64_t number = job / NARRAYS % tiles->njobs;
 	const struct tsr_tile tile = tsr_tiles_get(tiles, number);
 	struct tsr_replay_gpu *g = tsr_replay_owner(r->gpus, number);
@@ -59,10 +59,10 @@ static enum tsr_status begin_move(const struct tsr_replaying *r, struct move_job
 	while (state--)
 		r = r->also;
 	*j = (struct move_job){ .gpu = g };
-	if (slot < NPLANES)
-		locate_plane(j, &r->params[tile.tensor], at, &tile, slot);
+	if (array < NPLANES)
+		locate_plane(j, &r->params[tile.tensor], at, &tile, array);
 	else
-		locate_fp32(j, &r->params[tile.tensor], at, &tile, slot - NPLANES);
+		locate_fp32(j, &r->params[tile.tensor], at, &tile, array - NPLANES);
 	return j->nbytes ? tsr_replay_take_buffer(g, &j->buffer, err) : TSR_OK;
 }
 

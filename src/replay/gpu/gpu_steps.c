@@ -63,9 +63,9 @@ static enum tsr_status step_state(const struct tsr_replay_window *w, const struc
 	const struct tsr_replay_planes *at = &s->planes[j->number];
 	struct tsr_step step = tsr_replay_step_at(w, r, j->step, param, j->tile.first);
 
-	for (unsigned part = 0; part < TSR_PARTS; part++) {
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 		for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-			step.plane[part][i] = at->plane[part][i];
+			step.plane[slot][i] = at->plane[slot][i];
 	}
 	if (!s->sums)
 		return tsr_gpu_step(g->steps, &step, grad, j->tile.n, &s->reports[job], err);

@@ -16,8 +16,8 @@ double tsr_state_bytes(const struct tsr_replay *r)
 	uint64_t nbytes = 0;
 
 	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned part = 0; part < TSR_PARTS; part++) {
-			const struct tsr_coding *coding = &r->state[i].coding[part];
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			const struct tsr_coding *coding = &r->state[i].coding[slot];
 
 			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++)
 				nbytes += tsr_plane_nbytes(coding, k, r->state[i].numel);

@@ -6,7 +6,7 @@
 #include "report/charts/page.h"
 #include "report/render/table.h"
 
-static void put_cell(const struct tsr_table *t, size_t row, const struct tsr_slot *s,
+static void put_cell(const struct tsr_table *t, size_t row, const struct tsr_table_slot *s,
 		     struct tsr_text *html)
 {
 	const struct tsr_field *f = tsr_field_at(t, row, s->index);
@@ -31,7 +31,7 @@ static void put_cell(const struct tsr_table *t, size_t row, const struct tsr_slo
 
 void tsr_table_put_html(const struct tsr_table *t, const char *columns, struct tsr_text *html)
 {
-	struct tsr_slot slots[TSR_SLOTS_MAX];
+	struct tsr_table_slot slots[TSR_TABLE_SLOTS_MAX];
 	const unsigned n = tsr_table_slots(t, columns, slots);
 	size_t shown = 0;
 

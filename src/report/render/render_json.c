@@ -111,7 +111,7 @@ static void put_field(const struct tsr_field *f, struct tsr_text *csv)
 }
 
 /* @slots: of the columns that the table has. */
-static void put_line(const struct tsr_table *t, size_t row, const struct tsr_slot *slots,
+static void put_line(const struct tsr_table *t, size_t row, const struct tsr_table_slot *slots,
 		     unsigned n, const char *columns, struct tsr_text *csv)
 {
 	for (unsigned k = 0;; columns++) {
@@ -132,7 +132,7 @@ static void put_line(const struct tsr_table *t, size_t row, const struct tsr_slo
 
 void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv)
 {
-	struct tsr_slot slots[TSR_SLOTS_MAX];
+	struct tsr_table_slot slots[TSR_TABLE_SLOTS_MAX];
 	const unsigned n = tsr_table_slots(t, columns, slots);
 
 	csv->failed = csv->failed || t->failed;

@@ -9,10 +9,10 @@
 #define NAME_LEAST 10
 
 struct layout {
-	struct tsr_slot slot[TSR_SLOTS_MAX];
-	unsigned width[TSR_SLOTS_MAX];
+	struct tsr_table_slot slot[TSR_TABLE_SLOTS_MAX];
+	unsigned width[TSR_TABLE_SLOTS_MAX];
 	unsigned n;
-	struct tsr_slot remark[TSR_SLOTS_MAX];
+	struct tsr_table_slot remark[TSR_TABLE_SLOTS_MAX];
 	unsigned nremarks;
 	unsigned to;
 	size_t most;
@@ -24,8 +24,8 @@ static unsigned larger(unsigned a, size_t b)
 }
 
 /* A mark takes a place behind the figure. */
-static struct tsr_cell cell_of(const struct tsr_table *t, size_t row, const struct tsr_slot *s,
-			       unsigned room)
+static struct tsr_cell cell_of(const struct tsr_table *t, size_t row,
+			       const struct tsr_table_slot *s, unsigned room)
 {
 	const struct tsr_field *f = tsr_field_at(t, row, s->index);
 	struct tsr_cell cell = tsr_cell_at(t, row, s, room, 0);
@@ -41,7 +41,7 @@ static void measure(const struct tsr_table *t, struct layout *l)
 	unsigned total = 0;
 
 	for (unsigned k = 0; k < l->n; k++) {
-		const struct tsr_slot *s = &l->slot[k];
+		const struct tsr_table_slot *s = &l->slot[k];
 		size_t shown = 0;
 
 		l->width[k] = larger(s->column->width, strlen(s->label) + s->column->marks);
@@ -77,7 +77,7 @@ static void put_line(const struct layout *l, const struct tsr_cell *cells, struc
 
 static void put_head(const struct layout *l, struct tsr_text *out)
 {
-	struct tsr_cell labels[TSR_SLOTS_MAX], units[TSR_SLOTS_MAX];
+	struct tsr_cell labels[TSR_TABLE_SLOTS_MAX], units[TSR_TABLE_SLOTS_MAX];
 	bool any = false;
 
 	for (unsigned k = 0; k < l->n; k++) {
@@ -96,7 +96,7 @@ static void put_head(const struct layout *l, struct tsr_text *out)
 /* Which columns are shown, and which are remarks. */
 static void choose(const struct tsr_table *t, const char *columns, struct layout *l)
 {
-	struct tsr_slot all[TSR_SLOTS_MAX];
+	struct tsr_table_slot all[TSR_TABLE_SLOTS_MAX];
 	const unsigned n = tsr_table_slots(t, columns, all);
 
 	for (unsigned k = 0; k < n; k++) {
@@ -110,7 +110,7 @@ static void choose(const struct tsr_table *t, const char *columns, struct layout
 static void put_row(const struct tsr_table *t, size_t row, const struct layout *l,
 		    struct tsr_text *out)
 {
-	struct tsr_cell cells[TSR_SLOTS_MAX];
+	struct tsr_cell cells[TSR_TABLE_SLOTS_MAX];
 
 	for (unsigned k = 0; k < l->n; k++)
 		cells[k] = cell_of(t, row, &l->slot[k], l->width[k]);

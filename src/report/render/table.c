@@ -204,14 +204,15 @@ static void put_word(const char *words, unsigned i, char out[96])
 	snprintf(out, 96, "%.*s", (int)strcspn(words, " "), words);
 }
 
-static void add_slots(const struct tsr_table *t, unsigned column, struct tsr_slot *ret, unsigned *n)
+static void add_slots(const struct tsr_table *t, unsigned column, struct tsr_table_slot *ret,
+		      unsigned *n)
 {
 	const struct tsr_column *c = &t->columns[column];
 
-	for (unsigned i = 0; i < (c->listed ? c->listed : 1) && *n < TSR_SLOTS_MAX; i++) {
-		struct tsr_slot *slot = &ret[(*n)++];
+	for (unsigned i = 0; i < (c->listed ? c->listed : 1) && *n < TSR_TABLE_SLOTS_MAX; i++) {
+		struct tsr_table_slot *slot = &ret[(*n)++];
 
-		*slot = (struct tsr_slot){ .column = c, .index = column, .i = i };
+		*slot = (struct tsr_table_slot){ .column = c, .index = column, .i = i };
 		if (c->listed)
 			put_word(c->label, i, slot->label);
 		else
@@ -220,7 +221,7 @@ static void add_slots(const struct tsr_table *t, unsigned column, struct tsr_slo
 }
 
 unsigned tsr_table_slots(const struct tsr_table *t, const char *columns,
-			 struct tsr_slot ret[TSR_SLOTS_MAX])
+			 struct tsr_table_slot ret[TSR_TABLE_SLOTS_MAX])
 {
 	unsigned n = 0;
 
@@ -309,8 +310,8 @@ static struct tsr_cell number_cell(const struct tsr_column *c, double value, uns
 	return out;
 }
 
-struct tsr_cell tsr_cell_at(const struct tsr_table *t, size_t row, const struct tsr_slot *slot,
-			    unsigned room, unsigned more_digits)
+struct tsr_cell tsr_cell_at(const struct tsr_table *t, size_t row,
+			    const struct tsr_table_slot *slot, unsigned room, unsigned more_digits)
 {
 	const struct tsr_field *f = tsr_field_at(t, row, slot->index);
 	const struct tsr_column *c = slot->column;

@@ -148,18 +148,18 @@ void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct ts
 /* --- For renderers --------------------------------------------------------------------------- */
 
 /* A place of a view: a column, or one number of a column of lists. */
-struct tsr_slot {
+struct tsr_table_slot {
 	const struct tsr_column *column;
 	unsigned index; /* of the column */
 	unsigned i; /* in its lists */
 	char label[96];
 };
 
-#define TSR_SLOTS_MAX 64
+#define TSR_TABLE_SLOTS_MAX 64
 
 /* The places of these columns in their order; returns how many. */
 unsigned tsr_table_slots(const struct tsr_table *t, const char *columns,
-			 struct tsr_slot ret[TSR_SLOTS_MAX]);
+			 struct tsr_table_slot ret[TSR_TABLE_SLOTS_MAX]);
 
 /* The next row to show from @row on, SIZE_MAX behind the last.  *@shown counts them, up to @most. */
 size_t tsr_table_next(const struct tsr_table *t, unsigned to, size_t most, size_t row,
@@ -170,7 +170,7 @@ size_t tsr_row_nfields(const struct tsr_table *t, size_t row);
 const struct tsr_field *tsr_field_at(const struct tsr_table *t, size_t row, unsigned column);
 
 /* What people see there; "-" of nothing.  @room: of a name. */
-struct tsr_cell tsr_cell_at(const struct tsr_table *t, size_t row, const struct tsr_slot *slot,
-			    unsigned room, unsigned more_digits);
+struct tsr_cell tsr_cell_at(const struct tsr_table *t, size_t row,
+			    const struct tsr_table_slot *slot, unsigned room, unsigned more_digits);
 
 #endif

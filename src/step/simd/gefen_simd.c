@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two parts of Gefen's step, on arrays in FP32. */
+/* The two halves of Gefen's step, on arrays in FP32. */
 #include "step/simd.h"
 
 /* A variance or momentum as the update sees it. */
 static float seen(const struct tsr_step *step, float x)
 {
-	const enum tsr_dtype narrow = step->coding[TSR_PART_MOMENTUM].narrow;
+	const enum tsr_dtype narrow = step->coding[TSR_SLOT_MOMENTUM].narrow;
 
 	return tsr_gefen_narrow(narrow == TSR_BF16, narrow == TSR_F16, x);
 }

@@ -2,8 +2,8 @@
 /*
  * A step on a tile: batches that stay in the L1 cache are decoded, stepped and encoded.
  *
- * Each part has a buffer of its own for whole groups, since groups of the parts need not have the
- * same size; the rule runs on the elements that all buffers hold.  The buffer of an FP32 part is its
+ * Each slot has a buffer of its own for whole groups, since groups of the slots need not have the
+ * same size; the rule runs on the elements that all buffers hold.  The buffer of an FP32 slot is its
  * plane itself.
  */
 #include "tersor/codec.h"
@@ -94,7 +94,7 @@ DEFINE_RULE(flash_lion, 1)
  */
 static bool leaves_roots(const struct tsr_step *step)
 {
-	const struct tsr_codec *c = step->coding[TSR_PART_VARIANCE].codec;
+	const struct tsr_codec *c = step->coding[TSR_SLOT_VARIANCE].codec;
 
 	return c && c->encode_roots && !tsr_step_stores_first(step);
 }
@@ -125,7 +125,7 @@ static rule_fn *rule_of(const struct tsr_step *step)
 	case TSR_OPTIMIZER_LION:
 		return step->order == TSR_ORDER_FLASHOPTIM ? run_flash_lion : run_lion;
 	default:
-		return step->coding[TSR_PART_MOMENTUM].codec ? run_sgd : run_plain_sgd;
+		return step->coding[TSR_SLOT_MOMENTUM].codec ? run_sgd : run_plain_sgd;
 	}
 }
 
@@ -196,7 +196,7 @@ static const float *gradient(const struct tsr_step *step, const void *grad, uint
 
 /* --- Buffers --------------------------------------------------------------------------------- */
 
-/* Elements @first to @end - 1 of a part, in FP32 at @x. */
+/* Elements @first to @end - 1 of a slot, in FP32 at @x. */
 struct buffer {
 	struct tsr_coding coding;
 	void *const *plane;
@@ -275,7 +275,7 @@ struct tile {
 /* Whether momenta are ratios. */
 static bool has_ratios(const struct tsr_step *step)
 {
-	const struct tsr_codec *c = step->coding[TSR_PART_MOMENTUM].codec;
+	const struct tsr_codec *c = step->coding[TSR_SLOT_MOMENTUM].codec;
 
 	return c && c->relative;
 }
@@ -286,18 +286,18 @@ static bool joins_moments(const struct tsr_step *step)
 	return has_ratios(step) || tsr_step_stores_first(step);
 }
 
-static size_t buffer_align(const struct tsr_step *step, unsigned part)
+static size_t buffer_align(const struct tsr_step *step, unsigned slot)
 {
-	return joins_moments(step) && part != TSR_PART_WEIGHT
+	return joins_moments(step) && slot != TSR_SLOT_WEIGHT
 		       ? (size_t)tsr_step_moments_align(step)
-		       : tsr_coding_align(&step->coding[part]);
+		       : tsr_coding_align(&step->coding[slot]);
 }
 
-/* Buffers that end where the tile begins.  @scratch: of each part, room for @capacity elements. */
+/* Buffers that end where the tile begins.  @scratch: of each slot, room for @capacity elements. */
 static void buffers_open(const struct tile *t, float *const scratch[], size_t capacity,
 			 struct buffer buffer[])
 {
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *coding = &t->step->coding[p];
 
 		if (!coding->codec)
@@ -308,7 +308,7 @@ static void buffers_open(const struct tile *t, float *const scratch[], size_t ca
 			.scratch = scratch[p],
 			.capacity = capacity - capacity % buffer_align(t->step, p),
 			.end = t->first,
-			.encode = p == TSR_PART_VARIANCE && leaves_roots(t->step)
+			.encode = p == TSR_SLOT_VARIANCE && leaves_roots(t->step)
 					  ? coding->codec->encode_roots
 					  : coding->codec->encode,
 			.in_place = !coding->codec->grouped &&
@@ -321,9 +321,9 @@ static void buffers_open(const struct tile *t, float *const scratch[], size_t ca
 static uint64_t buffers_at(const struct tile *t, struct buffer buffer[], uint64_t at, uint64_t end,
 			   float *x[])
 {
-	bool loads[TSR_PARTS] = { false };
+	bool loads[TSR_SLOTS] = { false };
 
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		struct buffer *b = &buffer[p];
 
 		if (!b->coding.codec)
@@ -334,42 +334,42 @@ static uint64_t buffers_at(const struct tile *t, struct buffer buffer[], uint64_
 		x[p] = b->x + (at - b->first);
 		end = end < b->end ? end : b->end;
 	}
-	if (has_ratios(t->step) && loads[TSR_PART_MOMENTUM])
-		undo_ratios(&buffer[TSR_PART_MOMENTUM], &buffer[TSR_PART_VARIANCE]);
+	if (has_ratios(t->step) && loads[TSR_SLOT_MOMENTUM])
+		undo_ratios(&buffer[TSR_SLOT_MOMENTUM], &buffer[TSR_SLOT_VARIANCE]);
 	return end;
 }
 
 /* Encode what is complete. */
 static void buffers_done(const struct tile *t, const struct buffer buffer[], uint64_t end)
 {
-	if (has_ratios(t->step) && buffer[TSR_PART_MOMENTUM].end == end)
-		make_ratios(&buffer[TSR_PART_MOMENTUM], &buffer[TSR_PART_VARIANCE],
+	if (has_ratios(t->step) && buffer[TSR_SLOT_MOMENTUM].end == end)
+		make_ratios(&buffer[TSR_SLOT_MOMENTUM], &buffer[TSR_SLOT_VARIANCE],
 			    leaves_roots(t->step));
-	for (unsigned p = 0; p < TSR_PARTS; p++) {
+	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		if (buffer[p].coding.codec && buffer[p].end == end)
 			buffer_store(&buffer[p], &t->report->encode[p]);
 	}
 }
 
-/* Gradients go behind the parts. */
-#define SCRATCH_GRAD TSR_PARTS
-#define SCRATCHES (TSR_PARTS + 1)
+/* Gradients go behind the slots. */
+#define SCRATCH_GRAD TSR_SLOTS
+#define SCRATCHES (TSR_SLOTS + 1)
 
 static void step_in_one(const struct tile *t, float *const scratch[], size_t capacity)
 {
 	rule_fn *const rule = rule_of(t->step);
-	struct buffer buffer[TSR_PARTS] = { 0 };
+	struct buffer buffer[TSR_SLOTS] = { 0 };
 
 	buffers_open(t, scratch, capacity, buffer);
 	for (uint64_t at = t->first, end; at < t->end; at = end) {
-		float *x[TSR_PARTS] = { NULL };
+		float *x[TSR_SLOTS] = { NULL };
 		const float *g;
 
 		end = buffers_at(t, buffer, at, t->end - at < BATCH ? t->end : at + BATCH, x);
 		g = gradient(t->step, t->grad, at, (size_t)(end - at), scratch[SCRATCH_GRAD],
 			     t->report);
-		rule(&t->step->scalars, g, (size_t)(end - at), x[TSR_PART_WEIGHT],
-		     x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE]);
+		rule(&t->step->scalars, g, (size_t)(end - at), x[TSR_SLOT_WEIGHT],
+		     x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_VARIANCE]);
 		buffers_done(t, buffer, end);
 	}
 }
@@ -391,9 +391,9 @@ static const float *whole_gradient(const struct tile *t, uint64_t at, uint64_t e
 
 	for (uint64_t i = at; i < end; i += BATCH) {
 		const size_t n = end - i < BATCH ? (size_t)(end - i) : BATCH;
-		const float *part = gradient(t->step, t->grad, i, n, scratch + (i - at), t->report);
+		const float *slot = gradient(t->step, t->grad, i, n, scratch + (i - at), t->report);
 
-		g = g ? g : part;
+		g = g ? g : slot;
 	}
 	return g;
 }
@@ -402,24 +402,24 @@ static const float *whole_gradient(const struct tile *t, uint64_t at, uint64_t e
 static void step_moments_of(const struct tile *t, struct buffer buffer[], uint64_t at, uint64_t end,
 			    const float *g)
 {
-	struct buffer *m = &buffer[TSR_PART_MOMENTUM], *v = &buffer[TSR_PART_VARIANCE];
+	struct buffer *m = &buffer[TSR_SLOT_MOMENTUM], *v = &buffer[TSR_SLOT_VARIANCE];
 
 	TSR_FOR_ISA(step_block_moments)
 	(t->step, g, (size_t)(end - at), m->x + (at - m->first),
 	 v->coding.codec ? v->x + (at - v->first) : NULL);
 	if (!m->in_place) {
-		buffer_store(m, &t->report->encode[TSR_PART_MOMENTUM]);
+		buffer_store(m, &t->report->encode[TSR_SLOT_MOMENTUM]);
 		decode_again(m);
 	}
 	if (v->coding.codec)
-		buffer_store(v, &t->report->encode[TSR_PART_VARIANCE]);
+		buffer_store(v, &t->report->encode[TSR_SLOT_VARIANCE]);
 }
 
 /* The same from @at on, at most @room elements.  Returns where they end. */
 static uint64_t step_both_moments(const struct tile *t, struct buffer buffer[], uint64_t at,
 				  float *grad, size_t room)
 {
-	const struct buffer *m = &buffer[TSR_PART_MOMENTUM], *v = &buffer[TSR_PART_VARIANCE];
+	const struct buffer *m = &buffer[TSR_SLOT_MOMENTUM], *v = &buffer[TSR_SLOT_VARIANCE];
 	const uint64_t both = v->coding.codec && v->end < m->end ? v->end : m->end;
 	const uint64_t end = both - at < room ? both : at + room;
 
@@ -430,23 +430,23 @@ static uint64_t step_both_moments(const struct tile *t, struct buffer buffer[], 
 /* Moments first, as many as fit; then their weights. */
 static void step_in_two(const struct tile *t, float *const scratch[], size_t capacity)
 {
-	struct buffer buffer[TSR_PARTS] = { 0 };
-	struct buffer *w = &buffer[TSR_PART_WEIGHT];
+	struct buffer buffer[TSR_SLOTS] = { 0 };
+	struct buffer *w = &buffer[TSR_SLOT_WEIGHT];
 	uint64_t stored = t->first;
 
 	buffers_open(t, scratch, capacity, buffer);
 	for (uint64_t at = t->first, end; at < t->end; at = end) {
-		float *x[TSR_PARTS] = { NULL };
+		float *x[TSR_SLOTS] = { NULL };
 
 		end = buffers_at(t, buffer, at, t->end, x);
 		if (at == stored)
 			stored = step_both_moments(t, buffer, at, scratch[SCRATCH_GRAD], capacity);
 		end = stored < end ? stored : end;
 		TSR_FOR_ISA(step_weights)
-		(t->step, x[TSR_PART_MOMENTUM], x[TSR_PART_VARIANCE], (size_t)(end - at),
-		 x[TSR_PART_WEIGHT]);
+		(t->step, x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_VARIANCE], (size_t)(end - at),
+		 x[TSR_SLOT_WEIGHT]);
 		if (w->end == end)
-			buffer_store(w, &t->report->encode[TSR_PART_WEIGHT]);
+			buffer_store(w, &t->report->encode[TSR_SLOT_WEIGHT]);
 	}
 }
 
@@ -464,19 +464,19 @@ static void step_whole(const struct tile *t)
 	const struct tsr_step *step = t->step;
 	const size_t n = (size_t)(t->end - t->first);
 	float *grad = step->work + tsr_step_work(step) - n;
-	float *const scratch[TSR_PARTS] = { grad - 2 * n, grad - n, NULL };
-	struct buffer buffer[TSR_PARTS] = { 0 };
-	float *x[TSR_PARTS] = { NULL };
+	float *const scratch[TSR_SLOTS] = { grad - 2 * n, grad - n, NULL };
+	struct buffer buffer[TSR_SLOTS] = { 0 };
+	float *x[TSR_SLOTS] = { NULL };
 	const float *g;
 
 	buffers_open(t, scratch, n, buffer);
-	for (unsigned p = 0; p < TSR_PARTS; p++)
+	for (unsigned p = 0; p < TSR_SLOTS; p++)
 		buffer[p].capacity = n;
 	buffers_at(t, buffer, t->first, t->end, x);
 	g = whole_gradient(t, t->first, t->end, grad);
 	step_moments_of(t, buffer, t->first, t->end, g);
-	TSR_FOR_ISA(step_matrix)(step, g, x[TSR_PART_MOMENTUM], x[TSR_PART_WEIGHT]);
-	buffer_store(&buffer[TSR_PART_WEIGHT], &t->report->encode[TSR_PART_WEIGHT]);
+	TSR_FOR_ISA(step_matrix)(step, g, x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_WEIGHT]);
+	buffer_store(&buffer[TSR_SLOT_WEIGHT], &t->report->encode[TSR_SLOT_WEIGHT]);
 }
 
 static void step_small_groups(const struct tile *t)
@@ -506,7 +506,7 @@ void TSR_FOR_ISA(step_apply)(const struct tsr_step *step, const void *grad, uint
 		step_whole(&t);
 		return;
 	}
-	for (unsigned p = 0; p < TSR_PARTS; p++)
+	for (unsigned p = 0; p < TSR_SLOTS; p++)
 		large |= step->coding[p].codec && tsr_coding_align(&step->coding[p]) > BATCH;
 	large |= joins_moments(step) && tsr_step_moments_align(step) > BATCH;
 	if (large)

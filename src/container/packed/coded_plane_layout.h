@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which planes of packed files are coded, and the order of their arrays. */
-#ifndef TSR_CONTAINER_PACKED_CODED_LAYOUT_H
-#define TSR_CONTAINER_PACKED_CODED_LAYOUT_H
+#ifndef TSR_CONTAINER_PACKED_CODED_PLANE_LAYOUT_H
+#define TSR_CONTAINER_PACKED_CODED_PLANE_LAYOUT_H
 
 #include "container/writer_layout.h"
 

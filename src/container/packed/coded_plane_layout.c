@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which planes of packed files are coded, and the order of their arrays. */
-#include "container/packed/coded_layout.h"
+#include "container/packed/coded_plane_layout.h"
 
 #include "base/fail.h"
-#include "ckpt/coded.h"
+#include "ckpt/coded_plane.h"
 #include "ckpt/deltas.h"
 #include "container/containers.h"
 #include "container/packed/packed_write.h"

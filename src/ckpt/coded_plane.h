@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Coded planes: arrays that hold the pieces of a plane entropy coded (format.md, section 4.8). */
-#ifndef TSR_CKPT_CODED_H
-#define TSR_CKPT_CODED_H
+#ifndef TSR_CKPT_CODED_PLANE_H
+#define TSR_CKPT_CODED_PLANE_H
 
 #include "ckpt/checkpoint_model.h"
 #include "entropy/differences.h"
@@ -57,7 +57,7 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
  */
 enum tsr_status tsr_coded_check_whole(const struct tsr_checkpoint *c, struct tsr_err *err);
 
-/* --- Contexts (ckpt/coded_contexts.c) ----------------------------------------------------------- */
+/* --- Contexts (ckpt/coded_plane_contexts.c) ----------------------------------------------------------- */
 
 /* Whether codes are of square roots, with scales in e8m8. */
 bool tsr_coded_is_root(const struct tsr_coding *coding);

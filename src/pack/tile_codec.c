@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Codecs at work on one tile after the other, on the CPU or on a GPU. */
-#include "pack/coder.h"
+#include "pack/tile_codec.h"
 
 #include <stdlib.h>
 #include <string.h>

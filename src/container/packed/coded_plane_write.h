@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing the arrays of packed files piece by piece, once their planes are complete: coded or as they are. */
-#ifndef TSR_CONTAINER_CODED_WRITE_H
-#define TSR_CONTAINER_CODED_WRITE_H
+#ifndef TSR_CONTAINER_PACKED_CODED_PLANE_WRITE_H
+#define TSR_CONTAINER_PACKED_CODED_PLANE_WRITE_H
 
 #include "container/writer_layout.h"
 

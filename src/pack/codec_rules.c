@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which coding each tensor is packed in. */
-#include "pack/codings.h"
+#include "pack/codec_rules.h"
 
 #include <math.h>
 

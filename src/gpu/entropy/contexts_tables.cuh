@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which contexts of a piece share a table (format.md, "What an encoder writes"), by a block. */
-#ifndef TSR_GPU_CODES_TABLES_CUH
-#define TSR_GPU_CODES_TABLES_CUH
+#ifndef TSR_GPU_CONTEXTS_TABLES_CUH
+#define TSR_GPU_CONTEXTS_TABLES_CUH
 
 #include "gpu/entropy/gpu_entropy.cuh"
 

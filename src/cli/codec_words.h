@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words of the command line that name codecs, bounds and rules, and what is learned for a codec. */
-#ifndef TSR_CLI_CODING_H
-#define TSR_CLI_CODING_H
+#ifndef TSR_CLI_CODEC_WORDS_H
+#define TSR_CLI_CODEC_WORDS_H
 
 #include "cli/cli.h"
 #include "tersor/compare.h"

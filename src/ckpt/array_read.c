@@ -3,7 +3,7 @@
  * Reading arrays, and coded planes, which hold the pieces of a plane entropy coded (format.md, section
  * 4.8), as they are or as what differs from a base.
  */
-#include "ckpt/coded.h"
+#include "ckpt/coded_plane.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

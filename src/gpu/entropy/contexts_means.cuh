@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The means of the rows and columns of a piece of variances, as they are stored. */
-#ifndef TSR_GPU_CODES_MEANS_CUH
-#define TSR_GPU_CODES_MEANS_CUH
+#ifndef TSR_GPU_CONTEXTS_MEANS_CUH
+#define TSR_GPU_CONTEXTS_MEANS_CUH
 
 #include "gpu/entropy/gpu_contexts.cuh"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Encoding the tiles of a checkpoint, and what that finds of each tensor. */
-#ifndef TSR_PACK_ENCODING_H
-#define TSR_PACK_ENCODING_H
+#ifndef TSR_PACK_ENCODE_TILES_H
+#define TSR_PACK_ENCODE_TILES_H
 
 #include "pack/walk.h"
 #include "tersor/pack.h"

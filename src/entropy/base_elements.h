@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What older elements say of those that differ from them. */
-#ifndef TSR_ENTROPY_OLDER_H
-#define TSR_ENTROPY_OLDER_H
+#ifndef TSR_ENTROPY_BASE_ELEMENTS_H
+#define TSR_ENTROPY_BASE_ELEMENTS_H
 
 #include "base/isa.h"
 #include "entropy/differences.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which coding each tensor is packed in. */
-#ifndef TSR_PACK_CODINGS_H
-#define TSR_PACK_CODINGS_H
+#ifndef TSR_PACK_CODEC_RULES_H
+#define TSR_PACK_CODEC_RULES_H
 
 #include "ckpt/checkpoint_model.h"
 #include "tersor/pack.h"

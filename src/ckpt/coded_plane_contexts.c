@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/coded.h"
+#include "ckpt/coded_plane.h"
 
 static bool is_logarithmic(const struct tsr_coding *coding)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Encoding the tiles of a checkpoint, and what that finds of each tensor. */
-#include "pack/encoding.h"
+#include "pack/encode_tiles.h"
 
 #include "base/fail.h"
 #include "ckpt/read.h"
 #include "codec/measuring.h"
 #include "codec/narrow.h"
-#include "pack/codings.h"
+#include "pack/codec_rules.h"
 #include "pack/masters.h"
 
 /* The variances that a tile of a momentum in a relative codec goes with. */

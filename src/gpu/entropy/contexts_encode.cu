@@ -4,8 +4,8 @@
  * of threads finds the means of rows and columns, counts the codes of each context, makes
  * tables, one per warp, and codes segments as those of other streams.
  */
-#include "gpu/entropy/codes_means.cuh"
-#include "gpu/entropy/codes_tables.cuh"
+#include "gpu/entropy/contexts_means.cuh"
+#include "gpu/entropy/contexts_tables.cuh"
 #include "gpu/entropy/encode_stream.cuh"
 
 #define NTABLES TSR_RANS_TABLE_COUNT

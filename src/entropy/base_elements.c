@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What older elements say of those that differ from them: numbers in the order of elements, and contexts. */
-#include "entropy/older.h"
+#include "entropy/base_elements.h"
 
 #include <string.h>
 

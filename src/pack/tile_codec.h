@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Codecs at work on one tile after the other, on the CPU or on a GPU. */
-#ifndef TSR_PACK_CODER_H
-#define TSR_PACK_CODER_H
+#ifndef TSR_PACK_TILE_CODEC_H
+#define TSR_PACK_TILE_CODEC_H
 
 #include "ckpt/tensor_tiles.h"
 #include "gpu/gpu_work.h"

@@ -3,7 +3,7 @@
  * Writing the arrays of packed files piece by piece, once their planes are complete: coded or as they are.
  * Planes of short pieces are coded twice: first to see whether they gain, before headers are laid out.
  */
-#include "container/packed/coded_write.h"
+#include "container/packed/coded_plane_write.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -15,12 +15,12 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "base/tiles.h"
-#include "ckpt/coded.h"
+#include "ckpt/coded_plane.h"
 #include "ckpt/deltas.h"
 #include "ckpt/tensor_tiles.h"
 #include "container/containers.h"
 #include "container/delta/delta_write.h"
-#include "container/packed/coded_layout.h"
+#include "container/packed/coded_plane_layout.h"
 #include "container/packed/packed_write.h"
 #include "gpu/piece_coder.h"
 #include "io/hash.h"
