@@ -4,7 +4,7 @@
 
     promises.py             mutants/promises.txt, for each promise the test that must notice a fault (mutants/rows.txt),
                             and all tests with the first sentence of their docstrings
-    promises.py --check     every promise has a fault, every fault a promise, and every test named is there"""
+    promises.py --check     every promise has a fault that fits the source, every fault a promise, every test is there"""
 import ast
 import pathlib
 import re
@@ -45,7 +45,17 @@ def tests_of(path):
             yield node.name, " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
 
 
+def misfits():
+    """Rows whose lines do not stand in their file once."""
+    for number, _, changes in mutants.read_rows(HERE / "mutants" / "rows.txt"):
+        for name, old, _ in changes:
+            source = HERE.parent / name
+            if not source.exists() or source.read_text().count(old) != 1:
+                yield f"tests/mutants/rows.txt: {number}: {name} has not once: {old.splitlines()[0].strip()}"
+
+
 def check():
+    yield from misfits()
     faults, numbers = killers(), [number for _, number, _ in promises()]
     names = {f"{path.name}::{name}" for path in HERE.glob("test_*.py") for name, _ in tests_of(path)}
     for number in sorted(set(numbers) - set(faults) - WITHOUT_A_FAULT, key=int):
