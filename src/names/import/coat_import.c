@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "codec/coat.h"
+#include "codec/coat_state.h"
 
 /* What the arrays of a moment are called behind the parameter's name. */
 static const struct {

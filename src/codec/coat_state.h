@@ -4,8 +4,8 @@
  * values s, k and c; the element is sign * |code * s|^(1/k) * c.  Only decoded: it is not a row of
  * codec/list.h, whose e4m3x and e5m2x need one F32 and one byte per group.
  */
-#ifndef TSR_CODEC_COAT_H
-#define TSR_CODEC_COAT_H
+#ifndef TSR_CODEC_COAT_STATE_H
+#define TSR_CODEC_COAT_STATE_H
 
 #include "tersor/codec.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decoding of state as COAT's program keeps it with range expansion. */
-#include "codec/coat.h"
+#include "codec/coat_state.h"
 
 #include <math.h>
 #include <string.h>
