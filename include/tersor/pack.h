@@ -24,7 +24,7 @@ struct tsr_bound {
 
 /*
  * Codecs to choose from: one for weights, and one for momenta with one for their variances, which are
- * measured together.  A coding without a codec is none to choose.
+ * measured together.  A coding without a codec is not chosen.
  */
 struct tsr_candidate {
 	struct tsr_coding weight, momentum, variance;
@@ -113,7 +113,7 @@ enum tsr_coded_planes {
  *            read with it, and all planes are coded unless @coded says states.  NULL: no delta
  * @as:       of tsr_pack_model(), the type of its F64, F32, F16 and BF16 tensors, rounded to nearest;
  *            TSR_DTYPE_COUNT: what they are
- * @max_chain: the most deltas from the output to a checkpoint that is none; 0: TSR_CHAIN_DEFAULT
+ * @max_chain: the most deltas from the output down to a full checkpoint; 0: TSR_CHAIN_DEFAULT
  * @learned:  with learned codecs: what was learned already, such as from gradients; NULL: it is learned
  *            from the momenta and variances themselves, which are then read twice more
  */
@@ -159,7 +159,7 @@ TSR_API struct tsr_pack_options tsr_pack_defaults(void);
 
 /*
  * Why a tensor was kept raw: it has elements that its codec cannot represent, or, from
- * TSR_RAW_SMALL on, it is none to be packed unless a rule says so.
+ * TSR_RAW_SMALL on, it is kept raw unless a rule says otherwise.
  */
 enum tsr_raw_reason {
 	TSR_RAW_NO, /* it was packed, or is not of a kind to pack */
@@ -363,7 +363,7 @@ TSR_API enum tsr_status tsr_recode(const char *path, const char *out,
  * @ret:     out: to be freed with tsr_unpacking_free(); set on TSR_OK and TSR_E_DURABILITY
  *
  * Return: TSR_OK; TSR_E_FORMAT if @model is not the one that the update was made for, or the update is
- * damaged; TSR_E_UNSUPPORTED if it is none; or whatever reading and writing return.
+ * damaged; TSR_E_UNSUPPORTED if it is not packed; or whatever reading and writing return.
  */
 TSR_API enum tsr_status tsr_apply(const char *update, const char *model, const char *out,
 				  const struct tsr_write_options *options,

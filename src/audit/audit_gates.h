@@ -28,7 +28,7 @@ struct tsr_audit_gate {
 
 #define TSR_AUDIT_GATES_TEXT "update-nmse, max-update, exposed, nmse, zeroed or stuck"
 
-/* "update-nmse=1e-3,p95"; without a quantile the maximum.  False if it is none; @text is kept. */
+/* "update-nmse=1e-3,p95"; without a quantile the maximum.  False if it is not a gate; @text is kept. */
 bool tsr_audit_gate_parse(const char *text, struct tsr_audit_gate *ret);
 
 /*

@@ -55,7 +55,7 @@ struct tsr_not_read {
 struct tsr_base_name {
 	const char *name; /* of a file beside it; NULL: it is no delta */
 	uint64_t set; /* of the base */
-	unsigned depth; /* deltas from here to one that is none, from 1 on */
+	unsigned depth; /* number of deltas down to a full checkpoint; at least 1 */
 };
 
 /* The longest chain of deltas. */

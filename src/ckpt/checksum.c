@@ -130,7 +130,7 @@ static uint64_t longest(const struct records *r)
 	return n;
 }
 
-/* Whether record @i is to be checked here; who joins parts relies on them. */
+/* Whether record @i is to be checked here; the joining process relies on them. */
 static bool is_dealt(const struct tsr_run *run, size_t i)
 {
 	const struct tsr_part_request *part = run && run->parts ? tsr_part_request(run->parts)

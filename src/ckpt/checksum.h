@@ -55,7 +55,7 @@ void tsr_plane_hashes_free(struct tsr_plane_hashes *h);
 
 /*
  * Add the next tile, which has @tile_hash, in order; the last one puts the planes' hashes into @hash.
- * Without planes in memory (plane[0] is NULL) the last tile has the hashes of the planes, if it is no piece.
+ * If plane[0] is NULL, hash[] of the last tile holds the hashes of whole planes, unless the tile is a piece.
  */
 void tsr_plane_hashes_add(struct tsr_plane_hashes *h, const struct tsr_tensor *t,
 			  const struct tsr_tile *tile, void *const plane[],

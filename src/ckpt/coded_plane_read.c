@@ -200,7 +200,7 @@ static enum tsr_status differs(const struct tsr_checkpoint *c, const struct tsr_
 			a->coded->npieces, what, c->base->path);
 }
 
-/* A piece that begins as only one with older elements does. */
+/* Refuse a piece whose mode needs a base, in a checkpoint without one. */
 static enum tsr_status check_whole(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				   struct tsr_err *err)
 {

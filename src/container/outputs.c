@@ -214,7 +214,7 @@ static enum tsr_status check_directory(const struct tsr_outputs *o,
 	return tsr_outdir_check_target(o->path, &rule, 0, err);
 }
 
-/* An output is no input, nor what one differs from. */
+/* The output must be neither an input nor a delta's base. */
 static enum tsr_status check_not_read(const struct tsr_checkpoint *inputs, const char *path,
 				      struct tsr_err *err)
 {
@@ -353,7 +353,7 @@ static enum tsr_status remove_old(const struct tsr_outputs *o, struct tsr_err *e
 	return status;
 }
 
-/* What holds for an output of several files once its files and the index were published, or not. */
+/* The status of an output of several files after publishing the files and the index. */
 static enum tsr_status tidy(const struct tsr_outputs *o, enum tsr_status status, size_t published,
 			    struct tsr_err *err)
 {

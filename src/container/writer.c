@@ -102,8 +102,8 @@ static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 }
 
 /*
- * All parts write their planes into one; who joins them codes it.  It lies beside the output of all of them,
- * and not in a directory that they make: who joins may fail when that is complete, and needs it again.
+ * All parts write their planes into one file, which the joining process codes.  It is next to the output,
+ * not in a directory that they make: the joining process may fail once that is complete, and reads it again.
  */
 static enum tsr_status meet_spool(struct tsr_writer *w, struct tsr_err *err)
 {

@@ -50,7 +50,7 @@ static enum tsr_status file_of(struct diffing *d, const struct tsr_directory *si
 
 /* --- One file --------------------------------------------------------------------------------- */
 
-/* @run: that of all files, or who joins parts by itself.  @differ: the bytes do. */
+/* @run: that of all files, or the joining process by itself.  @differ: the bytes do. */
 static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_entry *e,
 				       const char *a, const char *b, bool differ,
 				       const struct tsr_run *run)
@@ -108,7 +108,7 @@ static enum tsr_status compare_files(struct diffing *d, struct tsr_directory_ent
 	const char *file_a, *file_b;
 	enum tsr_status status;
 
-	/* Files that are packed on neither side are of who joins the parts, all of them. */
+	/* The joining process compares all files that are packed on neither side. */
 	if (!packed && tsr_part_is_one(tsr_traversal_parts(&d->t)))
 		return TSR_OK;
 	if (!packed && run) {

@@ -81,7 +81,7 @@ enum tsr_status tsr_dir_check_target(const struct tsr_traversal *t, uint64_t nby
 	TSR_TRY(tsr_outdir_check_outside(path, t->d->path, t->err));
 	TSR_TRY(tsr_outdir_check_not_below(path, t->d->path, t->err));
 	TSR_TRY(own(&o, t));
-	/* Parts, and who joins them, find some of it there. */
+	/* Parts, and the joining process, find some of it there. */
 	status = tsr_outdir_check_target(path, &o.rule, tsr_traversal_parts(t) ? 0 : nbytes,
 					 t->err);
 	disown(&o);

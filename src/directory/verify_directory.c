@@ -168,7 +168,7 @@ static enum tsr_status verify_entry(struct tsr_traversal *t, struct tsr_director
 		return TSR_OK;
 	if (e->as == TSR_STORED_PACKED)
 		return verify_packed(v, e);
-	/* Copies are of who joins the parts. */
+	/* The joining process verifies the copies. */
 	return tsr_part_is_one(tsr_traversal_parts(t)) ? TSR_OK : verify_copy(v, e);
 }
 

@@ -51,7 +51,7 @@ static enum tsr_status write_entry(struct tsr_traversal *t, struct tsr_directory
 		return t->output.write(t, e);
 	if (e->as == TSR_STORED_PART)
 		return TSR_OK;
-	/* Copies are of who joins the parts. */
+	/* The joining process makes the copies. */
 	if (e->as == TSR_STORED_COPY)
 		return tsr_part_is_one(tsr_traversal_parts(t)) ? TSR_OK : tsr_directory_copy(t, e);
 	TSR_TRY(tsr_traversal_path(t, t->out, e->path, &path));

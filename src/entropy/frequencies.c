@@ -49,7 +49,7 @@ static uint32_t find_shares(const uint32_t *count, unsigned n, uint64_t t, uint3
 	return shares[tsr_isa_level()](count, n, t, share);
 }
 
-/* Have a scale as a bound if it is between the bounds.  Returns how much its sum is missing. */
+/* Tighten the bracket with this scale.  Returns the shortfall of its sum. */
 static int64_t search_bound(struct search *f, const struct present *p, uint32_t total, uint64_t t)
 {
 	uint32_t share[NSYMBOLS];

@@ -47,8 +47,8 @@ size_t tsr_folder_find(const struct tsr_folder *d, const char *name);
 bool tsr_folder_has(const struct tsr_folder *d, const char *name);
 
 /*
- * Earlier checkpoints stay beside the latest one, which was read: those are taken that @is_other tells
- * by their names, and a note says so.
+ * Ignore the older checkpoints of the same folder, which @is_other recognises by their names; a note says
+ * so.
  */
 enum tsr_status tsr_folder_skip_others(struct tsr_folder *d, const char *latest,
 				       bool (*is_other)(const struct tsr_folder *d,

@@ -6,7 +6,7 @@
 #include "ckpt/build.h"
 #include "tersor/names.h"
 
-/* The failure of an expression that is none, with the one that a glob stands for. */
+/* The error for an invalid regular expression; for a glob it suggests the expression. */
 enum tsr_status tsr_name_rule_fail(const char *regex, const char *reason, struct tsr_err *err);
 
 /*

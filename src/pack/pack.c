@@ -444,7 +444,7 @@ static enum tsr_status publish(struct packing *p)
 	return status;
 }
 
-/* What parts have done is of no use where the layout is another: who joins them does all of it. */
+/* If the layout changes, the joining process redoes all that parts have done. */
 static enum tsr_status plan_again(struct packing *p)
 {
 	if (p->run)

@@ -21,7 +21,7 @@ enum tsr_status tsr_written_delta_init(struct tsr_written_delta *d,
 				       const struct tsr_base_name *base, size_t ntensors,
 				       struct tsr_err *err);
 
-/* Note how a writer that is done wrote one; nothing if it is none. */
+/* Note how a writer that is done wrote a delta; nothing for other outputs. */
 void tsr_written_delta_take(struct tsr_written_delta *d, const struct tsr_writer *w,
 			    size_t ntensors);
 void tsr_written_delta_free(struct tsr_written_delta *d);

@@ -340,7 +340,7 @@ enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *r
 
 /* --- Files of all parts --------------------------------------------------------------------------- */
 
-/* In a part the file's ranges, in who joins none, go with its path. */
+/* A part notes the path with its ranges, the joining process the path alone. */
 static enum tsr_status add_met(struct tsr_parts *p, const char *path, struct tsr_err *err)
 {
 	struct tsr_part_file *met = realloc(p->met, (p->nmet + 1) * sizeof(*met));

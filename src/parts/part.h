@@ -112,7 +112,7 @@ bool tsr_part_is_of_files(const struct tsr_parts *p);
 
 /*
  * After the last job: a part writes its report, and TSR_PART_DONE ends the command here; outputs are synced
- * before.  TSR_OK for NULL and who joins.
+ * before.  TSR_OK for NULL and the joining process.
  */
 enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err);
 
@@ -136,7 +136,8 @@ enum tsr_status tsr_part_meet(struct tsr_parts *p, const char *path, struct tsr_
 
 /*
  * What a part wrote into file number @file of those that it noted by tsr_part_meet(), of which there are
- * tsr_part_nmet() so far: who joins reads it again there.  One thread at a time; nothing for who joins.
+ * tsr_part_nmet() so far, where the joining process reads it again.  One thread at a time; nothing in the
+ * joining process.
  */
 size_t tsr_part_nmet(const struct tsr_parts *p);
 void tsr_part_wrote(struct tsr_parts *p, size_t file, const void *bytes, size_t nbytes,

@@ -397,7 +397,7 @@ char *tsr_part_report_path(const char *path, unsigned number, unsigned count)
 	return asprintf(&ret, "%s.part-%u-of-%u.bin", path, number, count) < 0 ? NULL : ret;
 }
 
-/* The number of parts that the name of a report has: 0 if it is none of @stem. */
+/* The number of parts that the name of a report has: 0 if it is not a report of @stem. */
 static unsigned count_in(const char *name, const char *stem)
 {
 	unsigned number, count;

@@ -121,7 +121,7 @@ static enum tsr_status run_part(const struct tsr_parted *p, struct tsr_parts *pa
 							  .found_nbytes = p->found_nbytes,
 							  .nfound = w.nfound },
 				  status == TSR_OK ? NULL : &failure);
-	/* What comes after is of no use: who joins gets no further. */
+	/* What comes after is of no use: the joining process gets no further. */
 	return status == TSR_OK ? TSR_OK : tsr_part_end(part, err);
 }
 

@@ -15,10 +15,10 @@
  * @found_at, @found_nbytes: where in its scratch memory a job's work leaves what its commit needs: numbers of
  *            fixed width, without padding or pointers.  Zeros before the work.  Who joins checks numbers that
  *            index anything: a part's file may say what it likes
- * @restore:  NULL, or what a commit needs besides, set up in scratch memory for who joins
+ * @restore:  NULL, or what a commit needs besides, set up in scratch memory for the joining process
  * @order:    NULL, or what completes what a job found in the order of jobs, one at a time
- * @keeps_failures: failures about the inputs are reported and end the part well: who joins has the one of
- *            the lowest job.  Otherwise they are the caller's, and the part's
+ * @keeps_failures: failures about the inputs are reported and end the part well: the joining process fails
+ *            with that of the lowest job.  Otherwise they are the caller's, and the part's
  * @as_before: a part has the jobs of the pipeline before, which had as many
  *
  * A part runs `work`, `order` and `finish` of its own jobs, writes what they found, and reports their

@@ -21,7 +21,7 @@ enum tsr_status tsr_replay_name_steps(const struct tsr_replaying *r,
 
 /*
  * After the last step of a replay with an output: a part leaves the state of its tiles in its report, where
- * who joins reads that of all tiles.
+ * the joining process reads that of all tiles.
  */
 enum tsr_status tsr_replay_keep_state(struct tsr_replaying *r);
 

@@ -56,7 +56,7 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 			common->dry_run ? " planned" : "");
 }
 
-/* A message about the temporary directory @made is one about the packed directory; NULL if it is none. */
+/* A message about the temporary directory @made is one about the packed directory; else NULL. */
 static char *renamed(const char *message, const char *made, const char *packed)
 {
 	size_t n = 0;

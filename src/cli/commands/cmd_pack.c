@@ -433,7 +433,7 @@ static bool chooses_codecs(const struct args *a)
 	       a->min_elements || a->keep.n || a->map.n || a->max_error.n;
 }
 
-/* Its codecs stay as they are, so nothing that is about codecs goes with it. */
+/* A packed input keeps its codecs: every option for codecs is refused. */
 static int recode(const struct cli_cmd *cmd, const struct args *a, const struct tsr_pack_options *o)
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
@@ -464,7 +464,7 @@ static int learn_first(const struct args *a, struct tsr_learned **ret)
 	return status;
 }
 
-/* The weights alone, as they are or rounded: nothing that is about codecs goes with that. */
+/* The weights alone, unchanged or rounded: every option for codecs is refused. */
 static int parse_only(const struct cli_cmd *cmd, const struct args *a, struct tsr_pack_options *o)
 {
 	static const struct {

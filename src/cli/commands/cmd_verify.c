@@ -136,7 +136,7 @@ static void put_one_of_several(struct tsr_report *r, const char *path,
 	tsr_json_close(&r->json, '}');
 }
 
-/* Whether a part of several files goes on: who joins says what is wrong with one. */
+/* Whether a part of several files goes on: the joining process says what is wrong with one. */
 static bool is_said_by_join(enum tsr_status status)
 {
 	return status == TSR_PART_DONE || status == TSR_E_FORMAT || status == TSR_E_UNSUPPORTED ||

@@ -18,7 +18,7 @@ int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 /* A line: what coding gains, or in a dry run that it is not known. */
 void cli_put_coded(struct tsr_text *out, uint64_t nbytes, uint64_t plain_nbytes, bool dry_run);
 
-/* What a delta's planes became, with -v each of them, and the member "delta"; nothing if it is none. */
+/* What a delta's planes became, with -v each of them, and the member "delta"; nothing without one. */
 void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
 		      const struct tsr_written_delta *d);
 

@@ -122,7 +122,7 @@ static void add_batch(struct tsr_update_measure *u, struct sums *s, const struct
 		add_undefined(u, b, eps);
 }
 
-/* The last elements, beside updates of 0 / (0 + eps), which add nothing. */
+/* The tail, padded with updates of 0 / (0 + eps), which add nothing. */
 static void add_tail(struct tsr_update_measure *u, struct sums *s, const struct batch *rest,
 		     float eps)
 {

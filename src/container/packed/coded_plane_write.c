@@ -151,7 +151,7 @@ static enum tsr_status end_coding(struct scratch *s, struct tsr_err *err)
 	return TSR_OK;
 }
 
-/* What is known of a piece of two planes that may be coded together; NULL: it is none. */
+/* What is known of a piece of two planes that may be coded together; NULL: another piece. */
 static atomic_uchar *outcome_of(const struct coding *k, const struct tsr_st_entry *e,
 				const struct tsr_tile *tile)
 {

@@ -33,7 +33,7 @@ union codes_memory {
 
 /* --- Tables -------------------------------------------------------------------------------------- */
 
-/* The bytes of a table by its head; 0 if it is none. */
+/* The bytes of a table by its head; 0 if it is malformed. */
 static __device__ uint32_t table_nbytes(uint32_t head)
 {
 	const uint32_t first = head & 0xff, last = head >> 8 & 0xff, width = head >> 16 & 0xff;
@@ -75,7 +75,7 @@ static __device__ bool find_tables(const uint32_t *piece, uint32_t means, struct
 /* Symbols of a lane of the warp that reads a table. */
 #define EACH (NSYMBOLS / 32)
 
-/* The ranges of a table that begins with @head, by one warp; false in all lanes if it is none. */
+/* The ranges of a table that begins with @head, by one warp; false in all lanes if it is malformed. */
 static __device__ bool read_ranges(const uint32_t *words, uint32_t *range)
 {
 	const unsigned lane = threadIdx.x % 32;

@@ -121,7 +121,7 @@ static __device__ __forceinline__ uint32_t get_bits(const uint32_t *words, uint3
 	return (uint32_t)(((uint64_t)high << 32 | low) >> at % 32) & ((1u << width) - 1);
 }
 
-/* Where the symbols of a table begin, by all threads; false in all of them if it is none. */
+/* Where the symbols of a table begin, by all threads; false in all of them if it is malformed. */
 static __device__ bool read_table(const uint32_t *body, uint32_t nbytes, struct block_memory *b,
 				  uint32_t *used_ret)
 {

@@ -117,7 +117,7 @@ static __device__ void count_symbols(const struct segment *s, unsigned k, bool r
 /* Symbols of a lane of the warp that apportions frequencies. */
 #define EACH (NSYMBOLS / 32)
 
-/* Scales that are tried as sums have it, before halves of what is between bounds are. */
+/* Secant steps before bisection. */
 #define SCALE_TRIES 8u
 
 static __device__ __forceinline__ uint32_t sum_at(const uint32_t *count, uint64_t t)
