@@ -62,7 +62,7 @@ static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_st
 /*
  * What a rule does; NaNs are not made canonical.  stepped() is the weight, from the moments that have
  * become; its last arguments are as for adam_update_ordinary().  needs_whole_update: even an update far below
- * the last place of the weight can decide a bit; then update_part() is what must not be too small.
+ * the last place of the weight can decide a bit; then update_slot() is what must not be too small.
  */
 struct adam {
 	static const bool needs_whole_update = false;
@@ -107,7 +107,7 @@ struct flash_adam {
 	{
 		return tsr_step_flash_adam_weight(s, w, adam_update_ordinary(s, m, root, inverse));
 	}
-	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+	static __device__ __forceinline__ float update_slot(const struct tsr_step_scalars *s,
 							    float m)
 	{
 		return s->rate * m;
@@ -131,7 +131,7 @@ struct coat_adamw {
 
 		return tsr_step_move(s, update, w);
 	}
-	static __device__ __forceinline__ float update_part(const struct tsr_step_scalars *s,
+	static __device__ __forceinline__ float update_slot(const struct tsr_step_scalars *s,
 							    float m)
 	{
 		return (void)s, m;
