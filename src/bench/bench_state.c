@@ -172,7 +172,7 @@ static enum tsr_status add_plane(const struct tsr_checkpoint *c, const struct ts
 	const uint64_t nbytes = tsr_coded_has_contexts(t, plane)
 					? tsr_plane_nbytes(&t->coding, 1, t->numel)
 					: 0;
-	uint16_t *scales = p->scales + p->nscales;
+	uint16_t *const scales = p->scales ? p->scales + p->nscales : NULL;
 
 	add_pieces(p, t->numel, tsr_tensor_piece(t));
 	p->nscales += nbytes / sizeof(*scales);

@@ -253,8 +253,8 @@ def one_of_several_fails(root):
     plain = (CHECKPOINT, RECORDING, "--steps", "401..402", "--device", "cuda:all")
     for n in 1, 2, 3, 9:
         fails(root, 4, "cuda:1: ", *plain, **two, TERSOR_EMULATED_BAD_LAUNCH=str(n))
-    fails(root, 4, "cuda:1: cannot allocate", *plain, **two, TERSOR_EMULATED_BAD_MALLOC="7")
-    fails(root, 4, "bytes for the state: out of memory", *plain, **two, TERSOR_EMULATED_BAD_MALLOC="7")
+    fails(root, 4, "cuda:1: cannot allocate", *plain, **two, TERSOR_EMULATED_BAD_MALLOC="3")
+    fails(root, 4, "bytes for the state: out of memory", *plain, **two, TERSOR_EMULATED_BAD_MALLOC="3")
     n = 1
     while tersor("replay", *plain, **two, TERSOR_EMULATED_BAD_MALLOC=str(n)).returncode:
         fails(root, 4, "cuda:1: ", *plain, **two, TERSOR_EMULATED_BAD_MALLOC=str(n))
