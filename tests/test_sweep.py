@@ -108,7 +108,7 @@ def test_figures_agree_with_numpy(part):
 STRATA = (0, 7, 90, 102, 112, 142, 254, 255)
 
 
-@pytest.mark.parametrize("exponent", STRATA if os.environ.get("TERSOR_LONG") else (112, 142, 255))
+@pytest.mark.parametrize("exponent", STRATA if os.environ.get("TERSOR_EVERY_CASE") else (112, 142, 255))
 def test_stratum_is_as_in_the_golden_reports(exponent):
     parts = [report("--first", sign << 31 | exponent << 23,
                     "--last", (sign << 31 | exponent << 23) + 2**23 - 1) for sign in (0, 1)]
@@ -432,7 +432,10 @@ WRONG = {   # (change, a part of the message)
     "no codecs": (lambda d: d.pop("codecs"), "no codecs"),
     "codecs is an object": (lambda d: d.update(codecs={}), "no codecs"),
     "codec missing": (lambda d: d["codecs"].pop(), "no codec fp16"),
-    "codec without name": (lambda d: d["codecs"][0].pop("codec"), "no codec bf16+ulp8"),
+    "inverted range": (lambda d: d.update(first=d["last"] + 1), "found a sweep of"),
+    "codec twice": (lambda d: d["codecs"].append(d["codecs"][0]), "found codec bf16+ulp8 twice"),
+    "codec without name": (lambda d: d["codecs"][0].pop("codec"), "without codec"),
+    "codec is null": (lambda d: d["codecs"].append(None), "without codec"),
 }
 
 
@@ -452,8 +455,23 @@ NEVER = {   # (change, figure, was): what no report has differs as well
     "a figure is null": (lambda d: row(d).update(exact=None), "exact", "null"),
     "another count": (lambda d: row(d).update(count=1), "count", "1"),
     "sum in capitals": (lambda d: row(d).update(rel_sum="AB"), "rel_sum", "AB"),
+    "a figure with a fraction": (lambda d: row(d).update(exact=1.5), "exact", "1.5"),
+    "more exact than there are": (lambda d: row(d).update(exact=row(d)["count"] + 1), "exact", "1025"),
+    "sum is a number": (lambda d: row(d).update(rel_sum=1), "rel_sum", "1"),
+    "sum is empty": (lambda d: row(d).update(rel_sum=""), "rel_sum", ""),
+    "ULP too large": (lambda d: row(d).update(max_ulp=2**32), "max_ulp", "4294967296"),
+    "largest error below 0": (lambda d: row(d).update(max_rel=-1), "max_rel", "-1"),
     "an exponent missing": (lambda d: d["codecs"][0]["exponents"].pop(0), "", "none"),
     "no exponents": (lambda d: d["codecs"][0].pop("exponents"), None, "none"),
+}
+# What follows from the rows, and what no row has.
+BESIDES = {   # (change, figure)
+    "sums that do not add up": (lambda d: d["codecs"][0]["finite"].update(exact=3), "finite: exact"),
+    "no finite": (lambda d: d["codecs"][0].pop("finite"), "finite"),
+    "another mean": (lambda d: d["codecs"][0].update(mean_rel=0.5), "mean_rel"),
+    "an exponent more": (lambda d: d["codecs"][0]["exponents"].append({**row(d), "exponent": 200}), ""),
+    "an exponent twice": (lambda d: d["codecs"][0]["exponents"].append(row(d)), ""),
+    "exponent too large": (lambda d: d["codecs"][0]["exponents"].append({**row(d), "exponent": 256}), ""),
 }
 
 
@@ -464,6 +482,14 @@ def test_figures_that_no_report_has_differ(name, baseline):
     moved = json.loads(sweep(*NARROW, "--baseline", baseline, "--json", check=1).stdout)["moved"]
     assert [(m["codec"], m["was"]) for m in moved] == [("bf16+ulp8", was)]
     assert figure is None or (moved[0]["figure"] == figure and moved[0]["exponent"] == 126)
+
+
+@pytest.mark.parametrize("name", BESIDES)
+def test_what_only_the_baseline_has_differs(name, baseline):
+    change, figure = BESIDES[name]
+    edit(baseline, change)
+    moved = json.loads(sweep(*NARROW, "--baseline", baseline, "--json", check=1).stdout)["moved"]
+    assert [(m["codec"], m["figure"]) for m in moved] == [("bf16+ulp8", figure)]
 
 
 @pytest.mark.parametrize("content", [

@@ -11,11 +11,6 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 
-struct tsr_arena *tsr_build_arena(struct tsr_checkpoint *c)
-{
-	return c->arena;
-}
-
 enum tsr_status tsr_build_nomem(struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	size_t limit;

@@ -27,9 +27,6 @@
 /* Count a name that is made of keys, or looked up: TSR_E_LIMIT if it is too much. */
 enum tsr_status tsr_build_charge_name(struct tsr_checkpoint *c, size_t nbytes, struct tsr_err *err);
 
-/* The arena of a checkpoint: lives as long as it does. */
-struct tsr_arena *tsr_build_arena(struct tsr_checkpoint *c);
-
 /* Make @container the checkpoint's if no input was read before. */
 void tsr_build_container(struct tsr_checkpoint *c, enum tsr_container container);
 

@@ -26,8 +26,8 @@ struct tsr_part_run {
 	uint64_t file;
 	struct tsr_part_inputs inputs;
 	uint64_t njobs, first, end, found_nbytes, nfound;
-	uint32_t status,
-		hint; /* why the next job failed; TSR_OK: all from @first to @end - 1 are done */
+	uint32_t status; /* why the next job failed; TSR_OK: all from @first to @end - 1 are done */
+	uint32_t hint; /* of that failure */
 	uint64_t message_nbytes;
 	const char *found, *message; /* in memory: behind it, in this order */
 };

@@ -13,8 +13,8 @@
  * @weigh:    the bytes of a job
  * @divides:  whether a part may begin with a job; NULL: with any
  * @found_at, @found_nbytes: where in its scratch memory a job's work leaves what its commit needs: numbers of
- *            fixed width, without padding or pointers.  Zeros before the work.  Who joins checks numbers that
- *            index anything: a part's file may say what it likes
+ *            fixed width, without padding or pointers.  Zeros before the work.  The joining process
+ *            checks numbers that index anything: a part's file may say what it likes
  * @restore:  NULL, or what a commit needs besides, set up in scratch memory for the joining process
  * @order:    NULL, or what completes what a job found in the order of jobs, one at a time
  * @keeps_failures: failures about the inputs are reported and end the part well: the joining process fails

@@ -20,64 +20,15 @@
 #define CHANGES_MAX 10000u
 
 const struct tsr_baseline tsr_audit_baseline = { .schema = "tersor.audit.v1",
-						 .list = "checkpoints",
-						 .ignored = { "table" } };
+						 .list = "checkpoints" };
 
-/* Totals and means follow from the figures of exponents. */
 const struct tsr_baseline tsr_sweep_baseline = { .schema = "tersor.sweep.v1",
 						 .list = "codecs",
 						 .names = { "codec", "exponent" },
-						 .ignored = { "finite", "mean_rel" },
-						 .subset = true };
-
-/* --- Reading ---------------------------------------------------------------------------------- */
-
-static enum tsr_status check(const struct tsr_baseline *b, const struct tsr_json *root,
-			     const char *path, struct tsr_err *err)
-{
-	const char *schema = tsr_json_string(tsr_json_get(root, "schema"));
-	const struct tsr_json *list = tsr_json_get(root, b->list);
-
-	if (!schema)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: found no schema, expected a report with %s",
-				path, b->schema);
-	if (strcmp(schema, b->schema) != 0)
-		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: found schema %.60s, expected %s", path,
-				schema, b->schema);
-	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: %s: found no %s", path, b->schema, b->list);
-	return TSR_OK;
-}
-
-enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path,
-				  struct tsr_json **ret, struct tsr_err *err)
-{
-	const struct tsr_json_rules rules = {
-		.file = path, .part = "report", .max_depth = DEPTH_MAX, .max_values = VALUES_MAX
-	};
-	struct tsr_json *root = NULL;
-	enum tsr_status status;
-	struct tsr_file *f;
-
-	TSR_TRY(tsr_file_open(path, &f, err));
-	status = tsr_json_read_file(f, NBYTES_MAX, &rules, &root, err);
-	tsr_file_close(f);
-	TSR_TRY(status);
-	status = check(b, root, path, err);
-	if (status == TSR_OK)
-		*ret = root;
-	else
-		tsr_json_free(root);
-	return status;
-}
+						 .derived = { "finite", "mean_rel" },
+						 .named = true };
 
 /* --- Names ------------------------------------------------------------------------------------ */
-
-/* Where a value is: the names on the way to it. */
-struct place {
-	const struct place *above;
-	const char *name;
-};
 
 /* What an element of an array is about: "softsign8 + sqrt8", "wte.weight", or its number. */
 static void name_element(const struct tsr_json *v, size_t i, char text[200])
@@ -111,7 +62,71 @@ const struct tsr_json *tsr_baseline_find(const struct tsr_json *array, const cha
 	return v;
 }
 
+/* --- Reading ---------------------------------------------------------------------------------- */
+
+/* A list by names has each of them once. */
+static enum tsr_status check_names(const struct tsr_json *list, const char *path,
+				   struct tsr_err *err)
+{
+	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v)) {
+		const char *name = tsr_json_string(tsr_json_get(v, "codec"));
+
+		if (!name)
+			return tsr_fail(err, TSR_E_FORMAT, "%s: found an element without codec",
+					path);
+		if (tsr_baseline_find(list, name) != v)
+			return tsr_fail(err, TSR_E_FORMAT, "%s: found codec %.60s twice", path,
+					name);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status check(const struct tsr_baseline *b, const struct tsr_json *root,
+			     const char *path, struct tsr_err *err)
+{
+	const char *schema = tsr_json_string(tsr_json_get(root, "schema"));
+	const struct tsr_json *list = tsr_json_get(root, b->list);
+
+	if (!schema)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: found no schema, expected a report with %s",
+				path, b->schema);
+	if (strcmp(schema, b->schema) != 0)
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: found schema %.60s, expected %s", path,
+				schema, b->schema);
+	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: %s: found no %s", path, b->schema, b->list);
+	return b->named ? check_names(list, path, err) : TSR_OK;
+}
+
+enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path,
+				  struct tsr_json **ret, struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = {
+		.file = path, .part = "report", .max_depth = DEPTH_MAX, .max_values = VALUES_MAX
+	};
+	struct tsr_json *root = NULL;
+	enum tsr_status status;
+	struct tsr_file *f;
+
+	TSR_TRY(tsr_file_open(path, &f, err));
+	status = tsr_json_read_file(f, NBYTES_MAX, &rules, &root, err);
+	tsr_file_close(f);
+	TSR_TRY(status);
+	status = check(b, root, path, err);
+	if (status == TSR_OK)
+		*ret = root;
+	else
+		tsr_json_free(root);
+	return status;
+}
+
 /* --- Comparing -------------------------------------------------------------------------------- */
+
+/* Where a value is: the names on the way to it. */
+struct place {
+	const struct place *above;
+	const char *name;
+};
 
 struct comparing {
 	const struct tsr_baseline *baseline;
@@ -144,7 +159,9 @@ static void put_value(const struct tsr_json *v, char text[48])
 static unsigned put_place(struct comparing *c, const struct place *p, char figure[200])
 {
 	const unsigned depth = p ? put_place(c, p->above, figure) : 0;
-	const char *key = depth < 2 ? c->baseline->names[depth] : NULL;
+	const bool is_number = p && strspn(p->name, "0123456789") == strlen(p->name);
+	const char *key = depth == 0 || (depth == 1 && is_number) ? c->baseline->names[depth]
+								  : NULL;
 	const size_t used = strlen(figure);
 
 	if (!p)
@@ -175,33 +192,55 @@ static void add_change(struct comparing *c, const struct place *p, const char *w
 static void compare(struct comparing *c, const struct tsr_json *was, const struct tsr_json *now,
 		    const struct place *p);
 
-/* Elements at the same place belong together; of a subset, those with the same name. */
-static void compare_arrays(struct comparing *c, const struct tsr_json *was,
-			   const struct tsr_json *now, const struct place *p)
+/* Elements at the same place belong together. */
+static void compare_in_order(struct comparing *c, const struct tsr_json *was,
+			     const struct tsr_json *now, const struct place *p)
 {
-	const bool subset = c->baseline->subset;
 	const struct tsr_json *a = tsr_json_first(was), *b = tsr_json_first(now);
-	char name[200], other[200];
+	char name[200];
 	const struct place at = { p, name };
 
-	for (size_t i = 0; b || (a && !subset); i++) {
-		name_element(a, i, other);
+	for (size_t i = 0; a || b; i++) {
 		name_element(b ? b : a, i, name);
-		compare(c, subset && strcmp(name, other) != 0 ? tsr_baseline_find(was, name) : a, b,
-			&at);
+		compare(c, a, b, &at);
 		a = a ? tsr_json_next(a) : NULL;
 		b = b ? tsr_json_next(b) : NULL;
 	}
 }
 
-/* Members that may differ between equal reports. */
-static bool is_ignored(const struct tsr_baseline *b, const char *key)
+/* Elements with the same name belong together. */
+static void compare_by_name(struct comparing *c, const struct tsr_json *was,
+			    const struct tsr_json *now, const struct place *p)
+{
+	char name[200];
+	const struct place at = { p, name };
+	size_t i = 0;
+
+	for (const struct tsr_json *v = tsr_json_first(now); v; v = tsr_json_next(v)) {
+		name_element(v, i++, name);
+		compare(c, tsr_baseline_find(was, name), v, &at);
+	}
+	i = 0;
+	for (const struct tsr_json *v = p ? tsr_json_first(was) : NULL; v; v = tsr_json_next(v)) {
+		name_element(v, i++, name);
+		if (tsr_baseline_find(was, name) != v || !tsr_baseline_find(now, name))
+			compare(c, v, NULL, &at);
+	}
+}
+
+/* Paths, which may differ between equal reports. */
+static bool is_ignored(const char *key)
+{
+	return strcmp(key, "file") == 0 || strcmp(key, "inputs") == 0 || strcmp(key, "moved") == 0;
+}
+
+static bool is_derived(const struct tsr_baseline *b, const char *key)
 {
 	for (unsigned i = 0; i < 2; i++) {
-		if (b->ignored[i] && strcmp(key, b->ignored[i]) == 0)
+		if (b->derived[i] && strcmp(key, b->derived[i]) == 0)
 			return true;
 	}
-	return strcmp(key, "file") == 0 || strcmp(key, "inputs") == 0 || strcmp(key, "moved") == 0;
+	return false;
 }
 
 /* Lists of things that have names of their own do not add theirs. */
@@ -213,22 +252,32 @@ static const struct place *below(const struct place *at, const struct tsr_json *
 		       : at;
 }
 
-static void compare_objects(struct comparing *c, const struct tsr_json *was,
-			    const struct tsr_json *now, const struct place *p)
+static void compare_members(struct comparing *c, const struct tsr_json *was,
+			    const struct tsr_json *now, const struct place *p, bool derived)
 {
 	for (const struct tsr_json *v = tsr_json_first(now); v; v = tsr_json_next(v)) {
 		const struct place at = { p, tsr_json_key(v) };
 
-		if (!is_ignored(c->baseline, at.name))
+		if (!is_ignored(at.name) && is_derived(c->baseline, at.name) == derived)
 			compare(c, tsr_json_get(was, at.name), v, below(&at, v));
 	}
 	for (const struct tsr_json *v = tsr_json_first(was); v; v = tsr_json_next(v)) {
 		const struct place at = { p, tsr_json_key(v) };
 
-		if (!c->baseline->subset && !is_ignored(c->baseline, at.name) &&
+		if (!is_ignored(at.name) && is_derived(c->baseline, at.name) == derived &&
 		    !tsr_json_get(now, at.name))
 			compare(c, v, NULL, below(&at, v));
 	}
+}
+
+static void compare_objects(struct comparing *c, const struct tsr_json *was,
+			    const struct tsr_json *now, const struct place *p)
+{
+	const size_t before = c->changes->n;
+
+	compare_members(c, was, now, p, false);
+	if (c->changes->n == before)
+		compare_members(c, was, now, p, true);
 }
 
 static void compare(struct comparing *c, const struct tsr_json *was, const struct tsr_json *now,
@@ -242,7 +291,7 @@ static void compare(struct comparing *c, const struct tsr_json *was, const struc
 			return;
 		}
 		if (tsr_json_type(now) == TSR_JSON_ARRAY) {
-			compare_arrays(c, was, now, p);
+			(c->baseline->named ? compare_by_name : compare_in_order)(c, was, now, p);
 			return;
 		}
 	}

@@ -12,8 +12,9 @@ struct tsr_baseline {
 	const char *list; /* the member that a report must have, an array */
 	/* Members of a change: the names on the way to a figure; what is left of them is its "figure". */
 	const char *names[2];
-	const char *ignored[2]; /* members that are not compared, besides paths */
-	bool subset; /* what only the baseline has is not compared */
+	/* Members that follow from the others of their object, and so are compared where those are equal. */
+	const char *derived[2];
+	bool named; /* elements of arrays have names, and only the baseline's list may have more of them */
 };
 
 extern const struct tsr_baseline tsr_audit_baseline, tsr_sweep_baseline;
