@@ -30,12 +30,14 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if config.getoption("--every-case") or os.environ.get("TERSOR_LONG"):
+        os.environ["TERSOR_EVERY_CASE"] = "1"       # for the lists of cases of tests that take long
     config.addinivalue_line("markers", "every_case: never sampled")
 
 
 def pytest_collection_modifyitems(config, items):
     """Cases at even distances of the tests that have many, if no file or test was named."""
-    if config.getoption("--every-case") or os.environ.get("TERSOR_LONG") or \
+    if os.environ.get("TERSOR_EVERY_CASE") or config.getoption("keyword") or \
             not all(pathlib.Path(arg).is_dir() for arg in config.args):
         return
     cases = {}
