@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -47,6 +48,26 @@ def pytest_collection_modifyitems(config, items):
                 for i, item in enumerate(some) if i * CASES // len(some) == (i - 1) * CASES // len(some)}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    report = (yield).get_result()
+    item.failed = getattr(item, "failed", False) or report.failed
+
+
+@pytest.fixture
+def tmp_path(tmp_path, request):
+    """pytest's, removed after a test that passed: all tests together write 14 GB."""
+    yield tmp_path
+    if not request.node.failed:
+        shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def pytest_sessionfinish(session):
+    """What fixtures of modules made, where all tests passed."""
+    if not session.testsfailed and (made := getattr(session.config, "_tmp_path_factory", None)):
+        shutil.rmtree(made.getbasetemp(), ignore_errors=True)
 
 
 def run_tersor(*args, env=None, check=None, timeout=120, **kwargs):
