@@ -91,7 +91,8 @@ def test_the_map_has_the_worst_error_of_each_pair_of_codecs(made):
         decade = np.ceil(np.log10(pair["nmse"][6])) + 5
         assert cell.get("class").split()[:2] == ["cell", f"q{int(np.clip(decade, 0, 6))}"]
     best = [name for name, cell in cells.items() if "best" in cell.get("class")]
-    assert len(best) == 1 and made["text"].startswith(f"use {best[0]}: ")
+    recommended = got["checkpoints"][0]["recommended"]
+    assert best == [f"{recommended['momentum']} + {recommended['variance']}"]
 
 
 def test_page_says_what_the_report_says_and_stands_alone(made):
@@ -99,16 +100,16 @@ def test_page_says_what_the_report_says_and_stands_alone(made):
     page = Page(text)
     assert not re.search(r"(src|href|url\(|@import|https?:)", text.replace(
         "http://www.w3.org/2000/svg", ""))
-    assert page.tags.count("svg") == 2 and page.tags.count("table") == 5
+    assert page.tags.count("svg") == 2 and page.tags.count("table") == 6
     got = json.loads(made["json"].read_text())["checkpoints"][0]
-    verdict = page.text.index(got["verdict"])
-    assert verdict < page.text.index("Updates")
-    assert " ".join(made["text"].split()).startswith(got["verdict"])
+    recommended = got["recommended"]
+    verdict = page.text.index(f"use {recommended['form']}: every update stays within")
+    assert verdict < page.text.index(recommended["command"]) < page.text.index("Updates")
     rows = re.findall(r"<tr><td[^>]*>([^<]*)</td>", text[text.index("Worst tensors"):
                                                          text.index("Pairs of codecs")])
-    best = re.match(r"use (\S+) \+ (\S+):", got["verdict"])
+    best = recommended["momentum"], recommended["variance"]
     errors = {u["momentum"]: next(c["nmse"] for c in u["codecs"]
-                                  if (c["momentum"], c["variance"]) == best.groups())
+                                  if (c["momentum"], c["variance"]) == best)
               for u in got["updates"]}
     assert rows == [n.removesuffix(".exp_avg") for n in sorted(errors, key=errors.get, reverse=True)]
 
@@ -143,7 +144,7 @@ def test_curves_are_the_worst_errors_of_each_checkpoint(tmp_path):
     slope, offset = np.polyfit(logs, y, 1)
     assert slope < 0 and np.abs(slope * np.array(logs) + offset - y).max() < 0.11
     page = Page(made["html"].read_text())
-    assert page.tags.count("table") == 6 and f"2{last}" in page.text
+    assert page.tags.count("table") == 7 and f"2{last}" in page.text
 
 
 # ---- other checkpoints ----------------------------------------------------------------------------

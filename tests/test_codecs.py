@@ -547,7 +547,8 @@ def test_strict_refuses(row, tersor, tmp_path):
 @pytest.mark.parametrize("row", HELD)
 def test_not_raw(row, tersor, tmp_path):
     name, options, value = HELD[row]
-    strict = ["--strict"] if "--scale" not in options else []   # which refuses the zeros of f16, too
+    # Which refuses the zeros of f16, too, and updates beside the largest of all numbers.
+    strict = ["--strict"] if "--scale" not in options and row not in ("momentum FLT_MAX", "variance FLT_MAX") else []
     packed, done = pack(tersor, tmp_path, one_special(name, value), "--json", *strict, *options)
     assert planes_of(packed).get(name, ("",))[0] != "F32"
     assert reported_raw(done.stdout) == set()

@@ -116,7 +116,8 @@ def checkpoint(seed, sizes):
     for i, shape in enumerate(sizes):
         for suffix in ("", ".exp_avg", ".exp_avg_sq"):
             values = rng.standard_normal(shape).astype(np.float32) * np.float32(0.01)
-            values = values * values if suffix == ".exp_avg_sq" else values
+            # As of an optimizer: the root of a variance is not far below its momentum.
+            values = values * values + np.float32(1e-4) if suffix == ".exp_avg_sq" else values
             header[f"layer{i}.weight{suffix}"] = {
                 "dtype": "F32", "shape": list(shape),
                 "data_offsets": [len(data), len(data) + values.nbytes]}

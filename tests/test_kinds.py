@@ -246,7 +246,7 @@ def test_says_when_nothing_was_packed(tmp_path):
     line, = nothing_line(tmp_path, tmp_path / "s.safetensors")
     assert line.startswith("almost nothing was packed: 97% of the input's data is F16, which stays as it is")
     assert "weights are packed if they are F32" in line
-    assert not nothing_line(tmp_path, STATES / "soap.pt")
+    assert not nothing_line(tmp_path, STATES / "soap.pt", "--state", "bf16/bf16")
 
 
 @pytest.mark.parametrize("states, eps, kind", [

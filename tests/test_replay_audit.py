@@ -75,7 +75,7 @@ def test_eps_and_betas_are_those_of_the_replay():
 def test_reports_have_every_step(tmp_path):
     files = {kind: tmp_path / f"a.{kind}" for kind in ("csv", "svg", "html")}
     text = replay(CHECKPOINT, RECORDING, *(f"--{kind}={path}" for kind, path in files.items())).stdout
-    assert text.startswith("after step 416:\nuse ") and max(map(len, text.splitlines())) <= 80
+    assert text.startswith("after step 416:\nfine  use ") and max(map(len, text.splitlines())) <= 80
     lines = re.findall(r"^step (\d+)  +(\S+)", text, re.M)
     assert [int(step) for step, _ in lines] == list(range(401, 417))
     rows = list(csv.reader(files["csv"].read_text().splitlines()))[1:]

@@ -173,7 +173,8 @@ def test_the_table_has_a_line_per_state_and_fits():
     table = {line.split()[0]: line for line in lines if re.match(r"(flash|tight|coat) ", line)}
     assert set(table) == {"flash", "tight", "coat"}
     assert "5.094" in table["tight"] and "3.52e-09*" in table["tight"] and "1.26e-04*" in table["tight"]
-    assert "fine  tight: Every update" in text and "watch coat: Updates of 2 of 29" in text
+    assert "fine  flash: Every update" in text and "bad   coat: Updates of 2 of 29" in text
+    assert "watch tight: Updates of 2 of 29 tensors are more than 3.2% of their length off" in text
 
 
 def test_chart_and_page_have_every_state(tmp_path):

@@ -33,6 +33,8 @@
  * @open:    how to read the inputs; NULL for tsr_open_defaults()
  * @learned: blocks and codebook of learned codecs, such as from gradients; NULL: they are learned from the
  *           momenta and variances, which are then read twice more
+ * @state: the momentum's and the variance's coding that the verdict is on, tried beside @codings; NULL: it
+ *         looks for the best of those tried
  * @eps, @beta1, @beta2: what updates and stuck groups are measured with; 0: what the checkpoint says
  */
 struct tsr_audit_options {
@@ -45,6 +47,7 @@ struct tsr_audit_options {
 	uint64_t min_elements;
 	const struct tsr_open_options *open;
 	const struct tsr_learned *learned;
+	const struct tsr_coding *state;
 	float eps;
 	double beta1, beta2;
 };
@@ -155,6 +158,8 @@ struct tsr_audit {
 	double beta1, beta2;
 	bool betas_known;
 	struct tsr_audit_list weights, momenta, variances;
+	bool asked; /* the verdict is on @momentum and @variance, indices of these lists */
+	unsigned momentum, variance;
 	size_t ntensors;
 	const struct tsr_audit_tensor *tensors;
 	size_t npairs;
@@ -224,18 +229,30 @@ TSR_API unsigned tsr_audit_percent(unsigned i);
  */
 TSR_API void tsr_audit_quantiles(double *values, size_t n, double ret[TSR_AUDIT_QUANTILES]);
 
+/* A state's form in a verdict: the codings of momenta and variances. */
+struct tsr_audit_form {
+	char name[64]; /* as --state takes it: "tight", or "ratio8/sqrt8" */
+	const struct tsr_coding *momentum, *variance;
+	enum tsr_finding_level level; /* of update_nmse */
+	double update_nmse, median; /* over pairs of tensors, the largest and the median */
+	double bytes; /* per element, of both */
+	const char *worst; /* the variance of the pair of tensors with the largest */
+	bool usual; /* what tsr_pack() does by default */
+};
+
+#define TSR_AUDIT_FORMS_MAX 8
+
 /**
- * struct tsr_audit_verdict - What an audit says to use
- * @momentum, @variance: the pair of codings for the states; NULL: none is good enough for all of them, or
- *           there are no pairs.  See tsr_audit_judge()
- * @update_nmse: the largest NMSE of an update with it
- * @bytes:   per element, of both
+ * struct tsr_audit_verdict - What an audit says to use; see tsr_audit_judge()
+ * @n, @form: forms that hold all tensors, the one to use first and the others by error; n is 0 without pairs
+ * @found:   whether the first is one to use: without, none within the limits holds all tensors
  * @weight:  the coding for weights; NULL: none holds all of them
  * @weight_nmse, @weight_bytes: its largest NMSE, and its bytes per element
  */
 struct tsr_audit_verdict {
-	const struct tsr_coding *momentum, *variance;
-	double update_nmse, bytes;
+	unsigned n;
+	bool found;
+	struct tsr_audit_form form[TSR_AUDIT_FORMS_MAX];
 	const struct tsr_coding *weight;
 	double weight_nmse, weight_bytes;
 };
@@ -243,10 +260,11 @@ struct tsr_audit_verdict {
 /**
  * tsr_audit_judge() - Which codecs to use, of those that were tried
  *
- * Of the pairs for momenta and variances that hold all tensors in at most 2.2 bytes per element with an NMSE
- * of at most 0.01 in each, those count whose worst update error is within 5% of the least; of these, where
- * there are any, those without stuck groups; of these the pair whose variances have the least worst NMSE.
- * For weights it is the codec with the least worst NMSE in at most 3 bytes per element.
+ * The first form is the one that was asked for.  Else, of the pairs for momenta and variances that hold all
+ * tensors in at most 2.2 bytes per element with an NMSE of at most 0.01 in each, those count whose worst
+ * update error is within 5% of the least; of these, where there are any, those without stuck groups; of these
+ * the pair whose variances have the least worst NMSE.  Named forms that were tried follow, and bf16/bf16.
+ * For weights it is pack's default, or if that was not tried the codec with the least worst NMSE.
  *
  * Return: TSR_OK or TSR_E_NOMEM.
  */

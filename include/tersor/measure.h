@@ -103,7 +103,11 @@ struct tsr_moments {
  * An optimizer of Adam's kind moves a weight by lr * u with u = m / (sqrt(v) + eps), so a small error
  * of v can be a large one of what is done with it.  Each of the three operations is rounded to
  * binary32; corrections of bias, which depend on the number of steps, are left out.  u is of the
- * moments before, w of what came back of them.
+ * moments before, w of what came back of them.  t is of the momentum before and of the variance that
+ * came back, one gradient later: v_after + (v - v_after) * 2^-10, which is what beta2 = 0.999 and a g^2
+ * that is v make of it.  For the steps that follow renew the momentum within some ten gradients and go on
+ * dividing by that variance; a momentum stored as a ratio to its variance has w near u whatever became
+ * of v, and only t shows it.
  *
  * Start from all zeros and add runs of elements.  As in struct tsr_measure, sums are in binary64 and
  * element i of a run goes to lane i mod TSR_MEASURE_LANES: a result depends on the lengths and the
@@ -113,14 +117,18 @@ struct tsr_update_measure {
 	uint64_t n;
 	uint64_t nonfinite; /* u is NaN or infinite, as of a negative v: not in the other figures */
 	uint64_t
-		overflow; /* u is finite, w is not: not in the other figures, the NMSE is infinite */
+		overflow; /* u is finite, w or t is not: not in the other figures, the NMSE is infinite */
 	uint64_t
 		exposed; /* v is not 0 and comes back 0 under a momentum that does not: w is m / eps */
 	float max_before; /* the largest |u| */
 	float max_after; /* the largest |w| */
 	double sum_uu[TSR_MEASURE_LANES]; /* u^2 */
 	double sum_dd[TSR_MEASURE_LANES]; /* (u - w)^2 */
+	double sum_tt[TSR_MEASURE_LANES]; /* (u - t)^2 */
 };
+
+/* The share of a variance that a gradient renews in a struct tsr_update_measure. */
+#define TSR_UPDATE_RENEWED 0x1p-10f
 
 /*
  * Add @n elements.  @before and @after may be the same arrays, unaligned, and share one of them: a
@@ -135,8 +143,8 @@ TSR_API void tsr_update_measure_merge(struct tsr_update_measure *into,
 				      const struct tsr_update_measure *from);
 
 /*
- * sum (u - w)^2 / sum u^2: the update's NMSE.  0 if all w equal their u, and for no elements; infinite
- * if u are all zero and w are not, and with any overflow.
+ * The update's NMSE: the larger of sum (u - w)^2 and sum (u - t)^2, over sum u^2.  0 if all w and t equal
+ * their u, and for no elements; infinite if u are all zero and the others are not, and with any overflow.
  */
 TSR_API double tsr_update_measure_nmse(const struct tsr_update_measure *u);
 
@@ -150,5 +158,18 @@ struct tsr_update_measured {
 	float max_after;
 	double nmse;
 };
+
+/* How serious a finding is. */
+enum tsr_finding_level { TSR_FINDING_FINE, TSR_FINDING_WATCH, TSR_FINDING_BAD };
+
+/* "fine", "watch", "bad". */
+TSR_API const char *tsr_finding_level_name(enum tsr_finding_level level);
+
+/* The least NMSE of an update to watch, 3.2% of its length, and the least that is bad, 10%. */
+#define TSR_UPDATE_WATCH 1e-3
+#define TSR_UPDATE_BAD 1e-2
+
+/* What pack, verify, audit and replay call an update with this NMSE. */
+TSR_API enum tsr_finding_level tsr_update_level(double nmse);
 
 #endif

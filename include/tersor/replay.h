@@ -269,12 +269,6 @@ TSR_API unsigned tsr_replay_gpus(const struct tsr_replay *r, const unsigned **in
 /* Bytes written, or to be written. */
 TSR_API uint64_t tsr_replay_nbytes(const struct tsr_replay *r);
 
-/* How serious a finding is. */
-enum tsr_finding_level { TSR_FINDING_FINE, TSR_FINDING_WATCH, TSR_FINDING_BAD };
-
-/* "fine", "watch", "bad". */
-TSR_API const char *tsr_finding_level_name(enum tsr_finding_level level);
-
 struct tsr_finding {
 	enum tsr_finding_level level;
 	char text[768]; /* a sentence or two, safe to print */

@@ -36,6 +36,9 @@ struct tsr_audit_column {
 	double bytes; /* per element of those that count */
 };
 
+/* Which of the quantiles is the median. */
+#define TSR_AUDIT_MEDIAN 3
+
 /* False if out of memory. */
 bool tsr_audit_column(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding,
 		      struct tsr_audit_column *ret);
@@ -71,23 +74,17 @@ size_t tsr_audit_cells(const struct tsr_audit *a, struct tsr_audit_cell **ret);
 #define TSR_AUDIT_NMSE_MAX 1e-2
 
 /*
- * The pair to use: of those within these limits that hold all tensors, the ones whose worst update NMSE is
- * within 5% of the least; of these, where there are any, those without stuck groups; of these the one whose
- * variances have the least worst NMSE.  NULL: there is none, or memory ran out.
+ * The pair to use: the one asked for; else of those within these limits that hold all tensors, the
+ * ones whose worst update NMSE is within 5% of the least; of these, where there are any, those without stuck
+ * groups; of these the one whose variances have the least worst NMSE.  NULL: none, or memory ran out.
  */
 const struct tsr_audit_cell *tsr_audit_best_pair(const struct tsr_audit *a,
 						 const struct tsr_audit_cell *cells, size_t n);
 
-/* The pair that pack uses by default, if it was tried; else NULL. */
-const struct tsr_audit_cell *tsr_audit_usual(const struct tsr_audit *a,
-					     const struct tsr_audit_cell *cells, size_t n);
-
 /*
- * The codec of a kind with the least worst NMSE among those of at most so many bytes per element that hold
- * all tensors; of weights at most 3 bytes.  False if there is none.
+ * The codec of a kind to judge without pairs: of weights pack's default, if it was tried and holds all
+ * tensors; else the one with the least worst NMSE of those that hold all.  False if there is none.
  */
-bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, double most_bytes,
-		    struct tsr_audit_column *ret);
-bool tsr_audit_best_weight(const struct tsr_audit *a, struct tsr_audit_column *ret);
+bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, struct tsr_audit_column *ret);
 
 #endif

@@ -2,7 +2,6 @@
 /* Gates: limits that the codecs an audit says to use must meet. */
 #include "audit/audit_gates.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,12 +118,10 @@ static const struct tsr_audit_gate *missed_by_codec(const struct tsr_audit_colum
 static bool find_codec(const struct tsr_audit *a, enum tsr_kind kind,
 		       const struct tsr_audit_cell *verdict, struct tsr_audit_column *ret)
 {
-	if (kind == TSR_KIND_WEIGHT && tsr_audit_best_weight(a, ret))
-		return true;
 	if (kind != TSR_KIND_WEIGHT && verdict)
 		return tsr_audit_column(a, kind,
 					kind == TSR_KIND_MOMENTUM ? verdict->m : verdict->v, ret);
-	return tsr_audit_best(a, kind, INFINITY, ret);
+	return tsr_audit_best(a, kind, ret);
 }
 
 static bool codec_passes(const struct tsr_audit *a, enum tsr_kind kind,
@@ -170,8 +167,10 @@ bool tsr_audit_gates_pass(const struct tsr_audit *a, const struct tsr_audit_gate
 		return true;
 	ncells = tsr_audit_cells(a, &cells);
 	verdict = tsr_audit_best_pair(a, cells, ncells);
-	if (!verdict && ncells && cells[0].n && !cells[0].nraw)
+	if (!verdict && !a->asked && ncells && cells[0].n)
 		verdict = &cells[0];
+	if (verdict && verdict->nraw)
+		verdict = NULL;
 	if (on_pairs)
 		passed = pair_passes(a, verdict, gates, n, out);
 	for (unsigned kind = TSR_KIND_WEIGHT; on_codecs && kind <= TSR_KIND_VARIANCE; kind *= 2)

@@ -22,11 +22,35 @@ static bool is_learned(const struct tsr_coding *coding)
 	       (coding->codec->learned || (coding->codec->grouped && coding->group == 0));
 }
 
+/* Find the coding that the verdict is to be on in a list, or add it. */
+static enum tsr_status ask_for(struct tsr_auditing *a, const struct tsr_coding *asked,
+			       enum tsr_kind kind, struct tsr_audit_list *list, struct tsr_err *err)
+{
+	struct tsr_coding *codings = (struct tsr_coding *)list->codings;
+	unsigned i = 0;
+
+	if (is_learned(asked) && !a->options.learned)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: codec %s is learned, and was not among those to try",
+				a->c->path, asked->codec->name);
+	while (i < list->n &&
+	       (codings[i].codec != asked->codec || codings[i].scale != asked->scale))
+		i++;
+	if (i == list->n) {
+		codings[list->n++] = *asked;
+		codings[i].kind = kind;
+	}
+	*(kind == TSR_KIND_MOMENTUM ? &a->pub.momentum : &a->pub.variance) = i;
+	a->pub.asked = true;
+	return TSR_OK;
+}
+
 static enum tsr_status fill_list(struct tsr_auditing *a, enum tsr_kind kind, struct tsr_err *err)
 {
 	const struct tsr_audit_options *o = &a->options;
 	struct tsr_audit_list *list = a->lists[tsr_audit_kind(kind)];
-	struct tsr_coding *codings = tsr_arena_alloc(a->arena, o->ncodings * sizeof(*codings));
+	struct tsr_coding *codings = tsr_arena_alloc(a->arena,
+						     (o->ncodings + 1) * sizeof(*codings));
 
 	if (!codings)
 		return tsr_fail_nomem(err, "audit");
@@ -42,7 +66,9 @@ static enum tsr_status fill_list(struct tsr_auditing *a, enum tsr_kind kind, str
 		if (!is_learned(&o->codings[i]) || a->options.learned)
 			codings[list->n++] = o->codings[i];
 	}
-	return TSR_OK;
+	if (!o->state || kind == TSR_KIND_WEIGHT || (o->kinds && !(o->kinds & kind)))
+		return TSR_OK;
+	return ask_for(a, &o->state[kind == TSR_KIND_VARIANCE], kind, list, err);
 }
 
 /* Ratios are measured beside the variances of log8, which are as exact, or of what comes first. */

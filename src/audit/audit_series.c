@@ -22,12 +22,15 @@ bool tsr_audit_series_of(const struct tsr_audit *a, struct tsr_audit_series *c)
 	struct tsr_audit_cell *cells;
 	const size_t n = tsr_audit_cells(a, &cells);
 	const struct tsr_audit_cell *verdict = tsr_audit_best_pair(a, cells, n);
-	const struct tsr_audit_cell *usual = tsr_audit_usual(a, cells, n);
+	const struct tsr_pack_options usual = tsr_pack_defaults();
 
 	if (verdict)
 		add_column(c, verdict);
-	if (usual)
-		add_column(c, usual);
+	for (size_t i = 0; i < n; i++) {
+		if (a->momenta.codings[cells[i].m].codec == usual.momentum.codec &&
+		    a->variances.codings[cells[i].v].codec == usual.variance.codec)
+			add_column(c, &cells[i]);
+	}
 	for (size_t i = 0; i < n && cells[i].n; i++)
 		add_column(c, &cells[i]);
 	free(cells);

@@ -2,9 +2,12 @@
 /* The verdict of an audit: the codecs that its figures speak for. */
 #include "audit/audit_figures.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
+#include "codec/state_forms.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 
@@ -70,50 +73,109 @@ const struct tsr_audit_cell *tsr_audit_best_pair(const struct tsr_audit *a,
 						 const struct tsr_audit_cell *cells, size_t n)
 {
 	struct side *m = judge(a, TSR_KIND_MOMENTUM), *v = judge(a, TSR_KIND_VARIANCE);
-	const struct tsr_audit_cell *best = m && v ? choose(cells, n, m, v) : NULL;
+	const struct tsr_audit_cell *best = NULL;
 
+	for (size_t i = 0; a->asked && i < n && !best; i++)
+		best = cells[i].m == a->momentum && cells[i].v == a->variance ? &cells[i] : NULL;
+	if (!a->asked && m && v)
+		best = choose(cells, n, m, v);
 	free(m);
 	free(v);
 	return best;
 }
 
-const struct tsr_audit_cell *tsr_audit_usual(const struct tsr_audit *a,
-					     const struct tsr_audit_cell *cells, size_t n)
-{
-	const struct tsr_pack_options usual = tsr_pack_defaults();
+/* --- Forms --------------------------------------------------------------------------------------- */
 
-	for (size_t i = 0; i < n; i++) {
-		if (a->momenta.codings[cells[i].m].codec == usual.momentum.codec &&
-		    a->variances.codings[cells[i].v].codec == usual.variance.codec)
-			return &cells[i];
-	}
-	return NULL;
+static bool is_coding(const struct tsr_coding *a, const struct tsr_coding *b)
+{
+	return a->codec == b->codec && (a->scale == b->scale || !a->codec->grouped);
 }
 
-/* What a weight may take per element to be the verdict. */
-#define WEIGHT_BYTES_MAX 3.0
-
-bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, double most_bytes,
-		    struct tsr_audit_column *ret)
+static bool is_cell_of(const struct tsr_audit *a, const struct tsr_audit_cell *c,
+		       const struct tsr_coding *m, const struct tsr_coding *v)
 {
+	return is_coding(&a->momenta.codings[c->m], m) && is_coding(&a->variances.codings[c->v], v);
+}
+
+/* Its name as an option takes it. */
+static void name_form(const struct tsr_audit *a, const struct tsr_audit_cell *c, char *name,
+		      size_t room)
+{
+	struct tsr_coding m, v;
+	const char *form;
+
+	for (unsigned i = 0; (form = tsr_state_form_at(i)); i++) {
+		if (!tsr_state_form(form, &m, &v) || !is_cell_of(a, c, &m, &v))
+			continue;
+		snprintf(name, room, "%s", form);
+		return;
+	}
+	snprintf(name, room, "%s/%s", a->momenta.codings[c->m].codec->name,
+		 a->variances.codings[c->v].codec->name);
+}
+
+static void add_form(const struct tsr_audit *a, const struct tsr_audit_cell *c,
+		     struct tsr_audit_verdict *to)
+{
+	const struct tsr_pack_options usual = tsr_pack_defaults();
+	struct tsr_audit_form *f = &to->form[to->n++];
+
+	name_form(a, c, f->name, sizeof(f->name));
+	f->momentum = &a->momenta.codings[c->m];
+	f->variance = &a->variances.codings[c->v];
+	f->update_nmse = c->nmse[LAST];
+	f->median = c->nmse[TSR_AUDIT_MEDIAN];
+	f->level = tsr_update_level(f->update_nmse);
+	f->bytes = c->bytes;
+	f->worst = a->tensors[a->pairs[c->worst].variance].tensor->name;
+	f->usual = is_cell_of(a, c, &usual.momentum, &usual.variance);
+}
+
+/* Whether a pair of codings has a name, or is what more bytes give. */
+static bool is_named(const struct tsr_audit *a, const struct tsr_audit_cell *c)
+{
+	char name[64];
+
+	name_form(a, c, name, sizeof(name));
+	return !strchr(name, '/') || strcmp(name, "bf16/bf16") == 0;
+}
+
+/* @cells are in the order of their errors. */
+static void list_forms(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
+		       struct tsr_audit_verdict *ret)
+{
+	const struct tsr_audit_cell *best = tsr_audit_best_pair(a, cells, n);
+
+	ret->found = best && best->n && !best->nraw;
+	if (ret->found)
+		add_form(a, best, ret);
+	for (size_t i = 0; i < n && ret->n < TSR_AUDIT_FORMS_MAX; i++) {
+		if (&cells[i] != best && cells[i].n && !cells[i].nraw && is_named(a, &cells[i]))
+			add_form(a, &cells[i], ret);
+	}
+}
+
+/* --- Codecs of a kind ---------------------------------------------------------------------------- */
+
+bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, struct tsr_audit_column *ret)
+{
+	const struct tsr_codec *usual = tsr_pack_defaults().weight.codec;
 	bool any = false;
 
 	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++) {
 		struct tsr_audit_column c;
 
-		if (!tsr_audit_column(a, kind, i, &c) || !c.n || c.nraw || c.bytes > most_bytes)
+		if (!tsr_audit_column(a, kind, i, &c) || !c.n || c.nraw)
 			continue;
-		if (any && c.quantile[TSR_AUDIT_NMSE][LAST] >= ret->quantile[TSR_AUDIT_NMSE][LAST])
+		if (any && c.coding->codec != usual &&
+		    c.quantile[TSR_AUDIT_NMSE][LAST] >= ret->quantile[TSR_AUDIT_NMSE][LAST])
 			continue;
 		*ret = c;
 		any = true;
+		if (c.coding->codec == usual)
+			break;
 	}
 	return any;
-}
-
-bool tsr_audit_best_weight(const struct tsr_audit *a, struct tsr_audit_column *ret)
-{
-	return tsr_audit_best(a, TSR_KIND_WEIGHT, WEIGHT_BYTES_MAX, ret);
 }
 
 enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verdict *ret,
@@ -121,20 +183,14 @@ enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verd
 {
 	struct tsr_audit_cell *cells;
 	const size_t n = tsr_audit_cells(a, &cells);
-	const struct tsr_audit_cell *best;
 	struct tsr_audit_column weight;
 
 	*ret = (struct tsr_audit_verdict){ 0 };
 	if (!cells)
 		return tsr_fail_nomem(err, a->name);
-	best = a->npairs ? tsr_audit_best_pair(a, cells, n) : NULL;
-	if (best) {
-		ret->momentum = &a->momenta.codings[best->m];
-		ret->variance = &a->variances.codings[best->v];
-		ret->update_nmse = best->nmse[LAST];
-		ret->bytes = best->bytes;
-	}
-	if (tsr_audit_best_weight(a, &weight)) {
+	if (a->npairs)
+		list_forms(a, cells, n, ret);
+	if (tsr_audit_best(a, TSR_KIND_WEIGHT, &weight)) {
 		ret->weight = weight.coding;
 		ret->weight_nmse = weight.quantile[TSR_AUDIT_NMSE][LAST];
 		ret->weight_bytes = weight.bytes;

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "cli/codec_words.h"
-#include "codec/state_forms.h"
 
 #define STATE_KINDS (TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 
@@ -15,19 +14,13 @@ bool cli_chooses(const struct cli_choosing *choosing)
 	return choosing->bound || choosing->max_bytes;
 }
 
-/* "softsign8/sqrt8". */
-static int parse_pair(const struct cli_cmd *cmd, char *item, char *slash, struct tsr_candidate *ret)
-{
-	*slash = '\0';
-	CLI_TRY(cli_parse_codec(cmd, item, TSR_KIND_MOMENTUM, &ret->momentum.codec));
-	return cli_parse_codec(cmd, slash + 1, TSR_KIND_VARIANCE, &ret->variance.codec);
-}
-
-/* A form of state, or a codec for all kinds that it is for. */
+/* A form of state, a pair of codecs, or a codec for all kinds that it is for. */
 static int parse_word(const struct cli_cmd *cmd, const char *item, struct tsr_candidate *ret)
 {
 	const struct tsr_codec *codec;
 
+	if (strchr(item, '/'))
+		return cli_parse_state(cmd, item, &ret->momentum, &ret->variance);
 	if (tsr_state_form(item, &ret->momentum, &ret->variance)) {
 		if (!ret->momentum.codec->learned)
 			return CLI_OK;
@@ -56,12 +49,11 @@ static int parse_list(const struct cli_cmd *cmd, const char *list, struct tsr_ch
 	o->ncandidates = 0;
 	while (cli_next_word(&list, item)) {
 		struct tsr_candidate *to = &o->candidates[o->ncandidates];
-		char *slash = strchr(item, '/');
 
 		if (o->ncandidates == TSR_CANDIDATES_MAX)
 			return cli_usage(cmd, "--auto-codecs: more than %u", TSR_CANDIDATES_MAX);
 		*to = (struct tsr_candidate){ .weight = { .codec = NULL } };
-		CLI_TRY(slash ? parse_pair(cmd, item, slash, to) : parse_word(cmd, item, to));
+		CLI_TRY(parse_word(cmd, item, to));
 		o->ncandidates++;
 	}
 	return CLI_OK;

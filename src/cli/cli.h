@@ -218,6 +218,11 @@ int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_ne
 void cli_warn(const struct cli_common *common, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* Say so if what was lost makes updates bad (tsr_update_level()). */
+struct tsr_losses;
+void cli_warn_updates(const struct cli_common *common, const char *path,
+		      const struct tsr_losses *l);
+
 /* What the user can do about a failure, in the words of this tool: "; --force ...", or "". */
 const char *cli_hint(const struct tsr_err *err);
 

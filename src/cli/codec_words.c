@@ -41,6 +41,24 @@ int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 	return cli_unknown(cmd, what, &nearest, "; 'tersor codecs' lists them");
 }
 
+int cli_parse_state(const struct cli_cmd *cmd, const char *name, struct tsr_coding *momentum,
+		    struct tsr_coding *variance)
+{
+	const char *slash = strchr(name, '/');
+	char first[CLI_WORD_NBYTES];
+
+	const struct tsr_codec *m, *v;
+
+	if (!slash)
+		return tsr_state_form(name, momentum, variance) ? CLI_OK : CLI_USAGE;
+	snprintf(first, sizeof(first), "%.*s", (int)(slash - name), name);
+	CLI_TRY(cli_parse_codec(cmd, first, TSR_KIND_MOMENTUM, &m));
+	CLI_TRY(cli_parse_codec(cmd, slash + 1, TSR_KIND_VARIANCE, &v));
+	*momentum = tsr_coding_default(m);
+	*variance = tsr_coding_default(v);
+	return CLI_OK;
+}
+
 bool cli_parse_double(const char *text, double *ret)
 {
 	char *end;

@@ -4,11 +4,16 @@
 #define TSR_CLI_CODEC_WORDS_H
 
 #include "cli/cli.h"
+#include "codec/state_forms.h"
 #include "tersor/compare.h"
 #include "tersor/learn.h"
 #include "tersor/names.h"
 
 /* Each returns CLI_OK, or CLI_USAGE after a message. */
+
+/* The codecs of a state: a form, which the option's values have, or a pair such as ratio8/sqrt8. */
+int cli_parse_state(const struct cli_cmd *cmd, const char *name, struct tsr_coding *momentum,
+		    struct tsr_coding *variance);
 
 /* The codec with this name, which must be for one of @kinds. */
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,

@@ -388,11 +388,11 @@ static void on_verified(void *ctx, const struct tsr_directory_entry *e,
 	struct work *w = ctx;
 	struct tsr_losses losses;
 
-	(void)e;
 	cli_warn_notes(w->common, tsr_verification_checked(v));
 	if (!w->against)
 		return;
 	losses = tsr_losses_of_verification(v);
+	cli_warn_updates(w->common, e->path, &losses);
 	tsr_losses_merge(&w->summary.losses, &losses);
 }
 

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors and warnings on stderr, and the signals that stop the tool. */
+#include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "compare/lost.h"
 #include "io/temporary.h"
 #include "tersor/escape.h"
 
@@ -57,6 +60,16 @@ void cli_warn(const struct cli_common *common, const char *fmt, ...)
 	va_start(ap, fmt);
 	print_line("warning: ", fmt, ap);
 	va_end(ap);
+}
+
+void cli_warn_updates(const struct cli_common *common, const char *path, const struct tsr_losses *l)
+{
+	if (l->nbad)
+		cli_warn(common,
+			 "%s: packed so, the updates of %" PRIu64 " of %" PRIu64
+			 " tensors are 10%% of their length off or more, at most %.3g%% (NMSE "
+			 "%.2g: %s); 'tersor audit' finds codecs that keep them",
+			 path, l->nbad, l->nupdates, 100 * sqrt(l->nmse), l->nmse, l->worst);
 }
 
 /* Each is appended to the library's message. */

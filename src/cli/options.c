@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/codec_words.h"
 #include "cli/device.h"
 #include "cli/input.h"
 #include "cli/parts/parting.h"
@@ -39,13 +40,16 @@ static bool parse_number(const char *text, uint64_t *ret)
 	return true;
 }
 
-/* Whether a word is one of those in @words, which spaces separate. */
+/* Whether a word is one of those in @words, which spaces separate; TSR_STATE_PAIR is any with a slash. */
 static bool is_among(const char *word, size_t len, const char *words)
 {
 	for (; *words; words += strspn(words, " ")) {
 		const size_t n = strcspn(words, " ");
 
 		if (n == len && memcmp(words, word, n) == 0)
+			return true;
+		if (n == strlen(TSR_STATE_PAIR) && memcmp(words, TSR_STATE_PAIR, n) == 0 &&
+		    memchr(word, '/', len))
 			return true;
 		words += n;
 	}

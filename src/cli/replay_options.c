@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "cli/codec_words.h"
-#include "codec/state_forms.h"
 #include "cli/input.h"
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
@@ -100,13 +99,16 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 
 /* --- State ------------------------------------------------------------------------------------ */
 
-static void put_state(const char *state, struct tsr_coding coding[TSR_SLOTS])
+static int put_state(const struct cli_cmd *cmd, const char *state,
+		     struct tsr_coding coding[TSR_SLOTS])
 {
 	coding[TSR_SLOT_WEIGHT] = tsr_pack_defaults().weight;
-	if (tsr_state_form(state, &coding[TSR_SLOT_MOMENTUM], &coding[TSR_SLOT_VARIANCE]))
-		return;
+	if (strcmp(state, "fp32") != 0)
+		return cli_parse_state(cmd, state, &coding[TSR_SLOT_MOMENTUM],
+				       &coding[TSR_SLOT_VARIANCE]);
 	for (unsigned p = 0; p < TSR_SLOTS; p++)
 		coding[p] = tsr_coding_default(tsr_codec_find("f32"));
+	return CLI_OK;
 }
 
 static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args *a,
@@ -153,7 +155,7 @@ static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args 
 	bool grouped = false, had = false, refused = false;
 
 	if (state)
-		put_state(state, coding);
+		CLI_TRY(put_state(cmd, state, coding));
 	CLI_TRY(parse_codecs(cmd, a, coding));
 	if (a->scale)
 		tsr_scale_find(a->scale, &scale);

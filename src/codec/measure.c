@@ -175,12 +175,16 @@ void tsr_update_measure_merge(struct tsr_update_measure *into,
 	for (int i = 0; i < TSR_MEASURE_LANES; i++) {
 		into->sum_uu[i] += from->sum_uu[i];
 		into->sum_dd[i] += from->sum_dd[i];
+		into->sum_tt[i] += from->sum_tt[i];
 	}
 }
 
 double tsr_update_measure_nmse(const struct tsr_update_measure *u)
 {
-	return u->overflow ? (double)INFINITY : nmse_of(lane_sum(u->sum_uu), lane_sum(u->sum_dd));
+	const double now = lane_sum(u->sum_dd), later = lane_sum(u->sum_tt);
+
+	return u->overflow ? (double)INFINITY
+			   : nmse_of(lane_sum(u->sum_uu), now > later ? now : later);
 }
 
 struct tsr_update_measured tsr_update_measure_result(const struct tsr_update_measure *u)
@@ -194,4 +198,18 @@ struct tsr_update_measured tsr_update_measure_result(const struct tsr_update_mea
 		.max_after = u->max_after,
 		.nmse = tsr_update_measure_nmse(u),
 	};
+}
+
+const char *tsr_finding_level_name(enum tsr_finding_level level)
+{
+	static const char *const levels[] = { "fine", "watch", "bad" };
+
+	return levels[level];
+}
+
+enum tsr_finding_level tsr_update_level(double nmse)
+{
+	if (nmse < TSR_UPDATE_WATCH)
+		return TSR_FINDING_FINE;
+	return nmse < TSR_UPDATE_BAD ? TSR_FINDING_WATCH : TSR_FINDING_BAD;
 }

@@ -4,17 +4,19 @@
 
 #include <string.h>
 
+static const struct {
+	const char *name, *momentum, *variance;
+} forms[] = {
+	{ "flash", "softsign8", "sqrt8" },  { "flashoptim", "softsign8", "sqrt8" },
+	{ "tight", "ratio8", "log8" },	    { "coat", "e4m3x", "e4m3x" },
+	{ "bitsandbytes", "dyn8", "dyn8" }, { "gefen", "gefen8", "blockmean" },
+};
+
+#define NFORMS (sizeof(forms) / sizeof(*forms))
+
 bool tsr_state_form(const char *name, struct tsr_coding *momentum, struct tsr_coding *variance)
 {
-	static const struct {
-		const char *name, *momentum, *variance;
-	} forms[] = {
-		{ "flash", "softsign8", "sqrt8" },  { "flashoptim", "softsign8", "sqrt8" },
-		{ "tight", "ratio8", "log8" },	    { "coat", "e4m3x", "e4m3x" },
-		{ "bitsandbytes", "dyn8", "dyn8" }, { "gefen", "gefen8", "blockmean" },
-	};
-
-	for (size_t i = 0; i < sizeof(forms) / sizeof(*forms); i++) {
+	for (size_t i = 0; i < NFORMS; i++) {
 		if (strcmp(forms[i].name, name) != 0)
 			continue;
 		*momentum = tsr_coding_default(tsr_codec_find(forms[i].momentum));
@@ -24,4 +26,9 @@ bool tsr_state_form(const char *name, struct tsr_coding *momentum, struct tsr_co
 		return true;
 	}
 	return false;
+}
+
+const char *tsr_state_form_at(unsigned i)
+{
+	return i < NFORMS ? forms[i].name : NULL;
 }

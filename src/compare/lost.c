@@ -37,6 +37,7 @@ static void add_update(struct tsr_losses *l, const char *name, const struct tsr_
 		l->nmse = nmse;
 	}
 	l->nupdates++;
+	l->nbad += tsr_update_level(nmse) == TSR_FINDING_BAD;
 	l->exposed += u->exposed;
 	l->undefined += u->nonfinite;
 	l->max_before = u->max_before > l->max_before ? u->max_before : l->max_before;
@@ -108,6 +109,7 @@ void tsr_losses_merge(struct tsr_losses *into, const struct tsr_losses *from)
 	into->exposed += from->exposed;
 	into->signs += from->signs;
 	into->nupdates += from->nupdates;
+	into->nbad += from->nbad;
 	into->alone += from->alone;
 	into->unlike += from->unlike;
 	into->undefined += from->undefined;

@@ -18,6 +18,7 @@ struct tsr_losses {
 	float max_before, max_after, eps;
 	bool eps_known; /* the checkpoint says it */
 	bool eps_differs; /* of several files: each has its own */
+	uint64_t nbad; /* of nupdates, those with an NMSE that is bad: tsr_update_level() */
 	double nmse; /* the largest of an update */
 	char worst[200]; /* the variance that has it */
 };

@@ -36,6 +36,7 @@ struct verifying {
 		struct tsr_measure measure;
 		struct tsr_update_measure update;
 	} sums[2]; /* of the tensors being committed, by side */
+	struct tsr_bound_worst worst;
 };
 
 /* What a tile's commit needs. */
@@ -250,7 +251,9 @@ static bool equal_errors(const struct tsr_error_summary *a, const struct tsr_err
 static void judge_error(struct verifying *w, size_t i)
 {
 	const struct tsr_tensor *t = &w->v->checked->tensors[i];
+	static const struct tsr_bound bad = { TSR_METRIC_UPDATE_NMSE, TSR_UPDATE_BAD };
 	const struct tsr_measured *m = &w->v->tensors[i].measure;
+	const struct tsr_update_measured *u = &w->v->tensors[i].update;
 	const struct tsr_bound *bound;
 	struct tsr_error_summary found;
 	char text[160];
@@ -266,12 +269,18 @@ static void judge_error(struct verifying *w, size_t i)
 		w->v->nunlike += fault(w, i, text);
 	}
 	bound = tsr_bound_exceeded(w->options->bounds, w->options->nbounds,
-				   t->coding.codec ? m : NULL, &w->v->tensors[i].update, &error);
+				   t->coding.codec ? m : NULL, u, &error);
+	if (!bound && w->options->strict && u->n && tsr_update_level(u->nmse) == TSR_FINDING_BAD) {
+		bound = &bad;
+		error = u->nmse;
+	}
 	if (!bound)
 		return;
-	snprintf(text, sizeof(text), "found %s error %.4g, expected at most %.4g",
-		 tsr_metric_name(bound->metric), error, bound->limit);
+	snprintf(text, sizeof(text), "found %s error %.4g, expected %s %.4g",
+		 tsr_metric_name(bound->metric), error, bound == &bad ? "less than" : "at most",
+		 bound->limit);
 	fault(w, i, text);
+	tsr_bound_worst_add(&w->worst, i, bound, error);
 }
 
 static void judge(struct verifying *w)
@@ -327,17 +336,22 @@ static enum tsr_status report_values(const struct tsr_verification *v, struct ts
 			tsr_besides_first(&v->besides, text));
 }
 
-static enum tsr_status report_first_fault(const struct verifying *w, struct tsr_err *err)
+/* The tensor that is furthest over a bound, or the first with another fault. */
+static enum tsr_status report_fault(const struct verifying *w, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->v->checked;
+	char others[80];
 
 	if (w->v->nmissing || w->v->nabsent || w->v->nunlike)
 		return report_unlike(w->v, err);
-	for (size_t i = 0; i < c->ntensors; i++) {
-		if (w->v->tensors[i].fault)
-			return tsr_fail(err, TSR_E_BOUND, "%s: tensor %.200s: %s%s", c->path,
-					c->tensors[i].name, w->v->tensors[i].fault,
-					w->v->nfaults > 1 ? " (and other tensors)" : "");
+	for (size_t i = w->worst.tensor; i < c->ntensors; i++) {
+		if (!w->v->tensors[i].fault)
+			continue;
+		snprintf(others, sizeof(others), "; %" PRIu64 " tensors have a fault%s",
+			 w->v->nfaults, w->worst.n ? ", this one the worst" : "");
+		return tsr_fail(err, TSR_E_BOUND, "%s: tensor %.200s: %s%s", c->path,
+				c->tensors[i].name, w->v->tensors[i].fault,
+				w->v->nfaults > 1 ? others : "");
 	}
 	return w->v->besides.ndiffering ? report_values(w->v, err) : TSR_OK;
 }
@@ -400,7 +414,7 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 	if (w->v->original)
 		TSR_TRY(tsr_besides_compare(w->v->checked, w->v->original, &w->v->besides, err));
 	judge(w);
-	return report_first_fault(w, err);
+	return report_fault(w, err);
 }
 
 struct tsr_verify_options tsr_verify_defaults(void)

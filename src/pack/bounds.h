@@ -13,11 +13,25 @@ const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsig
 					   const struct tsr_measured *m,
 					   const struct tsr_update_measured *u, double *error_ret);
 
-/* With @options->strict TSR_E_UNSUPPORTED, naming the first variance that becomes 0 under a momentum. */
-enum tsr_status tsr_pack_check_exposed(const struct tsr_packing *p,
+/* The tensor that is furthest over a bound, in units of the bound, of @n that are over one. */
+struct tsr_bound_worst {
+	size_t n, tensor;
+	const struct tsr_bound *bound;
+	double error;
+};
+
+/* Add a tensor whose error is over @bound. */
+void tsr_bound_worst_add(struct tsr_bound_worst *w, size_t tensor, const struct tsr_bound *bound,
+			 double error);
+
+/*
+ * With @options->strict TSR_E_UNSUPPORTED, naming the first variance that becomes 0 under a momentum, or the
+ * worst of the updates that are bad (tsr_update_level()).
+ */
+enum tsr_status tsr_pack_check_updates(const struct tsr_packing *p,
 				       const struct tsr_pack_options *options, struct tsr_err *err);
 
-/* TSR_E_BOUND, naming the first packed tensor whose error is over a bound. */
+/* TSR_E_BOUND, naming the packed tensor whose error is furthest over a bound, and how many are over one. */
 enum tsr_status tsr_pack_check_bounds(const struct tsr_packing *p,
 				      const struct tsr_pack_options *options, struct tsr_err *err);
 

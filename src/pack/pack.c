@@ -491,7 +491,7 @@ static enum tsr_status run_packing(struct packing *p)
 	record_errors(p);
 	TSR_TRY(tsr_masters_note(p->c, p->err));
 	p->source.generation = p->result->generation;
-	TSR_TRY(tsr_pack_check_exposed(p->result, p->options, p->err));
+	TSR_TRY(tsr_pack_check_updates(p->result, p->options, p->err));
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
 	return publish(p);
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "audit/audit_series.h"
 #include "report/audit_tables.h"
@@ -19,16 +20,56 @@
 
 /* --- What it says to use ---------------------------------------------------------------------- */
 
-static void say_verdict(struct tsr_report *r, const struct tsr_audit *a,
-			const struct tsr_audit_cell *cells, size_t n)
+/* The form to use and what it does, in a sentence and as a command. */
+static void say_form(struct tsr_report *r, const struct tsr_audit *a,
+		     const struct tsr_audit_form *f)
 {
-	struct tsr_text verdict = { 0 };
+	const char *level = tsr_finding_level_name(f->level);
+	struct tsr_text command = { 0 };
+	char lead[16], words[320];
 
-	tsr_audit_put_verdict(a, cells, n, &verdict);
-	r->text.failed = r->text.failed || verdict.failed;
-	if (verdict.nbytes)
-		tsr_report_find(r, TSR_TO_BOTH, "fine", "", verdict.bytes);
-	tsr_text_free(&verdict);
+	snprintf(lead, sizeof(lead), "%-5s ", level);
+	snprintf(words, sizeof(words),
+		 "%s%s: %s %.2g%% of %s length%s (update NMSE at most %.1e: %s)",
+		 a->asked ? "" : "use ", f->name,
+		 f->level == TSR_FINDING_FINE ? "every update stays within" : "updates are up to",
+		 100 * sqrt(f->update_nmse), f->level == TSR_FINDING_FINE ? "its" : "their",
+		 f->level == TSR_FINDING_FINE ? "" : " off", f->update_nmse,
+		 tsr_format_name(f->worst, 60).text);
+	tsr_report_find(r, TSR_TO_BOTH, level, lead, words);
+	tsr_audit_put_command(a, f, &command);
+	/* A command that is wrapped cannot be pasted. */
+	if (strcmp(a->name, tsr_checkpoint_path(a->source)) == 0) {
+		tsr_report_say(r, TSR_TO_PAGE, "%s", command.bytes);
+		if (r->wants_text)
+			tsr_text_printf(&r->text, "      %s\n", command.bytes);
+	}
+	r->text.failed |= command.failed;
+	tsr_text_free(&command);
+}
+
+static void say_verdict(struct tsr_report *r, const struct tsr_audit *a)
+{
+	struct tsr_audit_verdict v;
+	struct tsr_table forms;
+
+	if (tsr_audit_judge(a, &v, NULL) != TSR_OK) {
+		r->text.failed = r->html.failed = true;
+		return;
+	}
+	if (v.found)
+		say_form(r, a, &v.form[0]);
+	else if (a->npairs)
+		tsr_report_find(r, TSR_TO_BOTH, "bad", "bad   ",
+				a->asked ? "this state does not hold all momenta and variances"
+					 : "use no codec for the states: none of at most 2.2 bytes "
+					   "for both holds all of them");
+	forms = tsr_audit_forms(&v);
+	tsr_report_gap(r);
+	tsr_report_table(r, &forms, v.n ? "" : NULL, v.n ? "" : NULL);
+	if (v.weight)
+		tsr_report_say(r, TSR_TO_BOTH, "weights: %s, NMSE at most %.1e, %.4g B",
+			       v.weight->codec->name, v.weight_nmse, v.weight_bytes);
 }
 
 /* --- What is wrong with tensors --------------------------------------------------------------- */
@@ -200,7 +241,7 @@ static void report_all_series(struct tsr_audit *const *audits, size_t n, struct 
 	if (audits[n - 1]->npairs)
 		report_series(r, audits, n);
 	for (size_t i = 0; i < n && audits[n - 1]->weights.n; i++) {
-		if (!tsr_audit_best_weight(audits[i], &c))
+		if (!tsr_audit_best(audits[i], TSR_KIND_WEIGHT, &c))
 			continue;
 		tsr_row(&t);
 		TSR_CELL(&t, "checkpoint", "weights:32n", audits[i]->name);
@@ -298,7 +339,7 @@ static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 	const struct tsr_audit *a = v->audit;
 
 	tsr_report_open(r, "tersor audit", "Audit");
-	say_verdict(r, a, v->cells, v->ncells);
+	say_verdict(r, a);
 	tsr_report_say(r, TSR_TO_PAGE, "%s, %zu tensors; made by tersor " TSR_VERSION, a->name,
 		       a->ntensors);
 	say_faults(r, a);
@@ -337,7 +378,7 @@ static void put_one(const struct tsr_audit *a, bool tables, bool paper, struct t
 
 	text->text.failed |= !cells;
 	if (cells)
-		say_verdict(text, a, cells, n);
+		say_verdict(text, a);
 	if (cells && tables)
 		report_all(text, a, cells, n, paper);
 	free(cells);

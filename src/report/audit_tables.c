@@ -2,14 +2,16 @@
 /* Tables of an audit, and the same for programs: JSON and comma-separated values. */
 #include "report/audit_tables.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "report/audit_report.h"
 #include "text/json.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
-#define MEDIAN 3
+#define MEDIAN TSR_AUDIT_MEDIAN
 
 /* Rows of a text unless it is verbose, and of a page. */
 #define PAIRS_SHOWN 12
@@ -211,48 +213,85 @@ static struct tsr_table updates_of(const struct tsr_audit *a, size_t pair)
 
 /* --- What it says to use ---------------------------------------------------------------------- */
 
-static void put_choice(const struct tsr_audit *a, const struct tsr_audit_cell *c,
-		       struct tsr_text *out)
+/* Per parameter, with the weight where there is one. */
+static double bytes_of(const struct tsr_audit_verdict *v, const struct tsr_audit_form *f)
 {
-	tsr_text_printf(out, "%s + %s: worst update NMSE %.1e, median %.1e, %.4g B for both",
-			tsr_audit_momentum(a, c), tsr_audit_variance(a, c), c->nmse[LAST],
-			c->nmse[MEDIAN], c->bytes);
+	return f->bytes + (v->weight ? v->weight_bytes : 0);
 }
 
-static void put_states(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
-		       struct tsr_text *out)
+static const char *option_of(struct tsr_table *t, const struct tsr_audit_form *f)
 {
-	const struct tsr_audit_cell *best = tsr_audit_best_pair(a, cells, n);
-	const struct tsr_audit_cell *usual = tsr_audit_usual(a, cells, n);
+	char text[80];
 
-	if (!best && n)
-		tsr_text_printf(out,
-				"use no codec for the states: none of at most %.4g B for both "
-				"holds all of them",
-				TSR_AUDIT_BYTES_MAX);
-	if (!best)
-		return;
-	tsr_text_puts(out, "use ");
-	put_choice(a, best, out);
-	if (usual && usual != best && usual->n) {
-		tsr_text_puts(out, "; ");
-		put_choice(a, usual, out);
+	snprintf(text, sizeof(text), "--state %s", f->name);
+	return f->usual ? "(default)" : tsr_keep(t, text);
+}
+
+struct tsr_table tsr_audit_forms(const struct tsr_audit_verdict *v)
+{
+	struct tsr_table t = { 0 };
+
+	for (unsigned i = 0; i < v->n; i++) {
+		const struct tsr_audit_form *f = &v->form[i];
+
+		tsr_row(&t);
+		TSR_CELL(&t, "form", "form", f->name);
+		TSR_CELL(&t, "momentum", NULL, f->momentum->codec->name);
+		TSR_CELL(&t, "variance", NULL, f->variance->codec->name);
+		TSR_CELL(&t, "grade", "grade", tsr_finding_level_name(f->level));
+		TSR_CELL(&t, "-within", "updates\nwithin %:.2g", 100 * sqrt(f->update_nmse));
+		TSR_CELL(&t, "update_nmse", "NMSE\nworst:.1e", f->update_nmse);
+		TSR_CELL(&t, "median", "NMSE\nmedian:.1e", f->median);
+		TSR_CELL(&t, "bytes_per_parameter",
+			 v->weight ? "bytes/\nparam:.3f" : "bytes of\nboth:.3f", bytes_of(v, f));
+		TSR_CELL(&t, "default", NULL, f->usual);
+		TSR_CELL(&t, "-option", "pack", option_of(&t, f));
 	}
+	return t;
 }
 
-void tsr_audit_put_verdict(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
+/* The path as a shell takes it. */
+static void put_path(const char *path, struct tsr_text *out)
+{
+	const bool plain = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+					"0123456789_./:+=@%-") == strlen(path);
+
+	tsr_text_printf(out, plain ? "%s" : !strpbrk(path, "'\n\r\t\033") ? "'%s'" : "IN", path);
+}
+
+void tsr_audit_put_command(const struct tsr_audit *a, const struct tsr_audit_form *f,
 			   struct tsr_text *out)
 {
-	struct tsr_audit_column weight;
-	const size_t before = out->nbytes;
+	tsr_text_puts(out, "tersor pack ");
+	put_path(a->name, out);
+	if (!f->usual)
+		tsr_text_printf(out, " --state %s", f->name);
+}
 
-	if (a->npairs)
-		put_states(a, cells, n, out);
-	if (!tsr_audit_best_weight(a, &weight))
+/* What an audit recommends, for programs; null if it is nothing. */
+static void put_recommended(const struct tsr_audit *a, const struct tsr_audit_verdict *v,
+			    struct tsr_text *json)
+{
+	const struct tsr_audit_form *f = &v->form[0];
+	struct tsr_text command = { 0 };
+
+	if (!v->found) {
+		tsr_json_put_string(json, "recommended", NULL);
 		return;
-	tsr_text_printf(out, "%s%s for weights: worst NMSE %.1e, %.4g B",
-			out->nbytes > before ? "; " : "use ", weight.coding->codec->name,
-			weight.quantile[TSR_AUDIT_NMSE][LAST], weight.bytes);
+	}
+	tsr_audit_put_command(a, f, &command);
+	tsr_json_open(json, "recommended", '{');
+	tsr_json_put_string(json, "form", f->name);
+	tsr_json_put_string(json, "momentum", f->momentum->codec->name);
+	tsr_json_put_string(json, "variance", f->variance->codec->name);
+	tsr_json_put_string(json, "weight", v->weight ? v->weight->codec->name : NULL);
+	tsr_json_put_double(json, "update_nmse", f->update_nmse);
+	tsr_json_put_string(json, "grade", tsr_finding_level_name(f->level));
+	tsr_json_put_double(json, "bytes_per_parameter", bytes_of(v, f));
+	tsr_json_put_string(json, "command", command.bytes);
+	tsr_json_close(json, '}');
+	json->failed |= command.failed;
+	tsr_text_free(&command);
 }
 
 /* --- JSON and CSV ----------------------------------------------------------------------------- */
@@ -270,20 +309,21 @@ static void put_summaries(const struct tsr_audit *a, struct tsr_text *json)
 	struct tsr_table codecs = { 0 };
 	struct tsr_audit_cell *cells;
 	const size_t n = tsr_audit_cells(a, &cells);
-	struct tsr_text verdict = { 0 };
+	struct tsr_audit_verdict verdict;
 
-	json->failed = json->failed || !cells;
-	if (!cells)
+	json->failed |= !cells || tsr_audit_judge(a, &verdict, NULL) != TSR_OK;
+	if (json->failed) {
+		free(cells);
 		return;
-	tsr_audit_put_verdict(a, cells, n, &verdict);
-	tsr_json_put_string(json, "verdict", verdict.bytes);
+	}
+	put_recommended(a, &verdict, json);
+	take_json(tsr_audit_forms(&verdict), "forms", json);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 		for (unsigned i = 0; i < tsr_audit_list(a, kinds[k])->n; i++)
 			tsr_audit_add_codec(&codecs, a, kinds[k], i);
 	}
 	take_json(codecs, "codecs", json);
 	take_json(tsr_audit_pairs(a, cells, n), "pairs", json);
-	tsr_text_free(&verdict);
 	free(cells);
 }
 

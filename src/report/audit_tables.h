@@ -23,8 +23,9 @@ const char *tsr_audit_momentum(const struct tsr_audit *a, const struct tsr_audit
 const char *tsr_audit_variance(const struct tsr_audit *a, const struct tsr_audit_cell *c);
 const char *tsr_audit_worst_name(const struct tsr_audit *a, const struct tsr_audit_cell *c);
 
-/* What to use, in a sentence or two. */
-void tsr_audit_put_verdict(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
+/* The forms of a verdict, a row each, and the command that packs in one of them. */
+struct tsr_table tsr_audit_forms(const struct tsr_audit_verdict *v);
+void tsr_audit_put_command(const struct tsr_audit *a, const struct tsr_audit_form *f,
 			   struct tsr_text *out);
 
 void tsr_audit_put_csv(struct tsr_audit *const *audits, size_t n, struct tsr_text *csv);

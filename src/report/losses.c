@@ -80,6 +80,9 @@ void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json)
 	tsr_json_put_bool(json, "eps_known", l->eps_known);
 	if (l->nupdates) {
 		tsr_json_put_double(json, "nmse", l->nmse);
+		tsr_json_put_string(json, "grade",
+				    tsr_finding_level_name(tsr_update_level(l->nmse)));
+		tsr_json_put_u64(json, "bad", l->nbad);
 		tsr_json_put_string(json, "worst", l->worst);
 		tsr_json_put_double(json, "max_before", (double)l->max_before);
 		tsr_json_put_double(json, "max_after", (double)l->max_after);

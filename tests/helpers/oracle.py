@@ -564,10 +564,15 @@ def rawness(codec, x, group=32, scale="e8m8"):
 # ---- what a codec does to a step ----------------------------------------------------------------
 
 def update_error(m, v, m2, v2, eps=1e-8):
-    """NMSE of Adam's update direction m / (sqrt(v) + eps) when (m2, v2) stand in for (m, v)."""
-    m, v, m2, v2 = (np.asarray(a, np.float64).ravel() for a in (m, v, m2, v2))
-    u, u2 = m / (np.sqrt(v) + eps), m2 / (np.sqrt(v2) + eps)
-    return float(((u - u2) ** 2).sum() / (u ** 2).sum())
+    """NMSE of Adam's update m / (sqrt(v) + eps) when (m2, v2) stand in for (m, v): of this step's, or of a later
+    one's, with a true momentum and a gradient more in v2, whichever is larger.  Not finite ones are left out."""
+    m, v, m2, v2 = (np.asarray(a, np.float32).ravel() for a in (m, v, m2, v2))
+    later, eps = v2 + (v - v2) * np.float32(1 / 1024), np.float32(eps)
+    with np.errstate(invalid="ignore"):
+        u, u2, u3 = m / (np.sqrt(v) + eps), m2 / (np.sqrt(v2) + eps), m / (np.sqrt(later) + eps)
+    u, u2, u3 = (a[np.isfinite(u)] for a in (u, u2, u3))
+    worst = max((np.float64(u - w) ** 2).sum() for w in (u2, u3))
+    return float(worst / (np.float64(u) ** 2).sum()) if worst else 0.0
 
 
 def update_nmse(m, v, scale, group=32):

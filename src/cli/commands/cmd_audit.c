@@ -19,7 +19,7 @@
 struct args {
 	struct cli_common common;
 	struct cli_list codec, keep, map, gate;
-	const char *kind, *scale, *baseline, *table;
+	const char *kind, *scale, *baseline, *table, *state;
 	uint64_t group;
 	bool steps, granularity;
 };
@@ -32,6 +32,9 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("codec", "LIST", CLI_LIST, codec, NULL,
 		"codecs to try, separated by commas; all: every one (default: those of states, and "
 		"of weights those without extra bits or with 8)"),
+	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS,
+		"judge this form of momenta and variances, by a name of pack's --state or as "
+		"ratio8/sqrt8, instead of looking for the best"),
 	CLI_OPT("kind", "KIND", CLI_WORD, kind, "weight momentum variance",
 		"audit tensors of this kind only"),
 	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32 bf16 coat",
@@ -342,6 +345,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_name_rule rules[CLI_RULES_MAX];
 	struct tsr_audit_options o = tsr_audit_defaults();
 	struct choice choice = { .n = 0 };
+	struct tsr_coding state[2];
 	enum tsr_kind kind = TSR_KIND_OTHER;
 
 	if (a->granularity)
@@ -352,6 +356,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	CLI_TRY(cli_check_reports(cmd, &a->common));
 	if (a->kind)
 		tsr_kind_find(a->kind, &kind);
+	if (a->state)
+		CLI_TRY(cli_parse_state(cmd, a->state, &state[0], &state[1]));
+	o.state = a->state ? state : NULL;
 	o.codings = choice.codings;
 	o.ncodings = choice.n;
 	o.kinds = kind;
@@ -368,12 +375,14 @@ const struct cli_cmd cmd_audit = {
 		"Reads a checkpoint once, tries every codec on each of its weights, momenta and "
 		"variances, and writes nothing: how large the errors are over the tensors, what "
 		"becomes zero, and for each pair of codecs for momenta and variances what becomes "
-		"of the optimizer's updates. The first lines say what to use. Exit status 1 if a "
+		"of the optimizer's updates. The first lines say what to use, how far updates are "
+		"then off, and the command to pack so. Exit status 1 if a "
 		"tensor has no figures, a gate is missed or a baseline differs. With --granularity "
 		"the "
 		"tensors can be anything, such as activations: what E4M3 and E5M2 do to them with "
 		"a scale for all, for 1xG or for BxB elements.",
 	.examples = "  tersor audit checkpoint.pt\n"
+		    "  tersor audit --state flash checkpoint.pt\n"
 		    "  tersor audit --codec softsign8,ratio8,sqrt8,log8 checkpoint.safetensors\n"
 		    "  tersor audit --gate update-nmse=1e-3,p95 checkpoint.pt\n"
 		    "  tersor audit --html audit.html checkpoint.pt\n"

@@ -7,7 +7,6 @@
 
 #include "cli/choosing.h"
 #include "cli/codec_words.h"
-#include "codec/state_forms.h"
 #include "cli/directories.h"
 #include "cli/commands/recoding.h"
 #include "cli/input.h"
@@ -44,11 +43,11 @@ struct args {
 static const struct cli_opt opts[] = {
 	CLI_OPT("weights", "CODEC", CLI_STRING, weights, "@weight",
 		"codec for weights (default bf16+ulp8)"),
-	CLI_OPT("state", "FORM", CLI_WORD, state, "flash flashoptim tight coat bitsandbytes gefen",
+	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS,
 		"form of momenta and variances: flash (softsign8, sqrt8), the default; flashoptim "
 		"(the same with f16 scales); tight (ratio8, log8); coat (e4m3x); bitsandbytes "
 		"(dyn8); "
-		"gefen (a learned codebook, means of blocks)"),
+		"gefen (a learned codebook, means of blocks); or a pair of codecs, ratio8/sqrt8"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, momentum, "@momentum",
 		"codec for momenta (default softsign8)"),
 	CLI_OPT("variance", "CODEC", CLI_STRING, variance, "@variance",
@@ -80,7 +79,7 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("auto-codecs", "LIST", CLI_STRING, choosing.codecs, NULL,
 		"codecs to choose from, with commas between them: forms of --state, codecs, and "
 		"pairs such as softsign8/sqrt8; weights have a choice if it names codecs of theirs "
-		"(default dyn8,e4m3,e4m3x,tight,flash,bf16/bf16)"),
+		"(default dyn8,e4m3,e4m3x,ratio8/sqrt8,tight,flash,bf16/bf16)"),
 	CLI_OPT_FLAG(
 		"strict", strict,
 		"fail if a tensor has values that its codec cannot store, if a record of the input "
@@ -169,7 +168,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 	CLI_TRY(check_state(cmd, a));
 	CLI_TRY(check_choosing(cmd, a));
 	if (a->state)
-		tsr_state_form(a->state, &o->momentum, &o->variance);
+		CLI_TRY(cli_parse_state(cmd, a->state, &o->momentum, &o->variance));
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
 		struct tsr_coding *to = choices[i].coding;
 
@@ -314,8 +313,10 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 	char reason[120];
 	uint64_t underflow = 0, exposed = 0;
 	bool narrow = true; /* the scales are not why */
+	const struct tsr_losses losses = tsr_losses_of_packing(p);
 
 	cli_warn_notes(common, p->source);
+	cli_warn_updates(common, path, &losses);
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		underflow += p->tensors[i].report.scale_underflow;
 		exposed += p->tensors[i].update.exposed;

@@ -35,14 +35,14 @@ static const struct cli_opt opts[] = {
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
 		"decouple_lr= match_rms=",
 		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
-	CLI_OPT("state", "FORM", CLI_WORDS, state,
-		"fp32 flash flashoptim tight coat bitsandbytes gefen",
+	CLI_OPT("state", "FORM", CLI_WORDS, state, "fp32 " TSR_STATE_FORMS,
 		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
 		"same with f16 scales); tight (bf16+ulp8, ratio8, log8); coat (bf16+ulp8, e4m3x "
 		"twice); bitsandbytes (bf16+ulp8, dyn8 twice); gefen (bf16+ulp8, gefen8, "
 		"blockmean, "
-		"learned from the first recorded step) (default: the checkpoint's); several with "
-		"commas are compared with FP32 side by side"),
+		"learned from the first recorded step); or bf16+ulp8 and a pair of codecs, "
+		"ratio8/sqrt8 (default: the checkpoint's); several with commas are compared with "
+		"FP32 side by side"),
 	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_SLOT_WEIGHT], "@weight",
 		"codec for weights"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_SLOT_MOMENTUM], "@momentum",

@@ -34,7 +34,8 @@ static const struct cli_opt opts[] = {
 		"with --against: the largest error allowed in any tensor: abs, ulp, rel, nmse, "
 		"cosine (1 - cosine similarity), or update-nmse (of m / (sqrt(v) + eps))"),
 	CLI_OPT_FLAG("allow-nonfinite", allow_nonfinite, "accept NaN and infinite values"),
-	CLI_OPT_FLAG("strict", strict, "fail if a record has no checksum"),
+	CLI_OPT_FLAG("strict", strict,
+		     "fail if a record has no checksum, or an update is 10% of its length off"),
 	{ 0 }
 };
 
@@ -168,8 +169,12 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	/* What is wrong as a whole comes before the tensors. */
 	if (verified != TSR_OK)
 		status = cli_error(&err);
-	if (v)
+	if (v) {
+		const struct tsr_losses losses = tsr_losses_of_verification(v);
+
 		cli_warn_notes(&a->common, v->checked);
+		cli_warn_updates(&a->common, v->checked->path, &losses);
+	}
 	if (several)
 		put_one_of_several(r, path, v, &err);
 	else if (v)

@@ -46,7 +46,7 @@ struct batch {
 };
 
 struct sums {
-	struct f64xl uu, dd;
+	struct f64xl uu, dd, tt;
 };
 
 /* Of one batch. */
@@ -58,7 +58,7 @@ struct counts {
 LOOP void add_updates(struct sums *s, struct counts *c, const struct batch *b, float eps)
 {
 	const i32xl zero = { 0 };
-	struct f64xl uu = s->uu, dd = s->dd;
+	struct f64xl uu = s->uu, dd = s->dd, tt = s->tt;
 	counter undefined = { 0 }, exposed = { 0 };
 	i32xl max_before = zero, max_after = zero;
 
@@ -71,18 +71,25 @@ LOOP void add_updates(struct sums *s, struct counts *c, const struct batch *b, f
 		load_f32(&v_after, b->v_after + i);
 
 		const i32xl u = (i32xl)(m / (root_of(&v) + eps));
-		const i32xl w = (i32xl)(m_after / (root_of(&v_after) + eps));
+		const f32xl divisor = root_of(&v_after) + eps;
+		const f32xl renewed = v_after + (v - v_after) * TSR_UPDATE_RENEWED;
+		const i32xl w = (i32xl)(m_after / divisor);
+		const i32xl t = (i32xl)(m / (root_of(&renewed) + eps));
 		const i32xl u_mag = u & (int32_t)TSR_F32_MAG, w_mag = w & (int32_t)TSR_F32_MAG;
-		const i32xl defined = is_finite(&u_mag) & is_finite(&w_mag);
+		const i32xl t_mag = t & (int32_t)TSR_F32_MAG;
+		const i32xl defined = is_finite(&u_mag) & is_finite(&w_mag) & is_finite(&t_mag);
 		const i32xl before = u_mag & defined, after = w_mag & defined, not = ~defined;
 		const f32xl uf = (f32xl)(u & defined), d = uf - (f32xl)(w & defined);
+		const f32xl e = uf - (f32xl)(t & defined);
 		const i32xl zeroed = not_zero(&v) & ~not_zero(&v_after) & not_zero(&m_after);
-		struct f64xl uw, dw;
+		struct f64xl uw, dw, ew;
 
 		widen(&uw, &uf);
 		widen(&dw, &d);
+		widen(&ew, &e);
 		add_product(&uu, &uw, &uw);
 		add_product(&dd, &dw, &dw);
+		add_product(&tt, &ew, &ew);
 		max_i32(&max_before, &before);
 		max_i32(&max_after, &after);
 		count(&undefined, &not );
@@ -90,6 +97,7 @@ LOOP void add_updates(struct sums *s, struct counts *c, const struct batch *b, f
 	}
 	s->uu = uu;
 	s->dd = dd;
+	s->tt = tt;
 	*c = (struct counts){ undefined, exposed, max_before, max_after };
 }
 
@@ -99,11 +107,13 @@ static void add_undefined(struct tsr_update_measure *u, const struct batch *b, f
 	for (size_t i = 0; i < b->n; i++) {
 		const float before = b->m[i] / (sqrtf(b->v[i]) + eps);
 		const float after = b->m_after[i] / (sqrtf(b->v_after[i]) + eps);
-
+		const float renewed = b->v_after[i] +
+				      (b->v[i] - b->v_after[i]) * TSR_UPDATE_RENEWED;
+		const float later = b->m[i] / (sqrtf(renewed) + eps);
 		const bool defined = fabsf(before) <= FLT_MAX;
 
 		u->nonfinite += !defined;
-		u->overflow += defined && !(fabsf(after) <= FLT_MAX);
+		u->overflow += defined && !(fabsf(after) <= FLT_MAX && fabsf(later) <= FLT_MAX);
 	}
 }
 
@@ -144,6 +154,7 @@ void TSR_FOR_ISA(update_measure_add)(struct tsr_update_measure *u, const struct 
 
 	memcpy(&s.uu, u->sum_uu, sizeof(s.uu));
 	memcpy(&s.dd, u->sum_dd, sizeof(s.dd));
+	memcpy(&s.tt, u->sum_tt, sizeof(s.tt));
 	for (size_t i = 0, some; i < n; i += some) {
 		const size_t whole = (n - i) - (n - i) % LANES;
 		struct batch b = { before->m + i, before->v + i, after->m + i, after->v + i, 0 };
@@ -158,4 +169,5 @@ void TSR_FOR_ISA(update_measure_add)(struct tsr_update_measure *u, const struct 
 	u->n += n;
 	memcpy(u->sum_uu, &s.uu, sizeof(s.uu));
 	memcpy(u->sum_dd, &s.dd, sizeof(s.dd));
+	memcpy(u->sum_tt, &s.tt, sizeof(s.tt));
 }

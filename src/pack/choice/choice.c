@@ -17,8 +17,9 @@ struct tsr_choice_options tsr_choice_defaults(void)
 	static const struct {
 		const char *momentum, *variance;
 	} pairs[] = {
-		{ "dyn8", "dyn8" },   { "e4m3", "e4m3" },	{ "e4m3x", "e4m3x" },
-		{ "ratio8", "log8" }, { "softsign8", "sqrt8" }, { "bf16", "bf16" },
+		{ "dyn8", "dyn8" },    { "e4m3", "e4m3" },   { "e4m3x", "e4m3x" },
+		{ "ratio8", "sqrt8" }, { "ratio8", "log8" }, { "softsign8", "sqrt8" },
+		{ "bf16", "bf16" },
 	};
 	struct tsr_choice_options o = {
 		.size = sizeof(o),

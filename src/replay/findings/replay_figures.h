@@ -14,9 +14,6 @@
 /* An update whose error is as large as itself: not stepping would have been no worse. */
 #define TSR_REPLAY_DIVERGED 1.0
 
-/* An update with an error of 10% of its length. */
-#define TSR_REPLAY_DRIFTING 0.01
-
 /* The share of stalled weights from which it is reported. */
 #define TSR_REPLAY_STALLED 0.1
 

@@ -10,13 +10,6 @@
 #include "replay/findings/replay_figures.h"
 #include "tersor/escape.h"
 
-const char *tsr_finding_level_name(enum tsr_finding_level level)
-{
-	static const char *const names[] = { "fine", "watch", "bad" };
-
-	return names[level];
-}
-
 static void add(struct tsr_findings *f, enum tsr_finding_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -115,30 +108,34 @@ static void find_infinite(const struct tsr_replay *r, struct tsr_findings *f)
 static void find_divergence(const struct tsr_replay *r, struct tsr_findings *f)
 {
 	const struct tsr_replay_worst w = tsr_replay_worst(r, TSR_FIGURE_UPDATE_NMSE);
-	const double limit = w.value >= TSR_REPLAY_DIVERGED ? TSR_REPLAY_DIVERGED
-							    : TSR_REPLAY_DRIFTING;
+	const enum tsr_finding_level level = tsr_update_level(w.value);
+	const bool diverged = w.value >= TSR_REPLAY_DIVERGED;
+	const double limit = diverged			? TSR_REPLAY_DIVERGED
+			     : level == TSR_FINDING_BAD ? TSR_UPDATE_BAD
+							: TSR_UPDATE_WATCH;
 	const size_t n = count_tensors(r, TSR_FIGURE_UPDATE_NMSE, limit);
 
 	/* find_infinite() reports infinite errors. */
 	if (!w.any || isinf(w.value))
 		return;
-	if (w.value >= TSR_REPLAY_DIVERGED)
-		add(f, TSR_FINDING_BAD,
+	if (diverged)
+		add(f, level,
 		    "The replay has diverged from FP32 in %zu of %zu tensors, first at step "
 		    "%" PRIu64
 		    ": the error of an update is as large as the update itself. Worst is %s at "
 		    "step %" PRIu64 ", with an update-nmse of %.3g.",
 		    n, r->nparams, r->steps[first_step(r, TSR_FIGURE_UPDATE_NMSE, limit)].step,
 		    name_of(r, w.param).text, r->steps[w.step].step, w.value);
-	else if (w.value >= TSR_REPLAY_DRIFTING)
-		add(f, TSR_FINDING_WATCH,
-		    "Updates of %zu of %zu tensors are more than 10%% of their length off, first "
+	else if (level != TSR_FINDING_FINE)
+		add(f, level,
+		    "Updates of %zu of %zu tensors are more than %.2g%% of their length off, first "
 		    "at step %" PRIu64 ". Worst is %s at step %" PRIu64
 		    ": %.3g%% (update-nmse %.3g).",
-		    n, r->nparams, r->steps[first_step(r, TSR_FIGURE_UPDATE_NMSE, limit)].step,
+		    n, r->nparams, 100 * sqrt(limit),
+		    r->steps[first_step(r, TSR_FIGURE_UPDATE_NMSE, limit)].step,
 		    name_of(r, w.param).text, r->steps[w.step].step, 100 * sqrt(w.value), w.value);
 	else
-		add(f, TSR_FINDING_FINE,
+		add(f, level,
 		    "Every update of every tensor is within %.2g%% of its length of FP32's "
 		    "(update-nmse at most %.3g: %s at step %" PRIu64 ").",
 		    100 * sqrt(w.value), w.value, name_of(r, w.param).text, r->steps[w.step].step);
@@ -152,7 +149,7 @@ static bool find_sufferer(const struct tsr_replay *r, size_t *param_ret, double 
 		const double lost = tsr_replay_largest(r, p, TSR_FIGURE_VARIANCE_LOST);
 
 		if (!(lost > *lost_ret) ||
-		    !(tsr_replay_largest(r, p, TSR_FIGURE_UPDATE_NMSE) >= TSR_REPLAY_DRIFTING))
+		    !(tsr_replay_largest(r, p, TSR_FIGURE_UPDATE_NMSE) >= TSR_UPDATE_BAD))
 			continue;
 		*lost_ret = lost;
 		*param_ret = p;

@@ -33,7 +33,7 @@ void tsr_curve_put_limits(struct tsr_text *svg, const struct tsr_lines *l,
 	if (figure == TSR_FIGURE_UPDATE_NMSE || figure == TSR_FIGURE_UPDATE_QUANT)
 		tsr_lines_put_limit(svg, l, TSR_REPLAY_DIVERGED, "as large as the update");
 	if (figure == TSR_FIGURE_UPDATE_NMSE)
-		tsr_lines_put_limit(svg, l, TSR_REPLAY_DRIFTING, "10% of its length");
+		tsr_lines_put_limit(svg, l, TSR_UPDATE_BAD, "10% of its length");
 }
 
 static void put_panel(struct tsr_text *svg, const struct tsr_curves *curves, unsigned panel,
