@@ -18,7 +18,7 @@ WEIGHT_CODECS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "
                  "bf16+bf16", "fp16+fp16", "bf16+exact16", "f32")
 # Of truncated splits, with k from 1 on.
 FAMILIES = {"bf16+trunc": 16, "fp16+trunc": 13, "e5m2+trunc": 16, "e4m3+trunc": 16,
-            "bf16+sr": 16, "fp16+sr": 13, "e5m2+sr": 16, "e4m3+sr": 16}
+            "bf16+rn": 13, "bf16+sr": 16, "fp16+sr": 13, "e5m2+sr": 16, "e4m3+sr": 16}
 TRUNCATED_CODECS = tuple(f"{name}{k + 1}" for name, last in FAMILIES.items() for k in range(last))
 STATE_CODECS = ("softsign8", "linear8", "sqrt8", "ulinear8")
 RAW_CODECS = ("--weights", "f32", "--momentum", "f32", "--variance", "f32")

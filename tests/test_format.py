@@ -243,7 +243,7 @@ def decode_vectors(folder, rows):
 
 
 def family(codec):
-    return re.sub(r"(trunc|sr)\d+$", r"\1<k>", codec)
+    return re.sub(r"(trunc|rn|sr)\d+$", r"\1<k>", codec)
 
 
 def test_vectors_decode_to_what_the_document_says(tmp_path):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The formulas of the truncated and the stochastic split, for C and for CUDA: see codec/math.h, whose
+ * The formulas of the splits with extra bits, for C and for CUDA: see codec/math.h, whose
  * contract they keep.
  */
 #ifndef TSR_CODEC_EXTRA_BITS_MATH_H
@@ -104,6 +104,24 @@ TSR_HD uint32_t tsr_stochastic_up(uint32_t extended, uint32_t random, uint32_t l
 	const uint32_t carry = ((extended & 0xffffu) + random) >> 16;
 
 	return extended >> 16 == largest ? 0 : carry;
+}
+
+/* How the narrow weight is rounded. */
+enum { TSR_TOWARD_ZERO, TSR_AT_RANDOM, TSR_TO_NEAREST };
+
+/*
+ * To nearest: the extended magnitude is rounded to @k bits behind the narrow weight, halves up, before it is
+ * cut; special ones stay.  The narrow weight is then the next one up where the first of the bits is set, so
+ * that no further bit says it; beyond the largest it is infinite.
+ */
+TSR_HD uint32_t tsr_extended_nearest(uint32_t extended, uint32_t largest, uint32_t k)
+{
+	return extended >> 16 > largest ? extended : extended + (0x8000u >> k);
+}
+
+TSR_HD uint32_t tsr_nearest_up(uint32_t extra, uint32_t k)
+{
+	return extra >> (k - 1) & 1;
 }
 
 TSR_HD uint32_t tsr_bf16_largest(void)

@@ -12,8 +12,8 @@
  *          sweep/simd/trips.c, and a class template of gpu/, all with the next two as arguments
  * format   the narrow weight: formulas of math.h are called tsr_<format>_...; or the traits of a
  *          group in group_math.h
- * code     type of a code or a correction (of codes without one any); of extra bits whether the
- *          narrow weight is rounded at random
+ * code     type of a code or a correction (of codes without one any); of extra bits how the narrow
+ *          weight is rounded
  * members  of struct tsr_codec
  */
 #ifndef TSR_CODEC_LIST_H
@@ -98,21 +98,23 @@
 
 /* A narrow weight and k bits that follow it, 32 elements in k words. */
 #define TSR_PACKED_LIST(X) \
-	X(bf16_trunc, 16, extra_bits, bf16, false, "bf16+trunc", \
+	X(bf16_trunc, 16, extra_bits, bf16, TSR_TOWARD_ZERO, "bf16+trunc", \
 	  .summary = "BF16 toward zero and the next k bits", TSR_EXTENDED(BF16)) \
-	X(fp16_trunc, 13, extra_bits, f16, false, "fp16+trunc", \
+	X(fp16_trunc, 13, extra_bits, f16, TSR_TOWARD_ZERO, "fp16+trunc", \
 	  .summary = "FP16 toward zero and the next k bits", TSR_EXTENDED(F16)) \
-	X(e5m2_trunc, 16, extra_bits, e5m2, false, "e5m2+trunc", \
+	X(e5m2_trunc, 16, extra_bits, e5m2, TSR_TOWARD_ZERO, "e5m2+trunc", \
 	  .summary = "FP8 (E5M2) toward zero and the next k bits", TSR_EXTENDED(F8_E5M2)) \
-	X(e4m3_trunc, 16, extra_bits, e4m3, false, "e4m3+trunc", \
+	X(e4m3_trunc, 16, extra_bits, e4m3, TSR_TOWARD_ZERO, "e4m3+trunc", \
 	  .summary = "FP8 (E4M3) toward zero and the next k bits", TSR_EXTENDED(F8_E4M3)) \
-	X(bf16_sr, 16, extra_bits, bf16, true, "bf16+sr", .stochastic = true, \
+	X(bf16_rn, 13, extra_bits, bf16, TSR_TO_NEAREST, "bf16+rn", \
+	  .summary = "BF16 to nearest and k bits, rounded", TSR_EXTENDED(BF16)) \
+	X(bf16_sr, 16, extra_bits, bf16, TSR_AT_RANDOM, "bf16+sr", .stochastic = true, \
 	  .summary = "BF16 rounded at random, k bits, 1 to undo it", TSR_EXTENDED(BF16)) \
-	X(fp16_sr, 13, extra_bits, f16, true, "fp16+sr", .stochastic = true, \
+	X(fp16_sr, 13, extra_bits, f16, TSR_AT_RANDOM, "fp16+sr", .stochastic = true, \
 	  .summary = "FP16 rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F16)) \
-	X(e5m2_sr, 16, extra_bits, e5m2, true, "e5m2+sr", .stochastic = true, \
+	X(e5m2_sr, 16, extra_bits, e5m2, TSR_AT_RANDOM, "e5m2+sr", .stochastic = true, \
 	  .summary = "FP8 (E5M2) rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F8_E5M2)) \
-	X(e4m3_sr, 16, extra_bits, e4m3, true, "e4m3+sr", .stochastic = true, \
+	X(e4m3_sr, 16, extra_bits, e4m3, TSR_AT_RANDOM, "e4m3+sr", .stochastic = true, \
 	  .summary = "FP8 (E4M3) rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F8_E4M3))
 
 /* Groups that share a scale. */

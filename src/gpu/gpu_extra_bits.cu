@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of truncated splits: a narrow weight and k bits that follow it, 32 values in k words. */
+/* Kernels of splits with extra bits: a narrow weight and k bits that follow it, 32 values in k words. */
 #include "gpu/cuda.h"
 #include "gpu/gpu_extra_bits.cuh"
 #include "gpu/vector.cuh"
@@ -139,14 +139,14 @@ static __device__ __forceinline__ void store_share(T *at, bool whole, unsigned c
 }
 
 /* 4 bytes read, 2 + bits/8 written per element. */
-template <class format, bool RANDOM>
+template <class format, int ROUNDING>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	encode_bits(const float *x, uint64_t n, bool aligned, struct params params,
 		    typename format::pattern *narrow, uint32_t *words)
 {
 	__shared__ uint32_t staged[WARPS][WORDS_MAX];
 	const struct place p = my_place();
-	const unsigned bits = params.k + RANDOM, count = thread_elements(p, n);
+	const unsigned bits = params.k + (ROUNDING == TSR_AT_RANDOM), count = thread_elements(p, n);
 	const bool whole = aligned && count == SHARE;
 	typename format::pattern out[SHARE];
 	struct tsr_philox random = {};
@@ -156,13 +156,13 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	if (p.warp >= n)
 		return;
 	load_share(x + p.thread, whole, count, in);
-	if (RANDOM)
+	if (ROUNDING == TSR_AT_RANDOM)
 		random = tsr_stochastic_bits(params.seed, params.stream,
 					     (params.first + p.thread) / 8);
 #pragma unroll
 	for (unsigned i = 0; i < SHARE; i++) {
-		const struct extended e = encode_extra<format, RANDOM>(in[i], params.k,
-								       draw_of(random, i));
+		const struct extended e = encode_extra<format, ROUNDING>(in[i], params.k,
+									 draw_of(random, i));
 
 		out[i] = (typename format::pattern)e.narrow;
 		value[i] = i < count ? e.bits : 0;
@@ -174,14 +174,14 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		words[p.warp / TSR_BIT_PACKED_SHARE * bits + i] = staged[threadIdx.x / 32][i];
 }
 
-template <class format, bool RANDOM>
+template <class format, int ROUNDING>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	decode_bits(const typename format::pattern *narrow, const uint32_t *words, uint64_t n,
 		    bool aligned, uint32_t k, float *x)
 {
 	__shared__ uint32_t staged[WARPS][WORDS_MAX];
 	const struct place p = my_place();
-	const unsigned bits = k + RANDOM, count = thread_elements(p, n);
+	const unsigned bits = k + (ROUNDING == TSR_AT_RANDOM), count = thread_elements(p, n);
 	const bool whole = aligned && count == SHARE;
 	typename format::pattern in[SHARE];
 	uint32_t value[SHARE];
@@ -196,7 +196,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	unpack((const unsigned char *)staged[threadIdx.x / 32] + p.lane * bits, bits, value);
 #pragma unroll
 	for (unsigned i = 0; i < SHARE; i++)
-		out[i] = decode_extra<format, RANDOM>({ in[i], value[i] }, k);
+		out[i] = decode_extra<format, ROUNDING>({ in[i], value[i] }, k);
 	store_share(x + p.thread, whole, count, out);
 }
 
@@ -210,7 +210,7 @@ static bool all_aligned(const float *x, const void *narrow)
 	return tsr_is_aligned(x, 16) && tsr_is_aligned(narrow, 16);
 }
 
-template <class format, bool RANDOM>
+template <class format, int ROUNDING>
 static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 		       const float *x, uint64_t n, void *const plane[],
 		       struct tsr_encode_report *report)
@@ -219,22 +219,22 @@ static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_cod
 				       coding->first };
 
 	(void)report;
-	encode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
+	encode_bits<format, ROUNDING><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
 		x, n, all_aligned(x, plane[0]), params, (typename format::pattern *)plane[0],
 		(uint32_t *)plane[1]);
 }
 
-template <class format, bool RANDOM>
+template <class format, int ROUNDING>
 static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 		       const void *const plane[], uint64_t n, float *x)
 {
-	decode_bits<format, RANDOM><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
+	decode_bits<format, ROUNDING><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
 		(const typename format::pattern *)plane[0], (const uint32_t *)plane[1], n,
 		all_aligned(x, plane[0]), coding->codec->extra_bits, x);
 }
 
-#define X(id, each, loops, format, random, ...) \
-	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<format##_extended, random>, \
-							  run_decode<format##_extended, random>, \
+#define X(id, each, loops, format, rounding, ...) \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<format##_extended, rounding>, \
+							  run_decode<format##_extended, rounding>, \
 							  TSR_TABLES_COUNT };
 TSR_PACKED_LIST(X)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Truncated splits, for kernels: an element at a time. */
+/* Splits with extra bits, for kernels: an element at a time. */
 #ifndef TSR_GPU_EXTRA_BITS_CUH
 #define TSR_GPU_EXTRA_BITS_CUH
 
@@ -42,22 +42,37 @@ struct extended {
 	uint32_t narrow, bits;
 };
 
-template <class format, bool RANDOM>
+template <class format, int ROUNDING>
+static __device__ __forceinline__ uint32_t up_of(uint32_t extra, uint32_t k, uint32_t random)
+{
+	return ROUNDING == TSR_AT_RANDOM    ? random
+	       : ROUNDING == TSR_TO_NEAREST ? tsr_nearest_up(extra, k)
+					    : 0;
+}
+
+template <class format, int ROUNDING>
 static __device__ __forceinline__ struct extended encode_extra(float x, uint32_t k, uint32_t draw)
 {
-	const uint32_t e = format::of(x);
-	const uint32_t up = RANDOM ? tsr_stochastic_up(e, draw, format::largest()) : 0;
-	const struct extended out = { tsr_trunc_narrow(format::sign, x, e) + up,
-				      tsr_trunc_extra(e, k) | up << k };
+	const uint32_t exact = format::of(x);
+	const uint32_t e = ROUNDING == TSR_TO_NEAREST
+				   ? tsr_extended_nearest(exact, format::largest(), k)
+				   : exact;
+	const uint32_t drawn = ROUNDING == TSR_AT_RANDOM
+				       ? tsr_stochastic_up(e, draw, format::largest())
+				       : 0;
+	const uint32_t extra = tsr_trunc_extra(e, k);
+	const struct extended out = { tsr_trunc_narrow(format::sign, x, e) +
+					      up_of<format, ROUNDING>(extra, k, drawn),
+				      extra | drawn << k };
 
 	return out;
 }
 
-template <class format, bool RANDOM>
+template <class format, int ROUNDING>
 static __device__ __forceinline__ float decode_extra(struct extended in, uint32_t k)
 {
-	const uint32_t up = RANDOM ? in.bits >> k : 0;
-	const uint32_t extra = RANDOM ? in.bits & ((1u << k) - 1) : in.bits;
+	const uint32_t up = up_of<format, ROUNDING>(in.bits, k, in.bits >> k);
+	const uint32_t extra = ROUNDING == TSR_AT_RANDOM ? in.bits & ((1u << k) - 1) : in.bits;
 
 	return format::value(in.narrow, tsr_trunc_join(format::sign, in.narrow, up, extra, k));
 }

@@ -30,18 +30,18 @@ template <class codec> struct split_trip {
 	}
 };
 
-template <class format, bool RANDOM> struct extra_bits_trip {
+template <class format, int ROUNDING> struct extra_bits_trip {
 	static __device__ __forceinline__ void run(uint32_t first, uint32_t k, const float *x,
 						   float *y)
 	{
 		struct tsr_philox random = {};
 
-		if (RANDOM)
+		if (ROUNDING == TSR_AT_RANDOM)
 			random = tsr_stochastic_bits(0, 0, first / EXTRA_BITS_DRAWS);
 #pragma unroll
 		for (unsigned i = 0; i < EACH; i++)
-			y[i] = decode_extra<format, RANDOM>(
-				encode_extra<format, RANDOM>(x[i], k, draw_of(random, i)), k);
+			y[i] = decode_extra<format, ROUNDING>(
+				encode_extra<format, ROUNDING>(x[i], k, draw_of(random, i)), k);
 	}
 };
 
@@ -231,8 +231,8 @@ typedef void sweep_kernel(uint32_t first, uint32_t k, struct tsr_sweep_row *rows
 
 /* By the row of a codec. */
 #define SPLIT(id, each, loops, format, code, ...) sweep<split_trip<loops<format, code>>>,
-#define PACKED(id, each, loops, format, random, ...) \
-	sweep<extra_bits_trip<format##_extended, random>>,
+#define PACKED(id, each, loops, format, rounding, ...) \
+	sweep<extra_bits_trip<format##_extended, rounding>>,
 #define GROUPED(...) NULL,
 
 static sweep_kernel *const kernels[] = {

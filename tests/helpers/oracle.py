@@ -25,7 +25,7 @@ WEIGHTS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
            "bf16+bf16", "fp16+fp16", "bf16+exact16")
 TRUNCATED = tuple(f"{fmt}+{kind}{k}" for kind in ("trunc", "sr")
                   for fmt, last in (("bf16", 16), ("fp16", 13), ("e5m2", 16), ("e4m3", 16))
-                  for k in range(1, last + 1))
+                  for k in range(1, last + 1)) + tuple(f"bf16+rn{k}" for k in range(1, 14))
 MOMENTA = ("softsign8", "linear8")
 LOGS = ("log8",)            # variances, with scales of their own
 RATIOS = ("ratio8",)        # momenta as ratios to their variances, which ratio() and momentum() make and undo
@@ -225,8 +225,8 @@ def widen_special(n, fmt):
 TOO_LARGE = {"bf16": np.inf, "fp16": 65536, "e5m2": 65536, "e4m3": 480}
 
 
-def encode_truncated(x, fmt, k, random=None):
-    """-> (narrow, extra-bits plane); `random` are 16 bits an element, None to truncate."""
+def encode_truncated(x, fmt, k, random=None, nearest=False):
+    """-> (narrow, extra-bits plane); `random` are 16 bits an element, None to truncate or round to nearest."""
     b = bits(x)
     word = np.uint16 if fmt in ("bf16", "fp16") else np.uint8
     special = ~(np.abs(x) < TOO_LARGE[fmt])
@@ -235,6 +235,10 @@ def encode_truncated(x, fmt, k, random=None):
     if random is not None:
         up = (np.floor(rest * 65536) + random >= 65536) & (mag != _largest(fmt))
         mag, value = mag + up, value + (up.astype(np.int64) << k)
+    if nearest:         # of what is k bits behind the place, halves up; so is the narrow weight of that
+        value = np.floor(rest * 2.0 ** k + 0.5).astype(np.int64)
+        mag, value = mag + (value >> k), value & (1 << k) - 1
+        mag = mag + (2 * value >= 1 << k)
     mag = np.where(special, _special_magnitude(x, fmt), mag)
     value = np.where(special, 0, value)
     sign = b >> 31 << 8 * word().itemsize - 1
@@ -254,13 +258,13 @@ def unpack_bits(words, width, n):
     return each.astype(np.int64) @ (1 << np.arange(width))
 
 
-def decode_truncated(n, words, fmt, k, stochastic):
+def decode_truncated(n, words, fmt, k, stochastic, nearest=False):
     _, mant, bias = FORMATS[fmt]
     value = unpack_bits(words, k + stochastic, n.size)
     n = n.ravel()
     sign = n >> 8 * n.itemsize - 1
     mag = (n & (1 << 8 * n.itemsize - 1) - 1).astype(np.int64)
-    mag = np.maximum(mag - (value >> k), 0)
+    mag = np.maximum(mag - (2 * value >= 1 << k if nearest else value >> k), 0)
     exponent = np.maximum(mag >> mant, 1)
     whole = (mag & (1 << mant) - 1) + np.where(mag >> mant, 1 << mant, 0)
     # At most 24 bits: exact, and so is the conversion.
@@ -273,7 +277,7 @@ def decode_truncated(n, words, fmt, k, stochastic):
 def truncated(codec):
     """(format, k, whether stochastic) of a truncated split's name, or None."""
     fmt, _, kind = codec.partition("+")
-    if not kind.startswith(("trunc", "sr")):
+    if not kind.startswith(("trunc", "sr", "rn")):
         return None
     return fmt, int(kind.lstrip("truncs")), kind.startswith("sr")
 
@@ -506,7 +510,7 @@ def encode(codec, x, group=32, scale="e8m8", seed=0, name="", kind="momentum"):
     if truncated(codec):
         _, k, stochastic = truncated(codec)
         random = random_bits(x.size, seed, name) if stochastic else None
-        return dict(zip(("", "::extra_bits"), encode_truncated(x, fmt, k, random)))
+        return dict(zip(("", "::extra_bits"), encode_truncated(x, fmt, k, random, kind.startswith("rn"))))
     if kind == "exact16":
         pair = encode_exact16(x)
     elif kind == fmt:
@@ -535,7 +539,7 @@ def decode(codec, planes, group=32, scale="e8m8", kind="momentum"):
     if not kind:
         return widen(planes[""], fmt)
     if truncated(codec):
-        return decode_truncated(planes[""], planes["::extra_bits"], *truncated(codec))
+        return decode_truncated(planes[""], planes["::extra_bits"], *truncated(codec), kind.startswith("rn"))
     n, corr = planes[""], planes["::error_bits"]
     if kind == "exact16":
         return decode_exact16(n, corr)

@@ -253,6 +253,7 @@ TRUNCATED = {f"{prefix}+{kind}{k}": (dtype, k, k + more)
              for prefix, dtype, last in (("bf16", "BF16", 16), ("fp16", "F16", 13),
                                          ("e5m2", "F8_E5M2", 16), ("e4m3", "F8_E4M3", 16))
              for kind, more in (("trunc", 0), ("sr", 1)) for k in range(1, last + 1)}
+TRUNCATED |= {f"bf16+rn{k}": ("BF16", k, k) for k in range(1, 14)}
 LEARNED = ("gefen8", "blockmean")
 CODECS = {"raw", *UNSCALED, *TRUNCATED, *SCALED, *LEARNED}
 
@@ -711,7 +712,8 @@ def decode_truncated(codec, narrow, words):
     bits = unpack_bits(words, width, len(narrow))
     sign = 1 << 8 * narrow.itemsize - 1
     magnitude = (narrow & (sign - 1)).astype(np.int64)
-    fixed = (magnitude - (bits >> k & (magnitude > 0)) << 16) + (bits % 2**k << (16 - k))
+    up = bits >> (k - 1) if "+rn" in codec else bits >> k
+    fixed = (magnitude - (up & (magnitude > 0)) << 16) + (bits % 2**k << (16 - k))
     if dtype == "BF16":
         value, special = from_bits(fixed), magnitude >= 0x7f80
     elif dtype == "F16":

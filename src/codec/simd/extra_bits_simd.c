@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Truncated split: a narrow weight and the significand bits that follow it, packed so that 32
+ * Splits with extra bits: a narrow weight and the significand bits that follow it, packed so that 32
  * elements of k bits share k words ("extra bits": the paper's Figure 1).  With stochastic rounding
- * one more bit says whether the narrow weight was rounded up, so that it can be undone.
+ * one more bit says whether the narrow weight was rounded up, so that it can be undone; rounding to
+ * nearest is undone by the first of the bits.
  */
 #include <string.h>
 
@@ -139,11 +140,20 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 	memcpy(random, block, nblocks * sizeof(*block));
 }
 
-#define X(id, each, loops, format, random, ...) \
+/* The rounding is a constant in each. */
+INLINE uint32_t up_of(int rounding, uint32_t extra, uint32_t k, uint32_t random)
+{
+	return rounding == TSR_AT_RANDOM    ? random
+	       : rounding == TSR_TO_NEAREST ? tsr_nearest_up(extra, k)
+					    : 0;
+}
+
+#define X(id, each, loops, format, rounding, ...) \
 	void TSR_FOR_ISA(encode_##id)(const struct tsr_coding *coding, const float *restrict x, \
 				      size_t n, void *const plane[], \
 				      struct tsr_encode_report *report) \
 	{ \
+		const bool random = rounding == TSR_AT_RANDOM; \
 		const uint32_t k = coding->codec->extra_bits, bits = k + random; \
 		tsr_##format##_pattern *restrict narrow = plane[0]; \
 		unsigned char *restrict word = plane[1]; \
@@ -158,16 +168,23 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 			if (random) \
 				draw(coding, coding->first + first, left, draws); \
 			for (size_t i = 0; i < left; i++) { \
-				const uint32_t e = tsr_##format##_extended(x[first + i]); \
-				const uint32_t up = random ? tsr_stochastic_up( \
-								     e, draws[i], \
-								     tsr_##format##_largest()) \
-							   : 0; \
+				const uint32_t exact = tsr_##format##_extended(x[first + i]); \
+				const uint32_t e = rounding != TSR_TO_NEAREST \
+							   ? exact \
+							   : tsr_extended_nearest( \
+								     exact, \
+								     tsr_##format##_largest(), k); \
+				const uint32_t drawn = random ? tsr_stochastic_up( \
+									e, draws[i], \
+									tsr_##format##_largest()) \
+							      : 0; \
+				const uint32_t extra = tsr_trunc_extra(e, k); \
+				const uint32_t up = up_of(rounding, extra, k, drawn); \
 				const uint32_t w = tsr_trunc_narrow(TSR_NARROW_SIGN(format), \
 								    x[first + i], e); \
 \
 				narrow[first + i] = (tsr_##format##_pattern)(w + up); \
-				stored.value[i] = tsr_trunc_extra(e, k) | up << k; \
+				stored.value[i] = extra | drawn << k; \
 			} \
 			for (size_t i = left; i < nshares * SHARE; i++) \
 				stored.value[i] = 0; \
@@ -178,6 +195,7 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 	void TSR_FOR_ISA(decode_##id)(const struct tsr_coding *coding, const void *const plane[], \
 				      size_t n, float *restrict x) \
 	{ \
+		const bool random = rounding == TSR_AT_RANDOM; \
 		const uint32_t k = coding->codec->extra_bits, bits = k + random; \
 		const uint32_t mask = (1u << k) - 1; \
 		const tsr_##format##_pattern *restrict narrow = plane[0]; \
@@ -191,7 +209,7 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 					     word + first / 8 * bits); \
 			for (size_t i = 0; i < left; i++) { \
 				const uint32_t w = narrow[first + i], s = stored.value[i]; \
-				const uint32_t up = random ? s >> k : 0; \
+				const uint32_t up = up_of(rounding, s, k, s >> k); \
 \
 				x[first + i] = tsr_f32_from_##format##_extended( \
 					w, tsr_trunc_join(TSR_NARROW_SIGN(format), w, up, \

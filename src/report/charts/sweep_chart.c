@@ -85,8 +85,8 @@ bool tsr_sweep_chart_shows(const struct tsr_sweep *s, const struct tsr_codec *co
 		const struct tsr_codec *c = s->results[i].codec;
 
 		relatives += c->family && strcmp(c->family, codec->family) == 0;
-		/* Decoding undoes random rounding: the line would be that of the truncated split. */
-		if (codec->stochastic && c->extra_bits == codec->extra_bits && !c->stochastic &&
+		/* Decoding undoes the rounding: the line would be that of the truncated split, or half. */
+		if (c->row < codec->row && c->extra_bits == codec->extra_bits &&
 		    c->planes[0].dtype == codec->planes[0].dtype)
 			return false;
 	}
@@ -108,8 +108,8 @@ static const char *const dashes[] = { "", "7 3", "2 2", "9 3 2 3", "", "5 2", "1
  */
 static bool alike(const struct tsr_codec *a, const struct tsr_codec *b)
 {
-	if (a->correction != b->correction || a->stochastic != b->stochastic ||
-	    a->extra_bits != b->extra_bits)
+	if (a->correction != b->correction || a->extra_bits != b->extra_bits ||
+	    (a->family && b->family && strcmp(strchr(a->family, '+'), strchr(b->family, '+')) != 0))
 		return false;
 	return a->correction != TSR_CORRECTION_ULP || a->planes[1].dtype == b->planes[1].dtype;
 }

@@ -90,9 +90,10 @@ static const uint16_t *random_bits(struct tsr_sweep_batch *s)
 					    TSR_LEVELS(code)); \
 	}
 
-#define DEFINE_extra_bits(id, format, random) \
+#define DEFINE_extra_bits(id, format, rounding) \
 	static void trip_##id(struct tsr_sweep_batch *s, const struct tsr_codec *codec) \
 	{ \
+		const bool random = rounding == TSR_AT_RANDOM; \
 		const uint32_t k = codec->extra_bits, mask = (1u << k) - 1; \
 		const float *restrict x = s->x; \
 		const uint16_t *restrict draw = random ? random_bits(s) : NULL; \
@@ -100,17 +101,27 @@ static const uint16_t *random_bits(struct tsr_sweep_batch *s)
 		float *restrict y = s->y; \
 \
 		for (size_t i = 0; i < N; i++) { \
-			const uint32_t e = tsr_##format##_extended(x[i]); \
-			const uint32_t up = random ? tsr_stochastic_up(e, draw[i], \
-								       tsr_##format##_largest()) \
-						   : 0; \
+			const uint32_t exact = tsr_##format##_extended(x[i]); \
+			const uint32_t e = rounding != TSR_TO_NEAREST \
+						   ? exact \
+						   : tsr_extended_nearest( \
+							     exact, tsr_##format##_largest(), k); \
+			const uint32_t extra = tsr_trunc_extra(e, k); \
+			const uint32_t drawn = random ? tsr_stochastic_up( \
+								e, draw[i], \
+								tsr_##format##_largest()) \
+						      : 0; \
+			const uint32_t up = rounding == TSR_TO_NEAREST ? tsr_nearest_up(extra, k) \
+								       : drawn; \
 \
 			narrow[i] = tsr_trunc_narrow(TSR_NARROW_SIGN(format), x[i], e) + up; \
-			stored[i] = tsr_trunc_extra(e, k) | up << k; \
+			stored[i] = extra | drawn << k; \
 		} \
 		for (size_t i = 0; i < N; i++) { \
-			const uint32_t up = random ? stored[i] >> k : 0; \
 			const uint32_t extra = random ? stored[i] & mask : stored[i]; \
+			const uint32_t up = rounding == TSR_TO_NEAREST ? tsr_nearest_up(extra, k) \
+					    : random		       ? stored[i] >> k \
+								       : 0; \
 \
 			y[i] = tsr_f32_from_##format##_extended( \
 				narrow[i], \
