@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import DATA, ROOT
+from conftest import BINARY, DATA, ROOT
 from sessions import check_sessions
 
 TRAINER = DATA / "frameworks" / "trainer"
@@ -59,3 +59,14 @@ def test_links_of_the_pages_lead_somewhere():
             found = page.parent / pathlib.PurePosixPath(target) if target else page
             assert found.exists(), f"{page.name}: {target}"
             assert not anchor or anchor in anchors(found), f"{page.name}: {target}#{anchor}"
+
+
+def test_demo_shows_what_readme_shows():
+    """make demo packs the checkpoint of README, with the same commands."""
+    done = subprocess.run(["sh", ROOT / "tests" / "demo.sh", BINARY], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    session = re.search(r"^```\n(\$ tersor pack .*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)[1]
+    commands = re.findall(r"^(\$ tersor .*)$", session, re.M)
+    assert len(commands) == 3 and all(f"{command}\n" in done.stdout for command in commands)
+    for line in session.splitlines():
+        assert line == "..." or f"{line}\n" in done.stdout, line
