@@ -324,6 +324,16 @@ def test_json_section_lists_the_members_of_the_report(command, library, tmp_path
     assert listed <= found
 
 
+@pytest.mark.skipif(not shutil.which("mandoc"), reason="no mandoc")
+@pytest.mark.parametrize("page", [p for p in PAGES if p != page_of("audit")], ids=lambda page: page.name)
+def test_lists_are_readable_at_80_columns(page):
+    """Lists in lists leave at least 24 columns, and a quotation ends before the next begins."""
+    shown = subprocess.run(["mandoc", "-Tascii", "-O", "width=80", page], check=True, capture_output=True, text=True)
+    lines = re.sub(".\b", "", shown.stdout).splitlines()
+    assert [line for line in lines if re.match(" {56}", line)] == []
+    assert not [line for line in lines if re.search("\"\"|'{3}", line)]
+
+
 def test_overview_lists_common_members_that_are_reported(tmp_path):
     listed = re.findall(r"^\.It Va (\w+)", section(ROOT / "man" / "tersor.1", "JSON reports"), re.M)
     packed = report("pack", CHECKPOINT, "-o", tmp_path / "out", "--json", "--weights", "bf16+sr8")
