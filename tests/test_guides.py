@@ -136,6 +136,8 @@ MESSAGES = {
     "found ... error ..., expected at most ...": (
         "tersor pack checkpoint-30 -o x --max-error nmse=1e-5", 1,
         "tersor pack checkpoint-30 -o x --max-error nmse=1e-5 --momentum f32 --variance f32"),
+    "packed so, the updates of ... tensors are 10% of their length off or more": (
+        "tersor pack checkpoint-30 -o x --variance ulinear8 --scale f16", 0, "tersor audit checkpoint-30"),
     "found ... non-finite value": ("tersor pack nan.safetensors -o x", 0, None),
     "found no weight of this name in ..., expected one": (
         "tersor replay checkpoint-30 other-recording", 3, "tersor replay checkpoint-30 recording"),
