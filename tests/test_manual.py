@@ -12,6 +12,7 @@ import safetensors.numpy
 from conftest import BINARY, DATA, ROOT, run_tersor
 
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
+RATED = CHECKPOINT.with_suffix(".pt")       # with a learning rate
 QUANTIZED = DATA / "frameworks" / "quantized" / "bitsandbytes-int8.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
 COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "apply", "join", "audit", "sweep",
@@ -261,12 +262,19 @@ def coded(scratch):
     return scratch / "coded"
 
 
+def rated(scratch):
+    """A packed file of which steps are known."""
+    run_tersor("pack", RATED, "-o", scratch / "rated.packed", "-qq", check=0)
+    return scratch / "rated.packed"
+
+
 def reports(command, library, scratch):
     """Objects that between them have every member that this command can report."""
     packed, restored = library / "packed.safetensors", library / "restored.safetensors"
     out = scratch / "out"
     return {
         "pack": lambda: [report("pack", CHECKPOINT, "-o", out, "--json"),
+                         report("pack", RATED, "-o", scratch / "rated", "--json"),
                          report("pack", QUANTIZED, "-o", scratch / "quantized", "--json"),
                          report("pack", packed, "--entropy", "-o", scratch / "coded", "--json"),
                          report("pack", packed, "--delta", packed, "-o", scratch / "delta", "--json")],
@@ -279,6 +287,7 @@ def reports(command, library, scratch):
                             report("inspect", delta(scratch), "--json"),
                             report("inspect", CHECKPOINT.with_name("recording"), "--json")],
         "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
+                           report("verify", rated(scratch), "--against", RATED, "--json"),
                            report("verify", restored, "--json")],
         "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",

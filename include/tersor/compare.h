@@ -42,6 +42,7 @@ struct tsr_verified_tensor {
 	const char *fault; /* what is wrong with it; NULL if it is sound */
 	struct tsr_update_measured
 		update; /* of a variance with its momentum; zeros: not measured */
+	double weight_step; /* of a packed weight; negative: not measured */
 };
 
 /* No original and no bounds; NaN and infinities are faults. */

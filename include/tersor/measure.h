@@ -45,10 +45,12 @@ enum tsr_metric {
 	TSR_METRIC_COSINE, /* cosine of the angle between x and y; bounds are on 1 - cosine */
 	TSR_METRIC_COUNT,
 	/* For bounds only: tsr_update_measure_nmse() of a momentum and its variance, on the latter */
-	TSR_METRIC_UPDATE_NMSE
+	TSR_METRIC_UPDATE_NMSE,
+	/* For bounds only: tsr_weight_step() of a weight with its momentum and variance */
+	TSR_METRIC_WEIGHT_STEP
 };
 
-/* "abs", "ulp", "rel", "nmse", "cosine", "update-nmse". */
+/* "abs", "ulp", "rel", "nmse", "cosine", "update-nmse", "weight-step". */
 TSR_API const char *tsr_metric_name(enum tsr_metric metric);
 TSR_API bool tsr_metric_find(const char *name, enum tsr_metric *metric_ret);
 
@@ -65,6 +67,7 @@ TSR_API double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric me
  * struct tsr_measured - What is left of a struct tsr_measure once nothing more is added to it
  * @n, @exact, @nonfinite, @negative, @overflow, @flushed, @sign_lost, @max_ulp, @max_abs: as there
  * @mean_rel, @nmse, @one_minus_cosine: tsr_measure_error() of these metrics
+ * @rms_error: the root of the mean square of x - y
  *
  * A quarter of its size: there is one for every tensor of a checkpoint.
  */
@@ -81,6 +84,7 @@ struct tsr_measured {
 	double mean_rel;
 	double nmse;
 	double one_minus_cosine;
+	double rms_error;
 };
 
 /* As tsr_measure_value() and tsr_measure_error().  Thread-safe. */
@@ -157,7 +161,18 @@ struct tsr_update_measured {
 	float max_before;
 	float max_after;
 	double nmse;
+	double rms; /* the root of the mean square of u */
 };
+
+/*
+ * What rounding does to a weight, in steps of its optimizer: the root mean square of its errors over that of
+ * lr times its updates.  At 1 packing moves weights as far as a step does.  @lr is positive; 0 for no updates.
+ */
+TSR_API double tsr_weight_step(const struct tsr_measured *weight,
+			       const struct tsr_update_measured *update, double lr);
+
+/* The largest of them that `pack --auto` leaves; 1 and more is told. */
+#define TSR_WEIGHT_STEP_MAX 0.25
 
 /* How serious a finding is. */
 enum tsr_finding_level { TSR_FINDING_FINE, TSR_FINDING_WATCH, TSR_FINDING_BAD };

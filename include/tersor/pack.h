@@ -40,6 +40,9 @@ struct tsr_candidate {
  *           is packed on its own.  Each tensor has the candidate with the fewest bytes that is within it
  * @max_nbytes: in place of @bound, the most bytes of all files that are written: the bound is then the
  *           least that fits.  0: @bound counts
+ * @weight_steps: with @bound, and if no candidate is for weights: those with a momentum and a variance
+ *           have the smallest of bf16+ulp8, bf16+rn10, bf16+rn12 and bf16+ulp16 with a
+ *           tsr_weight_step() of at most TSR_WEIGHT_STEP_MAX at the learning rate of the checkpoint
  *
  * A momentum and its variance whose tiles differ cannot be measured together, and such candidates are
  * none.  Candidates are tried in the order of their bytes, those of all tensors in one pass over the
@@ -51,18 +54,20 @@ struct tsr_choice_options {
 	unsigned ncandidates;
 	double bound;
 	uint64_t max_nbytes;
+	bool weight_steps;
 };
 
 /*
- * A bound of 1e-4, and for momenta and variances dyn8, e4m3, e4m3x, ratio8 with log8, softsign8 with
- * sqrt8, and bf16; none for weights.
+ * A bound of 1e-4, and for momenta and variances dyn8, e4m3, e4m3x, ratio8 with sqrt8 and log8, softsign8
+ * with sqrt8, and bf16; none for weights, but weight_steps.
  */
 TSR_API struct tsr_choice_options tsr_choice_defaults(void);
 
 /* How a tensor's codec was chosen. */
 struct tsr_choice {
 	unsigned ntried; /* candidates; 0: there was no choice */
-	enum tsr_metric metric; /* TSR_METRIC_UPDATE_NMSE or TSR_METRIC_NMSE */
+	enum tsr_metric
+		metric; /* TSR_METRIC_UPDATE_NMSE, TSR_METRIC_WEIGHT_STEP or TSR_METRIC_NMSE */
 	double error; /* of what was chosen; 0 if it stays raw */
 	/* of the candidates with fewer bytes the one with the least error; no codec: there are none */
 	struct tsr_coding refused;
@@ -180,6 +185,7 @@ struct tsr_packed_tensor {
 	uint64_t nbytes; /* in the packed file */
 	/* of a variance with its momentum, its `partner`; zeros if it was not measured */
 	struct tsr_update_measured update;
+	double weight_step; /* tsr_weight_step() of a packed weight; negative: it was not measured */
 	const struct tsr_choice *choice; /* NULL: there was none */
 };
 

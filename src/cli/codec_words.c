@@ -91,13 +91,14 @@ int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct
 					 option, item);
 		snprintf(name, sizeof(name), "%.*s", (int)(equals - item), item);
 		if (!tsr_metric_find(name, &ret[i].metric) ||
-		    (ret[i].metric == TSR_METRIC_UPDATE_NMSE && strcmp(option, "max-error") != 0))
+		    (ret[i].metric > TSR_METRIC_COUNT && strcmp(option, "max-error") != 0))
 			return cli_usage(
 				cmd,
 				"option --%s: unknown metric '%s', expected abs, ulp, rel, nmse%s",
 				option, name,
-				strcmp(option, "max-error") == 0 ? ", cosine or update-nmse"
-								 : " or cosine");
+				strcmp(option, "max-error") == 0
+					? ", cosine, update-nmse or weight-step"
+					: " or cosine");
 		ret[i].limit = strtod(equals + 1, &end);
 		if (!equals[1] || *end || !(ret[i].limit >= 0))
 			return cli_usage(cmd,

@@ -70,6 +70,12 @@ void cli_warn_updates(const struct cli_common *common, const char *path, const s
 			 " tensors are 10%% of their length off or more, at most %.3g%% (NMSE "
 			 "%.2g: %s); 'tersor audit' finds codecs that keep them",
 			 path, l->nbad, l->nupdates, 100 * sqrt(l->nmse), l->nmse, l->worst);
+	if (l->lr > 0 && l->step >= 1)
+		cli_warn(common,
+			 "%s: packed so, weights are rounded by up to %.2g steps of the optimizer "
+			 "at "
+			 "lr %.3g (%s); --auto chooses finer corrections",
+			 path, l->step, l->lr, l->step_worst);
 }
 
 /* Each is appended to the library's message. */

@@ -7,10 +7,14 @@
 
 #include "codec/math.h"
 
-static const char *const names[TSR_METRIC_UPDATE_NMSE + 1] = {
-	[TSR_METRIC_MAX_ABS] = "abs",	[TSR_METRIC_MAX_ULP] = "ulp",
-	[TSR_METRIC_MEAN_REL] = "rel",	[TSR_METRIC_NMSE] = "nmse",
-	[TSR_METRIC_COSINE] = "cosine", [TSR_METRIC_UPDATE_NMSE] = "update-nmse",
+static const char *const names[TSR_METRIC_WEIGHT_STEP + 1] = {
+	[TSR_METRIC_MAX_ABS] = "abs",
+	[TSR_METRIC_MAX_ULP] = "ulp",
+	[TSR_METRIC_MEAN_REL] = "rel",
+	[TSR_METRIC_NMSE] = "nmse",
+	[TSR_METRIC_COSINE] = "cosine",
+	[TSR_METRIC_UPDATE_NMSE] = "update-nmse",
+	[TSR_METRIC_WEIGHT_STEP] = "weight-step",
 };
 
 const char *tsr_metric_name(enum tsr_metric metric)
@@ -86,6 +90,11 @@ static double nmse_of(double xx, double dd)
 	return xx > 0 ? dd / xx : INFINITY;
 }
 
+static double root_mean(double sum, uint64_t n)
+{
+	return n ? sqrt(sum / (double)n) : 0;
+}
+
 double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric)
 {
 	const double xx = lane_sum(m->sum_xx), dd = lane_sum(m->sum_dd);
@@ -104,6 +113,7 @@ double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric)
 		return one_minus_cosine(xx, lane_sum(m->sum_xd), dd);
 	case TSR_METRIC_COUNT:
 	case TSR_METRIC_UPDATE_NMSE:
+	case TSR_METRIC_WEIGHT_STEP:
 		break;
 	}
 	return 0;
@@ -131,6 +141,7 @@ struct tsr_measured tsr_measure_result(const struct tsr_measure *m)
 		.mean_rel = tsr_measure_error(m, TSR_METRIC_MEAN_REL),
 		.nmse = tsr_measure_error(m, TSR_METRIC_NMSE),
 		.one_minus_cosine = tsr_measure_error(m, TSR_METRIC_COSINE),
+		.rms_error = root_mean(lane_sum(m->sum_dd), m->n),
 	};
 }
 
@@ -149,6 +160,7 @@ double tsr_measured_error(const struct tsr_measured *m, enum tsr_metric metric)
 		return m->one_minus_cosine;
 	case TSR_METRIC_COUNT:
 	case TSR_METRIC_UPDATE_NMSE:
+	case TSR_METRIC_WEIGHT_STEP:
 		break;
 	}
 	return 0;
@@ -197,7 +209,14 @@ struct tsr_update_measured tsr_update_measure_result(const struct tsr_update_mea
 		.max_before = u->max_before,
 		.max_after = u->max_after,
 		.nmse = tsr_update_measure_nmse(u),
+		.rms = root_mean(lane_sum(u->sum_uu), u->n),
 	};
+}
+
+double tsr_weight_step(const struct tsr_measured *weight, const struct tsr_update_measured *update,
+		       double lr)
+{
+	return update->rms > 0 ? weight->rms_error / (lr * update->rms) : 0;
 }
 
 const char *tsr_finding_level_name(enum tsr_finding_level level)

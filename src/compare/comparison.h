@@ -19,6 +19,7 @@ struct tsr_verification {
 	uint64_t nunlike; /* tensors that both have, and that cannot have been packed from it */
 	float eps; /* that updates were measured with */
 	bool eps_known; /* the original says it */
+	double lr; /* of the original's optimizer; 0: not known */
 	struct tsr_besides besides; /* what differs from the original */
 	uint64_t nchecksums; /* records of an archive whose CRC-32 was checked */
 };

@@ -288,7 +288,8 @@ static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tol
 		return true;
 	if (!d->different)
 		return false;
-	return !n || !by_value(d) || tsr_bound_exceeded(tolerances, n, &d->measure, NULL, &error);
+	return !n || !by_value(d) ||
+	       tsr_bound_exceeded(tolerances, n, &d->measure, NULL, -1, &error);
 }
 
 static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)

@@ -44,10 +44,21 @@ static void add_update(struct tsr_losses *l, const char *name, const struct tsr_
 	l->max_after = u->max_after > l->max_after ? u->max_after : l->max_after;
 }
 
-/* Add a tensor; @m: NULL if it is stored as it is; @u: as in struct tsr_packed_tensor. */
-static void add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measured *m,
-		const struct tsr_update_measured *u)
+static void add_step(struct tsr_losses *l, const char *name, double step, double lr)
 {
+	if (!(l->lr > 0) || !(step <= l->step)) {
+		snprintf(l->step_worst, sizeof(l->step_worst), "%s", name);
+		l->step = step;
+	}
+	l->lr = l->lr > 0 && l->lr < lr ? l->lr : lr;
+}
+
+/* Add a tensor; @m: NULL if it is stored as it is; @u, @step: as in struct tsr_packed_tensor. */
+static void add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measured *m,
+		const struct tsr_update_measured *u, double step, double lr)
+{
+	if (step >= 0 && lr > 0)
+		add_step(l, t->name, step, lr);
 	if (m) {
 		add_zeroed(l, t->kind, m->flushed);
 		l->signs += m->sign_lost;
@@ -65,7 +76,8 @@ struct tsr_losses tsr_losses_of_packing(const struct tsr_packing *p)
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		const struct tsr_tensor *t = &p->source->tensors[i];
 
-		add(&l, t, t->coding.codec ? &p->tensors[i].measure : NULL, &p->tensors[i].update);
+		add(&l, t, t->coding.codec ? &p->tensors[i].measure : NULL, &p->tensors[i].update,
+		    p->tensors[i].weight_step, p->lr);
 	}
 	return l;
 }
@@ -77,7 +89,8 @@ struct tsr_losses tsr_losses_of_verification(const struct tsr_verification *v)
 	for (size_t i = 0; i < v->checked->ntensors; i++) {
 		const struct tsr_tensor *t = &v->checked->tensors[i];
 
-		add(&l, t, t->coding.codec ? &v->tensors[i].measure : NULL, &v->tensors[i].update);
+		add(&l, t, t->coding.codec ? &v->tensors[i].measure : NULL, &v->tensors[i].update,
+		    v->tensors[i].weight_step, v->lr);
 	}
 	return l;
 }
@@ -102,6 +115,8 @@ void tsr_losses_merge(struct tsr_losses *into, const struct tsr_losses *from)
 		memcpy(into->worst, from->worst, sizeof(into->worst));
 		into->nmse = from->nmse;
 	}
+	if (from->lr > 0)
+		add_step(into, from->step_worst, from->step, from->lr);
 	into->weights += from->weights;
 	into->momenta += from->momenta;
 	into->variances += from->variances;

@@ -21,6 +21,9 @@ struct tsr_losses {
 	uint64_t nbad; /* of nupdates, those with an NMSE that is bad: tsr_update_level() */
 	double nmse; /* the largest of an update */
 	char worst[200]; /* the variance that has it */
+	double lr; /* the least of those that steps were measured at; 0: none was */
+	double step; /* the largest tsr_weight_step() */
+	char step_worst[200]; /* the weight that has it */
 };
 
 /* Of what was packed, or compared with its original. */

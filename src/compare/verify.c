@@ -203,6 +203,7 @@ static void join_moments(struct verifying *w)
 		c->tensors[i].partner = other ? (size_t)(other - c->tensors) + 1 : 0;
 	}
 	w->v->eps = tsr_names_eps(original, &w->v->eps_known);
+	w->v->lr = tsr_names_lr(original);
 }
 
 static bool same_layout(const struct tsr_tensor *a, const struct tsr_tensor *b)
@@ -269,7 +270,8 @@ static void judge_error(struct verifying *w, size_t i)
 		w->v->nunlike += fault(w, i, text);
 	}
 	bound = tsr_bound_exceeded(w->options->bounds, w->options->nbounds,
-				   t->coding.codec ? m : NULL, u, &error);
+				   t->coding.codec ? m : NULL, u, w->v->tensors[i].weight_step,
+				   &error);
 	if (!bound && w->options->strict && u->n && tsr_update_level(u->nmse) == TSR_FINDING_BAD) {
 		bound = &bad;
 		error = u->nmse;
@@ -283,10 +285,35 @@ static void judge_error(struct verifying *w, size_t i)
 	tsr_bound_worst_add(&w->worst, i, bound, error);
 }
 
+/* What rounding does to each weight, in steps of the optimizer of the original. */
+static void measure_steps(struct verifying *w)
+{
+	const struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
+	struct tsr_verified_tensor *tensors = w->v->tensors;
+	const struct tsr_tensor *of;
+	size_t weight;
+
+	for (size_t i = 0; i < c->ntensors; i++)
+		tensors[i].weight_step = -1;
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (!w->original[i] ||
+		    !tsr_weight_of(original, (size_t)(w->original[i] - original->tensors),
+				   &tensors[i].update, w->v->lr, &weight))
+			continue;
+		of = tsr_checkpoint_find(c, original->tensors[weight].name);
+		weight = of ? (size_t)(of - c->tensors) : 0;
+		if (of && of->coding.codec && w->original[weight])
+			tensors[weight].weight_step = tsr_weight_step(&tensors[weight].measure,
+								      &tensors[i].update, w->v->lr);
+	}
+}
+
 static void judge(struct verifying *w)
 {
 	const struct tsr_checkpoint *c = w->v->checked;
 	char text[160];
+
+	measure_steps(w);
 
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (w->original[i])

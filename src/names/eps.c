@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eps that a checkpoint's optimizer divides with, and the betas that it decays its moments by. */
+/* The eps, betas and learning rate of a checkpoint's optimizer. */
 #include "names/eps.h"
 
 #include <math.h>
@@ -18,6 +18,7 @@ struct found {
 
 struct search {
 	struct found eps, beta[2];
+	double lr; /* the least that is positive */
 };
 
 static void take(struct found *f, const struct tsr_value *v)
@@ -27,6 +28,14 @@ static void take(struct found *f, const struct tsr_value *v)
 	f->differ = f->differ || (f->n && tsr_value_real(v) != f->value);
 	f->value = tsr_value_real(v);
 	f->n++;
+}
+
+static void take_lr(struct search *s, const struct tsr_value *v)
+{
+	const double lr = v && v->type == TSR_VALUE_FLOAT ? tsr_value_real(v) : 0;
+
+	if (lr > 0 && (!(s->lr > 0) || lr < s->lr))
+		s->lr = lr;
 }
 
 static bool is_known(const struct found *f)
@@ -40,6 +49,7 @@ static void look_at_groups(struct search *s, const struct tsr_value *groups)
 		const struct tsr_value *betas = tsr_value_at(groups->list.items[i], "betas");
 
 		take(&s->eps, tsr_value_at(groups->list.items[i], "eps"));
+		take_lr(s, tsr_value_at(groups->list.items[i], "lr"));
 		if (!betas || !tsr_value_is_list(betas) || betas->list.n != 2)
 			continue;
 		take(&s->beta[0], betas->list.items[0]);
@@ -73,6 +83,13 @@ float tsr_names_eps(const struct tsr_checkpoint *c, bool *known_ret)
 
 	*known_ret = is_known(&s.eps) && s.eps.value > 0;
 	return *known_ret ? (float)s.eps.value : TSR_UPDATE_EPS;
+}
+
+double tsr_names_lr(const struct tsr_checkpoint *c)
+{
+	const struct search s = search(c);
+
+	return isfinite(s.lr) ? s.lr : 0;
 }
 
 bool tsr_names_betas(const struct tsr_checkpoint *c, double ret[2])

@@ -11,19 +11,45 @@
 
 const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsigned n,
 					   const struct tsr_measured *m,
-					   const struct tsr_update_measured *u, double *error_ret)
+					   const struct tsr_update_measured *u, double step,
+					   double *error_ret)
 {
 	for (unsigned i = 0; i < n; i++) {
-		const bool of_update = bounds[i].metric == TSR_METRIC_UPDATE_NMSE;
-
-		if (of_update ? !u || !u->n : !m)
-			continue;
-		*error_ret = of_update ? u->nmse : tsr_measured_error(m, bounds[i].metric);
+		switch (bounds[i].metric) {
+		case TSR_METRIC_UPDATE_NMSE:
+			if (!u || !u->n)
+				continue;
+			*error_ret = u->nmse;
+			break;
+		case TSR_METRIC_WEIGHT_STEP:
+			if (step < 0)
+				continue;
+			*error_ret = step;
+			break;
+		default:
+			if (!m)
+				continue;
+			*error_ret = tsr_measured_error(m, bounds[i].metric);
+		}
 		/* An error that is NaN is over every bound. */
 		if (!(*error_ret <= bounds[i].limit))
 			return &bounds[i];
 	}
 	return NULL;
+}
+
+bool tsr_weight_of(const struct tsr_checkpoint *c, size_t variance,
+		   const struct tsr_update_measured *u, double lr, size_t *index_ret)
+{
+	const struct tsr_tensor *v = &c->tensors[variance];
+	const struct tsr_tensor *w = v->weight && u->n && lr > 0 && v->kind == TSR_KIND_VARIANCE
+					     ? tsr_checkpoint_find(c, v->weight)
+					     : NULL;
+
+	if (!w || w->numel != v->numel)
+		return false;
+	*index_ret = (size_t)(w - c->tensors);
+	return true;
 }
 
 /* An error that is NaN, and any over a bound of 0, is furthest off. */
@@ -99,7 +125,7 @@ enum tsr_status tsr_pack_check_bounds(const struct tsr_packing *p,
 		const struct tsr_bound *bound = tsr_bound_exceeded(
 			options->bounds, options->nbounds,
 			p->source->tensors[i].coding.codec ? &p->tensors[i].measure : NULL,
-			&p->tensors[i].update, &error);
+			&p->tensors[i].update, p->tensors[i].weight_step, &error);
 
 		if (bound)
 			tsr_bound_worst_add(&w, i, bound, error);

@@ -7,11 +7,20 @@
 
 /*
  * The first of @n bounds that an error is over, and the error; NULL if it is over none.  @m, @u: of the
- * tensor and, if it is a variance, of its updates; NULL: not measured, which is over no bound.
+ * tensor and, if it is a variance, of its updates; NULL: not measured, which is over no bound; nor is a
+ * @step below 0.
  */
 const struct tsr_bound *tsr_bound_exceeded(const struct tsr_bound *bounds, unsigned n,
 					   const struct tsr_measured *m,
-					   const struct tsr_update_measured *u, double *error_ret);
+					   const struct tsr_update_measured *u, double step,
+					   double *error_ret);
+
+/*
+ * The weight, tensor *index_ret, that the updates @u of a variance are of, for tsr_weight_step().  False
+ * without one of its size, or if @lr is not known (0).
+ */
+bool tsr_weight_of(const struct tsr_checkpoint *c, size_t variance,
+		   const struct tsr_update_measured *u, double lr, size_t *index_ret);
 
 /* The tensor that is furthest over a bound, in units of the bound, of @n that are over one. */
 struct tsr_bound_worst {

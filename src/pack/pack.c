@@ -341,6 +341,22 @@ static enum tsr_status size_now(void *ctx, uint64_t *nbytes_ret)
 	return TSR_OK;
 }
 
+/* What rounding does to each weight, in steps of its optimizer. */
+static void measure_steps(struct packing *p)
+{
+	struct tsr_packed_tensor *tensors = p->result->tensors;
+	size_t w;
+
+	for (size_t i = 0; i < p->c->ntensors; i++)
+		tensors[i].weight_step = -1;
+	for (size_t i = 0; i < p->c->ntensors; i++) {
+		if (tsr_weight_of(p->c, i, &tensors[i].update, p->result->lr, &w) &&
+		    p->c->tensors[w].coding.codec)
+			tensors[w].weight_step = tsr_weight_step(&tensors[w].measure,
+								 &tensors[i].update, p->result->lr);
+	}
+}
+
 static enum tsr_status choose(struct packing *p)
 {
 	struct tsr_choice_options choice;
@@ -361,6 +377,9 @@ static enum tsr_status choose(struct packing *p)
 	for (size_t i = 0; i < p->c->ntensors; i++)
 		p->result->tensors[i].choice = &choosing.choices[i];
 	TSR_TRY(tsr_choice_take(&choice, p->options->choice, p->err));
+	choosing.lr = p->result->lr;
+	if (choice.weight_steps && !choice.max_nbytes && choosing.lr > 0)
+		choosing.by_step = tsr_choice_add_weights(&choice);
 	TSR_TRY(tsr_choose(&choosing, &p->result->bound, p->err));
 	for (size_t i = 0; i < p->c->ntensors; i++)
 		TSR_TRY(check_raw(p, i));
@@ -491,6 +510,7 @@ static enum tsr_status run_packing(struct packing *p)
 	record_errors(p);
 	TSR_TRY(tsr_masters_note(p->c, p->err));
 	p->source.generation = p->result->generation;
+	measure_steps(p);
 	TSR_TRY(tsr_pack_check_updates(p->result, p->options, p->err));
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
 	return publish(p);
@@ -511,6 +531,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 		return tsr_fail_nomem(err, out);
 	p.result->source = c;
 	p.result->eps = tsr_names_eps(c, &p.result->eps_known);
+	p.result->lr = tsr_names_lr(c);
 	status = run_packing(&p);
 	tsr_writer_free(p.writer);
 	tsr_checkpoint_close(p.base);

@@ -38,6 +38,7 @@ struct tsr_packing {
 	unsigned generation;
 	float eps; /* that updates were measured with */
 	bool eps_known; /* the source says it */
+	double lr; /* of the source's optimizer; 0: not known */
 	double bound; /* that codecs were chosen by; 0: there was no choice */
 	struct tsr_written_delta delta;
 };

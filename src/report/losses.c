@@ -55,6 +55,10 @@ void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out)
 		tsr_text_printf(out, l->nmse > 0 ? " in\n  %s\n" : "\n",
 				tsr_format_name(l->worst, 76).text);
 	}
+	if (l->lr > 0)
+		tsr_text_printf(out,
+				"weights are rounded by at most %.2g steps at lr %.3g, in\n  %s\n",
+				l->step, l->lr, tsr_format_name(l->step_worst, 76).text);
 	if (l->undefined)
 		tsr_text_printf(out, "  %" PRIu64 " updates are not finite and left out\n",
 				l->undefined);
@@ -88,6 +92,13 @@ void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json)
 		tsr_json_put_double(json, "max_after", (double)l->max_after);
 	}
 	tsr_json_close(json, '}');
+	if (l->lr > 0) {
+		tsr_json_open(json, "weight_steps", '{');
+		tsr_json_put_double(json, "lr", l->lr);
+		tsr_json_put_double(json, "largest", l->step);
+		tsr_json_put_string(json, "tensor", l->step_worst);
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, '}');
 }
 

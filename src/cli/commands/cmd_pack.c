@@ -67,9 +67,11 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL,
 		"treat tensors with a matching name as weight, momentum, variance or other"),
 	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
-		"abs= ulp= rel= nmse= cosine= update-nmse=",
+		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step=",
 		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, "
-		"cosine (1 - cosine similarity), or update-nmse (of m / (sqrt(v) + eps))"),
+		"cosine (1 - cosine similarity), update-nmse (of m / (sqrt(v) + eps)), or "
+		"weight-step "
+		"(rounding of weights in steps of the optimizer)"),
 	CLI_OPT("auto", "BOUND", CLI_STRING, choosing.bound, NULL,
 		"choose for each momentum and its variance the smallest codecs whose update-nmse "
 		"is at most BOUND, such as 1e-4; on their own, by nmse"),
@@ -191,6 +193,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		if (a->weights && cli_chooses_weights(choice))
 			return cli_usage(cmd, "--weights does not go with codecs of weights in "
 					      "--auto-codecs");
+		choice->weight_steps = !a->weights;
 		o->choice = choice;
 	}
 	if (a->min_elements)
@@ -237,6 +240,8 @@ static struct tsr_table list_tensors(const struct tsr_report *r, const struct ts
 			cli_put_measured(&t, &as->measure);
 		}
 		tsr_update_put(&t, &as->update);
+		if (as->weight_step >= 0 && p->lr > 0)
+			TSR_CELL(&t, "weight_step", NULL, as->weight_step);
 		tsr_choice_put(&t, as->choice, &x->coding);
 	}
 	return t;

@@ -25,6 +25,7 @@ struct tsr_choice_options tsr_choice_defaults(void)
 		.size = sizeof(o),
 		.ncandidates = sizeof(pairs) / sizeof(*pairs),
 		.bound = BOUND_DEFAULT,
+		.weight_steps = true,
 	};
 
 	for (unsigned i = 0; i < o.ncandidates; i++) {
@@ -48,16 +49,34 @@ enum tsr_status tsr_choice_take(struct tsr_choice_options *o,
 	return TSR_OK;
 }
 
+bool tsr_choice_add_weights(struct tsr_choice_options *o)
+{
+	static const char *const names[] = { "bf16+ulp8", "bf16+rn10", "bf16+rn12", "bf16+ulp16" };
+	const unsigned n = sizeof(names) / sizeof(*names);
+
+	for (unsigned i = 0; i < o->ncandidates; i++) {
+		if (o->candidates[i].weight.codec)
+			return false;
+	}
+	if (o->ncandidates + n > TSR_CANDIDATES_MAX)
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		o->candidates[o->ncandidates++] = (struct tsr_candidate){
+			.weight = tsr_coding_default(tsr_codec_find(names[i]))
+		};
+	return true;
+}
+
 /* --- By a bound ---------------------------------------------------------------------------------- */
 
-/* Choose the first option within the bound, of those tried. */
+/* Choose the first option within the bound, of those tried; of corrections the last one is fine enough. */
 static void choose_within(struct tsr_choice_unit *u, double bound)
 {
 	u->chosen = 0;
 	while (u->chosen < u->ntried && !(u->options[u->chosen].error <= bound))
 		u->chosen++;
 	if (u->chosen == u->ntried)
-		u->chosen = u->noptions;
+		u->chosen = u->by_step && u->ntried ? u->ntried - 1 : u->noptions;
 }
 
 static void give_all(const struct tsr_choosing *choosing, const struct tsr_choice_units *units,
@@ -66,7 +85,7 @@ static void give_all(const struct tsr_choosing *choosing, const struct tsr_choic
 	for (size_t i = 0; i < units->n; i++) {
 		struct tsr_choice_unit *u = &units->list[i];
 
-		choose_within(u, bound);
+		choose_within(u, tsr_choice_unit_bound(u, bound));
 		tsr_choice_unit_give(choosing->encoding->wanted, choosing->choice, u, u->chosen);
 	}
 }
@@ -192,8 +211,9 @@ static void explain(const struct tsr_choosing *choosing, struct tsr_choice_unit 
 		struct tsr_choice *choice = &choosing->choices[u->tensor[s]];
 
 		choice->ntried = u->ntried;
-		choice->metric = tsr_choice_unit_is_pair(u) ? TSR_METRIC_UPDATE_NMSE
-							    : TSR_METRIC_NMSE;
+		choice->metric = u->by_step		      ? TSR_METRIC_WEIGHT_STEP
+				 : tsr_choice_unit_is_pair(u) ? TSR_METRIC_UPDATE_NMSE
+							      : TSR_METRIC_NMSE;
 		choice->error = raw ? 0 : u->options[u->chosen].error;
 		if (refused < u->noptions) {
 			tsr_choice_unit_give(c, choosing->choice, u, refused);
@@ -214,7 +234,8 @@ enum tsr_status tsr_choose(const struct tsr_choosing *choosing, double *bound_re
 
 	*bound_ret = choosing->choice->bound;
 	status = tsr_choice_units_find(choosing->encoding->wanted, choosing->choice,
-				       choosing->given, choosing->encoding->results, &units, err);
+				       choosing->given, choosing->encoding->results,
+				       choosing->by_step, &units, err);
 	if (status == TSR_OK && choosing->choice->max_nbytes)
 		status = choose_by_budget(choosing, &units, bound_ret, err);
 	else if (status == TSR_OK)

@@ -69,6 +69,9 @@ static double error_of(const struct trials *r, const struct tsr_choice_unit *u)
 {
 	const struct tsr_packed_tensor *results = r->encoding->results;
 
+	if (u->by_step)
+		return tsr_weight_step(&results[u->tensor[0]].measure, &results[u->variance].update,
+				       r->choosing->lr);
 	if (tsr_choice_unit_is_pair(u))
 		return results[u->tensor[1]].update.nmse;
 	return results[u->tensor[u->nonfinite[0]]].measure.nmse;
@@ -97,7 +100,7 @@ static void settle(const struct trials *r, struct tsr_choice_unit *u)
 static bool is_settled(const struct trials *r, const struct tsr_choice_unit *u)
 {
 	return u->ntried == u->noptions ||
-	       (u->ntried && u->options[u->ntried - 1].error <= r->bound);
+	       (u->ntried && u->options[u->ntried - 1].error <= tsr_choice_unit_bound(u, r->bound));
 }
 
 /* Have the next option of each unit that is not settled in the codings; how many these are. */

@@ -8,6 +8,7 @@
 #include "ckpt/read.h"
 #include "ckpt/tensor_tiles.h"
 #include "codec/narrow.h"
+#include "pack/bounds.h"
 #include "pack/codec_rules.h"
 
 /* --- Codings ------------------------------------------------------------------------------------- */
@@ -44,6 +45,11 @@ void tsr_choice_unit_give(const struct tsr_checkpoint *c, const struct tsr_choic
 bool tsr_choice_unit_is_pair(const struct tsr_choice_unit *u)
 {
 	return u->n > 1 && !u->nonfinite[0] && !u->nonfinite[1];
+}
+
+double tsr_choice_unit_bound(const struct tsr_choice_unit *u, double bound)
+{
+	return u->by_step ? TSR_WEIGHT_STEP_MAX : bound;
 }
 
 /* --- Options ------------------------------------------------------------------------------------- */
@@ -111,7 +117,8 @@ void tsr_choice_unit_list(const struct tsr_checkpoint *c, const struct tsr_choic
 		give_candidate(c, u, &o->candidates[i]);
 		for (unsigned s = 0; s < u->n; s++)
 			option.nbytes += planes_nbytes(&c->tensors[u->tensor[s]]);
-		if (is_option(c, u, &o->candidates[i]) && option.nbytes < raw)
+		/* Of the same size, a model that opens is better. */
+		if (is_option(c, u, &o->candidates[i]) && option.nbytes < raw + u->by_step)
 			u->options[u->noptions++] = option;
 	}
 	if (u->noptions)
@@ -139,6 +146,8 @@ struct finding {
 	const struct tsr_choice_options *o;
 	const struct tsr_pack_given *given;
 	const struct tsr_packed_tensor *results;
+	bool by_step;
+	size_t *variance_of; /* per tensor: the variance of a weight, from 1 on */
 };
 
 static bool is_to_choose(const struct finding *f, size_t i)
@@ -147,6 +156,19 @@ static bool is_to_choose(const struct finding *f, size_t i)
 	const bool kept = f->given->kept && i < f->given->n && f->given->kept[i];
 
 	return !kept && t->numel && f->results[i].raw == TSR_RAW_NO && has_candidate(f->o, t);
+}
+
+/* Of the weights whose momentum and variance a choice is made for together. */
+static void find_variances(const struct finding *f)
+{
+	const struct tsr_update_measured any = { .n = 1 };
+	size_t w;
+
+	for (size_t i = 0; i < f->c->ntensors; i++) {
+		if (tsr_tensor_partner(f->c->tensors, f->c->ntensors, i) && is_to_choose(f, i) &&
+		    tsr_weight_of(f->c, i, &any, 1, &w))
+			f->variance_of[w] = i + 1;
+	}
 }
 
 /* The unit that begins with tensor @i; false if it is the second of one, or of none. */
@@ -160,6 +182,11 @@ static bool make_unit(const struct finding *f, size_t i, struct tsr_choice_unit 
 	if (!is_to_choose(f, i) || (pair && other < i))
 		return false;
 	*u = (struct tsr_choice_unit){ .tensor = { i }, .n = 1 };
+	if (!pair && f->by_step && t->kind == TSR_KIND_WEIGHT) {
+		u->by_step = true;
+		u->variance = f->variance_of[i] - 1;
+		return f->variance_of[i] > 0;
+	}
 	if (!pair)
 		return true;
 	u->tensor[t->kind == TSR_KIND_MOMENTUM ? 1 : 0] = other;
@@ -171,18 +198,23 @@ static bool make_unit(const struct finding *f, size_t i, struct tsr_choice_unit 
 enum tsr_status tsr_choice_units_find(const struct tsr_checkpoint *c,
 				      const struct tsr_choice_options *o,
 				      const struct tsr_pack_given *given,
-				      const struct tsr_packed_tensor *results,
+				      const struct tsr_packed_tensor *results, bool by_step,
 				      struct tsr_choice_units *ret, struct tsr_err *err)
 {
-	const struct finding f = { c, o, given, results };
+	struct finding f = { c, o, given, results, by_step, NULL };
 	const size_t per_unit = o->ncandidates + 1;
 
 	*ret = (struct tsr_choice_units){ .n = 0 };
 	ret->list = calloc(c->ntensors + 1, sizeof(*ret->list));
-	if (!ret->list)
+	f.variance_of = calloc(c->ntensors + 1, sizeof(*f.variance_of));
+	if (!ret->list || !f.variance_of) {
+		free(f.variance_of);
 		return tsr_fail_nomem(err, c->path);
+	}
+	find_variances(&f);
 	for (size_t i = 0; i < c->ntensors; i++)
 		ret->n += make_unit(&f, i, &ret->list[ret->n]);
+	free(f.variance_of);
 	ret->options = calloc(ret->n + 1, per_unit * sizeof(*ret->options));
 	if (!ret->options)
 		return tsr_fail_nomem(err, c->path);

@@ -17,6 +17,8 @@ struct tsr_option {
 struct tsr_choice_unit {
 	size_t tensor[2]; /* of two the momentum is the first */
 	unsigned n;
+	bool by_step; /* a weight that is chosen for by its step */
+	size_t variance; /* of it: the tensor that its updates are measured on */
 	enum tsr_raw_reason reason[2]; /* why the codec tried last cannot hold it */
 	bool nonfinite[2]; /* no codec can: this tensor stays raw, whatever the other gets */
 	struct tsr_option *options; /* by bytes, all fewer than those of raw tensors */
@@ -32,13 +34,16 @@ struct tsr_choice_units {
 
 /*
  * The units of @c, whose tensors have their kinds, with their options.  @results says which tensors are
- * too small.
+ * too small.  @by_step: of weights, only those with a variance, by their step.
  */
 enum tsr_status tsr_choice_units_find(const struct tsr_checkpoint *c,
 				      const struct tsr_choice_options *o,
 				      const struct tsr_pack_given *given,
-				      const struct tsr_packed_tensor *results,
+				      const struct tsr_packed_tensor *results, bool by_step,
 				      struct tsr_choice_units *ret, struct tsr_err *err);
+
+/* What its options have to be within. */
+double tsr_choice_unit_bound(const struct tsr_choice_unit *u, double bound);
 
 /* Whether the error is that of the updates of its two tensors; else it is the NMSE of one. */
 bool tsr_choice_unit_is_pair(const struct tsr_choice_unit *u);

@@ -29,7 +29,8 @@ void tsr_choices_add(struct tsr_choices *s, const struct tsr_packing *p)
 			count(s, t->coding.codec);
 		else
 			s->nraw++;
-		if (t->coding.codec && choice->error > s->largest)
+		if (t->coding.codec && choice->metric != TSR_METRIC_WEIGHT_STEP &&
+		    choice->error > s->largest)
 			s->largest = choice->error;
 	}
 	if (tsr_packing_bound(p) > s->bound)

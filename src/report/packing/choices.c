@@ -30,7 +30,9 @@ void tsr_choices_put_text(const struct tsr_choices *s, struct tsr_text *out)
 
 static const char *metric_text(enum tsr_metric metric)
 {
-	return metric == TSR_METRIC_UPDATE_NMSE ? "update NMSE" : "NMSE";
+	return metric == TSR_METRIC_UPDATE_NMSE	  ? "update NMSE"
+	       : metric == TSR_METRIC_WEIGHT_STEP ? "rounding in steps"
+						  : "NMSE";
 }
 
 /* Why a tensor has its coding: "tried 3: update NMSE 2.8e-05; the smaller e4m3x 2.2e-04". */
