@@ -57,6 +57,8 @@ def test_it_is_the_error_over_a_step(tersor, tmp_path, lr, codec):
         assert t["weight_step"] == pytest.approx(step_of(w[name], back[t["name"]], m[name], v[name], lr), rel=1e-5)
     steps = report["losses"]["weight_steps"]
     assert steps["lr"] == lr and steps["largest"] == max(t["weight_step"] for t in names.values())
+    audited = json.loads(tersor("audit", source, "--codec", f"{codec},softsign8,sqrt8", "--json", check=0).stdout)
+    assert audited["checkpoints"][0]["recommended"]["weight_step"] == pytest.approx(steps["largest"], rel=1e-6)
     verified = json.loads(tersor("verify", tmp_path / "p", "--against", source, "--json", check=0).stdout)
     assert verified["losses"]["weight_steps"] == steps
 

@@ -81,7 +81,7 @@ enum tsr_audit_fault {
  * @measured:  false: it cannot be tried on this tensor, and all else is 0
  * @raw:       why pack would keep the tensor as it is
  * @nbytes:    of its planes
- * @nmse, @max_abs, @mean_rel: tsr_measure_value()
+ * @nmse, @max_abs, @mean_rel: tsr_measure_value(); @rms_error: as in struct tsr_measured
  * @zeroed:    nonzero elements that come back as 0
  * @scale_underflow, @scale_overflow: groups whose scale was stored as 0 though not all are 0; as infinite
  * @groups:    groups (elements of codecs without groups) that do not decode to all zeros
@@ -96,6 +96,7 @@ struct tsr_audit_trial {
 	enum tsr_raw_reason raw;
 	uint64_t nbytes;
 	double nmse;
+	double rms_error;
 	double mean_rel;
 	uint64_t zeroed;
 	uint64_t scale_underflow, scale_overflow;
@@ -248,6 +249,8 @@ struct tsr_audit_form {
  * @found:   whether the first is one to use: without, none within the limits holds all tensors
  * @weight:  the coding for weights; NULL: none holds all of them
  * @weight_nmse, @weight_bytes: its largest NMSE, and its bytes per element
+ * @lr, @weight_step, @weight_step_worst: with it, the largest tsr_weight_step() of a weight at the least
+ *           learning rate of the checkpoint, and which weight that is; @lr is 0 if none was measured
  */
 struct tsr_audit_verdict {
 	unsigned n;
@@ -255,6 +258,8 @@ struct tsr_audit_verdict {
 	struct tsr_audit_form form[TSR_AUDIT_FORMS_MAX];
 	const struct tsr_coding *weight;
 	double weight_nmse, weight_bytes;
+	double lr, weight_step;
+	const char *weight_step_worst;
 };
 
 /**

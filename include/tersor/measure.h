@@ -166,7 +166,8 @@ struct tsr_update_measured {
 
 /*
  * What rounding does to a weight, in steps of its optimizer: the root mean square of its errors over that of
- * lr times its updates.  At 1 packing moves weights as far as a step does.  @lr is positive; 0 for no updates.
+ * lr times its updates.  At 1 packing moves weights as far as a step does.  @lr is positive; 0 without
+ * updates.
  */
 TSR_API double tsr_weight_step(const struct tsr_measured *weight,
 			       const struct tsr_update_measured *update, double lr);

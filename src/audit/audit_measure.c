@@ -97,6 +97,7 @@ static struct tsr_audit_trial figures_of(const struct tsr_coding *coding,
 	struct tsr_audit_trial r = {
 		.measured = true,
 		.nmse = tsr_measure_value(&s->measure, TSR_METRIC_NMSE),
+		.rms_error = packed.measure.rms_error,
 		.mean_rel = tsr_measure_value(&s->measure, TSR_METRIC_MEAN_REL),
 		.zeroed = s->measure.flushed,
 		.scale_underflow = s->report.scale_underflow,

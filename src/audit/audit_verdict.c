@@ -2,12 +2,14 @@
 /* The verdict of an audit: the codecs that its figures speak for. */
 #include "audit/audit_figures.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "codec/state_forms.h"
+#include "names/eps.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 
@@ -178,6 +180,51 @@ bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, struct tsr_au
 	return any;
 }
 
+/* The audited tensor of this name; they are in the order of the checkpoint. */
+static const struct tsr_audit_tensor *find_tensor(const struct tsr_audit *a, const char *name)
+{
+	const struct tsr_tensor *t = name ? tsr_checkpoint_find(a->source, name) : NULL;
+	size_t low = 0, high = a->ntensors;
+
+	while (t && low < high) {
+		const size_t middle = low + (high - low) / 2;
+
+		if (a->tensors[middle].tensor < t)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return t && low < a->ntensors && a->tensors[low].tensor == t ? &a->tensors[low] : NULL;
+}
+
+/* What the coding does to the weights of all pairs, in steps. */
+static void measure_steps(const struct tsr_audit *a, const struct tsr_coding *coding,
+			  struct tsr_audit_verdict *ret)
+{
+	const size_t i = (size_t)(coding - a->weights.codings);
+	const double lr = tsr_names_lr(a->source);
+
+	for (size_t k = 0; lr > 0 && k < a->npairs; k++) {
+		const struct tsr_tensor *v = a->tensors[a->pairs[k].variance].tensor;
+		const struct tsr_audit_tensor *w = find_tensor(a, v->weight);
+		struct tsr_measured m = { .n = 0 };
+		struct tsr_update_measured u = { .n = v->numel };
+		double step;
+
+		if (!w || w->tensor->kind != TSR_KIND_WEIGHT || w->tensor->numel != v->numel ||
+		    !tsr_audit_counts(w, (unsigned)i))
+			continue;
+		m.rms_error = w->trials[i].rms_error;
+		u.rms = sqrt(a->pairs[k].sum / (double)v->numel);
+		step = tsr_weight_step(&m, &u, lr);
+		if (ret->lr > 0 && step <= ret->weight_step)
+			continue;
+		ret->lr = lr;
+		ret->weight_step = step;
+		ret->weight_step_worst = w->tensor->name;
+	}
+}
+
 enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verdict *ret,
 				struct tsr_err *err)
 {
@@ -194,6 +241,7 @@ enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verd
 		ret->weight = weight.coding;
 		ret->weight_nmse = weight.quantile[TSR_AUDIT_NMSE][LAST];
 		ret->weight_bytes = weight.bytes;
+		measure_steps(a, weight.coding, ret);
 	}
 	free(cells);
 	return TSR_OK;

@@ -52,6 +52,7 @@ static void say_verdict(struct tsr_report *r, const struct tsr_audit *a)
 {
 	struct tsr_audit_verdict v;
 	struct tsr_table forms;
+	char steps[256] = "";
 
 	if (tsr_audit_judge(a, &v, NULL) != TSR_OK) {
 		r->text.failed = r->html.failed = true;
@@ -67,9 +68,14 @@ static void say_verdict(struct tsr_report *r, const struct tsr_audit *a)
 	forms = tsr_audit_forms(&v);
 	tsr_report_gap(r);
 	tsr_report_table(r, &forms, v.n ? "" : NULL, v.n ? "" : NULL);
+	if (v.lr > 0)
+		snprintf(steps, sizeof(steps),
+			 "; rounded by at most %.2g steps at lr %.3g, in %s%s", v.weight_step, v.lr,
+			 tsr_format_name(v.weight_step_worst, 60).text,
+			 v.weight_step > TSR_WEIGHT_STEP_MAX ? ": pack --auto rounds less" : "");
 	if (v.weight)
-		tsr_report_say(r, TSR_TO_BOTH, "weights: %s, NMSE at most %.1e, %.4g B",
-			       v.weight->codec->name, v.weight_nmse, v.weight_bytes);
+		tsr_report_say(r, TSR_TO_BOTH, "weights: %s, NMSE at most %.1e, %.4g B%s",
+			       v.weight->codec->name, v.weight_nmse, v.weight_bytes, steps);
 }
 
 /* --- What is wrong with tensors --------------------------------------------------------------- */

@@ -288,6 +288,8 @@ static void put_recommended(const struct tsr_audit *a, const struct tsr_audit_ve
 	tsr_json_put_double(json, "update_nmse", f->update_nmse);
 	tsr_json_put_string(json, "grade", tsr_finding_level_name(f->level));
 	tsr_json_put_double(json, "bytes_per_parameter", bytes_of(v, f));
+	if (v->lr > 0)
+		tsr_json_put_double(json, "weight_step", v->weight_step);
 	tsr_json_put_string(json, "command", command.bytes);
 	tsr_json_close(json, '}');
 	json->failed |= command.failed;
