@@ -111,7 +111,7 @@ def test_unknown_choice_is_a_usage_error_that_names_the_choices(tersor, source, 
 
 
 @pytest.mark.parametrize("args", [
-    "xyzzy", "--xyzzy", "pack --xyzzy IN -o OUT", "pack -Z IN -o OUT", "pack", "pack IN",
+    "xyzzy", "--xyzzy", "pack --xyzzy IN -o OUT", "pack -Z IN -o OUT", "pack", "pack IN IN",
     "pack -o OUT", "pack IN -o", "pack IN -o OUT -j", "pack IN -o OUT --weights", "unpack IN",
     "unpack -o OUT", "unpack IN IN -o OUT", "inspect", "verify", "diff", "diff IN",
     "diff IN IN IN", "codecs IN", "version IN", "completion", "completion bash zsh",

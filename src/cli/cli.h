@@ -143,6 +143,8 @@ struct cli_cmd {
 	const struct cli_opt *opts; /* its own; NULL for none */
 	unsigned takes; /* enum cli_takes */
 	bool output_needed; /* of a command with CLI_WRITES */
+	bool (*name_output)(const char *in, char *out,
+			    size_t room); /* without -o, of one input; or NULL */
 	unsigned operands_min, operands_max;
 	size_t args_nbytes;
 	int (*run)(const struct cli_cmd *cmd, void *args);
@@ -170,6 +172,13 @@ void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret);
 
 /* Parse and run a command; argv[0] is its name.  Returns the exit status. */
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv);
+
+/*
+ * The output without -o: "DIR.packed" of a directory, "X.packed.safetensors" of "X.pt"; and back.  False if
+ * the input has no such name.
+ */
+bool cli_name_packed(const char *in, char *out, size_t room);
+bool cli_name_unpacked(const char *in, char *out, size_t room);
 
 /* Whether two paths name the same file, or would once created. */
 bool cli_same_file(const char *a, const char *b);

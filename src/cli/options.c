@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,8 +303,9 @@ static int check_operands(const struct cli_cmd *cmd, const struct cli_common *co
 		return cli_usage(cmd, "missing operand; usage: tersor %s [options]%s%s", cmd->name,
 				 *cmd->operands ? " " : "", cmd->operands);
 	if (common->operands.n > cmd->operands_max)
-		return cli_usage(cmd, "unexpected operand '%s'",
-				 common->operands.items[cmd->operands_max]);
+		return cli_usage(cmd, "unexpected operand '%s'%s",
+				 common->operands.items[cmd->operands_max],
+				 cmd->output_needed ? "; an output goes behind -o" : "");
 	return CLI_OK;
 }
 
@@ -333,6 +335,7 @@ static int take_share(const struct cli_cmd *cmd, struct cli_common *common)
 static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, void *args)
 {
 	struct cli_common *common = args;
+	char output[PATH_MAX];
 	struct cli_input input;
 	bool done;
 	int status;
@@ -341,6 +344,9 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 	/* A dry run writes nothing, so it needs no name. */
 	if (common->dry_run && !common->output && cmd->output_needed)
 		common->output = "-";
+	if (cmd->name_output && !common->output && common->operands.n == 1 &&
+	    cmd->name_output(common->operands.items[0], output, sizeof(output)))
+		common->output = output;
 	if (cmd->output_needed && !common->output)
 		return cli_usage(cmd, "no output; give it with -o OUT");
 	CLI_TRY(cli_take_streams(cmd, all, args));

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a report would replace another file that the command line names. */
+/* Names of outputs, and whether a report would replace another file that the command line names. */
 #include "cli/cli.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "io/dir.h"
 #include "io/file.h"
 
 /* The directory of a path, resolved as far as stat() does. */
@@ -31,6 +33,57 @@ bool cli_same_file(const char *a, const char *b)
 	return stat_directory(a, &sa) && stat_directory(b, &sb) && sa.st_dev == sb.st_dev &&
 	       sa.st_ino == sb.st_ino;
 }
+
+/* --- Outputs without -o --------------------------------------------------------------------------- */
+
+/* Whether @text, of @len bytes, ends so; *len_ref becomes what is before. */
+static bool take_end(const char *text, size_t *len_ref, const char *end)
+{
+	const size_t n = strlen(end);
+
+	if (*len_ref <= n || memcmp(text + *len_ref - n, end, n) != 0)
+		return false;
+	*len_ref -= n;
+	return true;
+}
+
+/* The length of a name without slashes at its end; 0: it ends in none, such as "..". */
+static size_t name_length(const char *in)
+{
+	size_t len = strlen(in);
+
+	while (len > 1 && in[len - 1] == '/')
+		len--;
+	return len && in[len - 1] != '/' && in[len - 1] != '.' && strcmp(in, "-") != 0 ? len : 0;
+}
+
+bool cli_name_packed(const char *in, char *out, size_t room)
+{
+	static const char *const ends[] = {
+		".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz"
+	};
+	size_t len = name_length(in);
+	const bool directory = tsr_dir_is(in);
+
+	for (size_t i = 0; !directory && i < sizeof(ends) / sizeof(*ends); i++) {
+		if (take_end(in, &len, ends[i]))
+			break;
+	}
+	return len && !take_end(in, &len, ".packed") &&
+	       (size_t)snprintf(out, room, "%.*s%s", (int)len, in,
+				directory ? ".packed" : ".packed.safetensors") < room;
+}
+
+bool cli_name_unpacked(const char *in, char *out, size_t room)
+{
+	size_t len = name_length(in);
+	const bool file = take_end(in, &len, ".safetensors");
+
+	return take_end(in, &len, ".packed") && (size_t)snprintf(out, room, "%.*s%s", (int)len, in,
+								 file ? ".safetensors" : "") < room;
+}
+
+/* --- Files of a command line ----------------------------------------------------------------------- */
 
 /* The file that an option names, if it names one: "@file" and "@report". */
 static const char *path_of(const struct cli_opt *o, const void *args)

@@ -69,7 +69,7 @@ def round_trip(root, original, *args):
 
 WEIGHTS = ["bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16+exact16", "bf16+bf16",
            "fp16+fp16", "bf16", "fp16", "f32", "bf16+trunc1", "bf16+trunc7", "bf16+trunc16",
-           "fp16+trunc1", "fp16+trunc13", "bf16+sr1", "bf16+sr8", "bf16+sr16", "fp16+sr5",
+           "fp16+trunc1", "fp16+trunc13", "bf16+sr1", "bf16+sr8", "bf16+sr16", "bf16+rn1", "bf16+rn10", "fp16+sr5",
            "fp16+sr13", "e5m2+trunc4", "e5m2+trunc16", "e4m3+trunc8", "e5m2+sr8", "e4m3+sr16"]
 MOMENTA = ["softsign8", "ratio8", "linear8", "e4m3", "e5m2", "e4m3x", "e5m2x", "dyn8", "bf16", "f32"]
 VARIANCES = ["sqrt8", "ulinear8", "log8", "e5m2x", "dyn8", "e4m3", "e5m2", "e4m3x", "bf16", "f32"]
@@ -108,7 +108,7 @@ def grid_state(path, rows, columns, tensors=()):
 def codecs(root):
     """Every codec, on a small checkpoint; and that this list has them all."""
     named = {c["family"] or c["name"] for c in json.loads(tersor("codecs", "--json").stdout)["codecs"]}
-    tested = {re.sub(r"(trunc|sr)\d+", r"\1<k>", c) for c in WEIGHTS + MOMENTA + VARIANCES}
+    tested = {re.sub(r"(trunc|rn|sr)\d+", r"\1<k>", c) for c in WEIGHTS + MOMENTA + VARIANCES}
     expect(named == tested, "codecs", named ^ tested)
     for weight, momentum, variance in zip(WEIGHTS, itertools.cycle(MOMENTA), itertools.cycle(VARIANCES)):
         codings = ("--weights", weight, "--momentum", momentum, "--variance", variance)

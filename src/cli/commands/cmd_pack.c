@@ -566,8 +566,9 @@ const struct cli_cmd cmd_pack = {
 		"(-v shows them); everything else is copied unchanged. Each tensor is decoded "
 		"again and its error reported. A directory is packed file by file into a "
 		"directory, "
-		"every file of it packed or copied, unless OUT ends in .safetensors.",
-	.examples = "  tersor pack checkpoint-30 -o checkpoint-30.packed\n"
+		"every file of it packed or copied, unless OUT ends in .safetensors. Without -o "
+		"the output of DIR is DIR.packed, that of X.pt X.packed.safetensors.",
+	.examples = "  tersor pack checkpoint-30\n"
 		    "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
 		    "  tersor pack checkpoint.pt -o packed.safetensors\n"
 		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"
@@ -576,6 +577,7 @@ const struct cli_cmd cmd_pack = {
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS |
 		 CLI_NUMBERS,
 	.output_needed = true,
+	.name_output = cli_name_packed,
 	.operands_min = 1,
 	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),

@@ -97,7 +97,8 @@ const struct cli_cmd cmd_unpack = {
 		"the directory that it was made from. Every plane is checked "
 		"against its hash. If a lossy codec was used, the output says so in one more "
 		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
-		"bitsandbytes, COAT, Gefen, torchao and TransformerEngine.",
+		"bitsandbytes, COAT, Gefen, torchao and TransformerEngine. Without -o the output "
+		"of X.packed is X, that of X.packed.safetensors X.safetensors.",
 	.examples =
 		"  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
 		"  tersor unpack packed.safetensors -o checkpoint.pt\n"
@@ -108,6 +109,7 @@ const struct cli_cmd cmd_unpack = {
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS |
 		 CLI_NUMBERS,
 	.output_needed = true,
+	.name_output = cli_name_unpacked,
 	.operands_min = 1,
 	.operands_max = 1,
 	.args_nbytes = sizeof(struct args),
