@@ -980,3 +980,32 @@ def test_auto_is_the_cpu(tersor, source, packed, out, command):
         done.append((text, out.exists() and out.read_bytes()))
         out.unlink(missing_ok=True)
     assert done[0] == done[1] == done[2]
+
+
+@pytest.mark.parametrize("size, nbytes", [("1KB", 1000), ("1k", 1024), ("1KiB", 1024), ("1kib", 1024), ("1K", 1024), ("1kb", 1000),
+                                          ("9", 9), ("5GB", None), ("5g", None), ("5GiB", None), ("7mb", None), ("2TB", None)])
+def test_sizes_are_as_people_write_them(tersor, source, out, size, nbytes):
+    """The message of a budget that cannot be met repeats it; larger ones are met."""
+    done = tersor("pack", source, "-o", out, "--max-bytes", size, "-qq", check=1 if nbytes else 0)
+    assert not nbytes or f"expected at most {nbytes};" in done.stderr
+
+
+@pytest.mark.parametrize("size", ["5GX", "5 G", "G", "5Gi", "99999999T", "18446744073709551616", "1e9"])
+def test_what_is_no_size_says_what_is(tersor, source, out, size):
+    assert "such as 5G (2^30) or 5GB (10^9)" in one_line_error(
+        tersor("pack", source, "-o", out, "--max-bytes", size, check=2))
+
+
+@pytest.mark.parametrize("wrong, right", [
+    ("compress", "pack"), ("restore", "unpack"), ("info", "inspect"), ("list", "inspect"), ("compare", "diff"),
+    ("check", "verify"), ("decompress", "unpack"), ("extract", "unpack")])
+def test_commands_are_known_by_their_meaning(tersor, wrong, right):
+    assert f"unknown command '{wrong}'; did you mean '{right}'?" in one_line_error(tersor(wrong, check=2))
+
+
+@pytest.mark.parametrize("command, wrong, right", [
+    ("pack", "--gate=x", "--max-error"), ("diff", "--gate=x", "--tol"), ("audit", "--tol=x", "--gate"),
+    ("pack", "--codec=x", "--state"), ("pack", "--output-dir=x", "--output"), ("replay", "--max-error=x", "--gate"),
+    ("verify", "--workers=2", "--threads"), ("pack", "--lossless", "--entropy")])
+def test_options_are_known_by_their_meaning(tersor, source, command, wrong, right):
+    assert f"did you mean '{right}'?" in one_line_error(tersor(command, source, wrong, check=2))

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "cli/codec_words.h"
@@ -17,27 +18,31 @@
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
+/* A number, or a size: 5K, 5m and 5GiB count by 1024, 5GB by 1000. */
 static bool parse_number(const char *text, uint64_t *ret)
 {
-	unsigned shift = 0;
+	static const char units[] = "KMGTkmgt";
+	const char *unit;
 	char *end;
 
 	if (*text < '0' || *text > '9')
 		return false;
 	errno = 0;
 	*ret = strtoull(text, &end, 10);
-	if (errno)
+	unit = *end ? strchr(units, *end) : NULL;
+	if (errno || (*end && !unit))
 		return false;
-	if (*end == 'K' || *end == 'M' || *end == 'G')
-		shift = *end == 'K' ? 10 : *end == 'M' ? 20 : 30;
-	if (shift) {
-		end++;
-		if (strcmp(end, "iB") == 0 || strcmp(end, "B") == 0)
-			end += strlen(end);
+	if (unit) {
+		const uint64_t base = strcasecmp(end + 1, "B") == 0 ? 1000 : 1024;
+
+		if (end[1] && base == 1024 && strcasecmp(end + 1, "iB") != 0)
+			return false;
+		for (long i = (unit - units) % 4; i >= 0; i--) {
+			if (*ret > UINT64_MAX / base)
+				return false;
+			*ret *= base;
+		}
 	}
-	if (*end || *ret > UINT64_MAX >> shift)
-		return false;
-	*ret <<= shift;
 	return true;
 }
 
@@ -144,8 +149,11 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		    *(uint64_t *)at > o->max)
 			return cli_usage(cmd,
 					 "option --%s: found '%s', expected a number from "
-					 "%" PRIu64 " to %" PRIu64,
-					 o->name, value, o->min, o->max);
+					 "%" PRIu64 " to %" PRIu64 "%s",
+					 o->name, value, o->min, o->max,
+					 strcmp(o->arg, "SIZE") == 0
+						 ? ", such as 5G (2^30) or 5GB (10^9)"
+						 : "");
 		break;
 	}
 	return CLI_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The known name nearest to a mistyped one, by edit distance. */
+/* The known name nearest to a wrong one: what other programs call it, or by edit distance. */
 #include "text/nearest.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define NAME_MAX_COMPARED 40
@@ -30,9 +31,34 @@ static unsigned edit_distance(const char *a, const char *b)
 	return row[nb];
 }
 
+/* Words of other programs and commands, and what is meant by them here. */
+static const char *const meant[][2] = {
+	{ "compress", "pack" },	     { "save", "pack" },	 { "restore", "unpack" },
+	{ "extract", "unpack" },     { "decompress", "unpack" }, { "info", "inspect" },
+	{ "list", "inspect" },	     { "show", "inspect" },	 { "compare", "diff" },
+	{ "check", "verify" },	     { "test", "verify" },	 { "recommend", "audit" },
+	{ "merge", "join" },	     { "tol", "max-error" },	 { "tol", "gate" },
+	{ "gate", "max-error" },     { "gate", "tol" },		 { "max-error", "gate" },
+	{ "max-error", "tol" },	     { "codec", "state" },	 { "codecs", "codec" },
+	{ "out", "output" },	     { "output-dir", "output" }, { "outdir", "output" },
+	{ "jobs", "threads" },	     { "workers", "threads" },	 { "overwrite", "force" },
+	{ "gpu", "device" },	     { "dtype", "as" },		 { "lossless", "entropy" },
+	{ "max-size", "max-bytes" },
+};
+
+static bool means(const char *wrong, const char *name)
+{
+	for (size_t i = 0; i < sizeof(meant) / sizeof(*meant); i++) {
+		if (strcmp(meant[i][0], wrong) == 0 && strcmp(meant[i][1], name) == 0)
+			return true;
+	}
+	return false;
+}
+
 void tsr_nearest_offer(struct tsr_nearest *nearest, const char *name)
 {
-	const unsigned distance = edit_distance(nearest->wrong, name);
+	const unsigned distance = means(nearest->wrong, name) ? 0
+							      : edit_distance(nearest->wrong, name);
 
 	if (distance >= (nearest->name ? nearest->distance : strlen(nearest->wrong) / 3 + 2))
 		return;
