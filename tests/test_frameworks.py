@@ -32,7 +32,9 @@ def joined(source, tmp_path, *options):
 
 
 def notes(*args):
-    done = run_tersor(*args, check=0)
+    """What is told with -v; without, a healthy checkpoint that is only read has no warnings."""
+    assert not run_tersor(*args, check=0).stderr
+    done = run_tersor(*args, "-v", check=0)
     return done.stderr
 
 
@@ -564,7 +566,7 @@ def test_order_that_nothing_settles_keeps_numbers(tmp_path):
     write_optimizer(source, (4,), (4,), (2, 2))
     found = joined(source, tmp_path)
     assert sorted(found) == ["a", "b", "c", *(f"optimizer.state.{i}.exp_avg" for i in range(3))]
-    assert "called by the optimizer's numbers" in notes("inspect", source)
+    assert "called by the optimizer's numbers" in run_tersor("inspect", source, check=0).stderr
     assert "called by the optimizer's numbers" in run_tersor(
         "pack", source, "-o", tmp_path / "out.safetensors", check=0).stderr
     (tmp_path / "names").write_text("b\na\nc\n")
@@ -802,10 +804,29 @@ def test_warnings_about_a_packed_directory_name_it(tmp_path):
     long.mkdir()
     for out in tmp_path / "x.safetensors", long / "x.safetensors":
         done = run_tersor("convert", packed, "-o", out, "--json", tmp_path / "report.json", check=0)
-        lines = done.stderr.splitlines()
-        assert lines and all(line.startswith(f"tersor: warning: {packed}") for line in lines)
+        line, = done.stderr.splitlines()
+        assert line.startswith(f"tersor: warning: {packed}: left out: config.json")
+        told = run_tersor("convert", packed, "-o", out, "-fv", "--json", tmp_path / "report.json", check=0)
+        lines = told.stderr.splitlines()
+        assert len(lines) > 1 and all(s.startswith((f"tersor: warning: {packed}", f"tersor: note: {packed}")) for s in lines)
         assert out.parent == long or any(f"{packed}/rng_state.pth: " in line for line in lines)
         assert ".unpacked." not in done.stderr + (tmp_path / "report.json").read_text()
     (packed / "model.safetensors.tersor").write_bytes(b"x")
     line = one_line_error(run_tersor("convert", packed, "-o", tmp_path / "y.safetensors", check=3))
     assert ".unpacked." not in line
+
+
+HEALTHY = [FRAMEWORKS / "trainer" / "checkpoint-30", FRAMEWORKS / "accelerate" / "checkpoint_0", FRAMEWORKS / "accelerate-fsdp" / "checkpoint-10",
+           DEEPSPEED / "zero1-fp32-2rank", DEEPSPEED / "zero2-bf16-2rank", DATA / "tiny-gpt" / "hf",
+           FRAMEWORKS / "peft" / "checkpoint-20"]
+
+
+@pytest.mark.parametrize("folder", HEALTHY, ids=lambda p: f"{p.parent.name}-{p.name}")
+def test_a_healthy_directory_gives_no_warning(tmp_path, folder):
+    packed = tmp_path / "packed"
+    commands = [("inspect", folder), ("diff", folder, folder), ("pack", folder, "-o", packed), ("inspect", packed),
+                ("verify", packed), ("verify", packed, "--against", folder), ("unpack", packed, "-o", tmp_path / "back")]
+    said = {args[0]: run_tersor(*args, check=0).stderr for args in commands}
+    assert not any(said.values()), said
+    said = run_tersor("audit", folder).stderr
+    assert "warning" not in said or "elements are too few" in said, said

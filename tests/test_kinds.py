@@ -301,7 +301,7 @@ def moments(path):
 def matched(tmp_path, sources, *options):
     """The names that the numbers of an optimizer got, in order, and stderr."""
     out = tmp_path / "named.safetensors"
-    done = run_tersor("convert", *sources, "-o", out, "-f", *options, check=0)
+    done = run_tersor("convert", *sources, "-o", out, "-fv", *options, check=0)
     by_bytes = {}
     for name, x in load_file(out).items():
         if name.endswith(".exp_avg"):

@@ -172,7 +172,7 @@ def test_every_class_that_is_carried_is_named(tmp_path):
 
 def test_deepspeed_moments_are_packed(tmp_path):
     path = next(FRAMEWORKS.glob("deepspeed/zero1*/global_step20/zero_pp_rank_0*"))
-    done = run_tersor("pack", path, "-o", tmp_path / "x.safetensors", check=0)
+    done = run_tersor("pack", path, "-o", tmp_path / "x.safetensors", "-v", check=0)
     assert re.search(r"^momentum +softsign8 .* [1-9]", done.stdout, re.M)
     assert re.search(r"^variance +sqrt8 .* [1-9]", done.stdout, re.M)
     assert "LossScaler" in done.stderr and "ZeroStageEnum" in done.stderr
@@ -379,7 +379,7 @@ def test_what_the_option_says_happens(value, options, status, tmp_path):
     path = checkpoint(tmp_path, v=value, after=7)
     name = f"{value.callee.module}.{value.callee.name}"
     options = ["--opaque", *options] if options else []
-    done = pack(path, *options, check=status)
+    done = pack(path, *options, "-v", check=status)
     assert name in done.stderr
     if status:
         assert "data.pkl: v: found" in one_line_error(done) and "--opaque carry" in done.stderr

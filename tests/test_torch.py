@@ -1013,7 +1013,7 @@ def test_pickle_of_protocol_4_is_read(read, tmp_path):
 def refused_or_opaque(path, kind, out, key="the key"):
     """Either no output, or one without the value; always said which it is and where it stands."""
     out.unlink(missing_ok=True)
-    done = run_tersor("convert", path, "-o", out)
+    done = run_tersor("convert", path, "-o", out, "-v")
     said = done.stdout + done.stderr
     assert done.returncode in (0, 3), said
     assert re.search(kind, said) and key in said, said

@@ -165,25 +165,48 @@ enum tsr_status tsr_build_tree(struct tsr_checkpoint *c, struct tsr_value *root,
 	return TSR_OK;
 }
 
-enum tsr_status tsr_build_note(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt, ...)
+static enum tsr_status add_note(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt,
+				va_list args)
 {
 	char **notes = grow(c->notes, c->nnotes, sizeof(char *));
 	char text[TSR_ERR_MAX];
 	struct tsr_err escaped;
-	va_list args;
 
 	if (!notes)
 		return tsr_fail_nomem(err, c->path);
 	c->notes = notes;
-	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
 	tsr_fail(&escaped, TSR_OK, "%s", text);
 	notes[c->nnotes] = tsr_arena_copy(c->arena, escaped.msg, strlen(escaped.msg));
 	if (!notes[c->nnotes])
 		return tsr_build_nomem(c, err);
 	c->nnotes++;
 	return TSR_OK;
+}
+
+enum tsr_status tsr_build_note(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt, ...)
+{
+	enum tsr_status status;
+	va_list args;
+
+	va_start(args, fmt);
+	status = add_note(c, err, fmt, args);
+	va_end(args);
+	return status;
+}
+
+enum tsr_status tsr_build_remark(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt,
+				 ...)
+{
+	enum tsr_status status;
+	va_list args;
+
+	va_start(args, fmt);
+	status = add_note(c, err, fmt, args);
+	va_end(args);
+	if (status == TSR_OK && c->nnotes <= 64)
+		c->remarks |= UINT64_C(1) << (c->nnotes - 1);
+	return status;
 }
 
 static int compare_tensors(const void *va, const void *vb, void *tensors)

@@ -66,9 +66,14 @@ enum tsr_status tsr_build_meta(struct tsr_checkpoint *c, const char *key, const 
 enum tsr_status tsr_build_tree(struct tsr_checkpoint *c, struct tsr_value *root,
 			       struct tsr_err *err);
 
-/* Add a remark for the user, escaped so that it can be printed. */
+/*
+ * Add what a user should know, escaped so that it can be printed: a note of what is lost, misnamed or in
+ * doubt; a remark of what is as it should be, which is shown to those who ask.
+ */
 enum tsr_status tsr_build_note(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+enum tsr_status tsr_build_remark(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt,
+				 ...) __attribute__((format(printf, 3, 4)));
 
 /* The failure of an allocation from the arena: TSR_E_LIMIT or TSR_E_NOMEM. */
 enum tsr_status tsr_build_nomem(struct tsr_checkpoint *c, struct tsr_err *err);

@@ -109,6 +109,7 @@ struct tsr_checkpoint {
 	const struct tsr_value *part; /* the first of them in the trees */
 	size_t nnotes;
 	char **notes; /* what a user should know although it is not an error; safe to print */
+	uint64_t remarks; /* which of the first 64 are of what is as it should be */
 	/* Paths of what was not read of directories, and which notes (of the first 64) say so. */
 	const struct tsr_not_read *not_read;
 	uint64_t not_read_notes;

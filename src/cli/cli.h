@@ -227,6 +227,10 @@ int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_ne
 void cli_warn(const struct cli_common *common, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* A line "tersor: note: ..." with -v: of what is as it should be. */
+void cli_note(const struct cli_common *common, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* Say so if what was lost makes updates bad (tsr_update_level()). */
 struct tsr_losses;
 void cli_warn_updates(const struct cli_common *common, const char *path,

@@ -194,8 +194,12 @@ struct tsr_write_options cli_write_options(const struct cli_common *common, cons
 
 void cli_warn_notes(const struct cli_common *common, const struct tsr_checkpoint *c)
 {
-	for (size_t i = 0; i < c->nnotes; i++)
-		cli_warn(common, "%s", c->notes[i]);
+	for (size_t i = 0; i < c->nnotes; i++) {
+		/* Without an output nothing is left out of it. */
+		const uint64_t told = c->remarks | (common->output ? 0 : c->not_read_notes);
+
+		(i < 64 && told >> i & 1 ? cli_note : cli_warn)(common, "%s", c->notes[i]);
+	}
 	if (c->nunchecked)
 		cli_warn(common, "%s: %zu records have no checksum: their data is unverified",
 			 c->path, c->nunchecked);

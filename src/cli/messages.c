@@ -62,6 +62,17 @@ void cli_warn(const struct cli_common *common, const char *fmt, ...)
 	va_end(ap);
 }
 
+void cli_note(const struct cli_common *common, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!common->verbose || common->quiet)
+		return;
+	va_start(ap, fmt);
+	print_line("note: ", fmt, ap);
+	va_end(ap);
+}
+
 void cli_warn_updates(const struct cli_common *common, const char *path, const struct tsr_losses *l)
 {
 	if (l->nbad)

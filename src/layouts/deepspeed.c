@@ -125,7 +125,7 @@ static enum tsr_status skip_copies(struct tsr_folder *d)
 	}
 	if (!n)
 		return TSR_OK;
-	return tsr_build_note(
+	return tsr_build_remark(
 		d->c, d->err,
 		"%.200s: weights are those of DeepSpeed's directory; %.100s (%zu files "
 		"in all) is taken for a copy of them and left out",

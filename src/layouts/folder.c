@@ -108,10 +108,11 @@ enum tsr_status tsr_folder_skip_others(struct tsr_folder *d, const char *latest,
 	}
 	if (!n)
 		return TSR_OK;
-	return tsr_build_note(d->c, d->err,
-			      "%.200s: read %.100s, the latest checkpoint in it; %.100s is another "
-			      "one (%zu in all)",
-			      d->path, latest, other, n);
+	return tsr_build_remark(
+		d->c, d->err,
+		"%.200s: read %.100s, the latest checkpoint in it; %.100s is another "
+		"one (%zu in all)",
+		d->path, latest, other, n);
 }
 
 bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffix,

@@ -113,7 +113,7 @@ static enum tsr_status skip_copies(const struct tsr_zero *z, struct tsr_folder *
 	}
 	if (!n)
 		return TSR_OK;
-	return tsr_build_note(
+	return tsr_build_remark(
 		z->d->c, z->d->err,
 		"%.200s: %.100s and its like (%zu in all) are FP32 copies of what the "
 		"model file has, and left out",

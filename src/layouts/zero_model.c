@@ -190,10 +190,11 @@ static enum tsr_status note_copies(const struct modelling *m)
 
 	if (!m->ncopies)
 		return TSR_OK;
-	return tsr_build_note(d->c, d->err,
-			      "%.200s: weights are the FP32 ones of the optimizer files; their %zu "
-			      "copies in the model file (%.100s) are left out",
-			      d->path, m->ncopies, m->copy);
+	return tsr_build_remark(
+		d->c, d->err,
+		"%.200s: weights are the FP32 ones of the optimizer files; their %zu "
+		"copies in the model file (%.100s) are left out",
+		d->path, m->ncopies, m->copy);
 }
 
 static bool index_all(struct modelling *m)

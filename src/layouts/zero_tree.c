@@ -228,8 +228,9 @@ enum tsr_status tsr_zero_put(struct tsr_zero *z)
 	for (size_t i = 0; i < n; i++)
 		TSR_TRY(put_rank(z, i));
 	return n < 2 ? TSR_OK
-		     : tsr_build_note(z->d->c, z->d->err,
-				      "%.200s: of %zu ranks, values that are no tensors are those "
-				      "of rank 0",
-				      z->d->path, n);
+		     : tsr_build_remark(
+			       z->d->c, z->d->err,
+			       "%.200s: of %zu ranks, values that are no tensors are those "
+			       "of rank 0",
+			       z->d->path, n);
 }

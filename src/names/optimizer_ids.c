@@ -481,7 +481,7 @@ static enum tsr_status join_by_rules(const struct joining *j, size_t unnamed)
 		forget_names(j->o);
 		status = join_without_buffers(&shapes);
 		if (status == TSR_OK)
-			return tsr_build_note(
+			return tsr_build_remark(
 				j->c, j->err,
 				"%s: %.200s: its numbers fit the names of parameters "
 				"in one way only: by shape and order, without buffers",

@@ -334,7 +334,7 @@ static enum tsr_status conclude(struct proving *p, bool *proved_ret)
 		return TSR_OK;
 	for (size_t i = 0; i < p->o->nids; i++)
 		p->o->ids[i].name = p->found[i] == SIZE_MAX ? NULL : p->params[p->found[i]].name;
-	return tsr_build_note(
+	return tsr_build_remark(
 		p->c, p->err,
 		"%s: %.200s: its numbers fit the names of parameters in one way only: %s%s%s",
 		p->c->path, p->o->path, p->rule, p->found_order ? ", as defined by " : "",

@@ -54,8 +54,27 @@ static bool is_same(const void *item, const void *key)
 	return tsr_value_is_global(b, a->global.module, a->global.name);
 }
 
+/* What frameworks put into each of their checkpoints. */
+static bool is_usual(const char *module, const char *name)
+{
+	static const char *const usual[][2] = {
+		{ "deepspeed.runtime.fp16.loss_scaler", "LossScaler" },
+		{ "deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler" },
+		{ "deepspeed.runtime.zero.config", "ZeroStageEnum" },
+		{ "deepspeed.utils.tensor_fragment", "fragment_address" },
+		{ "_io", "BytesIO" },
+	};
+
+	for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++) {
+		if (strcmp(usual[i][0], module) == 0 && strcmp(usual[i][1], name) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Add a global to the names; false when out of memory. */
-static bool add_name(struct tsr_map *seen, const struct tsr_value *global, struct tsr_text *names)
+static bool add_name(struct tsr_map *seen, const struct tsr_value *global, struct tsr_text *names,
+		     bool *strange)
 {
 	const char *module = global->global.module, *name = global->global.name;
 	const uint64_t hash = tsr_map_hash(seen, module, strlen(module), 0) ^
@@ -68,6 +87,7 @@ static bool add_name(struct tsr_map *seen, const struct tsr_value *global, struc
 	if (!item || !is_new)
 		return item != NULL;
 	*item = global;
+	*strange |= !is_usual(module, name);
 	if (fits)
 		tsr_text_printf(names, "%s%s.%s", seen->n > 1 ? ", " : "",
 				builtin ? "builtins" : module, name);
@@ -75,7 +95,7 @@ static bool add_name(struct tsr_map *seen, const struct tsr_value *global, struc
 }
 
 static bool collect(struct tsr_checkpoint *c, struct tsr_value_walk *w, struct tsr_value *root,
-		    struct tsr_map *seen, struct tsr_text *names)
+		    struct tsr_map *seen, struct tsr_text *names, bool *strange)
 {
 	struct tsr_value *v;
 	bool ok = true;
@@ -85,7 +105,7 @@ static bool collect(struct tsr_checkpoint *c, struct tsr_value_walk *w, struct t
 	w->mark = TSR_MARK_OPAQUE;
 	while (ok && (v = tsr_value_walk_next(w)) != NULL) {
 		if (v->type == TSR_VALUE_GLOBAL && !tsr_torch_is_harmless(v))
-			ok = add_name(seen, v, names);
+			ok = add_name(seen, v, names, strange);
 		if (v->type != TSR_VALUE_TENSOR || !v->tensor.wrapper)
 			continue;
 		c->nwrapped++;
@@ -101,14 +121,14 @@ enum tsr_status tsr_torch_name_carried(struct tsr_checkpoint *c, struct tsr_err 
 	struct tsr_value_walk *w = calloc(1, sizeof(*w));
 	struct tsr_text names = { 0 };
 	enum tsr_status status = TSR_OK;
-	bool ok = w != NULL;
+	bool ok = w != NULL, strange = false;
 
 	for (size_t i = 0; ok && i < c->ntrees; i++)
-		ok = collect(c, w, c->trees[i], &seen, &names);
+		ok = collect(c, w, c->trees[i], &seen, &names, &strange);
 	if (!ok)
 		status = tsr_fail_nomem(err, c->path);
 	else if (seen.n)
-		status = tsr_build_note(
+		status = (strange ? tsr_build_note : tsr_build_remark)(
 			c, err,
 			"%.200s: carries Python objects as they are; Python imports "
 			"and calls what makes them where weights_only=False loads "

@@ -378,7 +378,7 @@ static enum tsr_status bind_all(struct binding *b)
 				       b->ndropped));
 	if (!b->nnumpy)
 		return TSR_OK;
-	return tsr_build_note(
+	return tsr_build_remark(
 		b->a->c, b->a->err,
 		"%.200s: %s: a NumPy value is kept as it is, not as a tensor (%zu in all)",
 		b->a->where, *b->numpy ? b->numpy : "the root", b->nnumpy);

@@ -150,15 +150,6 @@ static void put_comparison(struct tsr_report *r, const struct args *a,
 	tsr_text_puts(&r->text, "\n");
 }
 
-/* Files that were not read are compared all the same. */
-static void warn_notes(const struct cli_common *common, const struct tsr_checkpoint *c)
-{
-	for (size_t i = 0; i < c->nnotes; i++) {
-		if (i >= 64 || !(c->not_read_notes >> i & 1))
-			cli_warn(common, "%s", c->notes[i]);
-	}
-}
-
 static int diff(const struct cli_cmd *cmd, const struct args *a, const struct tsr_diff_options *o)
 {
 	const char *const *operands = a->common.operands.items;
@@ -184,8 +175,8 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 		tsr_comparison_free(r);
 		return cli_error(&err);
 	}
-	warn_notes(&a->common, r->a);
-	warn_notes(&a->common, r->b);
+	cli_warn_notes(&a->common, r->a);
+	cli_warn_notes(&a->common, r->b);
 	report = cli_report(cmd, &a->common, NULL);
 	put_comparison(&report, a, r);
 	if (others)
