@@ -193,6 +193,15 @@ def test_help_is_on_stdout_and_fits_80_columns(tersor, command, option):
     assert done.stdout.endswith("\n")
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_h_is_a_screen_and_help_has_every_option_once(tersor, command):
+    brief, whole = (tersor(command, option, check=0).stdout for option in ("-h", "--help"))
+    assert len(brief.splitlines()) <= 24 and f"tersor {command} --help" in brief
+    options = re.findall(r"^  (?:-.,|   ) --([a-z-]+)", whole, re.M)
+    assert len(set(options)) == len(options) == int(re.search(r"^All (\d+) options", brief, re.M)[1])
+    assert set(re.findall(r"^  (?:-.,|   ) --([a-z-]+)", brief, re.M)) < set(options)
+
+
 def test_help_names_every_command_and_option(tersor):
     text = tersor("--help", check=0).stdout
     assert all(re.search(rf"^\s*{command}\b", text, re.M) for command in COMMANDS)

@@ -115,7 +115,7 @@ struct cli_given {
 struct cli_common {
 	struct cli_given *given; /* all options, in their order */
 	unsigned ngiven;
-	bool help;
+	bool help, brief; /* --help; -h, which is a screen of it */
 	const char *output;
 	uint64_t max_shard;
 	bool force, dry_run;
@@ -210,7 +210,7 @@ bool cli_is_other_json(const char *path);
  */
 bool cli_next_word(const char **list_ref, char word[CLI_WORD_NBYTES]);
 
-void cli_print_help(const struct cli_cmd *cmd);
+void cli_print_help(const struct cli_cmd *cmd, bool brief);
 void cli_print_main_help(void);
 
 /* --- Messages ------------------------------------------------------------------------------- */

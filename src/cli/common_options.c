@@ -66,7 +66,9 @@ static const struct {
 	{ CLI_REPORTS,
 	  { "verbose", 'v', NULL, CLI_COUNT, AT(verbose), 0, 0, NULL,
 	    "report details, such as every tensor" } },
-	{ 0, { "help", 'h', NULL, CLI_FLAG, AT(help), 0, 0, NULL, "show this help" } },
+	{ 0,
+	  { "help", 'h', NULL, CLI_FLAG, AT(help), 0, 0, NULL,
+	    "show all options by groups; -h shows those of every day" } },
 };
 
 /* A command's own option of the same name replaces a shared one. */

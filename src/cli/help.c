@@ -1,17 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The help texts, made from the tables of commands and options. */
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/output.h"
 #include "report/render/format.h"
 
 #define HELP_COLUMN 26
 
-static void put_option(struct tsr_text *help, const struct cli_opt *o)
+/* Options by what they are for, of all commands; the first are those of every day. */
+static const struct {
+	const char *title, *names;
+} groups[] = {
+	{ "Everyday",
+	  "output to optimizer state auto max-error gate codec compare against tol entropy delta "
+	  "steps strict force dry-run" },
+	{ "Options", NULL }, /* those that are in no other group */
+	{ "Codecs", "weights momentum variance other scale group seed min-elements keep map" },
+	{ "Choosing", "max-bytes auto-codecs table kind baseline granularity" },
+	{ "Hyperparameters",
+	  "lr schedule betas eps weight-decay nesterov decouple-lr hyper count" },
+	{ "Deltas and models", "only model max-chain base" },
+	{ "Gefen", "codebook-from partition few-bins compat" },
+	{ "Reading", "follow-symlinks as params params-from opaque" },
+	{ "Running", "device threads no-progress part continue" },
+	{ "Reports", "csv svg html json quiet verbose help" },
+};
+
+#define NGROUPS (sizeof(groups) / sizeof(*groups))
+
+/* Whether a group has the option by its name. */
+static bool is_named(size_t group, const char *name)
+{
+	const size_t len = strlen(name);
+
+	for (const char *w = groups[group].names; w && *w; w += strcspn(w, " "), w += *w == ' ') {
+		if (strcspn(w, " ") == len && memcmp(w, name, len) == 0)
+			return true;
+	}
+	return false;
+}
+
+static bool is_in(size_t group, const char *name)
+{
+	bool other = false;
+
+	for (size_t i = 0; !groups[group].names && i < NGROUPS; i++)
+		other = other || is_named(i, name);
+	return groups[group].names ? is_named(group, name) : !other;
+}
+
+/* "  -o, --output OUT", followed by what @brief cuts to the rest of a line. */
+static void put_option(struct tsr_text *help, const struct cli_opt *o, bool brief)
 {
 	const bool optional = o->type == CLI_OPTIONAL;
 	char head[80], key[8] = "   ";
-	int width;
+	int width, len;
 
 	if (o->key)
 		snprintf(key, sizeof(key), "-%c,", o->key);
@@ -20,6 +65,14 @@ static void put_option(struct tsr_text *help, const struct cli_opt *o)
 			 : optional ? " ["
 				    : " ",
 			 o->arg ? o->arg : "", optional ? "]" : "");
+	if (brief) {
+		len = (int)strcspn(o->help, ";(");
+		for (len = len < 47 ? len : 47; o->help[len] && !strchr(" ;(", o->help[len]);)
+			len--;
+		tsr_text_printf(help, "%-30s %.*s%s\n", head, len, o->help,
+				o->help[len] == ' ' ? ".." : "");
+		return;
+	}
 	if (width > HELP_COLUMN - 2)
 		tsr_text_printf(help, "%s\n%*s", head, HELP_COLUMN, "");
 	else
@@ -27,26 +80,57 @@ static void put_option(struct tsr_text *help, const struct cli_opt *o)
 	tsr_put_wrapped(help, o->help, HELP_COLUMN, HELP_COLUMN);
 }
 
-void cli_print_help(const struct cli_cmd *cmd)
+/* The options of a group, if there are any. */
+static void put_group(struct tsr_text *help, const struct cli_opts *all, size_t group, bool brief)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < all->n; i++) {
+		if (!is_in(group, all->opt[i]->name))
+			continue;
+		if (!any)
+			tsr_text_printf(help, "\n%s:\n", groups[group].title);
+		put_option(help, all->opt[i], brief);
+		any = true;
+	}
+}
+
+/* So many lines of the examples. */
+static void put_examples(struct tsr_text *help, const struct cli_cmd *cmd, unsigned most)
+{
+	const char *end = cmd->examples;
+
+	while (end && *end && most--)
+		end += strcspn(end, "\n") + 1;
+	if (end)
+		tsr_text_printf(help, "\nExamples:\n%.*s", (int)(end - cmd->examples),
+				cmd->examples);
+}
+
+void cli_print_help(const struct cli_cmd *cmd, bool brief)
 {
 	struct tsr_text help = { 0 };
 	struct cli_opts all;
 
-	tsr_text_printf(&help, "Usage: tersor %s [options]%s%s\n\n", cmd->name,
+	tsr_text_printf(&help, "Usage: tersor %s [options]%s%s\n", cmd->name,
 			*cmd->operands ? " " : "", cmd->operands);
-	tsr_put_wrapped(&help, cmd->details, 0, 0);
-	tsr_text_puts(&help, "\nOptions:\n");
+	if (!brief) {
+		tsr_text_puts(&help, "\n");
+		tsr_put_wrapped(&help, cmd->details, 0, 0);
+	}
 	cli_collect_opts(cmd, &all);
-	for (unsigned i = 0; i < all.n; i++)
-		put_option(&help, all.opt[i]);
-	if (cmd->examples)
-		tsr_text_printf(&help, "\nExamples:\n%s", cmd->examples);
+	for (size_t i = 0; i < (brief ? 1 : NGROUPS); i++)
+		put_group(&help, &all, i, brief);
+	put_examples(&help, cmd, brief ? 3 : UINT_MAX);
 	tsr_text_puts(&help, "\n");
-	tsr_put_wrapped(&help,
-			"Exit status: 0 success; 1 a comparison or bound failed; 2 wrong usage; 3 "
-			"malformed or unsupported input; 4 input/output error or out of resources; "
-			"128+n signal n.",
-			0, 0);
+	if (brief)
+		tsr_text_printf(&help, "All %u options: tersor %s --help\n", all.n, cmd->name);
+	else
+		tsr_put_wrapped(&help,
+				"Exit status: 0 success; 1 a comparison or bound failed; 2 wrong "
+				"usage; 3 malformed or unsupported input; 4 input/output error or "
+				"out of resources; 128+n signal n.",
+				0, 0);
 	tsr_text_printf(&help, "Manual: man tersor-%s\n", cmd->name);
 	cli_write_report(&help, NULL);
 }

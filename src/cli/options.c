@@ -293,6 +293,8 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 		while (found < 256 && all->opt[i]->key != found)
 			i++;
 		o = all->opt[found < 256 ? i : (unsigned)found - 256];
+		if (found == 'h')
+			((struct cli_common *)args)->brief = true;
 		if (o->type == CLI_OPTIONAL && !value && is_report(o))
 			CLI_TRY(take_report_file(cmd, o, argc, argv, &value));
 		CLI_TRY(store(cmd, o, value, args));
@@ -383,7 +385,7 @@ int cli_run(const struct cli_cmd *cmd, int argc, char **argv)
 	if (status == CLI_OK)
 		status = parse(cmd, &all, argc, argv, common);
 	if (status == CLI_OK && common->help)
-		cli_print_help(cmd);
+		cli_print_help(cmd, common->brief);
 	else if (status == CLI_OK)
 		status = run_parsed(cmd, &all, common);
 	if (common)

@@ -58,7 +58,7 @@ int cli_dispatch(int argc, char **argv)
 		cmd = find(argv[2]);
 		if (!cmd)
 			return unknown_command(argv[2]);
-		cli_print_help(cmd);
+		cli_print_help(cmd, false);
 		return CLI_OK;
 	}
 	if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
