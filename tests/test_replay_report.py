@@ -297,7 +297,7 @@ def panels(root):
 def test_svg_is_well_formed(made):
     root = ET.parse(made["svg"]).getroot()
     ns = "{http://www.w3.org/2000/svg}"
-    assert root.tag == ns + "svg" and len(panels(root)) == 10
+    assert root.tag == ns + "svg" and len(panels(root)) == 9
     for panel in panels(root):
         lines = [g for g in panel.iter(ns + "g") if g.get("class") in ("all", "worst")]
         assert len(lines) == 2
@@ -330,7 +330,7 @@ def test_page_stands_alone(made):
         "http://www.w3.org/2000/svg", ""))
     assert page.tags.count("svg") == 2 and page.tags.count("table") == 2
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S).group(1))
-    assert data["first"] == 401 and data["n"] == 16 and len(data["panels"]) == 10
+    assert data["first"] == 401 and data["n"] == 16 and len(data["panels"]) == 9
     got = json.loads(made["json"].read_text())
     update = next(p for p in data["panels"] if p["title"] == "Update error")
     for i, step in enumerate(got["steps"]):

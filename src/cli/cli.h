@@ -227,6 +227,9 @@ int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_ne
 void cli_warn(const struct cli_common *common, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* Whether a progress bar is on the terminal, which a signal that stops the program wipes. */
+void cli_bar_shown(bool shown);
+
 /* A line "tersor: note: ..." with -v: of what is as it should be. */
 void cli_note(const struct cli_common *common, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

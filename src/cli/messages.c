@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "compare/lost.h"
@@ -168,7 +169,12 @@ int cli_error(const struct tsr_err *err)
 
 /* --- Signals -------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t signal_seen;
+static volatile sig_atomic_t signal_seen, bar_shown;
+
+void cli_bar_shown(bool shown)
+{
+	bar_shown = shown;
+}
 
 /*
  * Without an output in the making nothing is left behind, so the signal does what it does by default.  Once
@@ -178,6 +184,9 @@ static void on_signal(int number)
 {
 	signal_seen = number;
 	if (!tsr_temporary_any()) {
+		/* What the terminal shows next begins on a clean line. */
+		if (bar_shown && write(STDERR_FILENO, "\r\033[K", 4) < 0)
+			bar_shown = false;
 		signal(number, SIG_DFL);
 		raise(number);
 	}

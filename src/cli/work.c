@@ -2,6 +2,8 @@
 /* Long work: threads, a GPU, cancellation by signals, and the progress bar on stderr. */
 #include "cli/work.h"
 
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -9,6 +11,15 @@
 #include "report/render/format.h"
 
 #define BAR_WIDTH 28
+
+/* Columns of a terminal, of which the last stays empty so that no line wraps. */
+static int columns_of(FILE *to)
+{
+	struct winsize size;
+
+	return ioctl(fileno(to), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col - 1
+									: TSR_COLUMNS - 1;
+}
 
 struct cli_shared_work *cli_shared_work;
 
@@ -18,19 +29,28 @@ void cli_draw_bar(FILE *to, const char *verb, uint64_t done, uint64_t total, dou
 	const double share = total ? (double)done / (double)total : 1;
 	const double speed = (double)done / (now - started + 1e-9);
 	const unsigned eta = speed > 0 ? (unsigned)((double)(total - done) / speed + 0.5) : 0;
-	const int filled = (int)(share * BAR_WIDTH);
-	char bar[BAR_WIDTH + 1];
+	const int columns = columns_of(to), room = columns - 46;
+	const int width = room < BAR_WIDTH ? room : BAR_WIDTH;
+	const int filled = (int)(share * width);
+	char bar[BAR_WIDTH + 4] = "", line[256];
 
-	for (int i = 0; i < BAR_WIDTH; i++)
-		bar[i] = i < filled ? '#' : '.';
-	bar[BAR_WIDTH] = '\0';
-	fprintf(to, "\r%-10s [%s] %3d%%  %s/s  ETA %u:%02u ", verb, bar, (int)(100 * share),
-		tsr_format_bytes(speed).text, eta / 60, eta % 60);
+	if (width > 3) {
+		snprintf(bar, sizeof(bar), "[%*s] ", width, "");
+		memset(bar + 1, '.', (size_t)width);
+		memset(bar + 1, '#', (size_t)filled);
+	}
+	snprintf(line, sizeof(line), "%-10s %s%3d%%  %s/s  ETA %u:%02u", verb, bar,
+		 (int)(100 * share), tsr_format_bytes(speed).text, eta / 60, eta % 60);
+	if (columns < 20)
+		snprintf(line, sizeof(line), "%3d%%", (int)(100 * share));
+	fprintf(to, "\r%-*.*s", columns < 79 ? columns : 79, columns, line);
 }
 
 void cli_wipe_bar(FILE *to)
 {
-	fprintf(to, "\r%*s\r", 78, "");
+	const int columns = columns_of(to);
+
+	fprintf(to, "\r%*s\r", columns < 79 ? columns : 79, "");
 }
 
 /* Whether to go on. */
@@ -50,6 +70,7 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
 		w->printed = now;
 		cli_draw_bar(stderr, w->verb, done, total, w->started, now);
 		w->shown = true;
+		cli_bar_shown(true);
 	}
 	if (cli_shared_work && !share_progress(cli_shared_work, done, total))
 		return false;
@@ -81,6 +102,7 @@ void cli_work_end(struct cli_work *w)
 {
 	if (w->shown)
 		cli_wipe_bar(stderr);
+	cli_bar_shown(false);
 	for (unsigned i = 0; i < w->run.ngpus; i++)
 		tsr_gpu_close(w->gpus[i]);
 }

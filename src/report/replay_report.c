@@ -44,9 +44,9 @@ static struct tsr_table tensors_of(const struct tsr_replay *r, const struct tsr_
 /* The figures whose worst tensors are named. */
 static const enum tsr_figure_name named[] = {
 	TSR_FIGURE_MOMENTUM_NMSE,  TSR_FIGURE_VARIANCE_NMSE, TSR_FIGURE_MOMENTUM_QUANT,
-	TSR_FIGURE_VARIANCE_QUANT, TSR_FIGURE_WEIGHT_NMSE,   TSR_FIGURE_WEIGHT_ULP,
-	TSR_FIGURE_UPDATE_NMSE,	   TSR_FIGURE_UPDATE_QUANT,  TSR_FIGURE_STALLED,
-	TSR_FIGURE_UNDERFLOW,	   TSR_FIGURE_VARIANCE_LOST,
+	TSR_FIGURE_VARIANCE_QUANT, TSR_FIGURE_WEIGHT_NMSE,   TSR_FIGURE_UPDATE_NMSE,
+	TSR_FIGURE_UPDATE_QUANT,   TSR_FIGURE_STALLED,	     TSR_FIGURE_UNDERFLOW,
+	TSR_FIGURE_VARIANCE_LOST,
 };
 
 /* Counts are shown as such. */
@@ -65,11 +65,7 @@ static struct tsr_table worst_of(const struct tsr_replay *r)
 
 		if (!w.any || w.value == 0)
 			continue;
-		if (named[i] == TSR_FIGURE_WEIGHT_ULP)
-			snprintf(value, sizeof(value), "%.30s", tsr_format_ulp(w.value).text);
-		else
-			snprintf(value, sizeof(value), is_count(w.value) ? "%.0f" : "%.2e",
-				 w.value);
+		snprintf(value, sizeof(value), is_count(w.value) ? "%.0f" : "%.2e", w.value);
 		tsr_row(&t);
 		TSR_CELL(&t, "figure", "worst tensor", tsr_figure_name(named[i]));
 		TSR_CELL(&t, "value", "value", tsr_keep(&t, value));
@@ -277,8 +273,8 @@ static void report_steps(const struct tsr_replay *replay, const struct tsr_curve
 		"Over all tensors; the largest of each column is bold. Of more than %d steps "
 		"evenly spaced ones, with the largest among them.%s",
 		ROWS_SHOWN, replay->ngroups > 1 ? " The lr is that of the first group." : "");
-	tsr_report_table(r, &t,
-			 "step,-lr,-momentum,-variance,-weight,-ulp,-update,-stalled,-skipped", "");
+	tsr_report_table(r, &t, "step,-lr,-momentum,-variance,-weight,-update,-stalled,-skipped",
+			 "");
 	tsr_report_gap(r);
 	if (shown < replay->nsteps)
 		tsr_report_say(r, TSR_TO_TEXT,
@@ -382,8 +378,6 @@ static const char how_to_read[] =
 	"is stored as 0, the next update is divided by little more than its own gradient and eps, "
 	"and "
 	"explodes if the momentum survived.</li>\n"
-	"<li>ULP count the FP32 numbers between two weights. Near 0 there are a great many: read "
-	"the error of the weights beside it.</li>\n"
 	"<li>Point at a panel, or move with the arrow keys, for the values of one step. A skipped "
 	"step breaks the lines.</li>\n</ul>\n";
 

@@ -22,8 +22,6 @@ static const struct tsr_curve_kind kinds[] = {
 	  .percent = false },
 	{ TSR_FIGURE_WEIGHT_NMSE, "Weight error", "NMSE", "-weight", "weight\nNMSE:.2e",
 	  .wide_log = true },
-	{ TSR_FIGURE_WEIGHT_ULP, "Largest weight distance", "ULP", "-ulp", "weight\nmax ULP:U",
-	  .wide_log = true },
 	{ TSR_FIGURE_STALLED, "Stalled weights", "%", "-stalled", "stalled\n%:.4%",
 	  .percent = true },
 	{ TSR_FIGURE_UNDERFLOW, "Groups whose scale is stored as 0", "%", "-underflow",
