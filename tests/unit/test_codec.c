@@ -133,7 +133,7 @@ static void check_table(void)
 		if (c->kinds & TSR_KIND_WEIGHT)
 			assert_string_equal(c->planes[0].suffix, "");
 	}
-	assert_int_equal(n, 21 + 2 * (16 + 13 + 16 + 16));
+	assert_int_equal(n, 21 + 2 * (16 + 13 + 16 + 16) + 13);
 	assert_null(tsr_codec_find(""));
 	assert_null(tsr_codec_find("BF16"));
 	assert_null(tsr_codec_find("bf16+ulp"));

@@ -410,8 +410,8 @@ static void test_curves_are_drawn(void **state)
 			m->figures[1][0].value[TSR_FIGURE_VARIANCE_NMSE] = INFINITY;
 		svg = text_of(put_svg, m);
 		html = text_of(put_html, m);
-		assert_int_equal(count_of(svg, "class=\"panel\""), lengths[i] ? 8 : 0);
-		assert_int_equal(count_of(html, "class=\"panel\""), lengths[i] ? 16 : 0);
+		assert_int_equal(count_of(svg, "class=\"panel\""), lengths[i] ? 7 : 0);
+		assert_int_equal(count_of(html, "class=\"panel\""), lengths[i] ? 14 : 0);
 		assert_int_equal(count_of(svg, "\xe2\x88\x9e"), lengths[i] > 1 ? 1 : 0);
 		assert_null(strstr(svg, "nan"));
 		assert_null(strstr(svg, "inf"));
@@ -518,9 +518,12 @@ static void test_findings_about_updates(void **state)
 	(void)state;
 	set_update(m, 1e-6, 2.5e-5);
 	expect_finding(m, 0, TSR_FINDING_FINE, "within 0.5% of its length");
+	set_update(m, 1e-6, 0.0049);
+	expect_finding(m, 0, TSR_FINDING_WATCH, "Updates of 1 of 3 tensors are more than 3.2% of");
+	expect_finding(m, 0, TSR_FINDING_WATCH, "a.weight at step 404: 7%");
 	set_update(m, 1e-6, 0.0144);
-	expect_finding(m, 0, TSR_FINDING_WATCH, "Updates of 1 of 3 tensors");
-	expect_finding(m, 0, TSR_FINDING_WATCH, "a.weight at step 404: 12%");
+	expect_finding(m, 0, TSR_FINDING_BAD, "Updates of 1 of 3 tensors are more than 10% of");
+	expect_finding(m, 0, TSR_FINDING_BAD, "a.weight at step 404: 12%");
 	set_update(m, 1e-6, 1);
 	expect_finding(m, 0, TSR_FINDING_BAD,
 		       "diverged from FP32 in 1 of 3 tensors, first at step 404");
