@@ -133,6 +133,23 @@ static void report_states(const struct tsr_replay_states *s, struct tsr_report *
 		       "any step.");
 }
 
+/* The state whose worst update is nearest to FP32's, of those that are not FP32 themselves. */
+static void report_conclusion(const struct tsr_replay_states *s, struct tsr_report *r)
+{
+	const double least = least_of(s, NCOLUMNS);
+
+	for (unsigned i = 0; i < s->n; i++) {
+		if (worst_of(s->replay[i]) != least)
+			continue;
+		tsr_report_gap(r);
+		tsr_report_say(r, TSR_TO_BOTH,
+			       "So take %s: its updates stay nearest to FP32's, within %.2g%% of "
+			       "their length, in %.4g bytes per parameter.",
+			       s->form[i].name, 100 * sqrt(least), tsr_state_bytes(s->replay[i]));
+		return;
+	}
+}
+
 /* The gravest finding of each. */
 static void report_findings(const struct tsr_replay_states *s, struct tsr_report *r)
 {
@@ -179,6 +196,7 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 
 		report_states(s, r);
 		report_findings(s, r);
+		report_conclusion(s, r);
 		tsr_report_charts(r, draw, c);
 		tsr_report_heading(r, TSR_TO_PAGE, "Update error over steps");
 		tsr_report_table(r, &steps, NULL, "");
