@@ -29,7 +29,7 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("codec", "LIST", CLI_LIST, codec, NULL,
+	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@other",
 		"codecs to try, separated by commas; all: every one (default: those of states, and "
 		"of weights those without extra bits or with 8)"),
 	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS,

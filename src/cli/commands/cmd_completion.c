@@ -50,6 +50,12 @@ static bool takes_words(const struct cli_opt *o)
 	return o->values && !takes_file(o);
 }
 
+/* Whether it takes several of its words, with commas between them. */
+static bool takes_list(const struct cli_opt *o)
+{
+	return takes_words(o) && (o->type == CLI_WORDS || strcmp(o->arg, "LIST") == 0);
+}
+
 static const char *operand_words(const struct cli_cmd *cmd)
 {
 	return strcmp(cmd->name, "completion") == 0 ? "bash zsh fish" : NULL;
@@ -67,7 +73,7 @@ static void bash_opt_values(const struct cli_cmd *cmd, const struct cli_opt *o)
 {
 	if (!takes_words(o))
 		return;
-	printf("\t%s:--%s) words=\"", cmd->name, o->name);
+	printf("\t%s:--%s) %swords=\"", cmd->name, o->name, takes_list(o) ? "list=1 " : "");
 	print_values(o);
 	printf("\" ;;\n");
 }
@@ -78,7 +84,7 @@ static void print_bash(void)
 	       "# /usr/share/bash-completion/completions/tersor\n"
 	       "_tersor()\n{\n"
 	       "\tlocal cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"\" cmd=\"${COMP_WORDS[1]}\" "
-	       "words=\"\" lead=\"\" options=\"\" operands=\"\"\n"
+	       "words=\"\" list=\"\" lead=\"\" options=\"\" operands=\"\"\n"
 	       "\tlocal commands=\"");
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
 		printf("%s ", (*c)->name);
@@ -100,6 +106,9 @@ static void print_bash(void)
 		printf("\" operands=\"%s\" ;;\n", operand_words(*c) ? operand_words(*c) : "");
 	}
 	printf("\thelp) operands=$commands ;;\n\tesac\n"
+	       "\t# of a list, the word behind the last comma\n"
+	       "\tif [[ -n $list && $cur == *,* ]]; then\n"
+	       "\t\tlead+=\"${cur%%,*},\" cur=\"${cur##*,}\"\n\tfi\n"
 	       "\tif ((COMP_CWORD == 1)); then\n\t\twords=$commands\n"
 	       "\telif [[ -z $words && $cur == -* ]]; then\n\t\twords=$options\n"
 	       "\telif [[ -z $words ]]; then\n\t\twords=$operands\n\tfi\n"
@@ -141,9 +150,9 @@ static void zsh_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 		print_zsh_text(o->arg);
 		printf(":");
 		if (takes_words(o)) {
-			printf("(");
+			printf("%s", takes_list(o) ? " _values -s , word " : "(");
 			print_values(o);
-			printf(")");
+			printf("%s", takes_list(o) ? "" : ")");
 		} else if (takes_file(o)) {
 			printf("_files");
 		}
@@ -173,7 +182,7 @@ static void print_zsh(void)
 		else
 			printf("\t\t'*:file:_files'\n\t\t;;\n");
 	}
-	printf("\tesac\n}\n_tersor \"$@\"\n");
+	printf("\thelp) _describe command commands ;;\n\tesac\n}\n_tersor \"$@\"\n");
 }
 
 /* --- fish ----------------------------------------------------------------------------------- */
@@ -195,9 +204,9 @@ static void fish_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 	if (o->arg && o->type != CLI_OPTIONAL)
 		printf(" -r");
 	if (takes_words(o)) {
-		printf(" -f -a '");
+		printf(" -f -a '(__tersor_%s ", takes_list(o) ? "list" : "words");
 		print_values(o);
-		printf("'");
+		printf(")'");
 	}
 	printf(" -d '");
 	print_fish_text(o->help);
@@ -207,9 +216,18 @@ static void fish_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 static void print_fish(void)
 {
 	printf("# fish completion for tersor: put it into "
-	       "~/.config/fish/completions/tersor.fish\n");
+	       "~/.config/fish/completions/tersor.fish\n"
+	       "# An empty description behind the tab: else fish shows the option's beside each "
+	       "word.\n"
+	       "function __tersor_words\n\tprintf '%%s\\t\\n' $argv\nend\n"
+	       "function __tersor_list\n"
+	       "\tset -l lead (commandline -ct | string replace -r '^-[^=,]*=' '' | string match "
+	       "-r '.*,')\n"
+	       "\t__tersor_words \"$lead\"$argv\nend\n");
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
-		printf("complete -c tersor -f -n __fish_use_subcommand -a %s -d '", (*c)->name);
+		printf("complete -c tersor -f -n '__fish_use_subcommand; or "
+		       "__fish_seen_subcommand_from help' -a %s -d '",
+		       (*c)->name);
 		print_fish_text((*c)->summary);
 		printf("'\n");
 		if (operand_words(*c))

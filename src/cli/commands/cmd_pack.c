@@ -78,7 +78,7 @@ static const struct cli_opt opts[] = {
 	CLI_OPT_NUMBER("max-bytes", "SIZE", choosing.max_bytes, 1, TSR_JSON_INT_MAX,
 		       "choose the codecs with the smallest such error that fit into SIZE bytes of "
 		       "output"),
-	CLI_OPT("auto-codecs", "LIST", CLI_STRING, choosing.codecs, NULL,
+	CLI_OPT("auto-codecs", "LIST", CLI_STRING, choosing.codecs, "@other",
 		"codecs to choose from, with commas between them: forms of --state, codecs, and "
 		"pairs such as softsign8/sqrt8; weights have a choice if it names codecs of theirs "
 		"(default dyn8,e4m3,e4m3x,ratio8/sqrt8,tight,flash,bf16/bf16)"),
