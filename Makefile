@@ -375,8 +375,14 @@ format:
 INSTALLED = $(BINDIR)/tersor $(addprefix $(LIBDIR)/,libtersor.a libtersor.so $(SO_NAME) pkgconfig/tersor.pc) \
 	$(patsubst include/%,$(INCLUDEDIR)/%,include/tersor.h $(wildcard include/tersor/*.h)) \
 	$(patsubst man/%,$(MANDIR)/man1/%,$(wildcard man/*.1)) \
-	$(addprefix $(DATADIR)/,bash-completion/completions/tersor zsh/site-functions/_tersor \
-		fish/vendor_completions.d/tersor.fish)
+	$(addprefix $(DATADIR)/,$(foreach shell,bash zsh fish,$(COMPLETION_$(shell))))
+
+# Where shells look for completions below share; $(call completions,PROGRAM,SHARE) puts them there.
+COMPLETION_bash := bash-completion/completions/tersor
+COMPLETION_zsh := zsh/site-functions/_tersor
+COMPLETION_fish := fish/vendor_completions.d/tersor.fish
+completions = for path in bash:$(COMPLETION_bash) zsh:$(COMPLETION_zsh) fish:$(COMPLETION_fish); do \
+	install -d $$(dirname $(2)/$${path\#*:}) && $(1) completion $${path%%:*} > $(2)/$${path\#*:} || exit 1; done
 
 install: all
 	install -d $(sort $(dir $(addprefix $(DESTDIR),$(INSTALLED))))
@@ -390,9 +396,14 @@ install: all
 	install -m 644 include/tersor.h $(DESTDIR)$(INCLUDEDIR)/
 	install -m 644 include/tersor/*.h $(DESTDIR)$(INCLUDEDIR)/tersor/
 	install -m 644 man/*.1 $(DESTDIR)$(MANDIR)/man1/
-	$(BUILD)/tersor completion bash > $(DESTDIR)$(DATADIR)/bash-completion/completions/tersor
-	$(BUILD)/tersor completion zsh > $(DESTDIR)$(DATADIR)/zsh/site-functions/_tersor
-	$(BUILD)/tersor completion fish > $(DESTDIR)$(DATADIR)/fish/vendor_completions.d/tersor.fish
+	$(call completions,$(BUILD)/tersor,$(DESTDIR)$(DATADIR))
+ifeq ($(DESTDIR),)
+	@PATH="$$PATH:/usr/sbin:/sbin"; \
+	if [ "$$(id -u)" = 0 ] && ldconfig -NXv 2>/dev/null | grep -q '^$(LIBDIR):'; then ldconfig; \
+	elif ! ldconfig -p 2>/dev/null | grep -q '> $(LIBDIR)/$(SO_NAME)$$'; then printf '%s\n' \
+		'The loader and pkg-config do not find the library in $(LIBDIR) by themselves.  To build with it and run:' \
+		'  export LD_LIBRARY_PATH=$(LIBDIR) PKG_CONFIG_PATH=$(LIBDIR)/pkgconfig'; fi
+endif
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))

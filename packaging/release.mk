@@ -11,6 +11,7 @@ release: static
 	$(Q)rm -rf $(RELEASE) && mkdir -p $(RELEASE)/$(RELEASE_NAME)/man $(RELEASE)/$(RELEASE_NAME)/licenses
 	$(Q)cp $(STATIC)/tersor LICENSE NEWS.md $(RELEASE)/$(RELEASE_NAME)
 	$(Q)cp man/*.1 $(RELEASE)/$(RELEASE_NAME)/man && cp packaging/licenses/*.txt $(RELEASE)/$(RELEASE_NAME)/licenses
+	$(Q)$(call completions,$(STATIC)/tersor,$(RELEASE)/$(RELEASE_NAME)/share)
 	$(Q)tar -c --sort=name --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w --mtime=@$(EPOCH) \
 		-f $(RELEASE)/$(RELEASE_NAME).tar -C $(RELEASE) $(RELEASE_NAME)
 	$(Q)gzip -n9 $(RELEASE)/$(RELEASE_NAME).tar

@@ -19,6 +19,8 @@ from conftest import BINARY, ROOT
 VERSION = re.search(r'TSR_VERSION "(.*)"', (ROOT / "include/tersor/version.h").read_text())[1]
 SYSTEM_PYTHON = "/usr/bin/python3"      # it has PyTorch
 SONAME = re.search(r"SO_NAME := (\S+)", (ROOT / "Makefile").read_text())[1]
+COMPLETIONS = {"bash": "bash-completion/completions/tersor", "zsh": "zsh/site-functions/_tersor",
+               "fish": "fish/vendor_completions.d/tersor.fish"}
 INFO, SCRIPTS = f"tersor-{VERSION}.dist-info", f"tersor-{VERSION}.data/scripts"
 LONG = pytest.mark.skipif(not os.environ.get("TERSOR_LONG"), reason="installs packages: check-long")
 
@@ -110,6 +112,9 @@ def test_wheel_has_the_program_the_library_the_manual_the_modules_and_the_licenc
     pages = unpacked / f"tersor-{VERSION}.data/data/share/man/man1"
     assert {p.name: p.read_bytes() for p in pages.iterdir()} == \
         {p.name: p.read_bytes() for p in (ROOT / "man").glob("*.1")}
+    share = unpacked / f"tersor-{VERSION}.data/data/share"
+    for shell, path in COMPLETIONS.items():
+        assert (share / path).read_text() == run(BINARY, "completion", shell).stdout
     for module, example in (("torch", "tersor_torch"), ("record_gradients", "record_gradients"),
                             ("record_trainer", "record_trainer")):
         assert (unpacked / f"tersor/{module}.py").read_text() == (ROOT / f"examples/{example}.py").read_text()
@@ -276,6 +281,48 @@ def test_list_is_refused_for_a_binary_that_it_would_not_describe(static_binary, 
         assert "loads libcjson" in sbom(BINARY, sources, check=1).stderr
 
 
+# --- make install -----------------------------------------------------------------------------
+
+def make_install(prefix, path="", **variables):
+    """Installs what is built; what make said in plain lines, not commands."""
+    build = pathlib.Path(BINARY).resolve().parent
+    if not (build / "libtersor.so").exists():
+        pytest.skip("only the tool is built")
+    words = [f"{name}={value}" for name, value in {"BUILD": build, "PREFIX": prefix, **variables}.items()]
+    return run("make", "-C", ROOT, "-s", "--no-print-directory", "-o", "all", "install", *words,
+               env=clean(PATH=path + os.environ["PATH"])).stdout
+
+
+@pytest.mark.skipif(not shutil.which("pkg-config"), reason="no pkg-config")
+def test_install_says_with_what_programs_find_the_library(tiny_gpt, tmp_path):
+    said = make_install(tmp_path / "prefix")
+    (export,) = [line for line in said.splitlines() if line.startswith("  export ")]
+    build = f'cc -o pack "{ROOT}/examples/pack.c" $(pkg-config --cflags --libs tersor) && ./pack "$1" packed'
+    done = subprocess.run(["sh", "-c", f"{export} && {build}", "sh", tiny_gpt], cwd=tmp_path, capture_output=True,
+                          text=True, env=clean())
+    assert done.returncode == 0 and (tmp_path / "packed").stat().st_size, done.stderr
+    share = tmp_path / "prefix/share"
+    for shell, path in COMPLETIONS.items():
+        assert (share / path).read_text() == run(BINARY, "completion", shell).stdout
+    run("make", "-C", ROOT, "uninstall", f"PREFIX={tmp_path / 'prefix'}")
+    assert [path for path in (tmp_path / "prefix").rglob("*") if not path.is_dir()] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may run ldconfig")
+def test_install_runs_ldconfig_where_the_loader_searches(tmp_path):
+    """A program in its place prints which directories are searched, and notes that it ran."""
+    program = tmp_path / "bin/ldconfig"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\ncase "$*" in\n-NXv) echo "{tmp_path}/prefix/lib: (from a test)" ;;\n'
+                       f'"") touch "{tmp_path}/ran" ;;\nesac\n')
+    program.chmod(0o755)
+    assert make_install(tmp_path / "prefix", f"{program.parent}:", DESTDIR=f"{tmp_path}/root") == ""
+    assert not (tmp_path / "ran").exists()
+    assert "export LD_LIBRARY_PATH=" in make_install(tmp_path / "other", f"{program.parent}:")
+    assert not (tmp_path / "ran").exists()
+    assert make_install(tmp_path / "prefix", f"{program.parent}:") == "" and (tmp_path / "ran").exists()
+
+
 # --- Debian packages --------------------------------------------------------------------------
 
 def package_files(deb):
@@ -293,6 +340,7 @@ def check_contents(debian):
     assert {f"/usr/share/man/man1/{page.name}.gz" for page in (ROOT / "man").glob("*.1")} <= set(tersor)
     assert "/usr/share/bash-completion/completions/tersor" in tersor
     assert "/usr/share/zsh/vendor-completions/_tersor" in tersor
+    assert "/usr/share/fish/vendor_completions.d/tersor.fish" in tersor
     assert all(f"/usr/share/doc/{name}/copyright" in files for name, files in names.items())
     (path,) = [path for path in library if "/doc/" not in path]
     assert re.fullmatch(f"/usr/lib/[^/]+/{re.escape(SONAME)}", path)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make the Python wheel: the binary as a script, the library, the modules, manual pages, licences.
+"""Make the Python wheel: the binary as a script, the library, the modules, manual pages, completions, licences.
 
     packaging/wheel/wheel.py BINARY LIBRARY --version V --epoch SECONDS --out DIRECTORY [--sbom FILE]
 
@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 import pathlib
+import subprocess
 import sys
 import time
 import zipfile
@@ -24,6 +25,8 @@ import elf      # noqa: E402: a file of packaging
 
 MODULES = {"torch": "tersor_torch", "record_gradients": "record_gradients",
            "record_trainer": "record_trainer"}     # and the files of examples that they are
+COMPLETIONS = {"bash": "bash-completion/completions/tersor", "zsh": "zsh/site-functions/_tersor",
+               "fish": "fish/vendor_completions.d/tersor.fish"}     # below share, as make install has them
 LIBRARY = "libtersor.so.1"
 OLDEST_GLIBC = 2, 17    # of the names that installers know
 SUMMARY = "Pack, compare and replay the training state of neural networks on disk"
@@ -66,6 +69,9 @@ def contents(args, tag):
     files[f"tersor/{LIBRARY}"] = args.library.read_bytes()
     for page in sorted((ROOT / "man").glob("*.1")):
         files[f"{data}/data/share/man/man1/{page.name}"] = page.read_bytes()
+    for shell, path in COMPLETIONS.items():
+        files[f"{data}/data/share/{path}"] = subprocess.run([args.binary, "completion", shell], check=True,
+                                                            stdout=subprocess.PIPE).stdout
     files[f"{data}/scripts/tersor"] = args.binary.read_bytes()
     texts = {"LICENSE": ROOT / "LICENSE"}
     texts.update((f"linked/{path.name}", path) for path in sorted((HERE.parent / "licenses").glob("*.txt")))

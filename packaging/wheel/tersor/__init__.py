@@ -29,7 +29,8 @@ __version__ = _distribution().version
 def program():
     """The path of the binary that was installed with this package."""
     # `pip install --target` moves the binary to bin, and RECORD does not know it.
-    recorded = [_AROUND / path for path in _distribution().files or () if path.name == "tersor"]
+    recorded = [_AROUND / path for path in _distribution().files or ()
+                if path.name == "tersor" and path.parent.name in ("bin", "scripts")]
     places = [_AROUND / "bin" / "tersor", *recorded]
     for path in places:
         if path.is_file():
