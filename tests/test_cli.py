@@ -363,7 +363,7 @@ def test_json_report_of_a_failed_comparison(tersor, source, tmp_path):
 
 def test_inspect_reports_kind_and_codec(tersor, source, out):
     plain = json.loads(tersor("inspect", source, "--json", check=0).stdout)
-    assert plain["kind"] == "safetensors" and plain["file"] == str(source)
+    assert plain["kind"] == "safetensors" and plain["inputs"] == [str(source)]
     kinds = {"w": "weight", "w.exp_avg": "momentum", "w.exp_avg_sq": "variance"}
     assert {t["name"]: t["kind"] for t in plain["tensors"]} == kinds
 

@@ -362,9 +362,9 @@ def test_report_options_take_their_file_alike(tmp_path):
 
 
 def test_a_checkpoint_behind_a_report_option_is_an_operand(tmp_path):
-    assert json.loads(run_tersor("inspect", "--json", MODEL, check=0).stdout)["file"] == str(MODEL)
+    assert json.loads(run_tersor("inspect", "--json", MODEL, check=0).stdout)["inputs"] == [str(MODEL)]
     index = DATA / "tiny-gpt" / "hf" / "model.safetensors.index.json"
-    assert json.loads(run_tersor("inspect", "--json", index, check=0).stdout)["file"] == str(index)
+    assert json.loads(run_tersor("inspect", "--json", index, check=0).stdout)["inputs"] == [str(index)]
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "llama"}))
     before = path.read_bytes()
@@ -376,7 +376,7 @@ def test_a_checkpoint_behind_a_report_option_is_an_operand(tmp_path):
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [path.name]
     for _ in range(2):     # a report is replaced
         run_tersor("inspect", "--json", tmp_path / "r.json", MODEL, check=0)
-    assert json.loads((tmp_path / "r.json").read_text())["file"] == str(MODEL)
+    assert json.loads((tmp_path / "r.json").read_text())["inputs"] == [str(MODEL)]
 
 
 @pytest.mark.parametrize("args", [["pack", MODEL], ["unpack", "packed"], ["convert", MODEL, "--to", "pt"]],

@@ -94,7 +94,7 @@ def test_threads_and_levels_give_the_same_figures(tersor, tmp_path, shape, args)
         reports.append((json.loads(run.stdout)["losses"], out.read_bytes()))
     assert reports[0] == reports[1] == reports[2]
     run = tersor("verify", out, "--against", source, "--json", check=0)
-    verified = json.loads(run.stdout)
+    verified = json.loads(run.stdout)["files"][0]
     assert verified["losses"] == reports[0][0]
     back = tmp_path / "b.safetensors"
     tersor("unpack", out, "-o", back, "-f", "-q", check=0)

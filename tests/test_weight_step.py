@@ -60,7 +60,7 @@ def test_it_is_the_error_over_a_step(tersor, tmp_path, lr, codec):
     audited = json.loads(tersor("audit", source, "--codec", f"{codec},softsign8,sqrt8", "--json", check=0).stdout)
     assert audited["checkpoints"][0]["recommended"]["weight_step"] == pytest.approx(steps["largest"], rel=1e-6)
     verified = json.loads(tersor("verify", tmp_path / "p", "--against", source, "--json", check=0).stdout)
-    assert verified["losses"]["weight_steps"] == steps
+    assert verified["files"][0]["losses"]["weight_steps"] == steps
 
 
 def test_a_rounding_of_more_than_a_step_is_told_and_bounded(tersor, tmp_path):

@@ -215,7 +215,7 @@ static int report_inspection(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-	tsr_json_put_string(&r->json, "input", tsr_directory_path(w->d));
+	cli_json_inputs(&r->json, w->common);
 	tsr_text_printf(&r->text, "%s: packed directory, %zu packed, %zu copied\n\n",
 			tsr_format_name(tsr_directory_path(w->d), 30).text, sizes.npacked,
 			sizes.ncopied);
@@ -271,7 +271,7 @@ static void put_count(const struct work *w, const char *what, struct tsr_text *o
 static int report_unpacking(struct work *w, struct tsr_report *r)
 {
 	warn_remark(w);
-	tsr_json_put_string(&r->json, "input", input_of(w));
+	cli_json_inputs(&r->json, w->common);
 	cli_json_output(&r->json, w->common);
 	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,nbytes" : NULL);
 	put_count(w, "unpacked", &r->text);

@@ -166,7 +166,6 @@ static void put_report(struct tsr_report *r, const struct tsr_recording_summary 
 					: tsr_optimizer_name(rec->optimizer);
 	struct tsr_table steps = { 0 }, gradients = { 0 };
 
-	tsr_json_put_string(&r->json, "file", rec->path);
 	tsr_json_put_string(&r->json, "kind", "recording");
 	tsr_json_put_string(&r->json, "optimizer", optimizer);
 	tsr_text_printf(&r->text, "%s: recording, %s\n\n", tsr_format_name(rec->path, 50).text,
@@ -203,6 +202,7 @@ int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *co
 	} else {
 		warn_extra(common, s);
 		r = cli_report(cmd, common, NULL);
+		cli_json_inputs(&r.json, common);
 		put_report(&r, s);
 		status = cli_end_report(&r, common);
 	}

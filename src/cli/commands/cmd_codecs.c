@@ -83,6 +83,12 @@ static void put_codec(const struct tsr_codec *c, struct tsr_text *json)
 			tsr_json_put_string(json, NULL, tsr_kind_name(kinds[k]));
 	}
 	tsr_json_close(json, ']');
+	tsr_json_open(json, "default_for", '[');
+	for (unsigned k = 0; k < 3; k++) {
+		if (is_default(c, kinds[k]))
+			tsr_json_put_string(json, NULL, tsr_kind_name(kinds[k]));
+	}
+	tsr_json_close(json, ']');
 	tsr_table_put_json(&planes, "planes", json);
 	tsr_json_put_double(json, "bytes_per_element", tsr_coding_bytes_per_element(&coding));
 	tsr_json_put_bool(json, "grouped", c->grouped);

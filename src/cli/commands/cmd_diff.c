@@ -114,8 +114,7 @@ static void put_comparison(struct tsr_report *r, const struct args *a,
 	struct tsr_table t = { 0 };
 	bool any = false;
 
-	tsr_json_put_string(&r->json, "a", c->a->path);
-	tsr_json_put_string(&r->json, "b", c->b->path);
+	cli_json_inputs(&r->json, &a->common);
 	tsr_json_put_u64(&r->json, "differing", c->ndiffering);
 	tsr_json_put_u64(&r->json, "exceeding", c->nexceeding);
 	tsr_json_put_u64(&r->json, "noted", c->nnoted);

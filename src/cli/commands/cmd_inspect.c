@@ -119,7 +119,6 @@ static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct ts
 {
 	struct tsr_table tensors = list_tensors(r, c);
 
-	tsr_json_put_string(&r->json, "file", c->path);
 	tsr_json_put_string(&r->json, "kind",
 			    c->packed ? "packed" : tsr_container_name(c->container));
 	tsr_json_put_string(&r->json, "container", tsr_container_name(c->container));
@@ -152,6 +151,7 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct tsr_report r = cli_report(cmd, common, NULL);
 	struct tsr_summary summary = { 0 };
 
+	cli_json_inputs(&r.json, common);
 	tsr_summary_add_all(&summary, c);
 	(void)tsr_copies_add(&summary.copies, c, NULL);
 	cli_warn_notes(common, c);

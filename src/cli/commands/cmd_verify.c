@@ -97,7 +97,7 @@ static void put_checks(struct tsr_text *out, const struct tsr_verification *v)
 }
 
 /* The lines and members that describe one file. */
-static void put_file(struct tsr_report *r, const struct tsr_verification *v)
+static void put_checked(struct tsr_report *r, const struct tsr_verification *v)
 {
 	const struct tsr_losses losses = tsr_losses_of_verification(v);
 	const struct tsr_checkpoint *c = v->checked;
@@ -125,13 +125,13 @@ static void put_file(struct tsr_report *r, const struct tsr_verification *v)
 	tsr_report_rows(r, &tensors, "tensors", NULL);
 }
 
-/* Of several files one that could not be read has an error instead. */
-static void put_one_of_several(struct tsr_report *r, const char *path,
-			       const struct tsr_verification *v, const struct tsr_err *err)
+/* One that could not be read has an error instead. */
+static void put_file(struct tsr_report *r, const char *path, const struct tsr_verification *v,
+		     const struct tsr_err *err)
 {
 	tsr_json_open(&r->json, NULL, '{');
 	if (v) {
-		put_file(r, v);
+		put_checked(r, v);
 	} else {
 		tsr_json_put_string(&r->json, "file", path);
 		tsr_json_put_string(&r->json, "error", err->msg);
@@ -177,10 +177,7 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 		cli_warn_notes(&a->common, v->checked);
 		cli_warn_updates(&a->common, v->checked->path, &losses);
 	}
-	if (several)
-		put_one_of_several(r, path, v, &err);
-	else if (v)
-		put_file(r, v);
+	put_file(r, path, v, &err);
 	if (r->wants_text)
 		printed = cli_write_report(&r->text, NULL);
 	status = printed > status ? printed : status;
@@ -210,15 +207,14 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 	int status = CLI_OK, reported;
 	bool ok = true;
 
-	if (several)
-		tsr_json_open(&r.json, "files", '[');
+	cli_json_inputs(&r.json, &a->common);
+	tsr_json_open(&r.json, "files", '[');
 	for (unsigned i = 0; i < files->n && ok; i++) {
 		if (several)
 			tsr_part_next_file(cli_parts());
 		ok = verify_one(cmd, a, files->items[i], o, &r, &status);
 	}
-	if (several)
-		tsr_json_close(&r.json, ']');
+	tsr_json_close(&r.json, ']');
 	if (several && ok && tsr_part_is_one(cli_parts())) {
 		r.wants_json = false;
 		(void)cli_end_report(&r, &a->common);
