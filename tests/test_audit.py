@@ -232,7 +232,7 @@ def test_text_fits_80_columns(found):
 @pytest.mark.parametrize("state, grade, status", [("flash", "fine", 0), ("bitsandbytes", "bad", 1), ("e4m3/e5m2", "watch", 0),
                                                   ("bf16/f32", "fine", 0)])
 def test_a_form_that_is_asked_for_is_judged(state, grade, status):
-    done = run_tersor("audit", TRAINED, "--state", state, "--gate", "update-nmse=1e-2", "--json", "-", check=status)
+    done = run_tersor("audit", TRAINED, "--state", state, "--max-error", "update-nmse=1e-2", "--json", "-", check=status)
     got = json.loads(done.stdout)["checkpoints"][0]
     assert got["recommended"]["form"] == state and got["recommended"]["grade"] == grade
     if "/" in state:
@@ -290,14 +290,14 @@ def test_csv_has_the_figures_of_json(found, tmp_path):
     ("exposed=0", "softsign8,sqrt8", 0), ("nmse=1e-4", "softsign8,sqrt8", 0), ("nmse=1e-6", "softsign8,sqrt8", 1),
     ("stuck=0", "softsign8,sqrt8", 1), ("stuck=0", "softsign8,log8", 0), ("zeroed=0", "softsign8,log8", 1)])
 def test_gates(gate, codecs, status):
-    done = run_tersor("audit", TRAINED, "--codec", codecs, "--gate", gate, "-qq", check=status)
+    done = run_tersor("audit", TRAINED, "--codec", codecs, "--max-error", gate, "-qq", check=status)
     assert not status or f"gate {gate}: found " in done.stderr
 
 
 @pytest.mark.parametrize("gate", ["update-nmse", "update-nmse=", "update-nmse=x", "update-nmse=1,p33", "u=1",
                                   "max-update=1,p50", "update-nmse=-1", "update-nmse=nan"])
 def test_gates_that_are_none(gate):
-    assert f"found '{gate}'" in run_tersor("audit", TRAINED, "--gate", gate, check=2).stderr
+    assert f"found '{gate}'" in run_tersor("audit", TRAINED, "--max-error", gate, check=2).stderr
 
 
 def test_a_baseline(tmp_path):

@@ -104,9 +104,9 @@ def test_one_leaf_that_differs_is_said(tmp_path, what):
     changed, words = CHANGES[what]
     old, new = write(tmp_path / "old.pt", checkpoint()), write(tmp_path / "new.pt", checkpoint(**changed))
     for other in forms(tmp_path, new):
-        done = run_tersor("diff", old, other, "--tol", "nmse=1", check=1)
+        done = run_tersor("diff", old, other, "--max-error", "nmse=1", check=1)
         assert words in line_of(done), done.stdout
-        report = json.loads(run_tersor("diff", old, other, "--tol", "nmse=1", "--json", check=1).stdout)["besides"]
+        report = json.loads(run_tersor("diff", old, other, "--max-error", "nmse=1", "--json", check=1).stdout)["besides"]
         assert report["not_compared"] is None and report["differing"] == len(report["values"]) > 0
     done = run_tersor("verify", tmp_path / "p", "--against", old, check=1)
     assert "besides tensors: " in done.stdout and re.search(r"is not what .+ was packed from: ", done.stderr)
@@ -128,7 +128,7 @@ def test_what_is_the_same_is_not_said(tmp_path):
                                                           **group(lr=float("nan"))).items())[::-1]))
     for source in new, old:
         for other in forms(tmp_path, source):
-            done = run_tersor("diff", old, other, "--tol", "nmse=1", check=0)
+            done = run_tersor("diff", old, other, "--max-error", "nmse=1", check=0)
             assert line_of(done) == ""
     quiet("verify", tmp_path / "p", "--against", old)
 
@@ -152,7 +152,7 @@ def test_metadata_of_safetensors_is_compared(tmp_path):
     quiet("pack", old, "-o", tmp_path / "p")
     quiet("unpack", tmp_path / "p", "-o", tmp_path / "u.safetensors")
     quiet("verify", tmp_path / "p", "--against", old)
-    quiet("diff", tmp_path / "u.safetensors", old, "--tol", "nmse=1")    # which has a number of generations more
+    quiet("diff", tmp_path / "u.safetensors", old, "--max-error", "nmse=1")    # which has a number of generations more
     run_tersor("verify", tmp_path / "p", "--against", new, check=1)
     quiet("convert", old, "-o", tmp_path / "plain.npz")
     quiet("diff", old, tmp_path / "plain.npz")
@@ -200,10 +200,10 @@ def test_files_of_directories_are_compared_so_too(tmp_path):
         write(tmp_path / "in" / name, checkpoint())
     quiet("pack", tmp_path / "in", "-o", tmp_path / "p")
     quiet("verify", tmp_path / "p", "--against", tmp_path / "in")
-    quiet("diff", tmp_path / "p", tmp_path / "in", "--tol", "nmse=1")
+    quiet("diff", tmp_path / "p", tmp_path / "in", "--max-error", "nmse=1")
     shutil.copytree(tmp_path / "in", tmp_path / "other")
     write(tmp_path / "other" / "training.pt", checkpoint(**group(lr=0.5)))
-    told = run_tersor("diff", tmp_path / "p", tmp_path / "other", "--tol", "nmse=1", check=1)
+    told = run_tersor("diff", tmp_path / "p", tmp_path / "other", "--max-error", "nmse=1", check=1)
     assert "besides tensors 1 value differs, first optimizer.param_groups.0.lr: 0.001, 0.5" in " ".join(told.stdout.split())
     told = run_tersor("verify", tmp_path / "p", "--against", tmp_path / "other", check=1)
     assert "optimizer.param_groups.0.lr" in told.stdout

@@ -100,7 +100,7 @@ def test_unknown_word_is_a_usage_error_that_names_the_nearest(tersor, source, ou
 @pytest.mark.parametrize("args, expected", [
     ("pack IN -o OUT --scale e8m9", "e8m8"), ("pack IN -o OUT --max-error nsme=1", "nmse"),
     ("pack IN -o OUT --map x=wieght", "weight"),
-    ("pack IN -o OUT --compat flashoptin", "flashoptim"), ("diff IN IN --tol ulps=4", "ulp"),
+    ("pack IN -o OUT --compat flashoptin", "flashoptim"), ("diff IN IN --max-error ulps=4", "ulp"),
     ("completion bsh", "bash"),
 ])
 def test_unknown_choice_is_a_usage_error_that_names_the_choices(tersor, source, out, args,
@@ -157,7 +157,7 @@ def test_numbers_are_decimal(tersor, source, out):
 
 def test_bad_tolerance_is_a_usage_error(tersor, source):
     for value in ("ulp", "ulp=", "ulp=x", "ulp=-1", "=4", "ulp=nan"):
-        assert "--tol" in one_line_error(tersor("diff", source, source, "--tol", value, check=2))
+        assert "--max-error" in one_line_error(tersor("diff", source, source, "--max-error", value, check=2))
 
 
 def test_unknown_instruction_set_level_is_a_usage_error(tersor, source, out):
@@ -209,7 +209,7 @@ def test_help_names_every_command_and_option(tersor):
         "pack": "--weights --momentum --variance --scale --group --keep --map --max-error --strict"
                 " --compat --threads --force --dry-run --json --no-progress --help",
         "unpack": "--threads --force --dry-run --json", "inspect": "--json",
-        "verify": "--against --json", "diff": "--tol --json", "codecs": "--json",
+        "verify": "--against --json", "diff": "--max-error --json", "codecs": "--json",
     }.items():
         text = tersor(command, "--help", check=0).stdout
         assert [option for option in options.split() if option not in text] == []
@@ -269,7 +269,7 @@ def test_bash_completion_is_valid_bash(bash_script):
     ([""], {*COMMANDS, "convert", "help"}), (["pa"], {"pack"}), (["ve"], {"verify", "version"}),
     (["pack", "--we"], {"--weights"}),
     (["pack", "--ma"], {"--map", "--max-bytes", "--max-chain", "--max-error", "--max-shard-size"}),
-    (["diff", "--to"], {"--tol"}), (["completion", ""], {"bash", "zsh", "fish"}),
+    (["diff", "--max-e"], {"--max-error"}), (["completion", ""], {"bash", "zsh", "fish"}),
     (["completion", "z"], {"zsh"}), (["pack", "--scale", ""], {"f16", "e8m8", "f32"}),
     (["pack", "--scale", "e"], {"e8m8"}), (["pack", "--weights", "bf16+e"], {"bf16+exact16"}),
     (["pack", "--momentum", "so"], {"softsign8"}), (["pack", "in", "--variance", "sq"], {"sqrt8"}),
@@ -298,7 +298,7 @@ def test_bash_completion_offers_every_option_of_the_help(tersor, bash_script):
 def test_completion_of_the_other_shells(tersor, shell, mark):
     text = tersor("completion", shell, check=0).stdout
     assert mark in text
-    for word in (*COMMANDS, "weights", "max-error", "tol", "bf16+exact16", "softsign8", "e8m8"):
+    for word in (*COMMANDS, "weights", "max-error", "bf16+exact16", "softsign8", "e8m8"):
         assert word in text
 
 
@@ -766,7 +766,7 @@ def test_diff_of_equal_files(tersor, source, packed, tiny_gpt):
     tersor("diff", packed / "packed", packed / "unpacked", check=0)
     tersor("diff", packed / "unpacked", packed / "packed", check=0)
     tersor("diff", tiny_gpt, packed / "packed", check=1)
-    tersor("diff", tiny_gpt, packed / "packed", "--tol", "nmse=1e-2", check=0)
+    tersor("diff", tiny_gpt, packed / "packed", "--max-error", "nmse=1e-2", check=0)
 
 
 def test_diff_names_the_worst_tensor_and_index(tersor, tmp_path):
@@ -784,10 +784,10 @@ def test_diff_names_the_worst_tensor_and_index(tersor, tmp_path):
     words = words_of(report := json.loads(tersor("diff", "--json", a, b, check=1).stdout))
     assert "worst" in words and re.search(r":\s*\[?877\b", json.dumps(report))
 
-    tersor("diff", a, b, "--tol", "ulp=4", check=0)
+    tersor("diff", a, b, "--max-error", "ulp=4", check=0)
     tersor("diff", a, b, "--tol=ulp=3", check=0)
-    tersor("diff", a, b, "--tol", "ulp=2", check=1)
-    tersor("diff", a, b, "--tol", "ulp=4", "--tol", "nmse=1e-30", check=1)
+    tersor("diff", a, b, "--max-error", "ulp=2", check=1)
+    tersor("diff", a, b, "--max-error", "ulp=4", "--max-error", "nmse=1e-30", check=1)
 
 
 @pytest.mark.parametrize("one, two, status", [
@@ -809,7 +809,7 @@ def test_diff_of_other_tensors(tersor, tmp_path, other):
     b = save(tmp_path / "b", other)
     name = "y" if "y" in other else "x"
     for pair in ((a, b), (b, a)):
-        for option in ([], ["--tol", "ulp=1000000"]):
+        for option in ([], ["--max-error", "ulp=1000000"]):
             text = tersor("diff", *pair, *option, check=1).stdout
             assert name in re.findall(r"\w+", text)
 
@@ -924,7 +924,7 @@ def test_decimal_comma_changes_nothing(comma_locale, tiny_gpt, packed, tmp_path)
     original = packed / "packed"
     commands = [["inspect", tiny_gpt], ["inspect", "--json", original], ["codecs", "--json"],
                 ["verify", "--json", original], ["diff", "--json", tiny_gpt, original],
-                ["diff", tiny_gpt, original], ["diff", tiny_gpt, original, "--tol", "nmse=0.5"],
+                ["diff", tiny_gpt, original], ["diff", tiny_gpt, original, "--max-error", "nmse=0.5"],
                 ["pack", tiny_gpt, "-o", tmp_path / "no", "--max-error", "nmse=1.5e-30"]]
     for number, env in enumerate(comma_locale):
         out, back = tmp_path / f"out{number}", tmp_path / f"back{number}"
@@ -1005,6 +1005,24 @@ def test_what_is_no_size_says_what_is(tersor, source, out, size):
         tersor("pack", source, "-o", out, "--max-bytes", size, check=2))
 
 
+@pytest.mark.parametrize("command, failed, kept", [
+    (["pack", "-f", "-o", "OUT"], "nmse=1e-12", "ulp=4e9"), (["verify", "PACKED", "--against"], "nmse=1e-12", "ulp=4e9"),
+    (["diff", "PACKED"], "nmse=1e-12", "ulp=4e9"), (["audit"], "nmse=1e-12,p95", "max-update=1e9"),
+    (["replay", "--state", "flash", DATA / "tiny-gpt/recording"], "update-nmse=1e-12", "weight-nmse=1")])
+def test_every_command_has_one_name_for_bounds(tersor, tmp_path, command, failed, kept):
+    """--max-error, several with commas; what some commands called it still works."""
+    source, packed = DATA / "tiny-gpt/checkpoint.pt", tmp_path / "p.safetensors"
+    tersor("pack", source, "-o", packed)
+    words = [{"OUT": tmp_path / "out.safetensors", "PACKED": packed}.get(w, w) for w in command]
+    words = words[:1] + [source] + words[1:] if command[0] == "replay" else words + [source]
+    for name in ("--max-error", "--gate", "--tol"):
+        tersor(*words, name, kept, check=0)
+        tersor(*words, name, f"{kept},{failed}", check=1)
+        tersor(*words, name, failed, name, kept, check=1)
+    error = one_line_error(tersor(*words, "--max-error", f"{kept},what=1", check=2))
+    assert "--max-error" in error and "what" in error
+
+
 @pytest.mark.parametrize("wrong, right", [
     ("compress", "pack"), ("restore", "unpack"), ("info", "inspect"), ("list", "inspect"), ("compare", "diff"),
     ("check", "verify"), ("decompress", "unpack"), ("extract", "unpack")])
@@ -1013,8 +1031,8 @@ def test_commands_are_known_by_their_meaning(tersor, wrong, right):
 
 
 @pytest.mark.parametrize("command, wrong, right", [
-    ("pack", "--gate=x", "--max-error"), ("diff", "--gate=x", "--tol"), ("audit", "--tol=x", "--gate"),
-    ("pack", "--codec=x", "--state"), ("pack", "--output-dir=x", "--output"), ("replay", "--max-error=x", "--gate"),
+    ("pack", "--tolerance=x", "--max-error"), ("pack", "--dtype=bf16", "--npy-dtype"),
+    ("inspect", "--as=bf16", "--npy-dtype"), ("pack", "--codec=x", "--state"), ("pack", "--output-dir=x", "--output"),
     ("verify", "--workers=2", "--threads"), ("pack", "--lossless", "--entropy")])
 def test_options_are_known_by_their_meaning(tersor, source, command, wrong, right):
     assert f"did you mean '{right}'?" in one_line_error(tersor(command, source, wrong, check=2))

@@ -225,7 +225,7 @@ def test_streams_can_be_inspected_verified_and_compared(tmp_path):
         pipe("inspect", "-", stdin=path.read_bytes()).stdout
     assert b"42 planes have the hash" in pipe("verify", "-", stdin=path.read_bytes()).stdout
     pipe("verify", path, "--against", "-", stdin=MODEL.read_bytes())
-    pipe("diff", "-", path, "--tol", "nmse=1e-6", stdin=MODEL.read_bytes())
+    pipe("diff", "-", path, "--max-error", "nmse=1e-6", stdin=MODEL.read_bytes())
     args = "pack", MODEL, TRAINER / "optimizer.pt", "--params", "-", "-o", tmp_path / "both.safetensors"
     pipe(*args, stdin=ORDER.read_bytes())
     damaged = bytearray(path.read_bytes())
@@ -457,11 +457,11 @@ def test_diff_within_tolerances_is_only_summed_up(tmp_path):
     def lines(*options, check):
         return run_tersor(*args, *options, check=check).stdout.splitlines()
 
-    assert [line.split()[0] for line in lines("--tol", "abs=2", check=0)] == ["worst:", "3"]
-    assert [line.split()[:1] for line in lines("--tol", "abs=0.5", check=1)] == \
+    assert [line.split()[0] for line in lines("--max-error", "abs=2", check=0)] == ["worst:", "3"]
+    assert [line.split()[:1] for line in lines("--max-error", "abs=0.5", check=1)] == \
         [["tensor"], ["far"], [], ["worst:"], ["3"]]
     assert sum(line.startswith(("near", "far", "same"))
-               for line in lines("--tol", "abs=2", "-v", check=0)) == 3
+               for line in lines("--max-error", "abs=2", "-v", check=0)) == 3
     assert sum(line.startswith(("near", "far")) for line in lines(check=1)) == 2
 
 

@@ -129,7 +129,7 @@ def test_commands_take_the_pair(tmp_path, tersor):
     assert (report["kind"], report["weights"]) == ("packed", NAME)
     assert "42 planes have the hash" in tersor("verify", packed, check=0).stdout
     tersor("verify", packed, "--against", TRAINER, check=0)
-    tersor("diff", packed, TRAINER, "--tol", "nmse=1e-6", check=0)
+    tersor("diff", packed, TRAINER, "--max-error", "nmse=1e-6", check=0)
     one = tmp_path / "one"
     tersor("pack", TRAINER, "-o", one, "-q", check=0)
     tersor("diff", packed, one, check=0)
@@ -490,7 +490,7 @@ def test_model_beside_an_optimizer_of_another_file(tmp_path):
                check=0)
     for name in "m.safetensors", "m.npz":
         out, _ = only(packed, name)
-        run_tersor("diff", out, TRAINER, "--tol", "nmse=1e-6", "--strict", check=0)
+        run_tersor("diff", out, TRAINER, "--max-error", "nmse=1e-6", "--strict", check=0)
     tree = torchfile.load(only(packed, "m.pt")[0])
     assert {key for key, _ in tree.items()} == set(contents(TRAINER)[1])
 

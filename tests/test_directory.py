@@ -342,8 +342,8 @@ def test_checkpoint_of_two_ranks_is_one_packed_file(below, tmp_path):
         f"{prefix}__1_0.distcp": "part", f"{prefix}loader.json": "copied"}
     check_round_trip(root, tmp_path / "p", unpack(tmp_path / "p", tmp_path))
     run_tersor("verify", tmp_path / "p", "--against", root, check=0)
-    run_tersor("diff", tmp_path / "p", tmp_path / "back", "--tol", "nmse=1e-30", check=0)
-    run_tersor("diff", root, tmp_path / "p", "--tol", "nmse=1e-3", check=0)
+    run_tersor("diff", tmp_path / "p", tmp_path / "back", "--max-error", "nmse=1e-30", check=0)
+    run_tersor("diff", root, tmp_path / "p", "--max-error", "nmse=1e-3", check=0)
     (root / below / "__1_0.distcp").unlink()
     done = run_tersor("verify", tmp_path / "p", "--against", root, check=1)
     assert f"FAULT   {prefix}__1_0.distcp\n" in done.stdout
@@ -850,7 +850,7 @@ def test_diff_compares_directories_by_file(source, packed, tmp_path):
     back = unpack(packed, tmp_path)
     assert run_tersor("diff", packed, back, check=0).stdout == "7 files compared: 0 differ\n"
     run_tersor("diff", packed, packed, check=0)
-    run_tersor("diff", source, packed, "--tol", "nmse=1e-3", check=0)
+    run_tersor("diff", source, packed, "--max-error", "nmse=1e-3", check=0)
     done = run_tersor("diff", source, packed, check=1)
     assert "differs array.npy\n        1 of 1 tensors differ\n" in done.stdout
     (back / "config.json").write_text("{}")
@@ -881,7 +881,7 @@ def test_diff_compares_plain_directories_as_checkpoints(layout, tmp_path):
     back = unpack(tmp_path / "packed", tmp_path)
     n = len(json.loads(run_tersor("inspect", source, "--json", check=0).stdout)["tensors"])
     assert f"{n} tensors compared: 0 differ\n" in run_tersor("diff", source, source, check=0).stdout
-    done = run_tersor("diff", source, back, "--tol", "nmse=1e-3", check=0)
+    done = run_tersor("diff", source, back, "--max-error", "nmse=1e-3", check=0)
     assert f"{n} tensors compared: " in done.stdout and "compared: 0 differ, " not in done.stdout
 
 

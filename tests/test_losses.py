@@ -110,7 +110,7 @@ def test_bound_on_updates_names_the_tensor(tersor, tmp_path):
     tersor("verify", out, "--against", TRAINED, "--max-error", "update-nmse=1.5e-4", check=0)
     run = tersor("verify", out, "--against", TRAINED, "--max-error", "update-nmse=1e-4", check=1)
     assert "update-nmse" in run.stderr
-    run = tersor("diff", out, TRAINED, "--tol", "update-nmse=1", check=2)
+    run = tersor("diff", out, TRAINED, "--max-error", "update-nmse=1", check=2)
     assert "unknown metric 'update-nmse'" in run.stderr
 
 

@@ -303,7 +303,7 @@ def reports(command, library, scratch):
         "replay": lambda: [report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--weights", "bf16+sr4", "--momentum", "softsign8",
                                   "--variance", "sqrt8", "--lr", "1e-6", "--check-numerics",
-                                  "--gate", "update-nmse=1e-9", "--json"),
+                                  "--max-error", "update-nmse=1e-9", "--json"),
                            report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--optimizer", "sgd", "--lr", "1e-6", "--zero-state", "--json"),
                            replay_of_a_matrix(scratch), replay_with_a_missing_gradient(scratch)],

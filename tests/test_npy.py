@@ -107,7 +107,7 @@ def test_object_arrays_are_never_unpickled(refused, tmp_path):
 def test_types_without_a_name_are_refused_without_as(refused, dtype):
     content = saved(np.arange(8).astype(dtype))
     assert b"V" in content[:60]
-    refused(content, "--as")
+    refused(content, "--npy-dtype")
 
 
 AS = {"bf16": (ml_dtypes.bfloat16, "BF16"), "f8_e4m3": (ml_dtypes.float8_e4m3fn, "F8_E4M3"),
@@ -124,31 +124,31 @@ def test_types_without_a_name_are_read_with_as(read, name):
     size = "V2" if name == "bf16" else "V1"
     for order in "<|":
         content = npy(head(f"'{order}{size}'", shape="(3, 4)"), values.tobytes())
-        assert read(content, "--as", name) == (wanted, [3, 4], values.tobytes())
+        assert read(content, "--npy-dtype", name) == (wanted, [3, 4], values.tobytes())
 
 
 def test_big_endian_opaque_types_are_swapped(read):
     values = np.arange(1, 13).astype(ml_dtypes.bfloat16)
     big = values.view(np.uint16).astype(">u2").tobytes()
-    assert read(npy(head("'>V2'", shape="(12,)"), big), "--as", "bf16") == (
+    assert read(npy(head("'>V2'", shape="(12,)"), big), "--npy-dtype", "bf16") == (
         "BF16", [12], values.tobytes())
 
 
 @pytest.mark.parametrize("name, descr", [("bf16", "'<V1'"), ("f8_e4m3", "'<V2'"), ("f32", "'<V4'")])
 def test_as_of_another_size_is_refused(path, name, descr):
     path.write_bytes(npy(head(descr, shape="(2,)"), bytes(2 * int(descr[-2]))))
-    done = run_tersor("convert", path, "-o", path.with_suffix(".safetensors"), "--as", name)
+    done = run_tersor("convert", path, "-o", path.with_suffix(".safetensors"), "--npy-dtype", name)
     assert done.returncode in (2, 3) and not path.with_suffix(".safetensors").exists()
     one_line_error(done)
 
 
 def test_as_does_not_change_what_has_a_type(read):
-    assert read(saved(A), "--as", "bf16") == triple(A)
+    assert read(saved(A), "--npy-dtype", "bf16") == triple(A)
 
 
 def test_unknown_as_is_refused(path):
     path.write_bytes(saved(A))
-    done = run_tersor("convert", path, "-o", path.with_suffix(".safetensors"), "--as", "purple",
+    done = run_tersor("convert", path, "-o", path.with_suffix(".safetensors"), "--npy-dtype", "purple",
                       check=2)
     assert "bf16" in one_line_error(done)
 
@@ -392,8 +392,8 @@ def test_archive_of_opaque_types(tmp_path):
     path = tmp_path / "a.npz"
     values = np.arange(8).astype(ml_dtypes.bfloat16)
     savez(path, w=values, x=A)
-    must_refuse(path, "w", "--as")
-    assert converted(path, "--as", "bf16") == {"w": ("BF16", [8], values.tobytes()),
+    must_refuse(path, "w", "--npy-dtype")
+    assert converted(path, "--npy-dtype", "bf16") == {"w": ("BF16", [8], values.tobytes()),
                                                "x": triple(A)}
 
 
@@ -500,7 +500,7 @@ def test_npy_holds_one_tensor(tmp_path):
 
 
 def test_narrow_floats_travel_as_opaque_types(tmp_path):
-    """BF16 and FP8 are written as ml_dtypes writes them, and come back with --as."""
+    """BF16 and FP8 are written as ml_dtypes writes them, and come back with --npy-dtype."""
     for name, (dtype, wanted) in AS.items():
         values = np.arange(1, 9).astype(dtype)
         source, out = tmp_path / "in.safetensors", tmp_path / "out.npy"
@@ -510,7 +510,7 @@ def test_narrow_floats_travel_as_opaque_types(tmp_path):
         run_tersor("convert", source, "-o", out, "--force", check=0)
         got = np.load(out)
         assert got.dtype.kind == "V" and got.shape == (2, 4) and got.tobytes() == values.tobytes()
-        (_, found), = converted(out, "--as", name).items()
+        (_, found), = converted(out, "--npy-dtype", name).items()
         assert found == (wanted, [2, 4], values.tobytes())
 
 

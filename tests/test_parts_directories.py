@@ -139,7 +139,7 @@ def test_directories_are_compared_in_parts(tmp_path, source):
     packed, other = tmp_path / "packed", tmp_path / "other"
     run_tersor("pack", source, "-o", packed, check=0)
     args = "diff", source, packed, "--json", "report.json"
-    status, *_ = assert_same(tmp_path, (*args, "--tol", "rel=0.01", "--tol", "nmse=1e-3"), "report.json", SOME)
+    status, *_ = assert_same(tmp_path, (*args, "--max-error", "rel=0.01", "--max-error", "nmse=1e-3"), "report.json", SOME)
     assert status == 1       # small momenta become zero
     shutil.copytree(source, other)
     write_source(other / "optimizer" / "state-1.safetensors", moments(np.random.default_rng(8), "l1.weight", 90_008))

@@ -119,7 +119,7 @@ def test_an_audit_in_parts_learns_misses_its_gate_and_has_faults(tmp_path, check
     bad[19_000] = np.nan
     save_file({"bad": bad}, tmp_path / "bad.safetensors")
     done = check_joined(tmp_path, ["audit", checkpoint, "bad.safetensors", "--codec", "gefen8,blockmean,fp16",
-                                   "--gate", "update-nmse=1e-9", *REPORTS], counts=[2, 5])
+                                   "--max-error", "update-nmse=1e-9", *REPORTS], counts=[2, 5])
     assert done.returncode == 1 and "tensor bad" in done.stderr and "update-nmse" in done.stderr
 
 
@@ -203,7 +203,7 @@ def test_learning_rates_too_small_are_named_the_same_in_parts(tmp_path, recordin
 
 
 def test_a_gate_that_fails_is_the_same_in_parts(tmp_path, recording):
-    args = [*recording, *SKIP, *RATE, "--state", "flash", "--gate", "update-nmse=1e-9", "-o", "out.safetensors",
+    args = [*recording, *SKIP, *RATE, "--state", "flash", "--max-error", "update-nmse=1e-9", "-o", "out.safetensors",
             "--json=r.json"]
     done = check_joined(tmp_path, args, counts=[])
     parts(tmp_path, args, 3)

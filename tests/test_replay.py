@@ -527,10 +527,10 @@ def test_gates(tmp_path):
     """A gate is on every tensor at every step; what fails is told and nothing is written."""
     out = tmp_path / "out.safetensors"
     flash = ["--state", "flash", "-o", out]
-    replay(TORCH, RECORDING, *flash, "--gate", "weight-nmse=1e-3", "--gate", "weight-cosine=0.01")
+    replay(TORCH, RECORDING, *flash, "--max-error", "weight-nmse=1e-3", "--max-error", "weight-cosine=0.01")
     out.unlink()
     linear = ["--variance", "ulinear8", "--scale", "f16"]
-    done = replay(TORCH, RECORDING, *flash, *linear, "--gate", "update-nmse=0.5", check=1)
+    done = replay(TORCH, RECORDING, *flash, *linear, "--max-error", "update-nmse=0.5", check=1)
     message = one_line_error(done)
     assert "step 401: tensor wte.weight: found update-nmse" in message
     assert list(tmp_path.iterdir()) == []
@@ -845,8 +845,8 @@ def test_damaged_gradients_of_a_pt(tmp_path):
     (["--momentum", "0.9"], "--hyper momentum=0.9"),
     (["--optimizer", "adagrad"], "expected sgd, sgdw, adam, adamw, lion, gefen, muon or gefen-muon"),
     (["--hyper", "momentun=1"], "did you mean 'momentum'"),
-    (["--gate", "weight-nsme=1"], "did you mean 'weight-nmse'"),
-    (["--gate", "weight-nmse"], "FIGURE=VALUE"),
+    (["--max-error", "weight-nsme=1"], "did you mean 'weight-nmse'"),
+    (["--max-error", "weight-nmse"], "FIGURE=VALUE"),
     (["--state", "fp16"], "expected fp32, flash, flashoptim, tight, coat, bitsandbytes, gefen or MOMENTUM/VARIANCE"),
     (["--compare", "bf16"], "expected fp32"),
     (["--scale", "f16"], "codec with groups"),

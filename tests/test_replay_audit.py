@@ -94,9 +94,9 @@ def test_skipped_steps_have_no_audit(tmp_path):
 
 def test_what_cannot_be_audited_is_refused(tmp_path):
     for options in (["-o", tmp_path / "x"], ["--compare", "fp32"], ["--check-numerics"],
-                    ["--gate", "update-nmse=1"], ["--dry-run"]):
+                    ["--max-error", "update-nmse=1"], ["--dry-run"]):
         line = one_line_error(replay(*options, CHECKPOINT, RECORDING, check=2))
-        assert "--audit takes neither --compare, --gate, --check-numerics, --dry-run nor -o" in line
+        assert "--audit takes neither --compare, --max-error, --check-numerics, --dry-run nor -o" in line
     line = one_line_error(replay("--device", "cuda", CHECKPOINT, RECORDING, check=2))
     assert "--audit runs on the CPU" in line
     line = one_line_error(replay("--state", "flash", CHECKPOINT, RECORDING, check=2))

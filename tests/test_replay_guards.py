@@ -315,10 +315,10 @@ def test_a_gate_on_each_figure_passes_and_fails(gated, figure, tmp_path):
     # Figures in JSON have 9 digits; 1 - cosine loses some of these.
     slack = 2e-9 if figure == "weight-cosine" else 1e-8 * worst
     out = tmp_path / "out.safetensors"
-    replay(*GATED, "--gate", f"{figure}={worst + slack!r}", "-o", out)
+    replay(*GATED, "--max-error", f"{figure}={worst + slack!r}", "-o", out)
     out.unlink()
     limit = worst * 0.999 - slack
     _, step, name = next(v for v in values if v[0] is not None and v[0] > limit)
-    done = replay(*GATED, "--gate", f"{figure}={limit!r}", "-o", out, check=1)
+    done = replay(*GATED, "--max-error", f"{figure}={limit!r}", "-o", out, check=1)
     assert f"step {step}: tensor {name}: found {figure} " in one_line_error(done)
     assert not out.exists()

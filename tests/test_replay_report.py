@@ -179,7 +179,7 @@ def test_two_replays_in_fp32_are_the_same():
         norm = step["total"].pop("update-norm")
         assert norm > 0 and step["total"].pop("weight-cosine") == 1
         assert not any(step["total"].values())
-    assert replay(CHECKPOINT, RECORDING, "--state", "fp32", "--gate", "weight-ulp=0").stdout
+    assert replay(CHECKPOINT, RECORDING, "--state", "fp32", "--max-error", "weight-ulp=0").stdout
 
 
 def test_reports_do_not_depend_on_threads(tmp_path):
@@ -426,7 +426,7 @@ def test_a_gate_names_the_first_tensor_over_its_limit():
     limit = 1e-4
     step, tensor = next((i, t) for i in range(16) for t in got["tensors"]
                         if t["variance-nmse"][i] > limit)
-    done = replay(CHECKPOINT, RECORDING, "--state", "flash", "--gate", f"variance-nmse={limit}",
+    done = replay(CHECKPOINT, RECORDING, "--state", "flash", "--max-error", f"variance-nmse={limit}",
                   check=1)
     words = " ".join(done.stdout.split())
     assert f"Gate failed: variance-nmse of {tensor['name']} at step {401 + step} is" in words

@@ -190,10 +190,10 @@ def test_chart_and_page_have_every_state(tmp_path):
 
 
 def test_a_gate_names_the_state_that_fails(tmp_path):
-    done = run_tersor(*RUN, "--state", "flash,coat", "--gate", "update-nmse=0.01")
+    done = run_tersor(*RUN, "--state", "flash,coat", "--max-error", "update-nmse=0.01")
     assert done.returncode == 1 and "Gate failed for coat: update-nmse" in done.stdout
     assert "step 404: tensor h.0.c_attn.bias: coat: found update-nmse" in done.stderr
-    run_tersor(*RUN, "--state", "flash,tight", "--gate", "update-nmse=0.01", check=0)
+    run_tersor(*RUN, "--state", "flash,tight", "--max-error", "update-nmse=0.01", check=0)
 
 
 @pytest.mark.parametrize("args, message", [

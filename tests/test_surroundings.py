@@ -77,7 +77,7 @@ def outputs(folder, env):
                 ["verify", "packed.safetensors"], ["diff", "in.safetensors", "packed.safetensors"],
                 ["convert", "packed.safetensors", "-o", "sharded.safetensors", "--max-shard-size", "50k"],
                 ["pack", source, "-o", "no", "--max-error", "nmse=1.5e-30"],
-                ["diff", "in.safetensors", "packed.safetensors", "--tol", "nmse=0.5"],
+                ["diff", "in.safetensors", "packed.safetensors", "--max-error", "nmse=0.5"],
                 ["codecs", "--json"], ["nonsense"]]
     said = {}
     for command in commands:

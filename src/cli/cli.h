@@ -96,7 +96,7 @@ struct cli_opt {
 /* Options that several commands take; bits of cli_cmd.takes. */
 enum cli_takes {
 	CLI_WRITES = 1, /* -o, --max-shard-size, -f, --dry-run */
-	CLI_READS = 2, /* --follow-symlinks, --as, --params, --params-from, --opaque */
+	CLI_READS = 2, /* --follow-symlinks, --npy-dtype, --params, --params-from, --opaque */
 	CLI_DRAWS = 4, /* --csv, --svg, --html */
 	CLI_COMPUTES = 8, /* --device */
 	CLI_WORKS = 16, /* -j, --no-progress */
@@ -120,7 +120,7 @@ struct cli_common {
 	uint64_t max_shard;
 	bool force, dry_run;
 	bool follow;
-	const char *as, *params, *params_from, *base, *opaque;
+	const char *npy_dtype, *params, *params_from, *base, *opaque;
 	struct tsr_open_options open; /* what CLI_READS options mean */
 	struct cli_optional csv;
 	const char *svg, *html;
@@ -219,7 +219,7 @@ void cli_print_main_help(void);
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* That the wrong name is not a known @what ("option --gate: unknown figure"); returns CLI_USAGE. */
+/* That the wrong name is not a known @what ("option --max-error: unknown figure"); returns CLI_USAGE. */
 int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_nearest *nearest,
 		const char *advice);
 

@@ -77,33 +77,44 @@ bool cli_split_setting(const char *item, char key[32], double *ret)
 	return true;
 }
 
-int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct cli_list *list,
-		     struct tsr_bound *ret)
+int cli_split_bounds(const struct cli_cmd *cmd, const struct cli_list *list,
+		     char ret[CLI_BOUNDS_MAX][CLI_WORD_NBYTES], unsigned *n_ret)
 {
-	if (list->n > CLI_BOUNDS_MAX)
-		return cli_usage(cmd, "option --%s: more than %d of them", option, CLI_BOUNDS_MAX);
+	*n_ret = 0;
 	for (unsigned i = 0; i < list->n; i++) {
-		const char *item = list->items[i], *equals = strchr(item, '=');
-		char name[16], *end;
+		for (const char *at = list->items[i], *end; at; at = *end ? end + 1 : NULL) {
+			end = at + strcspn(at, ",");
+			while (*end && end[1 + strcspn(end + 1, "=,")] != '=')
+				end += 1 + strcspn(end + 1, ",");
+			if (*n_ret == CLI_BOUNDS_MAX)
+				return cli_usage(cmd, "option --max-error: more than %d bounds",
+						 CLI_BOUNDS_MAX);
+			snprintf(ret[(*n_ret)++], CLI_WORD_NBYTES, "%.*s", (int)(end - at), at);
+		}
+	}
+	return CLI_OK;
+}
 
-		if (!equals)
-			return cli_usage(cmd, "option --%s: found '%s', expected METRIC=VALUE",
-					 option, item);
-		snprintf(name, sizeof(name), "%.*s", (int)(equals - item), item);
-		if (!tsr_metric_find(name, &ret[i].metric) ||
-		    (ret[i].metric > TSR_METRIC_COUNT && strcmp(option, "max-error") != 0))
-			return cli_usage(
-				cmd,
-				"option --%s: unknown metric '%s', expected abs, ulp, rel, nmse%s",
-				option, name,
-				strcmp(option, "max-error") == 0
-					? ", cosine, update-nmse or weight-step"
-					: " or cosine");
-		ret[i].limit = strtod(equals + 1, &end);
-		if (!equals[1] || *end || !(ret[i].limit >= 0))
+int cli_parse_bounds(const struct cli_cmd *cmd, const struct cli_list *list, bool updates,
+		     struct tsr_bound *ret, unsigned *n_ret)
+{
+	char words[CLI_BOUNDS_MAX][CLI_WORD_NBYTES], name[32];
+
+	CLI_TRY(cli_split_bounds(cmd, list, words, n_ret));
+	for (unsigned i = 0; i < *n_ret; i++) {
+		if (!cli_split_setting(words[i], name, &ret[i].limit) || ret[i].limit < 0)
 			return cli_usage(cmd,
-					 "option --%s: found '%s', expected a value of 0 or more",
-					 option, item);
+					 "option --max-error: found '%s', expected METRIC=VALUE "
+					 "with 0 or more",
+					 words[i]);
+		if (!tsr_metric_find(name, &ret[i].metric) ||
+		    (ret[i].metric > TSR_METRIC_COUNT && !updates))
+			return cli_usage(cmd,
+					 "option --max-error: unknown metric '%s', expected abs, "
+					 "ulp, rel, nmse%s",
+					 name,
+					 updates ? ", cosine, update-nmse or weight-step"
+						 : " or cosine");
 	}
 	return CLI_OK;
 }

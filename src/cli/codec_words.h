@@ -19,13 +19,20 @@ int cli_parse_state(const struct cli_cmd *cmd, const char *name, struct tsr_codi
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		    const struct tsr_codec **ret);
 
-/* The most --max-error or --tol options, and --keep and --map options. */
-#define CLI_BOUNDS_MAX 16
+/* The most bounds of --max-error, and --keep and --map options. */
+#define CLI_BOUNDS_MAX 32
 #define CLI_RULES_MAX 256
 
-/* Items of the form METRIC=VALUE; @ret has room for CLI_BOUNDS_MAX. */
-int cli_parse_bounds(const struct cli_cmd *cmd, const char *option, const struct cli_list *list,
-		     struct tsr_bound *ret);
+/*
+ * The bounds of --max-error, of which an item may hold several: "nmse=1e-4,ulp=2".  What follows a comma
+ * without '=' belongs to the value before it.
+ */
+int cli_split_bounds(const struct cli_cmd *cmd, const struct cli_list *list,
+		     char ret[CLI_BOUNDS_MAX][CLI_WORD_NBYTES], unsigned *n_ret);
+
+/* METRIC=VALUE each; @updates: metrics of updates are among them.  @ret has room for CLI_BOUNDS_MAX. */
+int cli_parse_bounds(const struct cli_cmd *cmd, const struct cli_list *list, bool updates,
+		     struct tsr_bound *ret, unsigned *n_ret);
 
 /*
  * Regular expressions of --keep (NULL: none), then items REGEX=KIND of --map, whose strings are

@@ -14,16 +14,16 @@ static const struct {
 	const char *title, *names;
 } groups[] = {
 	{ "Everyday",
-	  "output to optimizer state auto max-error gate codec compare against tol entropy delta "
+	  "output to optimizer state auto max-error codec compare against entropy delta "
 	  "steps strict force dry-run" },
 	{ "Options", NULL }, /* those that are in no other group */
 	{ "Codecs", "weights momentum variance other scale group seed min-elements keep map" },
 	{ "Choosing", "max-bytes auto-codecs table kind baseline granularity" },
 	{ "Hyperparameters",
 	  "lr schedule betas eps weight-decay nesterov decouple-lr hyper count" },
-	{ "Deltas and models", "only model max-chain base" },
+	{ "Deltas and models", "only as model max-chain base" },
 	{ "Gefen", "codebook-from partition few-bins compat" },
-	{ "Reading", "follow-symlinks as params params-from opaque" },
+	{ "Reading", "follow-symlinks npy-dtype params params-from opaque" },
 	{ "Running", "device threads no-progress part continue" },
 	{ "Reports", "csv svg html json quiet verbose help" },
 };

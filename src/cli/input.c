@@ -15,16 +15,18 @@
 /* The longest file of --params. */
 #define PARAMS_MAX (64u << 20)
 
-static int parse_as(const struct cli_cmd *cmd, const char *as, enum tsr_dtype *ret)
+int cli_parse_dtype(const struct cli_cmd *cmd, const char *name, enum tsr_dtype *ret)
 {
 	for (unsigned i = 0; i < TSR_DTYPE_COUNT; i++) {
-		if (strcasecmp(tsr_dtype_name((enum tsr_dtype)i), as) == 0) {
+		if (strcasecmp(tsr_dtype_name((enum tsr_dtype)i), name) == 0) {
 			*ret = (enum tsr_dtype)i;
 			return CLI_OK;
 		}
 	}
-	return cli_usage(cmd, "option --as: unknown dtype '%s', expected bf16, f8_e4m3 or similar",
-			 as);
+	return cli_usage(cmd,
+			 "option --npy-dtype: unknown dtype '%s', expected bf16, f8_e4m3 or "
+			 "similar",
+			 name);
 }
 
 /* Cut the text into lines, without blank ones and spaces at their ends. */
@@ -128,8 +130,8 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 	common->open.base = common->base;
 	common->open.opaque = opaque_of(common->opaque);
 	common->open.numbered = (cmd->takes & CLI_NUMBERS) != 0;
-	if (common->as)
-		status = parse_as(cmd, common->as, &common->open.as);
+	if (common->npy_dtype)
+		status = cli_parse_dtype(cmd, common->npy_dtype, &common->open.as);
 	if (status == CLI_OK && common->params)
 		status = read_params(cmd, common, ret);
 	if (status == CLI_OK && common->params_from)

@@ -14,6 +14,9 @@ struct cli_input {
 	struct tsr_checkpoint *model; /* of --params-from */
 };
 
+/* A dtype by its name, in any case. */
+int cli_parse_dtype(const struct cli_cmd *cmd, const char *name, enum tsr_dtype *ret);
+
 /* The options of CLI_READS into common->open.  CLI_OK, or the exit status after a message. */
 int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *ret);
 void cli_input_free(struct cli_input *input);

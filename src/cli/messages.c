@@ -99,7 +99,7 @@ static const char *const hints[] = {
 	[TSR_HINT_PACK_BASE] =
 		"; without --as, or against what tersor pack makes of the base, whose "
 		"weights are BF16, there may be some",
-	[TSR_HINT_DTYPE] = "; --as does",
+	[TSR_HINT_DTYPE] = "; --npy-dtype does",
 	[TSR_HINT_STRICT] = "; only --strict refuses this",
 	[TSR_HINT_RULES] = "; --map or --keep settles it",
 	[TSR_HINT_PARAMS] = "; list the parameters in the optimizer's order in a file and give it "

@@ -256,8 +256,11 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 		 void *args)
 {
 	struct cli_common *common = args;
-	struct option longs[66] = { 0 };
+	/* What a bound was called by some commands. */
+	static const char *const old_names[] = { "gate", "tol" };
+	struct option longs[68] = { 0 };
 	char shorts[140] = ":";
+	unsigned nlongs = all->n;
 	int found;
 
 	for (unsigned i = 0; i < all->n; i++) {
@@ -270,6 +273,10 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 		longs[i] = (struct option){ o->name, has_arg, NULL, 256 + (int)i };
 		if (o->key)
 			strcat(shorts, key);
+		for (unsigned k = 0; k < 2 && strcmp(o->name, "max-error") == 0; k++) {
+			longs[nlongs] = longs[i];
+			longs[nlongs++].name = old_names[k];
+		}
 	}
 	opterr = 0;
 	optind = 1;

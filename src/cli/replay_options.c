@@ -270,7 +270,7 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 				 a->count);
 	o->has_count = a->count != NULL;
 	o->zero_state = a->zero_state;
-	o->compare = o->compare || a->compare || a->gate.n || a->common.csv.given ||
+	o->compare = o->compare || a->compare || a->max_error.n || a->common.csv.given ||
 		     a->common.svg || a->common.html;
 	o->check_numerics = a->check_numerics;
 	o->state_dir = a->state_on_disk;
@@ -285,26 +285,26 @@ static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_ga
 	struct tsr_nearest nearest = { .wrong = name };
 
 	if (!cli_split_setting(item, name, &ret->limit) || ret->limit < 0)
-		return cli_usage(cmd,
-				 "option --gate: found '%s', expected FIGURE=VALUE with 0 or more",
-				 item);
+		return cli_usage(
+			cmd, "option --max-error: found '%s', expected FIGURE=VALUE with 0 or more",
+			item);
 	if (tsr_figure_find(name, &ret->figure))
 		return CLI_OK;
 	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
 		tsr_nearest_offer(&nearest, tsr_figure_name((enum tsr_figure_name)i));
-	return cli_unknown(cmd, "option --gate: unknown figure", &nearest,
+	return cli_unknown(cmd, "option --max-error: unknown figure", &nearest,
 			   ", expected update-nmse or similar");
 }
 
 static int parse_lists(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		       struct cli_replay_parsed *ret)
 {
-	if (a->gate.n > CLI_REPLAY_GATES_MAX)
-		return cli_usage(cmd, "more than %d --gate options", CLI_REPLAY_GATES_MAX);
-	for (unsigned i = 0; i < a->gate.n; i++)
-		CLI_TRY(parse_gate(cmd, a->gate.items[i], &ret->gates[i]));
+	char words[CLI_BOUNDS_MAX][CLI_WORD_NBYTES];
+
+	CLI_TRY(cli_split_bounds(cmd, &a->max_error, words, &ret->options.ngates));
+	for (unsigned i = 0; i < ret->options.ngates; i++)
+		CLI_TRY(parse_gate(cmd, words[i], &ret->gates[i]));
 	ret->options.gates = ret->gates;
-	ret->options.ngates = a->gate.n;
 	ret->options.rules = ret->rules;
 	return cli_parse_rules(cmd, NULL, &a->map, ret->rules, &ret->options.nrules);
 }

@@ -19,15 +19,13 @@ struct cli_replay_args {
 	bool zero_state, check_numerics, audit;
 	struct cli_learning learning; /* without `compat` */
 	const char *state_on_disk;
-	struct cli_list gate, map;
+	struct cli_list max_error, map;
 };
-
-#define CLI_REPLAY_GATES_MAX 32
 
 /* What they mean; strings are the arguments'. */
 struct cli_replay_parsed {
 	struct tsr_replay_options options; /* `reports` is not set */
-	struct tsr_gate gates[CLI_REPLAY_GATES_MAX];
+	struct tsr_gate gates[CLI_BOUNDS_MAX];
 	struct tsr_name_rule rules[CLI_RULES_MAX];
 	struct tsr_learn_options learn;
 	/* With several states, else 0 of them; their names are in `words`. */

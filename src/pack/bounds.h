@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounds on the error of tensors: `--max-error` of pack and verify, `--tol` of diff. */
+/* Bounds on the error of tensors: `--max-error` of pack, verify and diff. */
 #ifndef TSR_PACK_BOUNDS_H
 #define TSR_PACK_BOUNDS_H
 

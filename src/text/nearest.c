@@ -33,16 +33,15 @@ static unsigned edit_distance(const char *a, const char *b)
 
 /* Words of other programs and commands, and what is meant by them here. */
 static const char *const meant[][2] = {
-	{ "compress", "pack" },	     { "save", "pack" },	 { "restore", "unpack" },
-	{ "extract", "unpack" },     { "decompress", "unpack" }, { "info", "inspect" },
-	{ "list", "inspect" },	     { "show", "inspect" },	 { "compare", "diff" },
-	{ "check", "verify" },	     { "test", "verify" },	 { "recommend", "audit" },
-	{ "merge", "join" },	     { "tol", "max-error" },	 { "tol", "gate" },
-	{ "gate", "max-error" },     { "gate", "tol" },		 { "max-error", "gate" },
-	{ "max-error", "tol" },	     { "codec", "state" },	 { "codecs", "codec" },
-	{ "out", "output" },	     { "output-dir", "output" }, { "outdir", "output" },
-	{ "jobs", "threads" },	     { "workers", "threads" },	 { "overwrite", "force" },
-	{ "gpu", "device" },	     { "dtype", "as" },		 { "lossless", "entropy" },
+	{ "compress", "pack" },	     { "save", "pack" },	   { "restore", "unpack" },
+	{ "extract", "unpack" },     { "decompress", "unpack" },   { "info", "inspect" },
+	{ "list", "inspect" },	     { "show", "inspect" },	   { "compare", "diff" },
+	{ "check", "verify" },	     { "test", "verify" },	   { "recommend", "audit" },
+	{ "merge", "join" },	     { "tolerance", "max-error" }, { "bound", "max-error" },
+	{ "codec", "state" },	     { "codecs", "codec" },	   { "as", "npy-dtype" },
+	{ "out", "output" },	     { "output-dir", "output" },   { "outdir", "output" },
+	{ "jobs", "threads" },	     { "workers", "threads" },	   { "overwrite", "force" },
+	{ "gpu", "device" },	     { "dtype", "npy-dtype" },	   { "lossless", "entropy" },
 	{ "max-size", "max-bytes" },
 };
 

@@ -18,13 +18,18 @@
 
 struct args {
 	struct cli_common common;
-	struct cli_list codec, keep, map, gate;
+	struct cli_list codec, keep, map, max_error;
 	const char *kind, *scale, *baseline, *table, *state;
 	uint64_t group;
 	bool steps, granularity;
 };
 
-#define GATES_MAX 16
+/* The bounds of --max-error. */
+struct gates {
+	struct tsr_audit_gate gate[CLI_BOUNDS_MAX];
+	char text[CLI_BOUNDS_MAX][CLI_WORD_NBYTES];
+	unsigned n;
+};
 
 #define AT(field) offsetof(struct args, field)
 
@@ -49,7 +54,7 @@ static const struct cli_opt opts[] = {
 		"try the codecs that a table of a paper compares: " TSR_AUDIT_TABLES),
 	CLI_OPT_FLAG("steps", steps,
 		     "each IN is a checkpoint of its own, such as those of one training run"),
-	CLI_OPT("gate", "FIGURE=VALUE", CLI_LIST, gate, NULL,
+	CLI_OPT("max-error", "FIGURE=VALUE", CLI_LIST, max_error, NULL,
 		"exit 1 unless the codecs of the verdict meet it: " TSR_AUDIT_GATES_TEXT
 		"; with ,p95 that quantile"),
 	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file",
@@ -201,10 +206,10 @@ static int report_faults(const struct cli_common *common, const struct tsr_audit
 	return status;
 }
 
-static int check_gates(const struct tsr_audit *a, const struct tsr_audit_gate *gates, unsigned n)
+static int check_gates(const struct tsr_audit *a, const struct gates *gates)
 {
 	struct tsr_text missed = { 0 };
-	const bool passed = tsr_audit_gates_pass(a, gates, n, &missed);
+	const bool passed = tsr_audit_gates_pass(a, gates->gate, gates->n, &missed);
 	int status = passed ? CLI_OK : CLI_DIFFERS;
 
 	if (missed.failed)
@@ -223,7 +228,7 @@ static int worse(int a, int b)
 	return a > b ? a : b;
 }
 
-static int judge(const struct args *a, const struct series *s, const struct tsr_audit_gate *gates)
+static int judge(const struct args *a, const struct series *s, const struct gates *gates)
 {
 	int status = CLI_OK;
 
@@ -232,7 +237,7 @@ static int judge(const struct args *a, const struct series *s, const struct tsr_
 		/* The default list has learned codecs where they can be. */
 		if (s->audits[i]->unlearned && (a->codec.n || a->table))
 			status = worse(status, CLI_DIFFERS);
-		status = worse(status, check_gates(s->audits[i], gates, a->gate.n));
+		status = worse(status, check_gates(s->audits[i], gates));
 	}
 	return status;
 }
@@ -273,23 +278,21 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 
 /* --- All of it ---------------------------------------------------------------------------------- */
 
-static int parse_gates(const struct cli_cmd *cmd, const struct cli_list *list,
-		       struct tsr_audit_gate *ret)
+static int parse_gates(const struct cli_cmd *cmd, const struct cli_list *list, struct gates *ret)
 {
-	if (list->n > GATES_MAX)
-		return cli_usage(cmd, "option --gate: more than %d of them", GATES_MAX);
-	for (unsigned i = 0; i < list->n; i++) {
-		if (!tsr_audit_gate_parse(list->items[i], &ret[i]))
+	CLI_TRY(cli_split_bounds(cmd, list, ret->text, &ret->n));
+	for (unsigned i = 0; i < ret->n; i++) {
+		if (!tsr_audit_gate_parse(ret->text[i], &ret->gate[i]))
 			return cli_usage(cmd,
-					 "option --gate: found '%s', expected FIGURE=VALUE or "
+					 "option --max-error: found '%s', expected FIGURE=VALUE or "
 					 "FIGURE=VALUE,p95 with " TSR_AUDIT_GATES_TEXT,
-					 list->items[i]);
+					 ret->text[i]);
 	}
 	return CLI_OK;
 }
 
 static int report_and_judge(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
-			    const struct tsr_json *baseline, const struct tsr_audit_gate *gates)
+			    const struct tsr_json *baseline, const struct gates *gates)
 {
 	const int status = report(cmd, a, s, baseline);
 
@@ -306,7 +309,7 @@ static int end_part(void)
 }
 
 static int audit(const struct cli_cmd *cmd, const struct args *a, const struct tsr_audit_options *o,
-		 const struct tsr_audit_gate *gates)
+		 const struct gates *gates)
 {
 	struct tsr_json *baseline = NULL;
 	struct series series = { .n = 0 };
@@ -330,7 +333,8 @@ static int run_granularity(const struct cli_cmd *cmd, const struct args *a)
 {
 	enum tsr_kind kind = TSR_KIND_OTHER;
 
-	if (a->codec.n || a->group || a->keep.n || a->map.n || a->gate.n || a->baseline || a->steps)
+	if (a->codec.n || a->group || a->keep.n || a->map.n || a->max_error.n || a->baseline ||
+	    a->steps)
 		return cli_usage(cmd, "--granularity takes of the options of audit only --kind and "
 				      "--scale");
 	if (a->kind)
@@ -341,7 +345,7 @@ static int run_granularity(const struct cli_cmd *cmd, const struct args *a)
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
-	struct tsr_audit_gate gates[GATES_MAX];
+	struct gates gates;
 	struct tsr_name_rule rules[CLI_RULES_MAX];
 	struct tsr_audit_options o = tsr_audit_defaults();
 	struct choice choice = { .n = 0 };
@@ -351,7 +355,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->granularity)
 		return run_granularity(cmd, a);
 	CLI_TRY(choose(cmd, a, &choice));
-	CLI_TRY(parse_gates(cmd, &a->gate, gates));
+	CLI_TRY(parse_gates(cmd, &a->max_error, &gates));
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
 	CLI_TRY(cli_check_reports(cmd, &a->common));
 	if (a->kind)
@@ -364,7 +368,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.kinds = kind;
 	o.rules = rules;
 	o.open = &a->common.open;
-	return audit(cmd, a, &o, gates);
+	return audit(cmd, a, &o, &gates);
 }
 
 const struct cli_cmd cmd_audit = {
@@ -384,7 +388,7 @@ const struct cli_cmd cmd_audit = {
 	.examples = "  tersor audit checkpoint.pt\n"
 		    "  tersor audit --state flash checkpoint.pt\n"
 		    "  tersor audit --codec softsign8,ratio8,sqrt8,log8 checkpoint.safetensors\n"
-		    "  tersor audit --gate update-nmse=1e-3,p95 checkpoint.pt\n"
+		    "  tersor audit --max-error update-nmse=1e-3,p95 checkpoint.pt\n"
 		    "  tersor audit --html audit.html checkpoint.pt\n"
 		    "  tersor audit --granularity activations.npz\n",
 	.opts = opts,

@@ -17,7 +17,7 @@
 
 struct args {
 	struct cli_common common;
-	struct cli_list tol;
+	struct cli_list max_error;
 	bool strict;
 	const char *base, *base_b;
 };
@@ -25,7 +25,7 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("tol", "METRIC=VALUE", CLI_LIST, tol, "abs= ulp= rel= nmse= cosine=",
+	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error, "abs= ulp= rel= nmse= cosine=",
 		"the largest difference of a tensor that counts as equal: abs, ulp, rel, nmse, or "
 		"cosine (1 - cosine similarity); all that are given must hold"),
 	CLI_OPT_FLAG("strict", strict, "count every tensor that only one side has"),
@@ -46,7 +46,7 @@ static bool is_shown(const struct args *a, const struct tsr_diff_tensor *d)
 {
 	if (a->common.verbose)
 		return true;
-	if (a->tol.n)
+	if (a->max_error.n)
 		return d->exceeds;
 	return !d->noted && (d->kind != TSR_DIFF_COMPARED || d->different);
 }
@@ -144,7 +144,7 @@ static void put_comparison(struct tsr_report *r, const struct args *a,
 	tsr_besides_put_text(&c->besides, r->verbose, &r->text);
 	tsr_text_printf(&r->text, "%zu tensors compared: %" PRIu64 " differ",
 			c->ntensors - (size_t)c->nnoted, c->ndiffering);
-	if (a->tol.n)
+	if (a->max_error.n)
 		tsr_text_printf(&r->text, ", %" PRIu64 " beyond the tolerances", c->nexceeding);
 	tsr_text_puts(&r->text, "\n");
 }
@@ -193,16 +193,15 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 	struct tsr_bound tolerances[CLI_BOUNDS_MAX];
 	struct tsr_open_options open_a = a->common.open, open_b = a->common.open;
-	const struct tsr_diff_options o = { .size = sizeof(o),
-					    .tolerances = tolerances,
-					    .ntolerances = a->tol.n,
-					    .strict = a->strict,
-					    .open = &open_a,
-					    .open_b = &open_b };
+	struct tsr_diff_options o = { .size = sizeof(o),
+				      .tolerances = tolerances,
+				      .strict = a->strict,
+				      .open = &open_a,
+				      .open_b = &open_b };
 
 	open_a.base = a->base;
 	open_b.base = a->base_b ? a->base_b : a->base;
-	CLI_TRY(cli_parse_bounds(cmd, "tol", &a->tol, tolerances));
+	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, false, tolerances, &o.ntolerances));
 	return cli_diffs_directories(&a->common) ? cli_diff_directory(cmd, &a->common, &o)
 						 : diff(cmd, a, &o);
 }
@@ -213,15 +212,17 @@ const struct cli_cmd cmd_diff = {
 	.operands = "A B",
 	.details =
 		"Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
-		"others by their bytes. Exits 1 if anything differs, or with --tol if a tensor "
+		"others by their bytes. Exits 1 if anything differs, or with --max-error if a "
+		"tensor "
 		"differs by more. Values around the tensors and metadata are compared if both have "
 		"them, by their bits and without tolerance. Between different kinds of files a "
 		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
 		"a state, or if that side has weights only; --strict counts it. Of two directories "
 		"every file is compared: as one checkpoint each, and what is in none by its bytes, "
 		"or file by file if one is packed or is no checkpoint.",
-	.examples = "  tersor diff before.safetensors after.safetensors\n"
-		    "  tersor diff checkpoint.safetensors packed.safetensors --tol nmse=1e-4\n",
+	.examples =
+		"  tersor diff before.safetensors after.safetensors\n"
+		"  tersor diff checkpoint.safetensors packed.safetensors --max-error nmse=1e-4\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.operands_min = 2,

@@ -33,7 +33,7 @@ struct args {
 	uint64_t group, seed, min_elements;
 	struct cli_list keep, map, max_error;
 	struct cli_optional entropy;
-	const char *delta, *only;
+	const char *delta, *only, *as;
 	uint64_t max_chain;
 	bool strict;
 };
@@ -99,7 +99,9 @@ static const struct cli_opt opts[] = {
 		"then read with BASE beside it. Implies --entropy; --strict fails if nothing does"),
 	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
 		"with --delta: the model alone, as a small update that 'tersor apply' puts onto "
-		"BASE, which may be a plain model; --as bf16 rounds it to that first"),
+		"BASE, which may be a plain model"),
+	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
+		"with --only weights: round them to bf16, f16 or f32 first (default: as they are)"),
 	CLI_OPT_NUMBER("max-chain", "N", max_chain, 1, TSR_CHAIN_MAX,
 		       "the most deltas in a row that OUT may need (default 8, at most 64)"),
 	CLI_OPT("codebook-from", "RECORDING", CLI_STRING, codebook_from, "@file",
@@ -473,26 +475,13 @@ static int learn_first(const struct args *a, struct tsr_learned **ret)
 /* The weights alone, unchanged or rounded: every option for codecs is refused. */
 static int parse_only(const struct cli_cmd *cmd, const struct args *a, struct tsr_pack_options *o)
 {
-	static const struct {
-		const char *name;
-		enum tsr_dtype dtype;
-	} types[] = { { "bf16", TSR_BF16 }, { "f16", TSR_F16 }, { "f32", TSR_F32 } };
-
 	if (!a->only)
-		return CLI_OK;
+		return a->as ? cli_usage(cmd, "--as needs --only weights") : CLI_OK;
 	if (!a->delta || chooses_codecs(a) || a->model || a->common.max_shard ||
 	    cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--only weights needs --delta, and goes with no option for "
 				      "codecs, --model or --max-shard-size, nor with a directory");
-	for (unsigned i = 0; a->common.as && i < sizeof(types) / sizeof(*types); i++) {
-		if (strcmp(a->common.as, types[i].name) == 0)
-			o->as = types[i].dtype;
-	}
-	if (!a->common.as || o->as != TSR_DTYPE_COUNT)
-		return CLI_OK;
-	return cli_usage(cmd,
-			 "option --as: found '%s', with --only weights expected bf16, f16 or f32",
-			 a->common.as);
+	return a->as ? cli_parse_dtype(cmd, a->as, &o->as) : CLI_OK;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -510,13 +499,12 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	CLI_TRY(parse_codings(cmd, a, &o, &choice));
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
-	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
+	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, true, bounds, &o.nbounds));
 	o.open = &a->common.open;
 	o.max_shard_nbytes = a->common.max_shard;
 	o.weights_out = a->model;
 	o.rules = rules;
 	o.bounds = bounds;
-	o.nbounds = a->max_error.n;
 	o.strict = a->strict;
 	o.force = a->common.force;
 	o.dry_run = a->common.dry_run;

@@ -78,7 +78,7 @@ static const struct cli_opt opts[] = {
 		"does, or fail"),
 	CLI_OPT("compare", "WITH", CLI_WORD, compare, "fp32",
 		"fp32: also replay in FP32, and report how far the two diverge"),
-	CLI_OPT("gate", "FIGURE=VALUE", CLI_LIST, gate,
+	CLI_OPT("max-error", "FIGURE=VALUE", CLI_LIST, max_error,
 		"weight-ulp= weight-nmse= weight-cosine= momentum-nmse= variance-nmse= "
 		"momentum-quant= variance-quant= update-nmse= update-norm= stalled= underflow= "
 		"variance-lost= update-quant=",
@@ -221,10 +221,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_device device;
 	const char *reports[4];
 
-	if (a->audit &&
-	    (a->gate.n || a->compare || a->check_numerics || a->common.output || a->common.dry_run))
-		return cli_usage(cmd, "--audit takes neither --compare, --gate, --check-numerics, "
-				      "--dry-run nor -o");
+	if (a->audit && (a->max_error.n || a->compare || a->check_numerics || a->common.output ||
+			 a->common.dry_run))
+		return cli_usage(cmd,
+				 "--audit takes neither --compare, --max-error, --check-numerics, "
+				 "--dry-run nor -o");
 	CLI_TRY(cli_replay_parse(cmd, a, &parsed));
 	if (a->audit && a->common.device && strncmp(a->common.device, "cuda", 4) == 0)
 		return cli_usage(cmd, "--audit runs on the CPU: leave --device %s out",
@@ -260,7 +261,7 @@ const struct cli_cmd cmd_replay = {
 		"  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
 		"  tersor replay checkpoint.pt recording --state flash,tight,coat\n"
 		"  tersor replay packed.safetensors recording -o after.safetensors\n"
-		"  tersor replay checkpoint.pt recording --state flash --gate update-nmse=0.25\n",
+		"  tersor replay checkpoint.pt recording --state flash --max-error update-nmse=1\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS |
 		 CLI_REPORTS,

@@ -71,7 +71,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--as needs --only weights");
 	o.only_model = a->only != NULL;
 	if (a->as)
-		o.as = a->as[0] == 'b' ? TSR_BF16 : strcmp(a->as, "f16") == 0 ? TSR_F16 : TSR_F32;
+		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));
 	if (tsr_directory_is_packed(a->common.operands.items[0])) {
 		if (a->only)
 			return cli_usage(cmd,

@@ -230,18 +230,17 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
 	struct tsr_bound bounds[CLI_BOUNDS_MAX];
-	const struct tsr_verify_options o = {
+	struct tsr_verify_options o = {
 		.size = sizeof(o),
 		.against = a->against.items,
 		.nagainst = a->against.n,
 		.bounds = bounds,
-		.nbounds = a->max_error.n,
 		.allow_nonfinite = a->allow_nonfinite,
 		.strict = a->strict,
 		.open = &a->common.open,
 	};
 
-	CLI_TRY(cli_parse_bounds(cmd, "max-error", &a->max_error, bounds));
+	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, true, bounds, &o.nbounds));
 	if (o.nbounds && !o.nagainst)
 		return cli_usage(cmd, "--max-error needs --against");
 	if (o.nagainst && a->common.operands.n > 1)
