@@ -281,9 +281,6 @@ def test_range_is_hexadecimal_or_decimal_and_inclusive():
       for value in ("4294967296", "0x100000000", "-1", "", "0x", "1.0", "3f800000", "0xg", " 1",
                     "1 ", "18446744073709551616", "0x10000000000000000")],
     (["--csv", "--json"], "both on the standard output"),
-    (["--csv=no/such/folder"], "no/such/folder"), (["--json=no/such/folder"], "no/such/folder"),
-    (["--svg", "no/such/folder"], "no/such/folder"), (["--html", "/dev/full"], "/dev/full"),
-    (["--svg", "."], "directory"), (["--svg", ""], "cannot write"),
     (["--device", "gpu"], "unknown device 'gpu'"), (["x"], "unexpected operand"),
 ], ids=str)
 def test_wrong_command_line_is_found_before_the_sweep(args, text, tmp_path):
@@ -291,6 +288,15 @@ def test_wrong_command_line_is_found_before_the_sweep(args, text, tmp_path):
     done = sweep(*args, check=2, timeout=5, cwd=tmp_path)
     assert text in one_line_error(done)
     assert done.stdout == "" and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("args, text", [
+    (["--csv=no/such/folder"], "no/such/folder"), (["--json=no/such/folder"], "no/such/folder"),
+    (["--svg", "no/such/folder"], "no/such/folder"), (["--html", "/dev/full"], "/dev/full"),
+    (["--svg", "."], "directory"), (["--svg", ""], "no file name")], ids=str)
+def test_report_that_cannot_be_written_is_found_before_the_sweep(args, text, tmp_path):
+    done = sweep(*args, check=4, timeout=5, cwd=tmp_path)
+    assert text in one_line_error(done) and done.stdout == "" and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("args", [

@@ -74,7 +74,8 @@ enum tsr_status {
 	X(TSR_HINT_CHAIN, 27, "max_chain allows more deltas in a row") \
 	X(TSR_HINT_PACKED_DIRECTORY, 28, "tsr_unpack_directory() restores it") \
 	X(TSR_HINT_PACK_CODED, 29, "tsr_pack() with coded packs and codes it") \
-	X(TSR_HINT_PACK_BASE, 30, "tsr_pack() of the base has its weights as BF16")
+	X(TSR_HINT_PACK_BASE, 30, "tsr_pack() of the base has its weights as BF16") \
+	X(TSR_HINT_PACK, 31, "tsr_pack() packs it")
 
 enum tsr_hint {
 #define X(name, number, text) name = number,

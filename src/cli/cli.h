@@ -100,7 +100,7 @@ enum cli_takes {
 	CLI_DRAWS = 4, /* --csv, --svg, --html */
 	CLI_COMPUTES = 8, /* --device */
 	CLI_WORKS = 16, /* -j, --no-progress */
-	CLI_REPORTS = 32, /* --json, -q, -v */
+	CLI_REPORTS = 32, /* --json, --color, -q, -v */
 	CLI_PARTS = 128, /* --part, --continue */
 	CLI_NUMBERS = 64, /* none: states that nothing settles are called by numbers, not refused */
 };
@@ -123,7 +123,7 @@ struct cli_common {
 	const char *npy_dtype, *params, *params_from, *base, *opaque;
 	struct tsr_open_options open; /* what CLI_READS options mean */
 	struct cli_optional csv;
-	const char *svg, *html;
+	const char *svg, *html, *color;
 	const char *device;
 	uint64_t threads;
 	bool no_progress;
@@ -179,6 +179,9 @@ int cli_run(const struct cli_cmd *cmd, int argc, char **argv);
  */
 bool cli_name_packed(const char *in, char *out, size_t room);
 bool cli_name_unpacked(const char *in, char *out, size_t room);
+
+/* CLI_OK, or CLI_INPUT after a message that says where a recording goes. */
+int cli_check_no_recording(const char *path);
 
 /* Whether two paths name the same file, or would once created. */
 bool cli_same_file(const char *a, const char *b);

@@ -61,6 +61,9 @@ static const struct {
 	  CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report",
 		  "write the report as JSON to FILE (*.json, or - for standard output, as without "
 		  "FILE)") },
+	{ CLI_REPORTS, CLI_OPT("color", "WHEN", CLI_WORD, color, "auto always never",
+			       "colour fine, watch, bad and FAULT: auto (default: on a terminal), "
+			       "always or never") },
 	{ CLI_REPORTS,
 	  { "quiet", 'q', NULL, CLI_COUNT, AT(quiet), 0, 0, NULL,
 	    "no warnings; given twice, no report either" } },

@@ -25,7 +25,7 @@ static const struct {
 	{ "Gefen", "codebook-from partition few-bins compat" },
 	{ "Reading", "follow-symlinks npy-dtype params params-from opaque" },
 	{ "Running", "device threads no-progress part continue" },
-	{ "Reports", "csv svg html json quiet verbose help" },
+	{ "Reports", "csv svg html json color quiet verbose help" },
 };
 
 #define NGROUPS (sizeof(groups) / sizeof(*groups))

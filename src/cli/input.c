@@ -11,6 +11,7 @@
 #include "io/dir.h"
 #include "io/spool.h"
 #include "ckpt/checkpoint_model.h"
+#include "tersor/recording.h"
 
 /* The longest file of --params. */
 #define PARAMS_MAX (64u << 20)
@@ -27,6 +28,16 @@ int cli_parse_dtype(const struct cli_cmd *cmd, const char *name, enum tsr_dtype 
 			 "option --npy-dtype: unknown dtype '%s', expected bf16, f8_e4m3 or "
 			 "similar",
 			 name);
+}
+
+int cli_check_no_recording(const char *path)
+{
+	if (!tsr_recording_probe(path))
+		return CLI_OK;
+	return cli_fail(CLI_INPUT,
+			"%s: is a recording, expected a checkpoint; 'tersor replay CHECKPOINT "
+			"RECORDING' takes it last",
+			path);
 }
 
 /* Cut the text into lines, without blank ones and spaces at their ends. */

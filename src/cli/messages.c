@@ -127,6 +127,7 @@ static const char *const hints[] = {
 	[TSR_HINT_PACKED_DIRECTORY] =
 		"; tersor unpack restores it, and tersor convert makes it one "
 		"checkpoint",
+	[TSR_HINT_PACK] = "; tersor pack packs it",
 	[TSR_HINT_PACK_CODED] = "; tersor pack --entropy packs and codes it",
 	[TSR_HINT_CANDIDATES] =
 		"; name smaller codecs in --auto-codecs, also for weights, or give a larger "

@@ -15,6 +15,8 @@
 #include "cli/input.h"
 #include "cli/parts/parting.h"
 #include "cli/work.h"
+#include "io/dir.h"
+#include "io/temporary.h"
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
@@ -349,6 +351,20 @@ static int take_share(const struct cli_cmd *cmd, struct cli_common *common)
 	return CLI_OK;
 }
 
+/* Without -o a name by that of the input; in a directory, if -o names one for a file. */
+static void name_output(const struct cli_cmd *cmd, struct cli_common *common, char ret[PATH_MAX])
+{
+	const char *in = common->operands.items[0], *to = common->output;
+	char name[PATH_MAX];
+
+	if (to && (!*to || to[strlen(to) - 1] != '/' || !tsr_dir_is(to) || tsr_dir_is(in)))
+		return;
+	if (cmd->name_output(in, name, sizeof(name)) &&
+	    snprintf(ret, PATH_MAX, "%s%s", to ? to : "", to ? tsr_path_name(name) : name) <
+		    PATH_MAX)
+		common->output = ret;
+}
+
 static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, void *args)
 {
 	struct cli_common *common = args;
@@ -361,9 +377,8 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 	/* A dry run writes nothing, so it needs no name. */
 	if (common->dry_run && !common->output && cmd->output_needed)
 		common->output = "-";
-	if (cmd->name_output && !common->output && common->operands.n == 1 &&
-	    cmd->name_output(common->operands.items[0], output, sizeof(output)))
-		common->output = output;
+	if (cmd->name_output && common->operands.n == 1)
+		name_output(cmd, common, output);
 	if (cmd->output_needed && !common->output)
 		return cli_usage(cmd, "no output; give it with -o OUT");
 	CLI_TRY(cli_take_streams(cmd, all, args));

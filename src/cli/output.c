@@ -3,9 +3,13 @@
 #include "cli/output.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "io/dir.h"
 #include "io/file.h"
+#include "io/temporary.h"
 #include "report/render/format.h"
 #include "text/json.h"
 
@@ -22,6 +26,51 @@ static bool has_no_output(const struct cli_common *common)
 struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width)
 {
 	return tsr_format_name(has_no_output(common) ? "dry run" : common->output, width);
+}
+
+static bool wants_color(const struct cli_common *common)
+{
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+	if (common->color && strcmp(common->color, "auto") != 0)
+		return common->color[0] == 'a';
+	return isatty(STDOUT_FILENO) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+}
+
+/* How the grades look on a terminal: they are coloured where they stand as words of their own. */
+static const struct {
+	const char *word, *color;
+} grades[] = { { "fine", "32" }, { "watch", "33" }, { "bad", "31" }, { "FAULT", "31" } };
+
+static void color_grades(const struct cli_common *common, struct tsr_text *text)
+{
+	struct tsr_text out = { 0 };
+	size_t n;
+
+	if (!text->nbytes || !wants_color(common))
+		return;
+	for (const char *at = text->bytes; *at; at += n) {
+		size_t i = 0;
+
+		n = strcspn(at, " \n:");
+		while (i < sizeof(grades) / sizeof(*grades) &&
+		       (strlen(grades[i].word) != n || memcmp(at, grades[i].word, n) != 0))
+			i++;
+		if (i < sizeof(grades) / sizeof(*grades))
+			tsr_text_printf(&out, "\033[%sm%s\033[0m", grades[i].color, grades[i].word);
+		else
+			tsr_text_printf(&out, "%.*s", (int)n, at);
+		tsr_text_printf(&out, "%.*s", (int)strspn(at + n, " \n:"), at + n);
+		n += strspn(at + n, " \n:");
+	}
+	tsr_text_free(text);
+	*text = out;
+}
+
+int cli_print_report(const struct cli_common *common, struct tsr_text *text)
+{
+	color_grades(common, text);
+	return cli_write_report(text, NULL);
 }
 
 int cli_write_report(struct tsr_text *text, const char *path)
@@ -67,7 +116,15 @@ unsigned cli_report_paths(const struct cli_common *common, const char *paths[4])
 	return n;
 }
 
-int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common)
+static void warn_of_extension(const struct cli_common *common, const char *path,
+			      const char *extension, const char *format)
+{
+	if (path && strcmp(path, TSR_STANDARD_OUTPUT) != 0 && strchr(tsr_path_name(path), '.') &&
+	    !tsr_dir_name_ends_with(path, extension))
+		cli_warn(common, "%s: is written as %s", path, format);
+}
+
+int cli_check_reports(const struct cli_common *common)
 {
 	const char *paths[4];
 	const unsigned n = cli_report_paths(common, paths);
@@ -77,8 +134,7 @@ int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common
 		struct tsr_err err;
 
 		if (tsr_outfile_create(paths[i], true, 0, &file, &err) != TSR_OK)
-			return cli_usage(cmd, "cannot write a report: %s%s", err.msg,
-					 cli_hint(&err));
+			return cli_error(&err);
 		tsr_outfile_discard(file);
 	}
 	return CLI_OK;
@@ -149,13 +205,15 @@ int cli_end_report(struct tsr_report *r, const struct cli_common *common)
 		bool wanted;
 		const char *path;
 	} all[] = {
-		{ &r->text, r->wants_text, NULL },
 		{ &r->csv, r->wants_csv, common->csv.value },
 		{ &r->svg, r->wants_svg, common->svg },
 		{ &r->html, r->wants_html, common->html },
 	};
-	int status = CLI_OK;
+	int status = r->wants_text ? cli_print_report(common, &r->text) : CLI_OK;
 
+	tsr_text_free(&r->text);
+	warn_of_extension(common, common->svg, ".svg", "SVG");
+	warn_of_extension(common, common->html, ".html", "HTML");
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
 		if (all[i].wanted && status == CLI_OK)
 			status = cli_write_report(all[i].text, all[i].path);

@@ -28,8 +28,11 @@ int cli_end_report(struct tsr_report *r, const struct cli_common *common);
 /* The files of the reports into @paths; returns how many. */
 unsigned cli_report_paths(const struct cli_common *common, const char *paths[4]);
 
-/* Before long work: whether all reports can be written.  CLI_OK, or CLI_USAGE after a message. */
-int cli_check_reports(const struct cli_cmd *cmd, const struct cli_common *common);
+/* Before long work: whether all reports can be written.  CLI_OK, or the status after a message. */
+int cli_check_reports(const struct cli_common *common);
+
+/* Print the report for people, its grades in colour where that is wanted.  Frees it.  Exit status. */
+int cli_print_report(const struct cli_common *common, struct tsr_text *text);
 
 /* Write a text to a file, or print it if @path is NULL.  Frees it.  Exit status. */
 int cli_write_report(struct tsr_text *text, const char *path);

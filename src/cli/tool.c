@@ -2,9 +2,11 @@
 /* The tool without its main(): commands, standard streams and exit statuses. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "base/isa.h"
@@ -99,12 +101,16 @@ int cli_start(void)
 
 int cli_finish(int status)
 {
-	/* A report that did not reach stdout is an error. */
-	if (fflush(stdout) != 0 || ferror(stdout) || fclose(stdout) != 0) {
-		const int failed = cli_fail(CLI_IO, "standard output: %s", strerror(errno));
+	struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
 
+	/* A report that did not reach stdout is an error; whoever closed a pipe, as head does, knows. */
+	if (fflush(stdout) != 0 || ferror(stdout) || fclose(stdout) != 0) {
+		const char *why = strerror(errno);
+
+		if (poll(&out, 1, 0) != 1 || !(out.revents & POLLERR))
+			cli_fail(CLI_IO, "standard output: %s", why);
 		if (status == CLI_OK)
-			status = failed;
+			status = CLI_IO;
 	}
 	return status;
 }

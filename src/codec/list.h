@@ -109,13 +109,13 @@
 	X(bf16_rn, 13, extra_bits, bf16, TSR_TO_NEAREST, "bf16+rn", \
 	  .summary = "BF16 to nearest and k bits, rounded", TSR_EXTENDED(BF16)) \
 	X(bf16_sr, 16, extra_bits, bf16, TSR_AT_RANDOM, "bf16+sr", .stochastic = true, \
-	  .summary = "BF16 rounded at random, k bits, 1 to undo it", TSR_EXTENDED(BF16)) \
+	  .summary = "BF16 rounded at random, k bits, 1 undoes it", TSR_EXTENDED(BF16)) \
 	X(fp16_sr, 13, extra_bits, f16, TSR_AT_RANDOM, "fp16+sr", .stochastic = true, \
-	  .summary = "FP16 rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F16)) \
+	  .summary = "FP16 rounded at random, k bits, 1 undoes it", TSR_EXTENDED(F16)) \
 	X(e5m2_sr, 16, extra_bits, e5m2, TSR_AT_RANDOM, "e5m2+sr", .stochastic = true, \
-	  .summary = "FP8 (E5M2) rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F8_E5M2)) \
+	  .summary = "E5M2 rounded at random, k bits, 1 undoes it", TSR_EXTENDED(F8_E5M2)) \
 	X(e4m3_sr, 16, extra_bits, e4m3, TSR_AT_RANDOM, "e4m3+sr", .stochastic = true, \
-	  .summary = "FP8 (E4M3) rounded at random, k bits, 1 to undo it", TSR_EXTENDED(F8_E4M3))
+	  .summary = "E4M3 rounded at random, k bits, 1 undoes it", TSR_EXTENDED(F8_E4M3))
 
 /* Groups that share a scale. */
 #define TSR_GROUPED_LIST(X) \

@@ -483,7 +483,8 @@ enum tsr_status tsr_unpack(const char *path, const char *out,
 	TSR_TRY(tsr_checkpoint_open(&path, 1, o.open, &c, err));
 	if (!c->packed && !c->coded) {
 		tsr_checkpoint_close(c);
-		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is not a packed file", path);
+		return tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_PACK,
+				     "%s: is not a packed file", path);
 	}
 	return write_and_close(c, out, &o, run, ret, err);
 }

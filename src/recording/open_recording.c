@@ -2,6 +2,7 @@
 /* Recordings: opening, closing, recognizing them, and the group of a parameter. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/dir.h"
 #include "base/fail.h"
@@ -31,6 +32,11 @@ static enum tsr_status open_path(struct tsr_recording_data *r, const char *path,
 	r->pub.path = r->arena ? tsr_arena_copy(r->arena, path, strlen(path)) : NULL;
 	if (!r->pub.path)
 		return tsr_fail_nomem(err, path);
+	if (access(path, F_OK) == 0 && !tsr_dir_is(path))
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: is a file, expected a recording: a directory with a file of "
+				"gradients for each step",
+				path);
 	TSR_TRY(find_manifest(path, &r->pub.has_manifest, err));
 	TSR_TRY(r->pub.has_manifest ? tsr_recording_read_manifest(r, err)
 				    : tsr_recording_list_steps(r, err));

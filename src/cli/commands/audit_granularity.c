@@ -41,7 +41,7 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 				 "option --scale: found '%s', expected bf16, f32 or coat with "
 				 "--granularity",
 				 scale);
-	CLI_TRY(cli_check_reports(cmd, common));
+	CLI_TRY(cli_check_reports(common));
 	cli_work_start(&work, common, "measuring");
 	measured = tsr_granularity_measure(in->items, in->n, &o, &work.run, &g, &err);
 	cli_work_end(&work);

@@ -357,7 +357,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	CLI_TRY(choose(cmd, a, &choice));
 	CLI_TRY(parse_gates(cmd, &a->max_error, &gates));
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
-	CLI_TRY(cli_check_reports(cmd, &a->common));
+	CLI_TRY(cli_check_reports(&a->common));
+	for (unsigned i = 0; i < a->common.operands.n; i++)
+		CLI_TRY(cli_check_no_recording(a->common.operands.items[i]));
 	if (a->kind)
 		tsr_kind_find(a->kind, &kind);
 	if (a->state)

@@ -50,7 +50,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_work work;
 	int status;
 
-	CLI_TRY(cli_check_reports(cmd, &a->common));
+	CLI_TRY(cli_check_reports(&a->common));
 	cli_work_start(&work, &a->common, "learning");
 	status = cli_learn(&a->learning, in, in->n == 1 && tsr_recording_probe(in->items[0]),
 			   a->gradients, &a->common.open, &work.run, &l);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor codecs: the list of codecs. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "text/json.h"
+#include "cli/codec_words.h"
 #include "cli/output.h"
 #include "tersor/pack.h"
 
@@ -50,14 +52,29 @@ static const struct tsr_codec *const *add_row(struct tsr_table *t, const struct 
 	return last;
 }
 
-static void report_kind(enum tsr_kind kind, struct tsr_report *r)
+/* Whether a codec, or one of its family, is among those asked for; none: all are. */
+static bool is_asked_for(const struct tsr_codec *c, const struct cli_list *asked)
+{
+	bool found = asked->n == 0;
+
+	for (unsigned i = 0; i < asked->n && !found; i++) {
+		const struct tsr_codec *other = tsr_codec_find(asked->items[i]);
+
+		found = c == other || same_family(c, other);
+	}
+	return found;
+}
+
+static void report_kind(enum tsr_kind kind, const struct cli_list *asked, struct tsr_report *r)
 {
 	struct tsr_table t = { 0 };
 
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		if ((*c)->kinds & kind)
+		if ((*c)->kinds & kind && is_asked_for(*c, asked))
 			c = add_row(&t, c, kind);
 	}
+	if (!t.nrows)
+		return;
 	tsr_report_table(r, &t, "", NULL);
 	tsr_report_gap(r);
 }
@@ -100,16 +117,23 @@ static void put_codec(const struct tsr_codec *c, struct tsr_text *json)
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct cli_common *common = args;
-	struct tsr_report r = cli_report(cmd, common, NULL);
+	const struct cli_list *asked = &common->operands;
+	const struct tsr_codec *ignored;
+	struct tsr_report r;
 
+	for (unsigned i = 0; i < asked->n; i++)
+		CLI_TRY(cli_parse_codec(cmd, asked->items[i], ~0u, &ignored));
+	r = cli_report(cmd, common, NULL);
 	for (unsigned k = 0; k < 3; k++)
-		report_kind(kinds[k], &r);
+		report_kind(kinds[k], asked, &r);
 	tsr_report_say(&r, TSR_TO_TEXT,
 		       "bytes per element, with usual groups and scales; * is the default");
 	if (r.wants_json) {
 		tsr_json_open(&r.json, "codecs", '[');
-		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++)
-			put_codec(*c, &r.json);
+		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+			if (is_asked_for(*c, asked))
+				put_codec(*c, &r.json);
+		}
 		tsr_json_close(&r.json, ']');
 	}
 	return cli_end_report(&r, common);
@@ -118,9 +142,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 const struct cli_cmd cmd_codecs = {
 	.name = "codecs",
 	.summary = "list the codecs for weights, momenta and variances",
-	.operands = "",
-	.details = "Lists every codec with its bytes per element.",
-	.examples = "  tersor codecs\n",
+	.operands = "[CODEC...]",
+	.details = "Lists every codec, or those that are named, with bytes per element.",
+	.examples = "  tersor codecs\n  tersor codecs softsign8 sqrt8\n",
+	.operands_max = UINT_MAX,
 	.takes = CLI_REPORTS,
 	.args_nbytes = sizeof(struct cli_common),
 	.run = run,

@@ -138,8 +138,8 @@ static void put_comparison(struct tsr_report *r, const struct args *a,
 	}
 	if (c->nnoted)
 		tsr_text_printf(&r->text,
-				"%" PRIu64 " tensors that the other kind of file has no place for, "
-				"or has none of: not counted\n",
+				"%" PRIu64
+				" tensors that the other kind of file lacks: not counted\n",
 				c->nnoted);
 	tsr_besides_put_text(&c->besides, r->verbose, &r->text);
 	tsr_text_printf(&r->text, "%zu tensors compared: %" PRIu64 " differ",

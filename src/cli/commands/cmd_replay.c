@@ -235,7 +235,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->audit)
 		CLI_TRY(cli_part_refuse(cmd, "--audit"));
 	CLI_TRY(choose_device(cmd, a->common.device, &device, &parsed.options));
-	CLI_TRY(cli_check_reports(cmd, &a->common));
+	CLI_TRY(cli_check_reports(&a->common));
+	CLI_TRY(cli_check_no_recording(a->common.operands.items[0]));
 	parsed.options.reports = reports;
 	parsed.options.nreports = cli_report_paths(&a->common, reports);
 	if (a->audit)

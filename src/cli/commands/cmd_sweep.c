@@ -226,7 +226,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	int status = CLI_OK;
 
 	CLI_TRY(parse_choice(cmd, a, &c));
-	CLI_TRY(cli_check_reports(cmd, &a->common));
+	CLI_TRY(cli_check_reports(&a->common));
 	if (a->baseline)
 		status = load_baseline(a->baseline, &c, &baseline);
 	if (status == CLI_OK)

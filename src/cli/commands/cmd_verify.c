@@ -179,7 +179,7 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	}
 	put_file(r, path, v, &err);
 	if (r->wants_text)
-		printed = cli_write_report(&r->text, NULL);
+		printed = cli_print_report(&a->common, &r->text);
 	status = printed > status ? printed : status;
 	*status_ret = status > *status_ret ? status : *status_ret;
 	/* Without a verification nothing of a single file is reported. */

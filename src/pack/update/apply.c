@@ -18,9 +18,11 @@
 static enum tsr_status check_update(const struct tsr_checkpoint *c, struct tsr_err *err)
 {
 	if (!c->packed || !c->base)
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: is not a packed delta, expected an update of weights",
-				c->path);
+		return tsr_fail(
+			err, TSR_E_UNSUPPORTED,
+			"%s: is not a packed delta, expected an update of weights; it comes "
+			"before the model that it is for",
+			c->path);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 
