@@ -141,7 +141,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/src/report/charts/page.o: src/report/charts/page.css src/report/charts/page.js
+$(BUILD)/obj/src/report/charts/page.o: src/report/charts/page.css src/report/charts/page.js src/report/charts/tables.js
 $(BUILD)/obj/src/report/charts/plot.o: src/report/charts/plot.css
 
 define simd_rule

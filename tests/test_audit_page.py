@@ -1,6 +1,10 @@
 """The charts and the page of tersor audit: they show the figures of its report, and need nothing else."""
+import csv
+import html
+import io
 import json
 import re
+import subprocess
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -8,6 +12,7 @@ import pytest
 
 from conftest import DATA, run_tersor, write_source
 from test_replay_report import Page
+from test_sweep import LONG, browser
 
 NS = "{http://www.w3.org/2000/svg}"
 CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
@@ -98,9 +103,9 @@ def test_the_map_has_the_worst_error_of_each_pair_of_codecs(made):
 def test_page_says_what_the_report_says_and_stands_alone(made):
     text = made["html"].read_text()
     page = Page(text)
-    assert not re.search(r"(src|href|url\(|@import|https?:)", text.replace(
+    assert not re.search(r"(src=|href=|url\(|@import|https?:)", text.replace(
         "http://www.w3.org/2000/svg", ""))
-    assert page.tags.count("svg") == 2 and page.tags.count("table") == 6
+    assert page.tags.count("svg") == 8 and page.tags.count("table") == 6
     got = json.loads(made["json"].read_text())["checkpoints"][0]
     recommended = got["recommended"]
     verdict = page.text.index(f"use {recommended['form']}: every update stays within")
@@ -155,7 +160,7 @@ def test_names_cannot_harm_drawings(tmp_path):
     made = draw(tmp_path, write_source(tmp_path / "x.safetensors", {
         name: x, name + ".exp_avg": x / 10, name + ".exp_avg_sq": x * x / 100}))
     page = made["html"].read_text()
-    assert "<script" not in page and not re.search("[\x1b\u202e]", page + made["svg"].read_text())
+    assert "<script>alert" not in page and page.count("<script") == 1 and not re.search("[\x1b\u202e]", page + made["svg"].read_text())
     Page(page)
     assert any("alert(1)" in t for t in titles(ET.parse(made["svg"]).getroot()))
 
@@ -170,3 +175,47 @@ def test_checkpoints_without_states_or_with_faults_are_drawn(tmp_path):
     bad[0, 0] = np.nan
     spoilt = draw(tmp_path, write_source(tmp_path / "b.safetensors", {"w": x, "bad": bad}), check=1)
     assert "bad: 1 values are not finite" in Page(spoilt["html"].read_text()).text
+
+
+def test_every_chart_of_the_page_has_a_sentence(made):
+    text, got = made["html"].read_text(), json.loads(made["json"].read_text())["checkpoints"][0]
+    wide = text[text.index('<div class="chart wide">'):text.index('<div class="chart narrow">')]
+    assert [bool(re.match(r"</svg>\n<p>.*</p>\n", wide[m.start():])) for m in re.finditer("</svg>", wide)] == [True] * 4
+    fine = sum(pair["nmse"][6] < 1e-3 for pair in got["pairs"])
+    assert f"<p>{fine} of {len(got['pairs'])} pairs are fine" in wide
+    for kind, room in (("momentum", 1.2), ("variance", 1.2), ("weight", 3.2)):
+        codecs = [c for c in got["codecs"] if c["kind"] == kind and c["bytes"] <= room]
+        best = min(codecs, key=lambda c: c["nmse"][6])
+        assert f"<p>In at most {room} bytes {best['codec']} is nearest to every tensor" in wide
+
+
+# In a browser: what the links give, and that the page fits.
+LINKS = """
+const given = [];
+URL.createObjectURL = blob => { blob.text().then(t => given.push([blob.type, t])); return "#"; };
+for (const link of document.querySelectorAll("a.get"))
+	link.click();
+setTimeout(() => {
+	const pre = document.createElement("pre"), root = document.documentElement;
+	pre.id = "said";
+	pre.textContent = JSON.stringify({ given, fits: root.scrollWidth <= root.clientWidth,
+		cut: [...document.querySelectorAll(".scroll")].filter(s => s.scrollWidth > s.clientWidth).length });
+	document.body.append(pre);
+}, 100);
+"""
+
+
+@pytest.mark.skipif(not browser() and not LONG, reason="no Chromium; check-long installs it")
+def test_tables_are_taken_along_as_csv_and_json(made, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(made["html"].read_text().replace("</body>", f"<script>{LINKS}</script></body>"))
+    done = subprocess.run([browser(), "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1000",
+                           f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom",
+                           page.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    said = json.loads(html.unescape(re.search(r'<pre id="said">(.*?)</pre>', done.stdout, re.S)[1]))
+    tables = [list(csv.reader(io.StringIO(text))) for kind, text in said["given"] if kind == "text/csv"]
+    assert said["fits"] and said["cut"] == 0 and len(tables) == 6
+    assert json.loads(next(text for kind, text in said["given"] if kind == "application/json")) == tables
+    form = json.loads(made["json"].read_text())["checkpoints"][0]["forms"][0]
+    assert tables[0][1][:2] == [form["form"], form["grade"]] and float(tables[0][1][3]) == pytest.approx(
+        form["update_nmse"], rel=0.01)

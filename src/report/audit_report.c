@@ -337,17 +337,19 @@ static const char how_to_read[] =
 
 static void draw(const void *ctx, bool wide, struct tsr_text *svg)
 {
-	tsr_audit_chart_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, svg);
+	tsr_audit_charts_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, svg);
 }
 
 static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 {
 	const struct tsr_audit *a = v->audit;
+	const char *path = tsr_checkpoint_path(a->source);
 
 	tsr_report_open(r, "tersor audit", "Audit");
 	say_verdict(r, a);
-	tsr_report_say(r, TSR_TO_PAGE, "%s, %zu tensors; made by tersor " TSR_VERSION, a->name,
-		       a->ntensors);
+	tsr_report_say(r, TSR_TO_PAGE, "%s%s%s, %zu tensors; made by tersor " TSR_VERSION, a->name,
+		       strcmp(a->name, path) == 0 ? "" : " of ",
+		       strcmp(a->name, path) == 0 ? "" : path, a->ntensors);
 	say_faults(r, a);
 	tsr_report_charts(r, draw, v);
 	if (v->naudits > 1 && a->npairs)

@@ -11,6 +11,7 @@
 #include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
 #include "report/charts/replay_chart.h"
+#include "report/charts/states_chart.h"
 #include "report/replay_tables.h"
 #include "step/hyperparameters.h"
 #include "tersor/version.h"
@@ -390,10 +391,30 @@ static void draw(const void *ctx, bool wide, struct tsr_text *svg)
 	tsr_curves_put(ctx, &layout, svg);
 }
 
+/* How the first curve, the update error, went on: whether errors build up. */
+static void say_course(const struct tsr_replay *replay, const struct tsr_curves *c,
+		       struct tsr_report *r)
+{
+	const size_t last = tsr_states_last(replay);
+	size_t first = 0;
+
+	while (first < replay->nsteps && !tsr_replay_has_figures(replay, first))
+		first++;
+	for (unsigned i = 0; i < c->n && last != SIZE_MAX; i++) {
+		if (c->curve[i].kind->figure == TSR_FIGURE_UPDATE_NMSE)
+			tsr_report_say(r, TSR_TO_PAGE,
+				       "The update error of all tensors went from %.2g at step "
+				       "%" PRIu64 " to %.2g at step %" PRIu64 ".",
+				       c->curve[i].total[first], replay->steps[first].step,
+				       c->curve[i].total[last], replay->steps[last].step);
+	}
+}
+
 static void report_figures(const struct tsr_replay *replay, const struct tsr_curves *c,
 			   struct tsr_report *r)
 {
 	tsr_report_charts(r, draw, c);
+	say_course(replay, c, r);
 	report_steps(replay, c, r);
 	report_any(r, worst_of(replay), "", NULL);
 	report_any(r, lost_of(replay), "lost,of,share,tensor", NULL);

@@ -173,9 +173,37 @@ static void draw(const void *ctx, bool wide, struct tsr_text *svg)
 	tsr_sweep_chart_put(&f, svg);
 }
 
+/* The powers of two around 1, or from the first of the range on, with at most twice the error there. */
+static void say_range(const struct tsr_sweep_result *x, struct tsr_report *r)
+{
+	unsigned first = 127, last;
+	float most;
+
+	if (!x->rows[first].count) {
+		for (first = 1; first < 255 && !x->rows[first].count; first++)
+			;
+	}
+	most = x->rows[first].max_rel;
+	for (last = first; last < 254 && x->rows[last + 1].count && !x->rows[last + 1].overflow &&
+			   x->rows[last + 1].max_rel <= 2 * most;)
+		last++;
+	while (first > 1 && x->rows[first - 1].count && x->rows[first - 1].max_rel <= 2 * most)
+		first--;
+	for (unsigned e = first; e <= last; e++)
+		most = x->rows[e].max_rel > most ? x->rows[e].max_rel : most;
+	if (x->rows[first].count)
+		tsr_report_say(r, TSR_TO_PAGE,
+			       "%s: weights from 2^%d to 2^%d come back within %.2g of themselves.",
+			       x->codec->name, (int)first - 127, (int)last - 126, (double)most);
+}
+
 static void report_chart(const struct tsr_sweep *s, struct tsr_report *r)
 {
 	tsr_report_charts(r, draw, s);
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		if (tsr_sweep_chart_shows(s, s->results[i].codec))
+			say_range(&s->results[i], r);
+	}
 	for (unsigned p = 0; p < TSR_PANEL_COUNT && r->wants_html; p++)
 		put_keys(s, (enum tsr_sweep_panel)p, &r->html);
 	tsr_report_markup(r, "<button id=\"reset\" type=\"button\">As at first</button>"
@@ -248,7 +276,9 @@ static const char table_note[] =
 	"<p>Of all finite patterns of the range. <em>exact</em>: come back bit for bit; "
 	"<em>error</em>: |x \xe2\x88\x92 y| / |x| over all that are not zero and come back finite; "
 	"<em>ULP</em>: distance in FP32 bit patterns; <em>overflow</em>: come back infinite; "
-	"<em>bytes</em> are per weight.</p>\n";
+	"<em>bytes</em> are per weight. Every bit pattern counts alike: most are far from the size "
+	"of weights, and those that come back as 0 have an error of 1. What weights lose stands "
+	"under the chart.</p>\n";
 
 /* Losses that no codec should have; the table does not show them. */
 static void say_oddities(const struct tsr_sweep_result *x, struct tsr_report *r)

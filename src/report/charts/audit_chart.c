@@ -1,35 +1,130 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chart of an audit: its panels one below the other. */
+/* The chart of an audit: its panels one below the other, and what each shows in a sentence. */
 #include "report/charts/audit_chart.h"
+
+#include <stdio.h>
 
 #include "report/charts/plot.h"
 
-void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
-			 struct tsr_text *svg)
+#define LAST (TSR_AUDIT_QUANTILES - 1)
+
+enum { CURVES, HEAT, BOXES };
+
+static int height_of(const struct tsr_audit_view *v, unsigned piece, int width)
 {
-	const int heat = tsr_audit_heat_height(v, 10 * width);
-	const int curves = tsr_audit_curves_height(v);
+	if (piece == CURVES)
+		return tsr_audit_curves_height(v);
+	return piece == HEAT ? tsr_audit_heat_height(v, width)
+			     : tsr_audit_boxes_height(&v->panel[piece - BOXES]);
+}
+
+static void put_piece(const struct tsr_audit_view *v, unsigned piece, int top, int width,
+		      struct tsr_text *svg)
+{
+	if (piece == CURVES)
+		tsr_audit_curves_put(v, top, width, svg);
+	else if (piece == HEAT)
+		tsr_audit_heat_put(v, top, width, svg);
+	else
+		tsr_audit_boxes_put(v, &v->panel[piece - BOXES], top, width, svg);
+}
+
+static void put_chart(const struct tsr_audit_view *v, const char *id, unsigned first, unsigned end,
+		      int width, struct tsr_text *svg)
+{
 	struct tsr_chart_head head = {
 		.id = id,
 		.width = width,
-		.height = (curves + heat) / 10 + 10,
+		.height = 10,
 		.label = "Errors of codecs over the tensors of a checkpoint"
 	};
 	int top = 0;
 
-	for (unsigned i = 0; i < TSR_AUDIT_PANELS; i++)
-		head.height += tsr_audit_boxes_height(&v->panel[i]) / 10;
+	for (unsigned i = first; i < end; i++)
+		head.height += height_of(v, i, 10 * width) / 10;
 	tsr_chart_open(svg, &head);
-	if (curves)
-		tsr_audit_curves_put(v, top, 10 * width, svg);
-	top += curves;
-	if (heat)
-		tsr_audit_heat_put(v, top, 10 * width, svg);
-	top += heat;
-	for (unsigned i = 0; i < TSR_AUDIT_PANELS; i++) {
-		if (v->panel[i].n)
-			tsr_audit_boxes_put(v, &v->panel[i], top, 10 * width, svg);
-		top += tsr_audit_boxes_height(&v->panel[i]);
+	for (unsigned i = first; i < end; i++) {
+		const int height = height_of(v, i, 10 * width);
+
+		if (height)
+			put_piece(v, i, top, 10 * width, svg);
+		top += height;
 	}
 	tsr_text_puts(svg, "</svg>\n");
+}
+
+void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
+			 struct tsr_text *svg)
+{
+	put_chart(v, id, CURVES, BOXES + TSR_AUDIT_PANELS, width, svg);
+}
+
+/* --- What they show ----------------------------------------------------------------------------- */
+
+/* The range of the first line, which is of the pair to use. */
+static void say_curves(const struct tsr_audit_view *v, struct tsr_text *html)
+{
+	double least = v->nmse[0], most = v->nmse[0];
+
+	for (size_t i = 0; i < v->naudits; i++) {
+		const double nmse = v->nmse[i * v->series.n];
+
+		least = nmse < least ? nmse : least;
+		most = nmse > most ? nmse : most;
+	}
+	tsr_text_printf(html, "<p>The first pair stays between %.2g and %.2g.</p>\n", least, most);
+}
+
+static void say_heat(const struct tsr_audit_view *v, struct tsr_text *html)
+{
+	size_t nfine = 0;
+
+	for (size_t i = 0; i < v->ncells; i++)
+		nfine += v->cells[i].n && !v->cells[i].nraw &&
+			 tsr_update_level(v->cells[i].nmse[LAST]) == TSR_FINDING_FINE;
+	tsr_text_printf(html,
+			"<p>%zu of %zu pairs are fine: every update stays within 3.2%% of its "
+			"length.%s</p>\n",
+			nfine, v->ncells, v->best ? " The frame is the pair to use." : "");
+}
+
+/* The codec with the least worst error among those of about one byte, or of three for weights. */
+static void say_boxes(const struct tsr_audit_panel *p, struct tsr_text *html)
+{
+	const double bytes = p->kind == TSR_KIND_WEIGHT ? 3.2 : 1.2;
+	const struct tsr_audit_column *best = NULL;
+
+	for (unsigned i = 0; i < p->n; i++) {
+		const struct tsr_audit_column *c = &p->columns[i];
+
+		if (c->bytes <= bytes && !c->nraw &&
+		    (!best ||
+		     c->quantile[TSR_AUDIT_NMSE][LAST] < best->quantile[TSR_AUDIT_NMSE][LAST]))
+			best = c;
+	}
+	if (best)
+		tsr_text_printf(html,
+				"<p>In at most %.1f bytes %s is nearest to every tensor: NMSE at "
+				"most %.2g.</p>\n",
+				bytes, best->coding->codec->name,
+				best->quantile[TSR_AUDIT_NMSE][LAST]);
+}
+
+void tsr_audit_charts_put(const struct tsr_audit_view *v, const char *id, int width,
+			  struct tsr_text *html)
+{
+	for (unsigned i = CURVES; i < BOXES + TSR_AUDIT_PANELS; i++) {
+		char each[32];
+
+		if (!height_of(v, i, 10 * width))
+			continue;
+		snprintf(each, sizeof(each), "%s-%u", id, i);
+		put_chart(v, each, i, i + 1, width, html);
+		if (i == CURVES)
+			say_curves(v, html);
+		else if (i == HEAT)
+			say_heat(v, html);
+		else
+			say_boxes(&v->panel[i - BOXES], html);
+	}
 }

@@ -10,6 +10,10 @@
 void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
 			 struct tsr_text *svg);
 
+/* The same as an svg element for each panel, with a sentence on what it shows. */
+void tsr_audit_charts_put(const struct tsr_audit_view *v, const char *id, int width,
+			  struct tsr_text *html);
+
 /*
  * The panels, in tenths of a pixel: their height at a width, 0 if there is nothing to show; and their
  * elements, from @top on.

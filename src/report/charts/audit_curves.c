@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The curves of audits of several checkpoints: the worst update error of some pairs of codecs. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,20 +10,50 @@
 /* A line of the legend. */
 #define KEY 200
 
+/* Of audits that a replay calls by their steps, without gaps; else 0. */
+static uint64_t first_step(const struct tsr_audit_view *v)
+{
+	uint64_t first, last;
+
+	return sscanf(v->audits[0]->name, "step %" SCNu64, &first) == 1 &&
+			       sscanf(v->audits[v->naudits - 1]->name, "step %" SCNu64, &last) ==
+				       1 &&
+			       last - first + 1 == v->naudits
+		       ? first
+		       : 0;
+}
+
 static struct tsr_lines panel_of(const struct tsr_audit_view *v)
 {
+	const uint64_t step = first_step(v);
 	struct tsr_lines l = { .name = "checkpoints",
-			       .title = "Updates over checkpoints",
+			       .title = step ? "Updates over steps" : "Updates over checkpoints",
 			       .unit = "worst NMSE",
 			       .y = TSR_AXIS,
 			       .wide_log = true,
 			       .n = v->naudits,
-			       .first = 1,
+			       .first = step ? step : 1,
+			       .word = step ? "step" : NULL,
 			       .head = KEY * (int)v->series.n };
 
 	for (size_t i = 0; i < v->naudits * v->series.n; i++)
 		tsr_axis_note(&l.y, v->nmse[i]);
 	return l;
+}
+
+/* Whether line @k has the values of an earlier one, which it covers. */
+static bool covers(const struct tsr_audit_view *v, unsigned k)
+{
+	const unsigned n = v->series.n;
+	size_t same = 0;
+
+	for (unsigned j = 0; j < k && same < v->naudits; j++) {
+		for (same = 0; same < v->naudits; same++) {
+			if (v->nmse[same * n + j] != v->nmse[same * n + k])
+				break;
+		}
+	}
+	return same == v->naudits;
 }
 
 int tsr_audit_curves_height(const struct tsr_audit_view *v)
@@ -46,11 +77,12 @@ void tsr_audit_curves_put(const struct tsr_audit_view *v, int top, int width, st
 	for (unsigned k = 0; k < v->series.n; k++) {
 		const struct tsr_audit_cell *c = &v->series.cell[k];
 
-		snprintf(key, sizeof(key), "%s + %s", v->audit->momenta.codings[c->m].codec->name,
-			 v->audit->variances.codings[c->v].codec->name);
-		tsr_chart_put_key(svg, l.area.left, top + 440 + KEY * (int)k, classes[k], k, key);
 		for (size_t i = 0; i < v->naudits; i++)
 			values[i] = v->nmse[i * v->series.n + k];
+		snprintf(key, sizeof(key), "%s + %s%s", v->audit->momenta.codings[c->m].codec->name,
+			 v->audit->variances.codings[c->v].codec->name,
+			 covers(v, k) ? ", on the line of another" : "");
+		tsr_chart_put_key(svg, l.area.left, top + 440 + KEY * (int)k, classes[k], k, key);
 		tsr_lines_put(svg, &l, classes[k], values, k);
 	}
 	tsr_text_puts(svg, "</g>\n");

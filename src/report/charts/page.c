@@ -9,6 +9,7 @@
 
 TSR_EMBED(tsr_page_css, "src/report/charts/page.css");
 TSR_EMBED(tsr_page_js, "src/report/charts/page.js");
+TSR_EMBED(tsr_tables_js, "src/report/charts/tables.js");
 
 void tsr_page_open(struct tsr_text *html, const char *title)
 {
@@ -25,8 +26,9 @@ void tsr_page_put_charts(struct tsr_text *html,
 			 void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
 			 const void *ctx)
 {
-	tsr_text_puts(html, "<div class=\"chart\">\n");
+	tsr_text_puts(html, "<div class=\"chart wide\">\n");
 	put(ctx, true, html);
+	tsr_text_puts(html, "</div>\n<div class=\"chart narrow\">\n");
 	put(ctx, false, html);
 	tsr_text_puts(html, "</div>\n<div id=\"tip\" role=\"status\" hidden></div>\n");
 }
@@ -51,7 +53,9 @@ static void put_data(struct tsr_text *html, const struct tsr_text *json)
 
 void tsr_page_close(struct tsr_text *html, const struct tsr_text *json)
 {
-	tsr_text_puts(html, "</main>\n");
+	tsr_text_puts(html, "</main>\n<script>\n");
+	tsr_text_puts(html, tsr_tables_js);
+	tsr_text_puts(html, "</script>\n");
 	if (json) {
 		html->failed = html->failed || json->failed;
 		put_data(html, json);

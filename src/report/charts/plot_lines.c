@@ -128,7 +128,7 @@ static void put_x_axis(struct tsr_text *svg, const struct tsr_lines *l)
 		tsr_text_printf(svg, "%" PRIu64 "</text>\n", l->first + i);
 	}
 	if (l->word)
-		tsr_chart_put_label(svg, "tick end", a->left - 60, y + 160, l->word);
+		tsr_chart_put_label(svg, "tick end", a->left - 150, y + 160, l->word);
 }
 
 /* --- Lines ------------------------------------------------------------------------------------ */

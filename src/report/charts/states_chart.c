@@ -129,6 +129,47 @@ static void put_keys(const struct tsr_replay_states *s, int per_row, struct tsr_
 	}
 }
 
+/* The first state whose line is that of @state, which hides it. */
+static unsigned first_equal(const struct tsr_states_curves *c, unsigned state,
+			    const struct panel *panel)
+{
+	const double *values = values_of(c, state, panel);
+	const size_t n = c->states->replay[state]->nsteps;
+	unsigned s = 0;
+
+	for (; s < state; s++) {
+		const double *other = values_of(c, s, panel);
+		size_t i = 0;
+
+		while (other && values && i < n && other[i] == values[i])
+			i++;
+		if (other && i == n)
+			break;
+	}
+	return s;
+}
+
+/* "flash = tight" where one line covers another. */
+static void name_equal(const struct tsr_states_curves *c, const struct panel *panel,
+		       const struct tsr_chart_area *area, struct tsr_text *svg)
+{
+	bool any = false;
+
+	for (unsigned s = 0; s < c->states->n; s++) {
+		const unsigned first = first_equal(c, s, panel);
+
+		if (first == s)
+			continue;
+		if (!any)
+			tsr_chart_open_label(svg, "tick end", area->right, area->top - 60);
+		tsr_text_printf(svg, "%s%.20s = %.20s", any ? ", " : "",
+				c->states->form[first].name, c->states->form[s].name);
+		any = true;
+	}
+	if (any)
+		tsr_text_puts(svg, "</text>\n");
+}
+
 static void put_panel(const struct tsr_states_curves *c, const struct panel *panel,
 		      const struct tsr_axis *y, int left, int top, int width, struct tsr_text *svg)
 {
@@ -143,6 +184,7 @@ static void put_panel(const struct tsr_states_curves *c, const struct panel *pan
 			tsr_lines_put(svg, &l, class_of(s), values, s);
 	}
 	tsr_curve_put_limits(svg, &l, panel->kind.figure);
+	name_equal(c, panel, &l.area, svg);
 	tsr_text_puts(svg, "</g>\n");
 }
 
