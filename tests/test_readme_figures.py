@@ -105,3 +105,13 @@ def test_page_of_a_figure_names_its_command(page, title):
     text = (ROOT / "docs" / page).read_text()
     begin = re.search(rf"^(## |\*\*){re.escape(title)}", text, re.M).start()
     assert re.search(r"`?(tersor|make|tests/gen/\w+\.py) ", text[begin:begin + 1200])
+
+
+def test_chart_of_low_rates_is_that_of_its_table():
+    page = ROOT / "docs" / "resume.md"
+    done = subprocess.run([sys.executable, ROOT / "tests" / "gen" / "low_rate_chart.py", page], check=True,
+                          capture_output=True, text=True)
+    assert done.stdout == (ROOT / "docs" / "low-rate.svg").read_text()
+    section = page.read_text().split("## Low learning rates")[1]
+    forms = re.findall(r"^\| [`r]", section, re.M)
+    assert len(forms) == 7 and done.stdout.count("<circle") == 1 + len(forms)
