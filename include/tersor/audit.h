@@ -126,7 +126,10 @@ struct tsr_audit_update {
 	bool measured;
 };
 
-/* A momentum and the variance that its optimizer divides by. */
+/*
+ * A momentum and the variance that its optimizer divides by.  Of Muon, which has none, both are the momentum,
+ * and updates are those that five rounds of Newton and Schulz make of it, in FP32.
+ */
 struct tsr_audit_pair {
 	size_t momentum, variance; /* indices among the tensors of the audit */
 	double sum; /* of u^2, in the checkpoint */
@@ -266,9 +269,10 @@ struct tsr_audit_verdict {
  * tsr_audit_judge() - Which codecs to use, of those that were tried
  *
  * The first form is the one that was asked for.  Else, of the pairs for momenta and variances that hold all
- * tensors in at most 2.2 bytes per element with an NMSE of at most 0.01 in each, those count whose worst
- * update error is within 5% of the least; of these, where there are any, those without stuck groups; of these
- * the pair whose variances have the least worst NMSE.  Named forms that were tried follow, and bf16/bf16.
+ * tensors in at most 2.2 bytes per element (in any, if those are all bad) with an NMSE of at most 0.01 in
+ * each, those count whose worst update error is within 5% of the least; of these, where there are any, those
+ * without stuck groups; of these the pair whose variances have the least worst NMSE.  Named forms that were
+ * tried follow, and bf16/bf16.
  * For weights it is pack's default, or if that was not tried the codec with the least worst NMSE.
  *
  * Return: TSR_OK or TSR_E_NOMEM.

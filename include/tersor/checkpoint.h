@@ -72,6 +72,7 @@ struct tsr_tensor {
 	 * the name of that weight.  NULL: it does not, or tsr_names_assign() was not called
 	 */
 	const char *quantized;
+	bool orthogonal; /* a momentum of Muon, whose update is made orthogonal: its group says so */
 };
 
 /* What becomes of Python objects that are no plain values (SECURITY.md). */

@@ -137,7 +137,8 @@ static bool add_pair(struct tsr_audit_cell *c, const struct tsr_audit *a, size_t
 	double bytes = 0;
 
 	if (!u->measured || !add_side(&a->tensors[p->momentum], c->m, a->momenta.n, &bytes) ||
-	    !add_side(&a->tensors[p->variance], c->v, a->variances.n, &bytes))
+	    (p->variance != p->momentum &&
+	     !add_side(&a->tensors[p->variance], c->v, a->variances.n, &bytes)))
 		return false;
 	if (c->n == 0 || u->nmse > *worst) {
 		*worst = u->nmse;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "audit/audit_muon.h"
 #include "audit/audit_strip.h"
 #include "audit/audit_work.h"
 #include "base/fail.h"
@@ -264,5 +265,5 @@ enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *
 				err));
 	TSR_TRY(tsr_walk_run(&walk, &on_cpu, err));
 	drop_faulty_pairs(a);
-	return TSR_OK;
+	return tsr_part_is_one(on_cpu.parts) ? TSR_OK : tsr_audit_muon(a, &on_cpu, err);
 }

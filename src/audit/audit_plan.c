@@ -143,6 +143,9 @@ static bool coding_of(const struct tsr_auditing *a, const struct tsr_tensor *t, 
 	const struct tsr_learned_tensor *known;
 
 	*ret = a->lists[tsr_audit_kind(t->kind)]->codings[i];
+	/* As pack does where there is no variance to be a ratio to. */
+	if (ret->codec->relative && t->orthogonal)
+		*ret = tsr_coding_with(tsr_codec_find("softsign8"), ret->scale, 0);
 	if (!tsr_codec_takes(ret->codec, t->dtype))
 		return false;
 	if (ret->codec->stochastic)
@@ -277,16 +280,24 @@ static enum tsr_status add_tensor(struct tsr_auditing *a, size_t i, struct tsr_e
 	return r->trials ? TSR_OK : no_room(a, err);
 }
 
+/* A momentum whose update is made orthogonal, of no variance: its pair is itself. */
+static bool is_muon(const struct tsr_auditing *a, size_t i)
+{
+	const struct tsr_tensor *t = &a->c->tensors[i];
+
+	return t->orthogonal && t->rank >= 2 && !a->tensors[a->place[i] - 1].fault;
+}
+
 static enum tsr_status add_pair(struct tsr_auditing *a, size_t i, struct tsr_err *err)
 {
 	const struct tsr_tensor *w = &a->wanted[i];
 	struct tsr_audit_pair *p;
 
-	if (w->kind != TSR_KIND_MOMENTUM || !w->partner)
+	if (w->kind != TSR_KIND_MOMENTUM || !(w->partner || is_muon(a, i)))
 		return TSR_OK;
 	p = &a->pairs[a->pub.npairs++];
 	p->momentum = a->place[i] - 1;
-	p->variance = a->place[w->partner - 1] - 1;
+	p->variance = w->partner ? a->place[w->partner - 1] - 1 : p->momentum;
 	a->pair_of[p->momentum] = a->pair_of[p->variance] = a->pub.npairs;
 	p->updates = tsr_arena_alloc(a->arena, tsr_audit_nupdates(a) * sizeof(*p->updates));
 	return p->updates ? TSR_OK : no_room(a, err);

@@ -51,7 +51,8 @@ static bool is_better(const struct tsr_audit_cell *x, const struct tsr_audit_cel
 }
 
 static const struct tsr_audit_cell *choose(const struct tsr_audit_cell *cells, size_t n,
-					   const struct side *m, const struct side *v)
+					   const struct side *m, const struct side *v,
+					   double bytes_max)
 {
 	const struct tsr_audit_cell *best = NULL;
 	double most = 0;
@@ -59,7 +60,7 @@ static const struct tsr_audit_cell *choose(const struct tsr_audit_cell *cells, s
 	/* The first that is within the limits has the least error. */
 	for (size_t i = 0; i < n; i++) {
 		const struct tsr_audit_cell *c = &cells[i];
-		const bool within = c->n && !c->nraw && c->bytes <= TSR_AUDIT_BYTES_MAX &&
+		const bool within = c->n && !c->nraw && c->bytes <= bytes_max &&
 				    m[c->m].nmse <= TSR_AUDIT_NMSE_MAX &&
 				    v[c->v].nmse <= TSR_AUDIT_NMSE_MAX;
 
@@ -80,7 +81,9 @@ const struct tsr_audit_cell *tsr_audit_best_pair(const struct tsr_audit *a,
 	for (size_t i = 0; a->asked && i < n && !best; i++)
 		best = cells[i].m == a->momentum && cells[i].v == a->variance ? &cells[i] : NULL;
 	if (!a->asked && m && v)
-		best = choose(cells, n, m, v);
+		best = choose(cells, n, m, v, TSR_AUDIT_BYTES_MAX);
+	if (!a->asked && best && tsr_update_level(best->nmse[LAST]) == TSR_FINDING_BAD)
+		best = choose(cells, n, m, v, INFINITY);
 	free(m);
 	free(v);
 	return best;

@@ -37,6 +37,7 @@ struct tsr_array {
 	bool has_crc; /* whether the file has a CRC-32 of exactly these bytes; not with a layout */
 	uint32_t crc;
 	bool own_name; /* @name is the file's own, not found from what was saved around it */
+	bool orthogonal; /* as in struct tsr_tensor */
 };
 
 /* Which of the files of one packed checkpoint a file is. */

@@ -22,6 +22,7 @@
 #include "ckpt/checksum.h"
 #include "pack/bounds.h"
 #include "pack/masters.h"
+#include "pack/outcome/muon_matrix.h"
 #include "pack/walk.h"
 #include "parts/part.h"
 #include "codec/narrow.h"
@@ -308,6 +309,46 @@ static void measure_steps(struct verifying *w)
 	}
 }
 
+/* The updates of Muon's momenta, as packing measures them. */
+static enum tsr_status measure_muon(struct verifying *w, const bool *chosen, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
+	struct tsr_update_measure u;
+	struct tsr_muon_matrix m;
+
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *of = w->original[i];
+		enum tsr_status status = TSR_OK;
+
+		if (!of || !chosen[of - original->tensors] || !c->tensors[i].coding.codec)
+			continue;
+		TSR_TRY(tsr_muon_matrix_open(original, of, &m, err));
+		for (size_t first = 0, n; status == TSR_OK && first < m.n; first += n) {
+			n = m.n - first < TSR_READ_MAX ? m.n - first : TSR_READ_MAX;
+			status = read_decoded(c, &c->tensors[i], first, n, m.after + first, err);
+		}
+		tsr_muon_matrix_compare(&m, &u);
+		tsr_muon_matrix_close(&m);
+		TSR_TRY(status);
+		w->v->tensors[i].update = tsr_update_measure_result(&u);
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status choose_muon(struct verifying *w, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *original = w->v->original;
+	bool *chosen = calloc(original->ntensors + 1, sizeof(*chosen));
+	enum tsr_status status;
+
+	if (!chosen)
+		return tsr_fail_nomem(err, original->path);
+	tsr_muon_choose(original->tensors, original->ntensors, TSR_MUON_COST, 2, chosen);
+	status = measure_muon(w, chosen, err);
+	free(chosen);
+	return status;
+}
+
 static void judge(struct verifying *w)
 {
 	const struct tsr_checkpoint *c = w->v->checked;
@@ -440,6 +481,8 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 		TSR_TRY(tsr_part_end(run->parts, err));
 	if (w->v->original)
 		TSR_TRY(tsr_besides_compare(w->v->checked, w->v->original, &w->v->besides, err));
+	if (w->v->original)
+		TSR_TRY(choose_muon(w, err));
 	judge(w);
 	return report_fault(w, err);
 }

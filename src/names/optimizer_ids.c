@@ -186,6 +186,16 @@ static const struct tsr_value *number_of(struct tsr_checkpoint *c, const struct 
 	return digits ? tsr_value_int(c->arena, strtoll(key->text.bytes, NULL, 10)) : NULL;
 }
 
+/* Whether a group's momenta are made orthogonal: as PyTorch, Moonlight and DeepSpeed say it. */
+static bool is_muon(const struct tsr_value *group)
+{
+	const struct tsr_value *flag = tsr_value_at(group, "use_muon");
+
+	if (flag)
+		return flag->type == TSR_VALUE_BOOL && flag->boolean;
+	return tsr_value_at(group, "ns_steps") || tsr_value_at(group, "ns_coefficients");
+}
+
 /* Give each entry of `state` to its id. */
 static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
 				struct tsr_optim_id *const *sorted, struct tsr_err *err)
@@ -211,6 +221,8 @@ static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
 			continue;
 		found->state = state->list.items[i + 1];
 		found->array = find_shaped(found->state);
+		if (found->array != SIZE_MAX && is_muon(group_of(o, found->group)))
+			c->arrays[found->array].orthogonal = true;
 	}
 	return TSR_OK;
 }

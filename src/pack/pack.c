@@ -26,6 +26,7 @@
 #include "pack/encode_tiles.h"
 #include "pack/learned_codings.h"
 #include "pack/masters.h"
+#include "pack/outcome/muon_matrix.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packed_meta.h"
 #include "pack/packing.h"
@@ -511,6 +512,7 @@ static enum tsr_status run_packing(struct packing *p)
 	TSR_TRY(tsr_masters_note(p->c, p->err));
 	p->source.generation = p->result->generation;
 	measure_steps(p);
+	TSR_TRY(tsr_muon_measure_all(&p->stored, p->c, p->result->tensors, p->err));
 	TSR_TRY(tsr_pack_check_updates(p->result, p->options, p->err));
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
 	return publish(p);

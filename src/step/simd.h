@@ -21,6 +21,11 @@ typedef void tsr_weights_fn(const struct tsr_step *step, const float *m, const f
 /* tsr_step_matrix(), per SIMD level. */
 typedef void tsr_matrix_fn(const struct tsr_step *step, const float *g, const float *m, float *w);
 
+/* tsr_orthogonalize(), per SIMD level. */
+typedef void tsr_orthogonal_fn(float *x, size_t rows, size_t columns, float *work);
+
+TSR_ISA_DECLARE(tsr_orthogonal_fn, step_orthogonalize)
+
 /* The sum of squares, in pieces of TSR_MEAN_PIECE as the encoder of means adds. */
 static inline double tsr_step_sum_of_squares(const float *x, size_t n)
 {

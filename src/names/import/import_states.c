@@ -125,6 +125,7 @@ static enum tsr_status add_tensor(struct tsr_importing *m, size_t i)
 				.numel = like->numel,
 				.coding = { .group = 1 },
 				.nplanes = 1,
+				.orthogonal = a->orthogonal,
 				.plane = { i } };
 
 	if (m->coding[i].codec) {

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Momenta of Muon, judged by the update that is made orthogonal from them. */
+#include "audit/audit_muon.h"
+
+#include <stdlib.h>
+
+#include "base/fail.h"
+#include "base/pipeline.h"
+#include "ckpt/build.h"
+#include "pack/outcome/muon_matrix.h"
+
+/* Multiplications of all matrices in all codings: a minute or so. */
+#define COST_MAX 2e12
+
+struct judging {
+	struct tsr_auditing *a;
+	bool *chosen; /* per tensor of the checkpoint */
+	size_t *pairs, n; /* those that are judged */
+};
+
+/* An update is the same beside every variance: there is none. */
+static void put_update(const struct tsr_auditing *a, struct tsr_audit_pair *p, unsigned coding,
+		       const struct tsr_update_measure *u)
+{
+	const size_t stride = (size_t)a->pub.variances.n + 1;
+	struct tsr_audit_update *to = (struct tsr_audit_update *)p->updates + coding * stride;
+
+	for (size_t v = 0; v < stride; v++)
+		to[v] = (struct tsr_audit_update){ .nmse = tsr_update_measure_nmse(u),
+						   .overflow = u->overflow,
+						   .max_after = u->max_after,
+						   .measured = true };
+}
+
+static enum tsr_status work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct judging *j = ctx;
+	struct tsr_auditing *a = j->a;
+	struct tsr_audit_pair *p = &a->pairs[j->pairs[job]];
+	const struct tsr_tensor *t = a->tensors[p->momentum].tensor;
+	struct tsr_update_measure u;
+	struct tsr_muon_matrix m;
+	struct tsr_coding coding;
+
+	(void)scratch;
+	TSR_TRY(tsr_muon_matrix_open(a->c, t, &m, err));
+	tsr_muon_matrix_measure(&m, NULL, &u);
+	put_update(a, p, a->pub.momenta.n, &u);
+	p->max_before = u.max_before;
+	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
+		p->sum += u.sum_uu[i];
+	for (unsigned i = 0; i < a->pub.momenta.n; i++) {
+		if (!tsr_audit_coding(a, t, i, &coding))
+			continue;
+		tsr_muon_matrix_measure(&m, &coding, &u);
+		put_update(a, p, i, &u);
+	}
+	tsr_muon_matrix_close(&m);
+	return TSR_OK;
+}
+
+static bool is_muon(const struct tsr_audit_pair *p)
+{
+	return p->momentum == p->variance;
+}
+
+/* Which pairs of Muon are judged; the others go.  Returns how many there were. */
+static size_t choose(struct judging *j)
+{
+	struct tsr_auditing *a = j->a;
+	size_t kept = 0, nmuon = 0;
+
+	tsr_muon_choose(a->c->tensors, a->c->ntensors, COST_MAX, a->pub.momenta.n + 1, j->chosen);
+	for (size_t i = 0; i < a->pub.npairs; i++) {
+		const struct tsr_audit_pair p = a->pairs[i];
+		const struct tsr_audit_tensor *m = &a->tensors[p.momentum];
+		const bool judged = m->fault == TSR_AUDIT_SOUND &&
+				    j->chosen[m->tensor - a->c->tensors];
+
+		nmuon += is_muon(&p);
+		if (is_muon(&p) && !judged)
+			continue;
+		if (is_muon(&p))
+			j->pairs[j->n++] = kept;
+		a->pairs[kept++] = p;
+	}
+	a->pub.npairs = kept;
+	return nmuon;
+}
+
+static enum tsr_status judge(struct judging *j, const struct tsr_run *run, struct tsr_err *err)
+{
+	const size_t nmuon = choose(j);
+	const struct tsr_pipeline pipeline = { .njobs = j->n, .work = work, .ctx = j };
+
+	if (j->n)
+		TSR_TRY(tsr_pipeline_run(&pipeline, run, err));
+	if (nmuon == j->n)
+		return TSR_OK;
+	return tsr_build_note(j->a->c, err,
+			      "%s: %zu of %zu momenta of Muon were made orthogonal, as its updates "
+			      "are; %s",
+			      j->a->c->path, j->n, nmuon,
+			      j->n ? "they stand for the others"
+				   : "all are too large, and how far updates move is not known");
+}
+
+enum tsr_status tsr_audit_muon(struct tsr_auditing *a, const struct tsr_run *run,
+			       struct tsr_err *err)
+{
+	struct judging j = { .a = a,
+			     .chosen = calloc(a->c->ntensors + 1, sizeof(*j.chosen)),
+			     .pairs = calloc(a->pub.npairs + 1, sizeof(*j.pairs)) };
+	const enum tsr_status status = j.chosen && j.pairs ? judge(&j, run, err)
+							   : tsr_fail_nomem(err, "audit");
+
+	free(j.chosen);
+	free(j.pairs);
+	return status;
+}

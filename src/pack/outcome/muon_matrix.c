@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A momentum of Muon as a matrix: how far coding it moves the update that is made orthogonal from it. */
+#include "pack/outcome/muon_matrix.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/read.h"
+#include "codec/measuring.h"
+#include "codec/narrow.h"
+#include "step/orthogonal.h"
+
+/* Elements of a matrix: a larger one takes minutes. */
+#define MATRIX_MAX (UINT64_C(1) << 22)
+
+static bool is_muon(const struct tsr_tensor *t)
+{
+	return t->orthogonal && t->kind == TSR_KIND_MOMENTUM && t->rank >= 2 && t->numel &&
+	       t->numel <= MATRIX_MAX;
+}
+
+void tsr_muon_choose(const struct tsr_tensor *tensors, size_t n, double cost, double times,
+		     bool *ret)
+{
+	size_t seen = 0, every;
+	double all = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_tensor *t = &tensors[i];
+
+		if (is_muon(t))
+			all += times * tsr_orthogonal_cost((double)t->shape[0],
+							   (double)(t->numel / t->shape[0]));
+	}
+	every = (size_t)(all / cost) + 1;
+	for (size_t i = 0; i < n; i++)
+		ret[i] = is_muon(&tensors[i]) && seen++ % every == 0;
+}
+
+enum tsr_status tsr_muon_matrix_open(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				     struct tsr_muon_matrix *ret, struct tsr_err *err)
+{
+	const size_t n = (size_t)t->numel, rows = (size_t)t->shape[0];
+	struct tsr_muon_matrix m = { .tensor = t, .n = n, .rows = rows };
+	enum tsr_status status = TSR_OK;
+
+	m.block = malloc(((3 + TSR_PLANES_MAX) * n + tsr_orthogonal_work(rows, n / rows)) *
+			 sizeof(float));
+	if (!m.block)
+		return tsr_fail_nomem(err, t->name);
+	m.momentum = m.block;
+	m.before = m.momentum + n;
+	m.after = m.before + n;
+	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
+		m.plane[i] = m.after + (1 + (size_t)i) * n;
+	m.work = m.after + (1 + TSR_PLANES_MAX) * n;
+	for (size_t first = 0, size; status == TSR_OK && first < n; first += size) {
+		size = n - first < TSR_READ_MAX ? n - first : TSR_READ_MAX;
+		status = tsr_tensor_read_plain(c, t, first, size, m.after, m.momentum + first, err);
+	}
+	if (status != TSR_OK) {
+		free(m.block);
+		return status;
+	}
+	memcpy(m.before, m.momentum, n * sizeof(float));
+	tsr_orthogonalize(m.before, rows, n / rows, m.work);
+	*ret = m;
+	return TSR_OK;
+}
+
+void tsr_muon_matrix_close(struct tsr_muon_matrix *m)
+{
+	free(m->block);
+}
+
+void tsr_muon_matrix_compare(struct tsr_muon_matrix *m, struct tsr_update_measure *ret)
+{
+	*ret = (struct tsr_update_measure){ 0 };
+	tsr_orthogonalize(m->after, m->rows, m->n / m->rows, m->work);
+	tsr_orthogonal_measure_add(ret, m->before, m->after, m->n);
+}
+
+void tsr_muon_matrix_measure(struct tsr_muon_matrix *m, const struct tsr_coding *coding,
+			     struct tsr_update_measure *ret)
+{
+	struct tsr_encode_report ignored = { 0 };
+
+	*ret = (struct tsr_update_measure){ 0 };
+	if (!coding) {
+		tsr_orthogonal_measure_add(ret, m->before, m->before, m->n);
+		return;
+	}
+	coding->codec->encode(coding, m->momentum, m->n, m->plane, &ignored);
+	coding->codec->decode(coding, (const void *const *)m->plane, m->n, m->after);
+	tsr_round_to(m->tensor->dtype, m->after, m->n);
+	tsr_muon_matrix_compare(m, ret);
+}
+
+static enum tsr_status measure_one(const struct tsr_checkpoint *stored, size_t i,
+				   const struct tsr_coding *coding, struct tsr_update_measured *ret,
+				   struct tsr_err *err)
+{
+	struct tsr_update_measure u;
+	struct tsr_muon_matrix m;
+
+	if (!coding->codec || stored->tensors[i].coding.codec)
+		return TSR_OK;
+	TSR_TRY(tsr_muon_matrix_open(stored, &stored->tensors[i], &m, err));
+	tsr_muon_matrix_measure(&m, coding, &u);
+	*ret = tsr_update_measure_result(&u);
+	tsr_muon_matrix_close(&m);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_muon_measure_all(const struct tsr_checkpoint *stored,
+				     const struct tsr_checkpoint *wanted,
+				     struct tsr_packed_tensor *results, struct tsr_err *err)
+{
+	bool *chosen = calloc(wanted->ntensors + 1, sizeof(*chosen));
+	enum tsr_status status = TSR_OK;
+
+	if (!chosen)
+		return tsr_fail_nomem(err, stored->path);
+	tsr_muon_choose(wanted->tensors, wanted->ntensors, TSR_MUON_COST, 2, chosen);
+	for (size_t i = 0; status == TSR_OK && i < wanted->ntensors; i++) {
+		if (chosen[i])
+			status = measure_one(stored, i, &wanted->tensors[i].coding,
+					     &results[i].update, err);
+	}
+	free(chosen);
+	return status;
+}
