@@ -137,6 +137,47 @@ def test_python_dash_m_starts_the_program_of_the_wheel(unpacked, tiny_gpt, tmp_p
     assert "absent" in done.stderr and "Traceback" not in done.stderr
 
 
+FUNCTIONS = """
+import inspect, json, sys, typing
+import tersor
+
+source, out = sys.argv[1:]
+packed = tersor.pack(source, out + "/p.safetensors", state="tight", keep=["wte", "wpe"], max_error={"nmse": 1, "ulp": 4e9})
+failed = tersor.pack(source, out + "/q.safetensors", max_error={"nmse": 1e-12})
+try:
+    tersor.pack(source, out + "/p.safetensors")
+except tersor.TersorError as error:
+    exists = error.status, str(error)
+tersor.unpack(packed["output"], out + "/u.safetensors")
+seen = {
+    "output": packed["output"], "passed": packed.passed, "momenta": [t["codec"] for t in packed["tensors"]],
+    "failed": [failed.passed, failed.message], "exists": exists,
+    "verified": tersor.verify(packed["output"], against=source).passed,
+    "differ": [tersor.diff(source, out + "/u.safetensors").passed, tersor.diff(source, source).passed],
+    "recommended": tersor.audit([source])["checkpoints"][0]["recommended"]["command"],
+    "strange": tersor.run("codecs", "softsign8")["codecs"][0]["name"],
+    "warnings": tersor.pack(source, out + "/w.safetensors", state="bitsandbytes").warnings,
+    "hints": [name for name in tersor.__all__ if inspect.isfunction(getattr(tersor, name))
+              and not getattr(tersor, name).__annotations__.get("return")],
+    "documented": all(getattr(tersor, name).__doc__ for name in tersor.__all__)}
+print(json.dumps(seen))
+"""
+
+
+def test_commands_are_functions_of_the_package(unpacked, tiny_gpt, tmp_path):
+    done = run(sys.executable, "-c", FUNCTIONS, tiny_gpt, tmp_path, env=clean(PYTHONPATH=str(unpacked)))
+    seen = json.loads(done.stdout)
+    assert (unpacked / "tersor" / "py.typed").exists()
+    assert seen["output"] == f"{tmp_path}/p.safetensors" and seen["passed"] and seen["verified"]
+    assert {"ratio8", "bf16+ulp8", "raw"} <= set(seen["momenta"])
+    assert not seen["failed"][0] and "found nmse error" in seen["failed"][1]
+    assert not (tmp_path / "q.safetensors").exists()
+    assert seen["exists"][0] == 4 and "exists" in seen["exists"][1]
+    assert seen["differ"] == [False, True] and seen["strange"] == "softsign8"
+    assert seen["recommended"].startswith("tersor pack") and "10% of their length" in seen["warnings"][0]
+    assert seen["hints"] == [] and seen["documented"]
+
+
 def test_import_of_the_package_loads_neither_numpy_nor_torch(unpacked):
     program = "import sys, tersor; print(tersor.__version__, sorted({'numpy', 'torch'} & set(sys.modules)))"
     done = run(sys.executable, "-c", program, env=clean(PYTHONPATH=str(unpacked)))

@@ -63,7 +63,7 @@ def metadata(version, sbom, licenses):
 def contents(args, tag):
     """{path in the wheel: bytes}, without RECORD."""
     data, info = f"tersor-{args.version}.data", f"tersor-{args.version}.dist-info"
-    files = {f"tersor/{path.name}": path.read_bytes() for path in sorted((HERE / "tersor").glob("*.py"))}
+    files = {f"tersor/{path.name}": path.read_bytes() for path in sorted((HERE / "tersor").glob("*.*"))}
     for module, example in MODULES.items():
         files[f"tersor/{module}.py"] = (ROOT / "examples" / f"{example}.py").read_bytes()
     files[f"tersor/{LIBRARY}"] = args.library.read_bytes()
