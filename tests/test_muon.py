@@ -87,6 +87,17 @@ def test_what_is_bad_in_8_bits_is_not_advised(tmp_path):
     assert worst[verdict["form"]] < worst["flash"] / 3
 
 
+def test_auto_keeps_the_orthogonal_update_within_its_bound(tmp_path):
+    def codecs(*args):
+        packed = report("pack", BEFORE, "-o", tmp_path / "p.safetensors", "-f", "--min-elements", "1", *args)
+        return {t["codec"] for t in packed["tensors"] if t["name"] in MOMENTA}, packed
+
+    assert codecs()[0] == {"softsign8"}
+    chosen, packed = codecs("--auto", "1e-2", "--max-error", "update-nmse=1e-2")
+    assert chosen == {"bf16"} and packed["losses"]["updates"]["nmse"] < 1e-2
+    assert codecs("--auto", "1e-3")[0] == {"raw"}               # nothing in fewer than 4 bytes is as near
+
+
 @pytest.mark.parametrize("isa", ["scalar", "avx2"])
 def test_figures_do_not_depend_on_the_processor(monkeypatch, isa):
     wanted = run_tersor("audit", BEFORE, "--json", check=0).stdout

@@ -512,7 +512,7 @@ static enum tsr_status run_packing(struct packing *p)
 	TSR_TRY(tsr_masters_note(p->c, p->err));
 	p->source.generation = p->result->generation;
 	measure_steps(p);
-	TSR_TRY(tsr_muon_measure_all(&p->stored, p->c, p->result->tensors, p->err));
+	TSR_TRY(tsr_muon_measure_all(&p->stored, p->c, NULL, p->result->tensors, p->err));
 	TSR_TRY(tsr_pack_check_updates(p->result, p->options, p->err));
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
 	return publish(p);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "pack/outcome/muon_matrix.h"
 
 struct trials {
 	const struct tsr_choosing *choosing;
@@ -65,6 +66,28 @@ static enum tsr_status walk(struct trials *r, struct tsr_err *err)
 
 /* --- What it found ------------------------------------------------------------------------------- */
 
+/*
+ * Of a momentum of Muon that was made orthogonal its update's; of another one the largest of those in this
+ * codec; its own NMSE if there are none.
+ */
+static double error_of_muon(const struct trials *r, size_t momentum)
+{
+	const struct tsr_packed_tensor *results = r->encoding->results;
+	const struct tsr_checkpoint *wanted = r->encoding->wanted;
+	double largest = -1;
+
+	if (results[momentum].update.n)
+		return results[momentum].update.nmse;
+	for (size_t i = 0; i < wanted->ntensors; i++) {
+		const struct tsr_tensor *t = &wanted->tensors[i];
+
+		if (t->orthogonal && results[i].update.n && results[i].update.nmse > largest &&
+		    t->coding.codec == wanted->tensors[momentum].coding.codec)
+			largest = results[i].update.nmse;
+	}
+	return largest >= 0 ? largest : results[momentum].measure.nmse;
+}
+
 static double error_of(const struct trials *r, const struct tsr_choice_unit *u)
 {
 	const struct tsr_packed_tensor *results = r->encoding->results;
@@ -74,6 +97,8 @@ static double error_of(const struct trials *r, const struct tsr_choice_unit *u)
 				       r->choosing->lr);
 	if (tsr_choice_unit_is_pair(u))
 		return results[u->tensor[1]].update.nmse;
+	if (r->encoding->wanted->tensors[u->tensor[0]].orthogonal)
+		return error_of_muon(r, u->tensor[0]);
 	return results[u->tensor[u->nonfinite[0]]].measure.nmse;
 }
 
@@ -142,6 +167,9 @@ enum tsr_status tsr_choice_try(const struct tsr_choosing *choosing, struct tsr_c
 		return tsr_fail_nomem(err, choosing->what);
 	while (status == TSR_OK && prepare(&r)) {
 		status = walk(&r, err);
+		if (status == TSR_OK)
+			status = tsr_muon_measure_all(r.encoding->stored, r.encoding->wanted,
+						      r.skip, r.encoding->results, err);
 		for (size_t i = 0; i < units->n && status == TSR_OK; i++) {
 			if (!r.skip[units->list[i].tensor[0]])
 				settle(&r, &units->list[i]);

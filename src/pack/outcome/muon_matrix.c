@@ -114,7 +114,7 @@ static enum tsr_status measure_one(const struct tsr_checkpoint *stored, size_t i
 }
 
 enum tsr_status tsr_muon_measure_all(const struct tsr_checkpoint *stored,
-				     const struct tsr_checkpoint *wanted,
+				     const struct tsr_checkpoint *wanted, const bool *skip,
 				     struct tsr_packed_tensor *results, struct tsr_err *err)
 {
 	bool *chosen = calloc(wanted->ntensors + 1, sizeof(*chosen));
@@ -124,7 +124,7 @@ enum tsr_status tsr_muon_measure_all(const struct tsr_checkpoint *stored,
 		return tsr_fail_nomem(err, stored->path);
 	tsr_muon_choose(wanted->tensors, wanted->ntensors, TSR_MUON_COST, 2, chosen);
 	for (size_t i = 0; status == TSR_OK && i < wanted->ntensors; i++) {
-		if (chosen[i])
+		if (chosen[i] && !(skip && skip[i]))
 			status = measure_one(stored, i, &wanted->tensors[i].coding,
 					     &results[i].update, err);
 	}

@@ -40,10 +40,10 @@ void tsr_muon_choose(const struct tsr_tensor *tensors, size_t n, double cost, do
 
 /*
  * The updates of Muon's momenta as @wanted codes them, or of some if there are many, into @results; @stored:
- * the same tensors as they are.
+ * the same tensors as they are; @skip: NULL, or per tensor.
  */
 enum tsr_status tsr_muon_measure_all(const struct tsr_checkpoint *stored,
-				     const struct tsr_checkpoint *wanted,
+				     const struct tsr_checkpoint *wanted, const bool *skip,
 				     struct tsr_packed_tensor *results, struct tsr_err *err);
 
 #endif
