@@ -216,6 +216,9 @@ def test_tables_are_taken_along_as_csv_and_json(made, tmp_path):
     tables = [list(csv.reader(io.StringIO(text))) for kind, text in said["given"] if kind == "text/csv"]
     assert said["fits"] and said["cut"] == 0 and len(tables) == 6
     assert json.loads(next(text for kind, text in said["given"] if kind == "application/json")) == tables
+    marked = [text.splitlines() for kind, text in said["given"] if kind == "text/markdown"]
+    assert [[line.strip("| ").split(" | ") for line in lines if "---" not in line][1][:2] for lines in marked] == \
+        [table[1][:2] for table in tables]
     form = json.loads(made["json"].read_text())["checkpoints"][0]["forms"][0]
     assert tables[0][1][:2] == [form["form"], form["grade"]] and float(tables[0][1][3]) == pytest.approx(
         form["update_nmse"], rel=0.01)
