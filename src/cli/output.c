@@ -47,7 +47,7 @@ static void color_grades(const struct cli_common *common, struct tsr_text *text)
 	struct tsr_text out = { 0 };
 	size_t n;
 
-	if (!text->nbytes || !wants_color(common))
+	if (text->failed || !text->nbytes || !wants_color(common))
 		return;
 	for (const char *at = text->bytes; *at; at += n) {
 		size_t i = 0;
