@@ -92,6 +92,8 @@ def test_no_command_replaces_a_directory_of_other_things(made, tmp_path, name, f
     fill(tmp_path / "out")
     before = snapshot(tmp_path)
     for out, cwd in ("out", tmp_path), ("out/", tmp_path), (".", tmp_path / "out"), ("../out", tmp_path / "out"):
+        if (name, out) == ("pack-file", "out/"):        # puts a file into it, see test_terminal.py
+            continue
         one_line_error(run(made, name, out, cwd=cwd, check=4))
         assert snapshot(tmp_path) == before
     for out in tmp_path, tmp_path / "out" / "..":
