@@ -95,39 +95,11 @@ static double root_mean(double sum, uint64_t n)
 	return n ? sqrt(sum / (double)n) : 0;
 }
 
-double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric)
+struct tsr_measured tsr_measure_result(const struct tsr_measure *m)
 {
 	const double xx = lane_sum(m->sum_xx), dd = lane_sum(m->sum_dd);
 	const uint64_t nonzero = m->n - m->zeros - m->nonfinite;
 
-	switch (metric) {
-	case TSR_METRIC_MAX_ABS:
-		return (double)m->max_abs;
-	case TSR_METRIC_MAX_ULP:
-		return (double)m->max_ulp;
-	case TSR_METRIC_MEAN_REL:
-		return nonzero ? lane_sum(m->sum_rel) / (double)nonzero : 0;
-	case TSR_METRIC_NMSE:
-		return nmse_of(xx, dd);
-	case TSR_METRIC_COSINE:
-		return one_minus_cosine(xx, lane_sum(m->sum_xd), dd);
-	case TSR_METRIC_COUNT:
-	case TSR_METRIC_UPDATE_NMSE:
-	case TSR_METRIC_WEIGHT_STEP:
-		break;
-	}
-	return 0;
-}
-
-double tsr_measure_value(const struct tsr_measure *m, enum tsr_metric metric)
-{
-	const double error = tsr_measure_error(m, metric);
-
-	return metric == TSR_METRIC_COSINE ? 1 - error : error;
-}
-
-struct tsr_measured tsr_measure_result(const struct tsr_measure *m)
-{
 	return (struct tsr_measured){
 		.n = m->n,
 		.exact = m->exact,
@@ -138,10 +110,10 @@ struct tsr_measured tsr_measure_result(const struct tsr_measure *m)
 		.sign_lost = m->sign_lost,
 		.max_ulp = m->max_ulp,
 		.max_abs = m->max_abs,
-		.mean_rel = tsr_measure_error(m, TSR_METRIC_MEAN_REL),
-		.nmse = tsr_measure_error(m, TSR_METRIC_NMSE),
-		.one_minus_cosine = tsr_measure_error(m, TSR_METRIC_COSINE),
-		.rms_error = root_mean(lane_sum(m->sum_dd), m->n),
+		.mean_rel = nonzero ? lane_sum(m->sum_rel) / (double)nonzero : 0,
+		.nmse = nmse_of(xx, dd),
+		.one_minus_cosine = one_minus_cosine(xx, lane_sum(m->sum_xd), dd),
+		.rms_error = root_mean(dd, m->n),
 	};
 }
 
@@ -231,4 +203,18 @@ enum tsr_finding_level tsr_update_level(double nmse)
 	if (nmse < TSR_UPDATE_WATCH)
 		return TSR_FINDING_FINE;
 	return nmse < TSR_UPDATE_BAD ? TSR_FINDING_WATCH : TSR_FINDING_BAD;
+}
+
+double tsr_measure_error(const struct tsr_measure *m, enum tsr_metric metric)
+{
+	const struct tsr_measured found = tsr_measure_result(m);
+
+	return tsr_measured_error(&found, metric);
+}
+
+double tsr_measure_value(const struct tsr_measure *m, enum tsr_metric metric)
+{
+	const struct tsr_measured found = tsr_measure_result(m);
+
+	return tsr_measured_value(&found, metric);
 }
