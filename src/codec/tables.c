@@ -317,43 +317,29 @@ static void make_expanded(enum tsr_table_set set, struct tsr_fp8_format f, struc
 	publish(set, &m, bound);
 }
 
-static void make_e4m3(void)
-{
-	static struct tsr_table_row row[1];
-	static uint32_t entry[PLAIN_ENTRIES];
+/* The tables of an 8-bit float: as it is, and with its range expanded. */
+#define DEFINE_FP8(id, ID, decode) \
+	static void make_##id(void) \
+	{ \
+		static struct tsr_table_row row[1]; \
+		static uint32_t entry[PLAIN_ENTRIES]; \
+\
+		make_plain(TSR_TABLES_##ID, decode, \
+			   (struct making){ row, entry, 0, 0, PLAIN_ENTRIES }); \
+	} \
+\
+	static void make_##id##x(void) \
+	{ \
+		static struct tsr_table_row row[TSR_TABLE_ROWS]; \
+		static uint32_t entry[EXPANDED_ENTRIES]; \
+		static float bound[TSR_TABLE_ROWS]; \
+\
+		make_expanded(TSR_TABLES_##ID##X, decode, \
+			      (struct making){ row, entry, 0, 0, EXPANDED_ENTRIES }, bound); \
+	}
 
-	make_plain(TSR_TABLES_E4M3, tsr_fp8_e4m3,
-		   (struct making){ row, entry, 0, 0, PLAIN_ENTRIES });
-}
-
-static void make_e5m2(void)
-{
-	static struct tsr_table_row row[1];
-	static uint32_t entry[PLAIN_ENTRIES];
-
-	make_plain(TSR_TABLES_E5M2, tsr_fp8_e5m2,
-		   (struct making){ row, entry, 0, 0, PLAIN_ENTRIES });
-}
-
-static void make_e4m3x(void)
-{
-	static struct tsr_table_row row[TSR_TABLE_ROWS];
-	static uint32_t entry[EXPANDED_ENTRIES];
-	static float bound[TSR_TABLE_ROWS];
-
-	make_expanded(TSR_TABLES_E4M3X, tsr_fp8_e4m3,
-		      (struct making){ row, entry, 0, 0, EXPANDED_ENTRIES }, bound);
-}
-
-static void make_e5m2x(void)
-{
-	static struct tsr_table_row row[TSR_TABLE_ROWS];
-	static uint32_t entry[EXPANDED_ENTRIES];
-	static float bound[TSR_TABLE_ROWS];
-
-	make_expanded(TSR_TABLES_E5M2X, tsr_fp8_e5m2,
-		      (struct making){ row, entry, 0, 0, EXPANDED_ENTRIES }, bound);
-}
+DEFINE_FP8(e4m3, E4M3, tsr_fp8_e4m3)
+DEFINE_FP8(e5m2, E5M2, tsr_fp8_e5m2)
 
 static void make_dynamic(void)
 {

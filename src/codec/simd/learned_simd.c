@@ -2,18 +2,11 @@
 /* Momenta by a learned codebook and variances as means of blocks: gefen8 and blockmean of Gefen. */
 #include "codec/learned_math.h"
 #include "codec/loops.h"
+#include "codec/simd/absmax.h"
 
 float TSR_FOR_ISA(absmax)(const float *restrict x, size_t n)
 {
-	int32_t max = 0;
-
-	/* Bits of magnitudes are ordered like their values. */
-	for (size_t i = 0; i < n; i++) {
-		const int32_t mag = (int32_t)(tsr_bits_from_f32(x[i]) & TSR_F32_MAG);
-
-		max = mag > max ? mag : max;
-	}
-	return tsr_f32_from_bits((uint32_t)max);
+	return group_absmax(x, n);
 }
 
 static float narrow(const struct tsr_coding *coding, float x)

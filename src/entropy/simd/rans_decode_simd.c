@@ -3,18 +3,9 @@
  * The loops that decode coded planes.  Element 4 l + r of a block of 128 is popped by lane l in round r, so
  * that eight lanes hold 32 elements in a row as numbers of 32 bits.
  */
-#include "entropy/rans_loops.h"
+#include "entropy/simd/rans_lanes.h"
 
 #include <string.h>
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
-
-#define LANES TSR_RANS_LANES
-#define RUN TSR_RANS_RUN
-#define BLOCK TSR_RANS_BLOCK
-#define BITS TSR_RANS_BITS
-#define INLINE static inline __attribute__((always_inline))
 
 /* --- One element after the other ----------------------------------------------------------- */
 
@@ -51,21 +42,6 @@ INLINE const uint8_t *decode_block(const struct tsr_rans_decoder *d, const uint8
 /* --- Eight lanes at once ------------------------------------------------------------------- */
 
 #ifdef __AVX2__
-static inline __m256i load_eight(const void *from)
-{
-	return _mm256_loadu_si256((const __m256i *)from);
-}
-
-static inline __m128i load_sixteen(const void *from)
-{
-	return _mm_loadu_si128((const __m128i *)from);
-}
-
-static inline void store_eight(void *to, __m256i x)
-{
-	_mm256_storeu_si256((__m256i *)to, x);
-}
-
 /*
  * The entries of eight slots.  Loads that fill a register, and blends, are several times as fast as a
  * gather of Zen or of an Intel processor with mitigations, and as fast as that of others.

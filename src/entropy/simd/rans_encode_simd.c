@@ -3,18 +3,9 @@
  * The loops that encode coded planes.  Element 4 l + r of a block of 128 is pushed by lane l in round r, so
  * that eight lanes hold 32 elements in a row as numbers of 32 bits.
  */
-#include "entropy/rans_loops.h"
+#include "entropy/simd/rans_lanes.h"
 
 #include <string.h>
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
-
-#define LANES TSR_RANS_LANES
-#define RUN TSR_RANS_RUN
-#define BLOCK TSR_RANS_BLOCK
-#define BITS TSR_RANS_BITS
-#define INLINE static inline __attribute__((always_inline))
 
 /* Symbols to push, and the table of each; NULL, which is a constant when inlined: there is one table. */
 struct pushed {
@@ -69,21 +60,6 @@ INLINE long long symbol_at(const struct tsr_rans_encoder *e, struct block b, siz
 
 	memcpy(&symbol, &e->symbols[b.pairs ? b.pairs[i] : b.bytes[i]], 8);
 	return symbol;
-}
-
-static inline __m256i load_eight(const void *from)
-{
-	return _mm256_loadu_si256((const __m256i *)from);
-}
-
-static inline __m128i load_sixteen(const void *from)
-{
-	return _mm_loadu_si128((const __m128i *)from);
-}
-
-static inline void store_eight(void *to, __m256i x)
-{
-	_mm256_storeu_si256((__m256i *)to, x);
 }
 
 /*
