@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/work.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"
@@ -35,9 +34,7 @@ static bool wants_color(const struct cli_common *common)
 
 	if (common->color && strcmp(common->color, "auto") != 0)
 		return common->color[0] == 'a';
-	/* A rank may write to a terminal that mpirun made. */
-	return !cli_shared_work && isatty(STDOUT_FILENO) && !(no && *no) &&
-	       !(term && strcmp(term, "dumb") == 0);
+	return isatty(STDOUT_FILENO) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
 }
 
 /* How the grades look on a terminal: they are coloured where they stand as words of their own. */

@@ -296,6 +296,8 @@ int main(int argc, char **argv)
 	struct ranks ranks;
 	int status;
 
+	/* The terminal of a rank may be one that mpirun made. */
+	setenv("NO_COLOR", "1", 0);
 	ranks_start(&argc, &argv, &ranks);
 	status = cli_start();
 	if (status != CLI_OK)
