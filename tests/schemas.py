@@ -33,6 +33,7 @@ bench --elements 64K --repeats 1 --json
 bench --entropy --elements 64K --repeats 1 --json
 bench --file-size 1M --repeats 1 --dir . --json
 pack d/frameworks/trainer/checkpoint-30 -o p --json
+pack d/frameworks/trainer/checkpoint-30 -o pd --delta p --json
 inspect p --json
 verify p --against d/frameworks/trainer/checkpoint-30 --json
 unpack p -o u --json

@@ -99,8 +99,10 @@ TSR_API struct tsr_directory_watch tsr_directory_watch_defaults(void);
  * @ret:     out: to be freed with tsr_directory_close(); set on TSR_OK and TSR_E_DURABILITY
  *
  * The file F with tensors becomes F.tersor, a packed file; a model's narrow weights stay in F unless
- * `coded` is TSR_CODED_ALL.  Files that packing would not make smaller,
- * or that hold something that is not supported, are copied, and their entries say why.
+ * `coded` is TSR_CODED_ALL, which is the default with `delta`.  `delta` is a packed directory: each file
+ * differs from the one of the same name there or, if there is none, from the only one with other numbers in
+ * one name of its path.  Files that packing would not make smaller, or that hold something that is not
+ * supported, are copied, and their entries say why.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a damaged file; TSR_E_BOUND; or whatever packing, reading and
  * writing return.  Unless it is TSR_OK or TSR_E_DURABILITY, @out is as before.
@@ -134,8 +136,8 @@ TSR_API enum tsr_status tsr_unpack_directory(const char *path, const char *out,
  * @watch:   NULL: none; its @unpacked is called with what tsr_recode() gives of each file
  * @ret:     out: to be freed with tsr_directory_close(); set on TSR_OK and TSR_E_DURABILITY
  *
- * What it unpacks to stays, copies stay byte for byte, and files of weights stay plain.  There and back gives
- * the same files.
+ * `delta` is used as by tsr_pack_directory().  What it unpacks to stays, copies stay byte for byte, and files
+ * of weights stay plain.  There and back gives the same files.
  */
 TSR_API enum tsr_status tsr_recode_directory(const char *path, const char *out,
 					     const struct tsr_recode_options *options,

@@ -119,6 +119,9 @@ enum tsr_coded_planes {
  * @as:       of tsr_pack_model(), the type of its F64, F32, F16 and BF16 tensors, rounded to nearest;
  *            TSR_DTYPE_COUNT: what they are
  * @max_chain: the most deltas from the output down to a full checkpoint; 0: TSR_CHAIN_DEFAULT
+ * @base_levels: directories at the end of @delta that the output names, too, and finds as many levels up:
+ *            with 1, "run/step2/x" is found from any "run/step3/y".  0: only beside the output.
+ *            tsr_pack_directory() does not use it
  * @learned:  with learned codecs: what was learned already, such as from gradients; NULL: it is learned
  *            from the momenta and variances themselves, which are then read twice more
  */
@@ -148,6 +151,7 @@ struct tsr_pack_options {
 	const char *delta;
 	unsigned max_chain;
 	enum tsr_dtype as;
+	unsigned base_levels;
 };
 
 /* To read a delta takes all of its chain. */
@@ -324,8 +328,8 @@ TSR_API enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, c
 /**
  * struct tsr_recode_options - How to write a packed checkpoint again
  * @coded:   which planes are entropy coded; those of @weights_out are not
- * @max_shard_nbytes, @weights_out, @open, @force, @dry_run, @delta, @max_chain: as in struct
- *           tsr_pack_options
+ * @max_shard_nbytes, @weights_out, @open, @force, @dry_run, @delta, @max_chain, @base_levels: as in
+ *           struct tsr_pack_options
  */
 struct tsr_recode_options {
 	size_t size; /* of this struct: set by tsr_recode_defaults() */
@@ -337,6 +341,7 @@ struct tsr_recode_options {
 	bool dry_run;
 	const char *delta;
 	unsigned max_chain;
+	unsigned base_levels;
 };
 
 /* No plane coded, in one file. */

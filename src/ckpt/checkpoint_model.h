@@ -54,7 +54,7 @@ struct tsr_not_read {
 
 /* What a delta says of the checkpoint that its planes differ from. */
 struct tsr_base_name {
-	const char *name; /* of a file beside it; NULL: it is no delta */
+	const char *name; /* as tsr_base_name_is_valid() has it; NULL: it is no delta */
 	uint64_t set; /* of the base */
 	unsigned depth; /* number of deltas down to a full checkpoint; at least 1 */
 };

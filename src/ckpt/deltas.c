@@ -12,7 +12,9 @@
 #include "ckpt/coded_plane.h"
 #include "ckpt/tensor_tiles.h"
 #include "ckpt/unproven.h"
+#include "io/dir.h"
 #include "io/hash.h"
+#include "io/node_list.h"
 
 uint64_t tsr_tensors_set(const struct tsr_tensor *tensors, size_t n)
 {
@@ -108,6 +110,17 @@ enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, const struct tsr_run *ru
 	tsr_tiles_free(&h.pieces);
 	tsr_hasher_free(h.hasher);
 	return status;
+}
+
+/* --- How a base is named ------------------------------------------------------------------------ */
+
+bool tsr_base_name_is_valid(const char *name, unsigned *levels)
+{
+	const char *at = name;
+
+	for (*levels = 0; strncmp(at, "../", 3) == 0; at += 3)
+		++*levels;
+	return *levels <= TSR_NODES_DEPTH_MAX + 1 && tsr_dir_count_names(at) == *levels + 1;
 }
 
 /* --- Whether a base is the right one ------------------------------------------------------------ */

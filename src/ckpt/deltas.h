@@ -47,6 +47,12 @@ enum tsr_status tsr_delta_prove(struct tsr_checkpoint *c, enum tsr_status status
 const struct tsr_tensor *tsr_delta_old(const struct tsr_checkpoint *base,
 				       const struct tsr_tensor *t, unsigned plane);
 
+/*
+ * Whether a delta can name its base so: by the name of a file beside it or, @levels times, by "../", a
+ * directory that is its own one's sibling so many levels up, and the path of a file as deep in that.
+ */
+bool tsr_base_name_is_valid(const char *name, unsigned *levels);
+
 /* Whether the two planes of a tensor are coded as one, if both are coded: a float and its correction. */
 bool tsr_delta_joins(const struct tsr_tensor *t);
 

@@ -186,6 +186,9 @@ int cli_check_no_recording(const char *path);
 /* Whether two paths name the same file, or would once created. */
 bool cli_same_file(const char *a, const char *b);
 
+/* Warn if a delta was written away from @base. */
+void cli_warn_not_beside(const struct cli_common *common, const char *base);
+
 /* CLI_OK, or CLI_IO after a message.  Neither a report nor an output lands on another option's file. */
 int cli_check_paths(const struct cli_opts *opts, const void *args);
 

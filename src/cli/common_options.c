@@ -40,8 +40,9 @@ static const struct {
 			     "names of parameters, one per line, in the optimizer's order") },
 	{ CLI_READS, CLI_OPT("params-from", "MODEL", CLI_STRING, params_from, "@file",
 			     "a checkpoint with the parameters in the model's order") },
-	{ CLI_READS, CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
-			     "the base of a packed delta, if it is not beside it") },
+	{ CLI_READS,
+	  CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
+		  "the base of a packed delta, or the directory of it, if it is not beside it") },
 	{ CLI_READS, CLI_OPT("opaque", "WHAT", CLI_WORD, opaque, "refuse carry drop",
 			     "Python objects that are no plain values: carry (default), refuse or "
 			     "drop them") },

@@ -27,6 +27,8 @@ struct work {
 	const void *options; /* those of the library's function */
 	const struct cli_packing_report *how; /* of pack */
 	bool coded, strict, against; /* what the options say */
+	const char *delta; /* the directory of bases, or NULL */
+	size_t ndeltas; /* files in which a plane differs from that of its base */
 	struct tsr_directory *d;
 	enum tsr_status done;
 	struct tsr_summary summary;
@@ -132,6 +134,7 @@ static void on_packed(void *ctx, const struct tsr_directory_entry *e, const stru
 		(void)add_file(w, e);
 		return;
 	}
+	w->ndeltas += tsr_written_delta_differs(&p->delta, p->source->ntensors);
 	w->how->warn(w->common, p);
 	w->summary.file = e->path;
 	w->how->summarize(p, &w->summary);
@@ -166,6 +169,29 @@ static void put_sizes(const struct work *w, struct tsr_text *out)
 	tsr_summary_put_per_parameter(&w->summary, "", "\n", out);
 }
 
+/* How many files are deltas; the exit status if none is. */
+static int report_deltas(const struct work *w, struct tsr_report *r)
+{
+	const size_t npacked = cli_directory_sizes(w->d).npacked;
+
+	if (!w->delta || w->common->dry_run || w->done != TSR_OK)
+		return CLI_OK;
+	tsr_json_open(&r->json, "delta", '{');
+	tsr_json_put_string(&r->json, "base", w->delta);
+	tsr_json_put_u64(&r->json, "files", w->ndeltas);
+	tsr_json_close(&r->json, '}');
+	tsr_text_printf(&r->text, "delta to %s: %zu of %zu packed files differ from theirs\n",
+			tsr_format_name(w->delta, 40).text, w->ndeltas, npacked);
+	cli_warn_not_beside(w->common, w->delta);
+	if (w->ndeltas || !npacked)
+		return CLI_OK;
+	cli_warn(w->common,
+		 "%s: is no smaller than without --delta: %s has no packed file of the same name "
+		 "from which one differs little",
+		 w->common->output, w->delta);
+	return w->strict ? CLI_DIFFERS : CLI_OK;
+}
+
 static int report_packing(struct work *w, struct tsr_report *r)
 {
 	cli_json_inputs(&r->json, w->common);
@@ -178,7 +204,7 @@ static int report_packing(struct work *w, struct tsr_report *r)
 	tsr_losses_put_text(&w->summary.losses, &r->text);
 	tsr_choices_put_text(&w->summary.choices, &r->text);
 	if (w->done != TSR_OK || cli_directory_sizes(w->d).npacked)
-		return CLI_OK;
+		return report_deltas(w, r);
 	return cli_nothing_packed(w->common, w->strict, &w->kept, w->d);
 }
 
@@ -199,7 +225,8 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 			  .options = o,
 			  .how = how,
 			  .coded = o->coded != TSR_CODED_NONE,
-			  .strict = o->strict };
+			  .strict = o->strict,
+			  .delta = o->delta };
 
 	if (common->max_shard)
 		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");
@@ -255,6 +282,7 @@ static void on_unpacked(void *ctx, const struct tsr_directory_entry *e,
 	struct work *w = ctx;
 
 	cli_warn_notes(w->common, u->source);
+	w->ndeltas += tsr_written_delta_differs(&u->delta, u->source->ntensors);
 	w->summary.file = e->path;
 	tsr_summary_add_all(&w->summary, u->source);
 }
@@ -344,7 +372,7 @@ static int report_recoding(struct work *w, struct tsr_report *r)
 		tsr_text_printf(&r->text, "%.3f bytes per element of the gradients, %.3f before\n",
 				(double)w->after / (double)w->elements,
 				(double)w->before / (double)w->elements);
-	return CLI_OK;
+	return report_deltas(w, r);
 }
 
 static enum tsr_status run_recode(struct work *w, const struct tsr_directory_watch *watch,
@@ -357,13 +385,17 @@ static enum tsr_status run_recode(struct work *w, const struct tsr_directory_wat
 }
 
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
-		     const struct tsr_recode_options *how)
+		     const struct tsr_recode_options *how, bool strict)
 {
 	static const struct operation op = { "coding",
 					     run_recode,
 					     report_recoding,
 					     { .packed = on_coded, .unpacked = on_unpacked } };
-	struct work w = { .common = common, .options = how, .coded = how->coded != TSR_CODED_NONE };
+	struct work w = { .common = common,
+			  .options = how,
+			  .coded = how->coded != TSR_CODED_NONE,
+			  .strict = strict,
+			  .delta = how->delta };
 
 	if (common->max_shard)
 		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");

@@ -32,7 +32,7 @@ int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 
 /* cli_recode() of a packed directory or a recording. */
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
-		     const struct tsr_recode_options *how);
+		     const struct tsr_recode_options *how, bool strict);
 
 /* Lines about files that differ and are in no checkpoint, and members as of a directory. */
 void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d);

@@ -9,6 +9,8 @@
 
 #include "io/dir.h"
 #include "io/file.h"
+#include "io/temporary.h"
+#include "tersor/pack.h"
 
 /* The directory of a path, resolved as far as stat() does. */
 static bool stat_directory(const char *path, struct stat *st)
@@ -32,6 +34,36 @@ bool cli_same_file(const char *a, const char *b)
 		return false;
 	return stat_directory(a, &sa) && stat_directory(b, &sb) && sa.st_dev == sb.st_dev &&
 	       sa.st_ino == sb.st_ino;
+}
+
+/* --- Bases of deltas ------------------------------------------------------------------------------ */
+
+static bool is_beside(const char *base, const char *out)
+{
+	char *directory = tsr_path_directory(out);
+	char *path = directory ? tsr_path_join(directory, tsr_path_name(base)) : NULL;
+	const bool beside = path && cli_same_file(path, base);
+
+	free(path);
+	free(directory);
+	return beside;
+}
+
+void cli_warn_not_beside(const struct cli_common *common, const char *base)
+{
+	size_t n = strlen(base);
+	char *trimmed;
+
+	while (n > 1 && base[n - 1] == '/')
+		n--;
+	trimmed = strndup(base, n);
+	if (trimmed && strcmp(common->output, TSR_STANDARD_OUTPUT) != 0 &&
+	    !is_beside(trimmed, common->output))
+		cli_warn(common,
+			 "%s: its base is not beside it: move it to where %s is, or read it with "
+			 "--base",
+			 common->output, base);
+	free(trimmed);
 }
 
 /* --- Outputs without -o --------------------------------------------------------------------------- */

@@ -134,24 +134,9 @@ struct tsr_directory_entry *tsr_directory_find(const struct tsr_directory *d, co
 
 bool tsr_directory_path_is_valid(const char *path)
 {
-	char name[TSR_FILE_NAME_MAX + 1];
-	size_t depth = 0;
+	const size_t n = strlen(path) > TSR_NODE_PATH_MAX ? 0 : tsr_dir_count_names(path);
 
-	if (strlen(path) > TSR_NODE_PATH_MAX || !tsr_utf8_is_string(path, strlen(path)))
-		return false;
-	for (const char *at = path;; at++) {
-		const size_t n = strcspn(at, "/");
-
-		if (n > TSR_FILE_NAME_MAX || depth++ > TSR_NODES_DEPTH_MAX)
-			return false;
-		memcpy(name, at, n);
-		name[n] = '\0';
-		if (!tsr_dir_is_name(name))
-			return false;
-		at += n;
-		if (!*at)
-			return true;
-	}
+	return n && n <= TSR_NODES_DEPTH_MAX + 1 && tsr_utf8_is_string(path, strlen(path));
 }
 
 bool tsr_directory_is_packed(const char *path)

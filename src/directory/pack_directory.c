@@ -68,7 +68,7 @@ static enum tsr_status pack(struct tsr_traversal *t, struct tsr_directory_entry 
 	TSR_TRY(tsr_traversal_path(t, t->out, tsr_opened_file(e)->path, &to));
 	if (e->nstored > 1)
 		TSR_TRY(tsr_traversal_path(t, t->out, e->path, &weights));
-	o = tsr_dir_file_options(p, weights);
+	TSR_TRY(tsr_dir_file_options(p, e, weights, &o));
 	status = tsr_traversal_settle(
 		t, tsr_pack(&from, 1, to, &o, tsr_traversal_run(t), &packing, t->err));
 	if (status == TSR_OK && packing)
@@ -122,7 +122,10 @@ enum tsr_status tsr_pack_directory(const char *path, const char *out,
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_directory_open_options(&open, o.open, err));
 	o.open = &open;
+	if (o.delta && o.coded == TSR_CODED_NONE)
+		o.coded = TSR_CODED_ALL;
 	TSR_TRY(check_input(path, &o, err));
+	p.t.delta = o.delta;
 	p.t.follow = open.follow;
 	p.t.output = (struct tsr_dir_output){ out, true, o.force, o.dry_run, plan, pack };
 	return tsr_directory_make(&p.t, path, watch, run, ret, err);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "directory/bases.h"
 #include "directory/copying.h"
 #include "directory/shard_total.h"
 #include "directory/stored.h"
@@ -15,15 +16,14 @@
 #include "io/dir.h"
 #include "io/temporary.h"
 
-struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
-					     const char *weights_out)
+enum tsr_status tsr_dir_file_options(struct tsr_dir_packing *p, const struct tsr_directory_entry *e,
+				     const char *weights_out, struct tsr_pack_options *ret)
 {
-	struct tsr_pack_options o = *p->options;
-
-	o.dry_run = false;
-	o.force = false;
-	o.weights_out = weights_out;
-	return o;
+	*ret = *p->options;
+	ret->dry_run = false;
+	ret->force = false;
+	ret->weights_out = weights_out;
+	return tsr_bases_find(&p->t, e, &ret->delta, &ret->base_levels);
 }
 
 /* --- Quantized models ------------------------------------------------------------------------- */
@@ -212,10 +212,11 @@ static const char *reason_of(const struct tsr_dir_packing *p, const char *full)
 static enum tsr_status try_packing(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 				   const char *full, struct tsr_packing **packing_ret)
 {
-	struct tsr_pack_options o = tsr_dir_file_options(p, NULL);
+	struct tsr_pack_options o;
 	enum tsr_status status;
 	const char *out;
 
+	TSR_TRY(tsr_dir_file_options(p, e, NULL, &o));
 	/* Nothing is written, and nothing is there: the name only has to be one that could be. */
 	TSR_TRY(tsr_traversal_path(&p->t, p->t.d->path, e->stored[0].path, &out));
 	o.dry_run = true;

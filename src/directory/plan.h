@@ -19,8 +19,8 @@ enum tsr_status tsr_dir_plan(struct tsr_traversal *t);
  * How the file of an entry is packed: the one place where options of a file are made.  @weights_out: the
  * path of the first of two files, if there are two.
  */
-struct tsr_pack_options tsr_dir_file_options(const struct tsr_dir_packing *p,
-					     const char *weights_out);
+enum tsr_status tsr_dir_file_options(struct tsr_dir_packing *p, const struct tsr_directory_entry *e,
+				     const char *weights_out, struct tsr_pack_options *ret);
 
 /* The parts of a checkpoint become @as, once it is known that it is packed, or not. */
 void tsr_dir_settle_parts(struct tsr_dir_packing *p, const struct tsr_directory_entry *metadata,

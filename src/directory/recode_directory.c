@@ -2,6 +2,7 @@
 /* A packed directory with other planes coded: what it unpacks to, figures and generations stay. */
 #include "base/fail.h"
 #include "base/option_size.h"
+#include "directory/bases.h"
 #include "directory/stored.h"
 #include "directory/write_directory.h"
 #include "parts/part.h"
@@ -35,6 +36,7 @@ static enum tsr_status recode(struct tsr_traversal *t, struct tsr_directory_entr
 	TSR_TRY(becomes_two(r, from, &two));
 	TSR_TRY(tsr_stored_list(t->d, e, two, t->err));
 	o.force = false;
+	TSR_TRY(tsr_bases_find(t, e, &o.delta, &o.base_levels));
 	if (two)
 		TSR_TRY(tsr_traversal_path(t, t->out, e->path, &o.weights_out));
 	TSR_TRY(tsr_traversal_settle(t,
@@ -59,6 +61,7 @@ enum tsr_status tsr_recode_directory(const char *path, const char *out,
 		return tsr_fail(err, TSR_E_USAGE,
 				"%s: files of a packed directory stay the files that they are",
 				path);
+	r.t.delta = o.delta;
 	r.t.follow = tsr_opens_links(o.open);
 	r.t.output = (struct tsr_dir_output){ out, true, o.force, o.dry_run, NULL, recode };
 	return tsr_directory_make(&r.t, path, watch, run, ret, err);

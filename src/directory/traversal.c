@@ -26,6 +26,7 @@ enum tsr_status tsr_traversal_end(struct tsr_traversal *t, enum tsr_status statu
 {
 	tsr_nodes_free(&t->nodes);
 	tsr_arena_free(t->scratch);
+	tsr_directory_close(t->bases);
 	if (status == TSR_OK && t->doubt)
 		status = tsr_fail(t->err, TSR_E_DURABILITY,
 				  "%s: published and complete, but may not survive a power cut: "

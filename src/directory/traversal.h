@@ -35,6 +35,8 @@ struct tsr_traversal {
 	struct tsr_directory_watch watch;
 	struct tsr_dir_output output;
 	const char *out; /* where the output is in the making */
+	const char *delta; /* a packed directory that has the bases of what is written; or NULL */
+	struct tsr_directory *bases; /* that one */
 	struct tsr_arena *scratch; /* until the next entry */
 	struct tsr_run run; /* for the work on one file */
 	const struct tsr_run *given; /* may be NULL */

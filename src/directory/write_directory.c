@@ -3,6 +3,7 @@
 #include "directory/write_directory.h"
 
 #include "base/fail.h"
+#include "directory/bases.h"
 #include "directory/copying.h"
 #include "directory/dir_target.h"
 #include "directory/shard_total.h"
@@ -108,6 +109,7 @@ static enum tsr_status make(struct tsr_traversal *t, const struct tsr_run *run)
 
 	tsr_traversal_start(t, run, true);
 	TSR_TRY(tsr_dir_check_target(t, 0));
+	TSR_TRY(tsr_bases_open(t));
 	TSR_TRY(t->output.plan ? t->output.plan(t) : check_all(t));
 	TSR_TRY(tsr_dir_check_target(t, nbytes_to_write(t)));
 	if (t->output.dry_run)

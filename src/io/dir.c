@@ -38,6 +38,27 @@ bool tsr_dir_is_name(const char *s)
 	       strcmp(s, "..") != 0;
 }
 
+size_t tsr_dir_count_names(const char *path)
+{
+	char name[TSR_FILE_NAME_MAX + 1];
+	size_t names = 0;
+
+	for (const char *at = path;; at++) {
+		const size_t n = strcspn(at, "/");
+
+		if (n > TSR_FILE_NAME_MAX)
+			return 0;
+		memcpy(name, at, n);
+		name[n] = '\0';
+		if (!tsr_dir_is_name(name))
+			return 0;
+		names++;
+		at += n;
+		if (!*at)
+			return names;
+	}
+}
+
 bool tsr_dir_name_ends_with(const char *name, const char *suffix)
 {
 	const size_t n = strlen(name), len = strlen(suffix);

@@ -29,6 +29,9 @@ void tsr_dir_free(struct tsr_dir *d);
 #define TSR_FILE_NAME_MAX 255u
 bool tsr_dir_is_name(const char *s);
 
+/* The number of such names that a path below a directory has, with one slash between two; 0: it is none. */
+size_t tsr_dir_count_names(const char *path);
+
 bool tsr_dir_name_ends_with(const char *name, const char *suffix);
 
 /* Whether a name is one that torch.distributed.checkpoint and tersor give a part: __RANK_NUMBER.distcp. */

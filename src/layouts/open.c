@@ -110,11 +110,21 @@ static enum tsr_status read_generation(struct tsr_checkpoint *c, struct tsr_err 
 
 /* --- Bases ------------------------------------------------------------------------------------ */
 
-/* The path of the base of a delta; to be freed. */
+/* Of a base in another directory: its path in that. */
+static const char *name_in_directory(const struct tsr_base_name *base, unsigned levels)
+{
+	return strchr(base->name + 3 * (size_t)levels, '/') + 1;
+}
+
+/* The path of the base of a delta; to be freed.  A user may name the directory of many bases. */
 static char *base_path(const struct tsr_checkpoint *c, const struct tsr_open_options *options)
 {
 	char *directory, *path;
+	unsigned levels;
 
+	if (options->base && tsr_base_name_is_valid(c->base_name.name, &levels) && levels &&
+	    tsr_dir_is(options->base))
+		return tsr_path_join(options->base, name_in_directory(&c->base_name, levels));
 	if (options->base)
 		return strdup(options->base);
 	directory = tsr_path_directory(c->path);
@@ -152,7 +162,7 @@ static enum tsr_status open_named(struct tsr_checkpoint *c, const char *path,
 	enum tsr_status status = directory ? TSR_OK : tsr_fail_nomem(err, path);
 
 	if (status == TSR_OK && named)
-		status = tsr_file_open_in(directory, c->base_name.name, o->follow, &f, err);
+		status = tsr_file_open_in(directory, tsr_path_name(path), o->follow, &f, err);
 	if (status == TSR_OK)
 		status = open_checkpoint(&path, 1, o, c->base_name.depth - 1, false, &c->base, err);
 	if (status == TSR_OK && f)

@@ -7,52 +7,81 @@
 
 #include "base/fail.h"
 #include "ckpt/deltas.h"
-#include "io/dir.h"
 #include "pack/packing.h"
 #include "tersor/pack.h"
 
-static enum tsr_status check(const struct tsr_checkpoint *base, const char *path,
-			     unsigned max_chain, bool plain, const struct tsr_base_name *name,
+/* Where the last @n names of a path begin. */
+static const char *last_names(const char *path, unsigned n)
+{
+	const char *at = path + strlen(path);
+
+	while (n && at > path) {
+		at--;
+		n -= at == path || at[-1] == '/';
+	}
+	return at;
+}
+
+/* How a delta names it. */
+static enum tsr_status name_base(struct tsr_checkpoint *base, const struct tsr_delta_wish *wish,
+				 struct tsr_base_name *ret, struct tsr_err *err)
+{
+	const char *path = last_names(wish->path, wish->levels + 1);
+	const size_t up = 3 * (size_t)wish->levels;
+	char *name = tsr_arena_alloc(base->arena, up + strlen(path) + 1);
+	unsigned levels;
+
+	if (!name)
+		return tsr_fail_nomem(err, wish->path);
+	for (size_t i = 0; i < up; i += 3)
+		memcpy(name + i, "../", 3);
+	memcpy(name + up, path, strlen(path) + 1);
+	*ret = (struct tsr_base_name){ .name = name,
+				       .set = base->set,
+				       .depth = base->base_name.depth + 1 };
+	if (tsr_base_name_is_valid(name, &levels))
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_UNSUPPORTED,
+			"%s: found a path that does not end in %u names, expected them", wish->path,
+			wish->levels + 1);
+}
+
+static enum tsr_status check(const struct tsr_checkpoint *base, const struct tsr_delta_wish *wish,
 			     struct tsr_err *err)
 {
-	if (!base->packed && !plain)
+	const unsigned depth = base->base_name.depth + 1;
+	unsigned max_chain = wish->max_chain ? wish->max_chain : TSR_CHAIN_DEFAULT;
+
+	if (max_chain > TSR_CHAIN_MAX)
+		max_chain = TSR_CHAIN_MAX;
+	if (!base->packed && !wish->plain)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is not a packed file, which a delta can have for its base",
-				path);
-	if (name->depth > max_chain)
+				wish->path);
+	if (depth > max_chain)
 		return tsr_fail_hint(err, TSR_E_LIMIT, TSR_HINT_CHAIN,
 				     "%s: a delta to it would be number %u of a chain, over the "
 				     "limit of %u",
-				     path, name->depth, max_chain);
-	if (!tsr_dir_is_name(name->name))
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: found a path that does not end in a name, expected one", path);
+				     wish->path, depth, max_chain);
 	return TSR_OK;
 }
 
-enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool plain,
-				    const struct tsr_open_options *options,
-				    const struct tsr_run *run, struct tsr_checkpoint **ret,
-				    struct tsr_base_name *name_ret, struct tsr_err *err)
+enum tsr_status tsr_delta_base_open(const struct tsr_delta_wish *wish, const struct tsr_run *run,
+				    struct tsr_checkpoint **ret, struct tsr_base_name *name_ret,
+				    struct tsr_err *err)
 {
-	struct tsr_open_options o = options ? *options : tsr_open_defaults();
-	const char *slash = strrchr(path, '/');
+	struct tsr_open_options o = wish->open ? *wish->open : tsr_open_defaults();
 	struct tsr_checkpoint *base = NULL;
 	enum tsr_status status;
 
 	o.base = NULL;
 	o.run = run;
-	if (!max_chain)
-		max_chain = TSR_CHAIN_DEFAULT;
-	if (max_chain > TSR_CHAIN_MAX)
-		max_chain = TSR_CHAIN_MAX;
-	TSR_TRY(tsr_checkpoint_open(&path, 1, &o, &base, err));
-	status = base->packed || !plain ? TSR_OK : tsr_plain_set(base, run, err);
-	*name_ret = (struct tsr_base_name){ .name = slash ? slash + 1 : path,
-					    .set = base->set,
-					    .depth = base->base_name.depth + 1 };
+	TSR_TRY(tsr_checkpoint_open(&wish->path, 1, &o, &base, err));
+	status = base->packed || !wish->plain ? TSR_OK : tsr_plain_set(base, run, err);
 	if (status == TSR_OK)
-		status = check(base, path, max_chain, plain, name_ret, err);
+		status = check(base, wish, err);
+	if (status == TSR_OK)
+		status = name_base(base, wish, name_ret, err);
 	if (status != TSR_OK) {
 		tsr_checkpoint_close(base);
 		return status;
@@ -98,6 +127,15 @@ void tsr_written_delta_take(struct tsr_written_delta *d, const struct tsr_writer
 {
 	if (d->planes)
 		tsr_writer_planes(w, ntensors, d->planes);
+}
+
+bool tsr_written_delta_differs(const struct tsr_written_delta *d, size_t ntensors)
+{
+	for (size_t i = 0; d->planes && i < ntensors * TSR_PLANES_MAX; i++) {
+		if (d->planes[i].differs)
+			return true;
+	}
+	return false;
 }
 
 void tsr_written_delta_free(struct tsr_written_delta *d)

@@ -5,15 +5,21 @@
 
 #include "ckpt/checkpoint_model.h"
 
+/* Which base, as struct tsr_pack_options says. */
+struct tsr_delta_wish {
+	const char *path;
+	unsigned max_chain, levels;
+	bool plain; /* it need not be packed, and is then hashed */
+	const struct tsr_open_options *open; /* how it is read */
+};
+
 /*
- * Open the checkpoint at @path for a base, and say what a delta to it says; @options: how inputs are read;
- * @plain: it need not be packed, and is then hashed on the threads of @run.  TSR_E_LIMIT if the chain gets
- * longer than @max_chain, 0: TSR_CHAIN_DEFAULT.
+ * Open a base, and say what a delta to it says, which lives as long as the base.  TSR_E_LIMIT if the chain
+ * gets longer than is wished.
  */
-enum tsr_status tsr_delta_base_open(const char *path, unsigned max_chain, bool plain,
-				    const struct tsr_open_options *options,
-				    const struct tsr_run *run, struct tsr_checkpoint **ret,
-				    struct tsr_base_name *name_ret, struct tsr_err *err);
+enum tsr_status tsr_delta_base_open(const struct tsr_delta_wish *wish, const struct tsr_run *run,
+				    struct tsr_checkpoint **ret, struct tsr_base_name *name_ret,
+				    struct tsr_err *err);
 
 /* TSR_E_UNSUPPORTED if no tensor of @c can be a difference from a plain base. */
 enum tsr_status tsr_delta_base_fits(const struct tsr_checkpoint *base,

@@ -24,6 +24,10 @@ enum tsr_status tsr_written_delta_init(struct tsr_written_delta *d,
 /* Note how a writer that is done wrote a delta; nothing for other outputs. */
 void tsr_written_delta_take(struct tsr_written_delta *d, const struct tsr_writer *w,
 			    size_t ntensors);
+
+/* Whether a plane of @ntensors differs from that of the base, and is not on its own. */
+bool tsr_written_delta_differs(const struct tsr_written_delta *d, size_t ntensors);
+
 void tsr_written_delta_free(struct tsr_written_delta *d);
 
 /* The outcome of tsr_pack(). */

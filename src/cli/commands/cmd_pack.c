@@ -95,8 +95,9 @@ static const struct cli_opt opts[] = {
 		"but narrow weights, so that the file opens as a model. A packed IN keeps its "
 		"codecs"),
 	CLI_OPT("delta", "BASE", CLI_STRING, delta, "@file",
-		"code what differs from BASE, a packed file, where that takes fewer bytes; OUT is "
-		"then read with BASE beside it. Implies --entropy; --strict fails if nothing does"),
+		"code what differs from BASE, a packed file (of a directory: a packed directory), "
+		"where that takes fewer bytes; OUT is then read with BASE beside it. Implies "
+		"--entropy; --strict fails if nothing does"),
 	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
 		"with --delta: the model alone, as a small update that 'tersor apply' puts onto "
 		"BASE, which may be a plain model"),
@@ -517,8 +518,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->max_chain && !a->delta)
 		return cli_usage(cmd, "--max-chain needs --delta");
 	if (a->delta && cli_packs_directory(&a->common))
-		return cli_usage(cmd, "--delta is for one packed file");
-	if (a->delta)
+		CLI_TRY(cli_check_bases(cmd, &a->common, a->delta));
+	else if (a->delta)
 		CLI_TRY(cli_check_base(cmd, a->delta, a->only != NULL));
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "

@@ -85,37 +85,33 @@ void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
 			tsr_format_bytes((double)nbytes[0]).text);
 }
 
-static bool is_beside(const char *base, const char *out)
-{
-	char *directory = tsr_path_directory(out);
-	char *path = directory ? tsr_path_join(directory, tsr_path_name(base)) : NULL;
-	const bool beside = path && cli_same_file(path, base);
-
-	free(path);
-	free(directory);
-	return beside;
-}
-
 int cli_check_delta(const struct cli_common *common, const struct tsr_checkpoint *source,
 		    const struct tsr_written_delta *d, const char *base, bool strict)
 {
 	if (!d->base.name || common->dry_run)
 		return CLI_OK;
-	if (base && strcmp(common->output, TSR_STANDARD_OUTPUT) != 0 &&
-	    !is_beside(base, common->output))
-		cli_warn(common,
-			 "%s: its base is not beside it: move it to where %s is, or read it with "
-			 "--base",
-			 common->output, base);
-	for (size_t i = 0; i < source->ntensors * TSR_PLANES_MAX; i++) {
-		if (d->planes[i].differs)
-			return CLI_OK;
-	}
+	if (base)
+		cli_warn_not_beside(common, base);
+	if (tsr_written_delta_differs(d, source->ntensors))
+		return CLI_OK;
 	cli_warn(common,
 		 "%s: is no smaller than without --delta: %s has no plane of the same tensor, "
 		 "shape and coding from which a plane differs little",
 		 common->output, d->base.name);
 	return strict ? CLI_DIFFERS : CLI_OK;
+}
+
+int cli_check_bases(const struct cli_cmd *cmd, const struct cli_common *common, const char *base)
+{
+	if (!tsr_directory_is_packed(base))
+		return cli_usage(cmd,
+				 "--delta: %s is not a packed directory, which the base of a "
+				 "directory is",
+				 base);
+	return tsr_recording_probe(common->operands.items[0])
+		       ? cli_usage(cmd, "--delta is for checkpoints; %s is a recording",
+				   common->operands.items[0])
+		       : CLI_OK;
 }
 
 int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model)
@@ -226,7 +222,7 @@ int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	how->force = common->force;
 	how->dry_run = common->dry_run;
 	if (tsr_directory_is_packed(path) || tsr_recording_probe(path))
-		return cli_recode_files(cmd, common, how);
+		return cli_recode_files(cmd, common, how, strict);
 	how->max_shard_nbytes = common->max_shard;
 	return cli_unpack(cmd, common, &coding, &r);
 }

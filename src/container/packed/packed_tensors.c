@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/coded_plane.h"
+#include "ckpt/deltas.h"
 #include "codec/narrow.h"
 #include "container/packed/members.h"
 #include "container/packed/packed_read.h"
@@ -186,11 +187,13 @@ static enum tsr_status read_base(struct reading *r, const struct tsr_json *v)
 {
 	struct tsr_base_name *base = &r->c->base_name;
 	const char *name = tsr_json_string(tsr_json_get(v, "name"));
+	unsigned levels;
 	uint64_t depth;
 
 	if (!v)
 		return TSR_OK;
-	if (!TSR_PACKED_HAS_MEMBERS(v, "name", "set", "depth") || !name || !tsr_dir_is_name(name) ||
+	if (!TSR_PACKED_HAS_MEMBERS(v, "name", "set", "depth") || !name ||
+	    !tsr_base_name_is_valid(name, &levels) ||
 	    !tsr_packed_read_hash(tsr_json_get(v, "set"), &base->set) ||
 	    !tsr_json_u64(tsr_json_get(v, "depth"), &depth) || depth < 1)
 		return bad(r, NULL, "base is not the name of a file, a set and a depth");
