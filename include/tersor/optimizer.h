@@ -47,10 +47,11 @@ enum tsr_order {
 	 * which no entry is 0.
 	 */
 	TSR_ORDER_GEFEN,
+	TSR_ORDER_TORCH_CUDA_FUSED, /* AdamW only: PyTorch's fused kernel on a GPU */
 	TSR_ORDER_COUNT /* none */
 };
 
-/* "pytorch", "flashoptim", "coat", "bitsandbytes", "gefen". */
+/* "pytorch", "flashoptim", "coat", "bitsandbytes", "gefen", "torch-cuda-fused". */
 TSR_API const char *tsr_order_name(enum tsr_order order);
 TSR_API bool tsr_order_find(const char *name, enum tsr_order *order_ret);
 

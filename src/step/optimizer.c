@@ -70,6 +70,7 @@ static const struct {
 	[TSR_ORDER_COAT] = { "coat", 1u << TSR_OPTIMIZER_ADAMW },
 	[TSR_ORDER_BITSANDBYTES] = { "bitsandbytes", ADAMS },
 	[TSR_ORDER_GEFEN] = { "gefen", GEFEN },
+	[TSR_ORDER_TORCH_CUDA_FUSED] = { "torch-cuda-fused", 1u << TSR_OPTIMIZER_ADAMW },
 };
 
 const char *tsr_order_name(enum tsr_order order)

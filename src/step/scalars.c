@@ -205,6 +205,23 @@ static struct tsr_step_scalars bitsandbytes_scalars(const struct tsr_hyper *h, u
 	return s;
 }
 
+/* The fused kernel gets hyperparameters in FP32, and computes powers and corrections in that. */
+static struct tsr_step_scalars torch_cuda_fused_scalars(const struct tsr_hyper *h, uint64_t t)
+{
+	const double *v = h->value;
+	const float lr = (float)v[TSR_HYPER_LR], weight_decay = (float)v[TSR_HYPER_WEIGHT_DECAY];
+	const float beta1 = (float)v[TSR_HYPER_BETA1], beta2 = (float)v[TSR_HYPER_BETA2];
+
+	return (struct tsr_step_scalars){
+		.l2 = v[TSR_HYPER_DECOUPLE_LR] != 0 ? -(float)decay(h) : -(lr * weight_decay),
+		.beta1 = beta1,
+		.beta2 = beta2,
+		.root_correction2 = sqrtf(1.0f - (float)power(beta2, t)),
+		.eps = (float)v[TSR_HYPER_EPS],
+		.rate = -(lr / (1.0f - (float)power(beta1, t))),
+	};
+}
+
 struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimizer optimizer,
 					 const struct tsr_hyper *h, uint64_t t, bool fresh)
 {
@@ -215,6 +232,8 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimize
 		return coat_scalars(h, t);
 	case TSR_ORDER_BITSANDBYTES:
 		return bitsandbytes_scalars(h, t);
+	case TSR_ORDER_TORCH_CUDA_FUSED:
+		return torch_cuda_fused_scalars(h, t);
 	default:
 		return pytorch_scalars(optimizer, h, t, fresh);
 	}

@@ -17,7 +17,8 @@
  */
 struct tsr_step_scalars {
 	float keep; /* decoupled weight decay: w * keep, 1 - lr * weight_decay */
-	float l2; /* coupled weight decay: g + l2 * w; 0 leaves g as it is; COAT: update + l2 * w */
+	/* Coupled weight decay: g + l2 * w; 0 leaves g as it is.  COAT: update + l2 * w.  CUDA: w + l2 * w */
+	float l2;
 	float beta1, rest1; /* beta1 and 1 - beta1; SGD: momentum and 1 - dampening */
 	float beta2, rest2; /* beta2 and 1 - beta2 */
 	float blend1; /* Adam: the momentum moves by blend1 * (g - m) ... */
@@ -227,6 +228,29 @@ TSR_HD struct tsr_step_values tsr_step_adamw_raw(const struct tsr_step_scalars *
 }
 
 TSR_DEFINE_RULE(adamw)
+
+/*
+ * PyTorch's fused kernel on a GPU, which computes in FP32 throughout: x moves to g as
+ * fma(x, beta, fma(g, -beta, g)).
+ */
+TSR_HD float tsr_step_cuda_toward(float beta, float g, float x)
+{
+	return tsr_fma_any(x, beta, tsr_fma_any(g, -beta, g));
+}
+
+TSR_HD struct tsr_step_values tsr_step_cuda_adamw_raw(const struct tsr_step_scalars *s, float g,
+						      struct tsr_step_values x)
+{
+	const float decayed = tsr_fma_any(x.weight, s->l2, x.weight);
+	const float weight = s->l2 != 0.0f ? decayed : x.weight;
+
+	x.momentum = tsr_step_cuda_toward(s->beta1, g, x.momentum);
+	x.variance = tsr_step_cuda_toward(s->beta2, g * g, x.variance);
+	x.weight = tsr_step_adam_weight(weight, tsr_step_adam_update(s, x));
+	return x;
+}
+
+TSR_DEFINE_RULE(cuda_adamw)
 
 /* FlashOptim's, as its kernels are contracted; Adam has a `keep` of 1, AdamW an `l2` of 0. */
 TSR_HD struct tsr_step_values tsr_step_flash_adam_raw(const struct tsr_step_scalars *s, float g,

@@ -30,6 +30,8 @@ static const struct rule {
 	{ "FlashOptim's AdamW", TSR_OPTIMIZER_ADAMW, .order = TSR_ORDER_FLASHOPTIM, .decay = 0.1 },
 	{ "COAT's AdamW", TSR_OPTIMIZER_ADAMW, .order = TSR_ORDER_COAT, .decay = 0.1 },
 	{ "bitsandbytes' Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_BITSANDBYTES, .decay = 0.1 },
+	{ "PyTorch's fused AdamW", TSR_OPTIMIZER_ADAMW, .order = TSR_ORDER_TORCH_CUDA_FUSED,
+	  .decay = 0.1 },
 	{ "FlashOptim's Lion", TSR_OPTIMIZER_LION, .order = TSR_ORDER_FLASHOPTIM, .decay = 0.1 },
 	{ "Gefen", TSR_OPTIMIZER_GEFEN, .decay = 0.1 },
 };

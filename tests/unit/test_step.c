@@ -104,6 +104,17 @@ static void eight_bit_element(enum tsr_order order, const struct tsr_step_scalar
 	*w = one_nan(*w);
 }
 
+/* By PyTorch's fused kernel. */
+static void cuda_element(const struct tsr_step_scalars *s, float g, float *w, float *m, float *v)
+{
+	const float q = g * g;
+
+	*m = one_nan(fmaf(*m, s->beta1, fmaf(-g, s->beta1, g)));
+	*v = one_nan(fmaf(*v, s->beta2, fmaf(-q, s->beta2, q)));
+	*w = s->l2 != 0 ? fmaf(s->l2, *w, *w) : *w;
+	*w = one_nan(*w + s->rate * *m / (sqrtf(*v) / s->root_correction2 + s->eps));
+}
+
 static void step_element(const struct tsr_step *step, float g, float *w, float *m, float *v)
 {
 	const struct tsr_step_scalars *s = &step->scalars;
@@ -111,6 +122,10 @@ static void step_element(const struct tsr_step *step, float g, float *w, float *
 	const enum tsr_optimizer o = step->optimizer;
 	float d, u = g;
 
+	if (step->order == TSR_ORDER_TORCH_CUDA_FUSED) {
+		cuda_element(s, g, w, m, v);
+		return;
+	}
 	if (step->order == TSR_ORDER_COAT || step->order == TSR_ORDER_BITSANDBYTES) {
 		eight_bit_element(step->order, s, g, w, m, v);
 		return;
@@ -385,6 +400,8 @@ static const struct variant variants[] = {
 	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .t = 7, .order = TSR_ORDER_BITSANDBYTES },
 	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
 	  .order = TSR_ORDER_BITSANDBYTES },
+	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
+	  .order = TSR_ORDER_TORCH_CUDA_FUSED },
 };
 
 static struct tsr_step step_of(const struct variant *v, const struct tsr_coding coding[TSR_SLOTS])

@@ -56,8 +56,10 @@ static const struct cli_opt opts[] = {
 		       "elements that share a scale (default: 32 to 256, by codec)"),
 	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
 		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
-	CLI_OPT("compat", "NAME", CLI_WORD, compat, "bitsandbytes coat flashoptim gefen pytorch",
-		"whose order of operations: pytorch; flashoptim (implied by --state flashoptim); "
+	CLI_OPT("compat", "NAME", CLI_WORD, compat,
+		"bitsandbytes coat flashoptim gefen pytorch torch-cuda-fused",
+		"whose order of operations: pytorch, of a CPU; torch-cuda-fused (adamw), of the "
+		"fused kernel on a GPU; flashoptim (implied by --state flashoptim); "
 		"coat (adamw); bitsandbytes (adam, adamw); or gefen (adamw, gefen), which also has "
 		"its program's codebook"),
 	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,

@@ -60,6 +60,8 @@ static enum step_rule adam_rule_of(const struct tsr_step *step)
 		return RULE_COAT_ADAMW;
 	case TSR_ORDER_BITSANDBYTES:
 		return RULE_BITSANDBYTES_ADAM;
+	case TSR_ORDER_TORCH_CUDA_FUSED:
+		return RULE_CUDA_ADAMW;
 	default:
 		return step->optimizer == TSR_OPTIMIZER_ADAM ? RULE_ADAM : RULE_ADAMW;
 	}

@@ -29,7 +29,8 @@ extern "C" {
 	X(ADAMW, adamw, 2) \
 	X(FLASH_ADAM, flash_adam, 2) \
 	X(COAT_ADAMW, coat_adamw, 2) \
-	X(BITSANDBYTES_ADAM, bitsandbytes_adam, 2)
+	X(BITSANDBYTES_ADAM, bitsandbytes_adam, 2) \
+	X(CUDA_ADAMW, cuda_adamw, 2)
 
 enum step_rule {
 #define X(id, ...) RULE_##id,

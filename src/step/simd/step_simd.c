@@ -86,6 +86,7 @@ DEFINE_RULE(lion, 1)
 DEFINE_ADAM(flash_adam)
 DEFINE_ADAM(coat_adamw)
 DEFINE_ADAM(bitsandbytes_adam)
+DEFINE_ADAM(cuda_adamw)
 DEFINE_RULE(flash_lion, 1)
 
 /*
@@ -109,6 +110,7 @@ static rule_fn *adam_rule_of(const struct tsr_step *step)
 		[TSR_ORDER_FLASHOPTIM] = { run_flash_adam, run_flash_adam_root },
 		[TSR_ORDER_COAT] = { run_coat_adamw, run_coat_adamw_root },
 		[TSR_ORDER_BITSANDBYTES] = { run_bitsandbytes_adam, run_bitsandbytes_adam_root },
+		[TSR_ORDER_TORCH_CUDA_FUSED] = { run_cuda_adamw, run_cuda_adamw_root },
 	};
 
 	if (step->order == TSR_ORDER_PYTORCH)
