@@ -43,6 +43,15 @@ def kind_of(optimizer):
     return name
 
 
+def order_of(kind, group):
+    """Whose order of operations the step has, as `tersor replay --compat` takes it; None: tersor has none."""
+    cuda = any(p.is_cuda for p in group["params"])
+    special = any(group.get(k) for k in ("amsgrad", "maximize", "capturable", "differentiable"))
+    if kind == "adamw" and cuda and group.get("fused") and not special:
+        return "torch-cuda-fused"
+    return None if cuda or group.get("fused") else "pytorch"
+
+
 class GradientRecorder:
     def __init__(self, directory, optimizer, named_parameters, first_step=1, dtype=None, kind=None):
         """dtype: what gradients are stored as, torch.bfloat16 or such; None: as they are.
@@ -83,7 +92,10 @@ class GradientRecorder:
                    **{k: g[k] for k in HYPERPARAMETERS if k in g}} for g in optimizer.param_groups]
         groups = json.loads(json.dumps(groups, default=float))  # betas and such may be tensors
         if self.manifest is None:
+            orders = {order_of(self.kind, g) for g in optimizer.param_groups}
+            ours = type(optimizer).__module__.startswith("torch.optim")
             self.manifest = {"format": "tersor-recording", "version": 1, "optimizer": self.kind,
+                             "order": orders.pop() if ours and len(orders) == 1 else None,
                              "param_groups": groups, "steps": []}
         if groups != self.manifest["param_groups"]:
             raise ValueError(f"step {self.step}: a hyperparameter other than lr has changed")

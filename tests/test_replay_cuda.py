@@ -65,3 +65,31 @@ def test_other_optimizers_are_refused(tmp_path, golden):
     start, recording = recorded(golden, tmp_path, *OPTIONS["adamw999"])
     refused = run_tersor("replay", start, recording, "--optimizer", "adam", "--compat", "torch-cuda-fused")
     assert refused.returncode == 2 and "torch-cuda-fused" in refused.stderr, refused.stderr
+
+
+def test_the_recorded_order_is_followed(tmp_path, golden):
+    start, recording = recorded(golden, tmp_path, *OPTIONS["adamw999"])
+    manifest = json.loads((recording / "manifest.json").read_text())
+    outs = {}
+    for order, options in (("torch-cuda-fused", ()), ("torch-cuda-fused", ("--compat", "pytorch")), (None, ()),
+                           ("of-the-future", ())):
+        (recording / "manifest.json").write_text(json.dumps(manifest | {"order": order}))
+        out = tmp_path / f"{order}{len(options)}.safetensors"
+        report = json.loads(run_tersor("replay", start, recording, "-o", out, *options, "--json=-", check=0).stdout)
+        outs[order, bool(options)] = out.read_bytes(), report["order"]
+    assert outs["torch-cuda-fused", False][1] == "torch-cuda-fused"
+    run_tersor("replay", start, recording, "-o", tmp_path / "x", "--compat", "torch-cuda-fused", check=0)
+    assert (tmp_path / "x").read_bytes() == outs["torch-cuda-fused", False][0] != outs[None, False][0]
+    assert outs["torch-cuda-fused", True] == outs[None, False] == outs["of-the-future", False]
+    assert outs[None, False][1] == "pytorch"
+
+
+def test_a_form_without_a_step_in_the_recorded_order_is_told(tmp_path, golden):
+    start, recording = recorded(golden, tmp_path, *OPTIONS["adamw999"])
+    manifest = json.loads((recording / "manifest.json").read_text())
+    (recording / "manifest.json").write_text(json.dumps(manifest | {"order": "torch-cuda-fused"}))
+    done = run_tersor("replay", start, recording, "--state", "gefen", "-v", check=0)
+    assert "was recorded in the order torch-cuda-fused: that program's order" in done.stderr, done.stderr
+    (recording / "manifest.json").write_text(json.dumps(manifest | {"order": 1}))
+    refused = run_tersor("replay", start, recording)
+    assert refused.returncode == 3 and "expected the name of an order of operations" in refused.stderr

@@ -38,6 +38,7 @@ struct tsr_recording {
 	const char *path;
 	bool has_manifest;
 	enum tsr_optimizer optimizer; /* TSR_OPTIMIZER_COUNT: not recorded */
+	enum tsr_order order; /* of the program that ran; TSR_ORDER_COUNT: not recorded */
 	size_t ngroups;
 	const struct tsr_recording_group *groups;
 	size_t nsteps;

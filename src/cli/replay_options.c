@@ -85,7 +85,7 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 	CLI_TRY(parse_betas(cmd, a->betas, h));
 	CLI_TRY(put_number(cmd, "eps", a->eps, TSR_HYPER_EPS, h));
 	CLI_TRY(put_number(cmd, "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY, h));
-	o->order_given = a->compat || a->state;
+	o->order_given = a->compat || (a->state && strcmp(a->state, "flashoptim") == 0);
 	put_order(a, o);
 	if (a->nesterov)
 		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);

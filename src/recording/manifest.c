@@ -484,12 +484,24 @@ static enum tsr_status read_optimizer(struct reading *m, const struct tsr_json *
 	return TSR_OK;
 }
 
+/* One that this tersor does not know is as one that is not recorded. */
+static enum tsr_status read_order(struct reading *m, const struct tsr_json *v)
+{
+	if (!v || tsr_json_type(v) == TSR_JSON_NULL)
+		return TSR_OK;
+	if (!tsr_json_string(v))
+		return wrong(m, "", "order", v, "the name of an order of operations");
+	(void)tsr_order_find(tsr_json_string(v), &m->r->pub.order);
+	return TSR_OK;
+}
+
 static enum tsr_status read_root(struct reading *m, const struct tsr_json *root)
 {
 	if (tsr_json_type(root) != TSR_JSON_OBJECT)
 		return wrong(m, "", "manifest", root, "an object");
 	TSR_TRY(read_version(m, root));
 	TSR_TRY(read_optimizer(m, tsr_json_get(root, "optimizer")));
+	TSR_TRY(read_order(m, tsr_json_get(root, "order")));
 	TSR_TRY(read_groups(m, tsr_json_get(root, "param_groups")));
 	return read_steps(m, tsr_json_get(root, "steps"));
 }

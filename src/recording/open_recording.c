@@ -59,6 +59,7 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	r->options.as_stored = true;
 	r->options.parts = true;
 	r->pub.optimizer = TSR_OPTIMIZER_COUNT;
+	r->pub.order = TSR_ORDER_COUNT;
 	status = open_path(r, path, err);
 	if (status != TSR_OK) {
 		tsr_recording_close(&r->pub);

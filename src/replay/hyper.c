@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "recording/schedule.h"
+#include "step/combinations.h"
 #include "step/hyperparameters.h"
 
 /* --- Steps ------------------------------------------------------------------------------------ */
@@ -105,6 +106,26 @@ static enum tsr_status choose_optimizer(struct tsr_replaying *r)
 			      tsr_optimizer_name(r->result->optimizer));
 }
 
+/* The recorded order, unless another one is meant, or it has no step for the form that is asked for. */
+static enum tsr_status choose_order(struct tsr_replaying *r)
+{
+	const struct tsr_replay_options *o = r->options;
+	const enum tsr_order recorded = r->recording->order;
+	const char *why;
+
+	r->result->order = o->order;
+	if (o->order_given || o->order != TSR_ORDER_PYTORCH || recorded == TSR_ORDER_COUNT ||
+	    !tsr_order_has(recorded, r->result->optimizer))
+		return TSR_OK;
+	why = tsr_step_refusal(r->result->optimizer, recorded, o->coding[TSR_SLOT_MOMENTUM].codec,
+			       o->coding[TSR_SLOT_VARIANCE].codec);
+	if (why)
+		return tsr_build_note(r->c, r->err, "%.200s: was recorded in the order %s: %s",
+				      r->recording->path, tsr_order_name(recorded), why);
+	r->result->order = recorded;
+	return TSR_OK;
+}
+
 /* A requested hyperparameter that the optimizer does not use is a mistake; a recorded one is not. */
 static enum tsr_status check_used(const struct tsr_replaying *r)
 {
@@ -183,6 +204,7 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 	enum tsr_status status;
 
 	TSR_TRY(choose_optimizer(r));
+	TSR_TRY(choose_order(r));
 	TSR_TRY(check_used(r));
 	result->ngroups = r->recording->ngroups;
 	result->lr = calloc(result->nsteps * result->ngroups + 1, sizeof(*result->lr));

@@ -81,11 +81,11 @@ static enum tsr_status allocate_figures(struct tsr_replaying *r)
 /* A state with f16 scales is FlashOptim's; continuing in the wrong order of operations must be asked for. */
 static enum tsr_status check_order(const struct tsr_replaying *r)
 {
-	if (!tsr_order_has(r->options->order, r->result->optimizer))
+	if (!tsr_order_has(r->result->order, r->result->optimizer))
 		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_COMPAT,
 				     "%s: the optimizer is %s, which is not in the program %s",
 				     r->c->path, tsr_optimizer_name(r->result->optimizer),
-				     tsr_order_name(r->options->order));
+				     tsr_order_name(r->result->order));
 	for (size_t i = 0; i < r->nparams && !r->options->order_given; i++) {
 		for (unsigned part = 0; part < TSR_SLOTS; part++) {
 			const size_t tensor = r->params[i].tensor[part];

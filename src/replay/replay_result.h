@@ -13,6 +13,7 @@ struct tsr_replay {
 	struct tsr_checkpoint *source;
 	char *recording; /* its path, as it was given */
 	enum tsr_optimizer optimizer;
+	enum tsr_order order; /* that it was replayed in */
 	struct tsr_coding coding[TSR_SLOTS];
 	bool widened[TSR_SLOTS]; /* scales are f32 instead of e8m8, which could not follow */
 	enum tsr_hyper_name

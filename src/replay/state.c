@@ -165,7 +165,7 @@ static enum tsr_status check_codecs(const struct tsr_replaying *r, const struct 
 {
 	const struct tsr_codec *m = p->coding[TSR_SLOT_MOMENTUM].codec;
 	const struct tsr_codec *v = p->coding[TSR_SLOT_VARIANCE].codec;
-	const char *why = tsr_step_refusal(r->result->optimizer, r->options->order, m, v);
+	const char *why = tsr_step_refusal(r->result->optimizer, r->result->order, m, v);
 
 	if (!why)
 		return TSR_OK;
@@ -201,7 +201,7 @@ static enum tsr_status take_matrix(const struct tsr_replaying *r, struct tsr_rep
 
 static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_replay_param *p)
 {
-	struct tsr_step step = { .optimizer = r->result->optimizer, .order = r->options->order };
+	struct tsr_step step = { .optimizer = r->result->optimizer, .order = r->result->order };
 
 	memcpy(step.coding, p->coding, sizeof(step.coding));
 	if (tsr_optimizer_is_muon(r->result->optimizer))

@@ -148,7 +148,7 @@ void tsr_replay_plan_steps(struct tsr_replay_window *w)
 			if (!g)
 				continue;
 			p->count++;
-			g->scalars = tsr_step_scalars(r->options->order, r->result->optimizer, &h,
+			g->scalars = tsr_step_scalars(r->result->order, r->result->optimizer, &h,
 						      p->count, p->fresh);
 			p->fresh = false;
 		}
@@ -171,7 +171,7 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 {
 	const struct tsr_replay_param *p = &r->params[param];
 	const struct tsr_replay_grad *g = grad_of(w, step, param);
-	struct tsr_step s = { .optimizer = r->result->optimizer, .order = r->options->order };
+	struct tsr_step s = { .optimizer = r->result->optimizer, .order = r->result->order };
 
 	if (g) {
 		s.scalars = g->scalars;

@@ -248,6 +248,7 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 	if (r->source)
 		tsr_json_put_string(json, "checkpoint", r->source->path);
 	tsr_json_put_string(json, "optimizer", tsr_optimizer_name(r->optimizer));
+	tsr_json_put_string(json, "order", tsr_order_name(r->order));
 	put_state(r, json);
 	put_groups(r, json);
 	tsr_json_put_u64(json, "parameters", tsr_replay_numel(r, SIZE_MAX));

@@ -128,7 +128,7 @@ static enum tsr_status learn(struct tsr_replaying *r)
 	enum tsr_status status;
 
 	o.gradients = true;
-	o.peer = o.peer || r->options->order == TSR_ORDER_GEFEN;
+	o.peer = o.peer || r->result->order == TSR_ORDER_GEFEN;
 	o.few = o.few || r->codebook;
 	TSR_TRY(tsr_recording_open_step(r->recording, 0, &step, r->err));
 	status = tsr_learn(step, &o, r->run, &r->learned, r->err);
