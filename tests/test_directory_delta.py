@@ -59,6 +59,23 @@ def test_a_chain_of_directories_comes_back(tmp_path):
     assert run_tersor("diff", packed[1], packed[2], check=1).stderr == ""
 
 
+def test_bases_are_named_by_short_paths_and_behind_links(tmp_path):
+    _, packed = packed_chain(tmp_path)
+    name = f"{DEEP}/state.safetensors.tersor"
+
+    def bases(path, **where):
+        return [base["file"] for base in json.loads(run_tersor("inspect", path, "--json=-", check=0, **where).stdout)["bases"]]
+
+    assert bases(packed[2] / name) == [str(packed[1] / name), str(packed[0] / name)]
+    assert bases(f"p2/{name}", cwd=tmp_path) == [f"p1/{name}", f"p0/{name}"]
+    assert bases(name, cwd=packed[2])[0].endswith(f"../p1/{name}")
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "latest").symlink_to(packed[2])
+    (tmp_path / "links" / "p1").mkdir()
+    assert len(bases(tmp_path / "links" / "latest" / name)) == 2
+    quiet("verify", tmp_path / "links" / "latest")
+
+
 def test_one_file_of_a_delta_is_read_by_itself(tmp_path):
     _, packed = packed_chain(tmp_path, 2)
     quiet("unpack", packed[1] / DEEP / "state.safetensors.tersor", "-o", tmp_path / "state.safetensors")

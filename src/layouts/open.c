@@ -116,10 +116,32 @@ static const char *name_in_directory(const struct tsr_base_name *base, unsigned 
 	return strchr(base->name + 3 * (size_t)levels, '/') + 1;
 }
 
+/*
+ * A name that begins with "../" below a directory; takes the latter.  Paths of a chain stay short: a
+ * directory is left by its name, unless that is a link, which leads elsewhere.
+ */
+static char *join_sibling(char *directory, const char *name)
+{
+	char *path;
+
+	while (directory && strncmp(name, "../", 3) == 0 &&
+	       tsr_dir_is_name(tsr_path_name(directory)) && !tsr_dir_is_link(directory)) {
+		char *up = tsr_path_directory(directory);
+
+		free(directory);
+		directory = up;
+		name += 3;
+	}
+	if (!directory)
+		return NULL;
+	path = strcmp(directory, ".") == 0 ? strdup(name) : tsr_path_join(directory, name);
+	free(directory);
+	return path;
+}
+
 /* The path of the base of a delta; to be freed.  A user may name the directory of many bases. */
 static char *base_path(const struct tsr_checkpoint *c, const struct tsr_open_options *options)
 {
-	char *directory, *path;
 	unsigned levels;
 
 	if (options->base && tsr_base_name_is_valid(c->base_name.name, &levels) && levels &&
@@ -127,10 +149,7 @@ static char *base_path(const struct tsr_checkpoint *c, const struct tsr_open_opt
 		return tsr_path_join(options->base, name_in_directory(&c->base_name, levels));
 	if (options->base)
 		return strdup(options->base);
-	directory = tsr_path_directory(c->path);
-	path = directory ? tsr_path_join(directory, c->base_name.name) : NULL;
-	free(directory);
-	return path;
+	return join_sibling(tsr_path_directory(c->path), c->base_name.name);
 }
 
 /* So many arrays are worth a look at all of the heap. */
