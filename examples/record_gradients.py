@@ -44,12 +44,16 @@ def kind_of(optimizer):
 
 
 def order_of(kind, group):
-    """Whose order of operations the step has, as `tersor replay --compat` takes it; None: tersor has none."""
-    cuda = any(p.is_cuda for p in group["params"])
+    """Whose order of operations PyTorch's step of a group has, as `tersor replay --compat` takes it; None: unknown.
+
+    The fused kernel of a GPU was compared with PyTorch 2.11; the ones before it computed with scalars in FP64."""
+    params, new = group["params"], tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)
+    if not any(p.is_cuda for p in params):
+        return None if group.get("fused") else "pytorch"
     special = any(group.get(k) for k in ("amsgrad", "maximize", "capturable", "differentiable"))
-    if kind == "adamw" and cuda and group.get("fused") and not special:
-        return "torch-cuda-fused"
-    return None if cuda or group.get("fused") else "pytorch"
+    plain = all(p.is_cuda and p.dtype == torch.float32 for p in params) and not special
+    known = kind == "adamw" and group.get("fused") and plain and new and torch.version.cuda
+    return "torch-cuda-fused" if known else None
 
 
 class GradientRecorder:

@@ -668,11 +668,35 @@ def recorded(tmp_path_factory):
     return folder, dict(zip([*RUNS, *OTHERS], runs, strict=True)), refusals
 
 
+ORDERS = """
+import json, sys, types
+import torch
+sys.path.insert(0, sys.argv[1])
+from record_gradients import order_of
+fused = {"fused": True}
+cases = [("2.11.0", "13.0", "adamw", True, "float32", fused), ("2.10.1", "13.0", "adamw", True, "float32", fused),
+         ("2.11.0", None, "adamw", True, "float32", fused), ("2.11.0", "13.0", "adam", True, "float32", fused),
+         ("2.11.0", "13.0", "adamw", True, "bfloat16", fused), ("2.11.0", "13.0", "adamw", True, "float32", {}),
+         ("2.11.0", "13.0", "adamw", True, "float32", {**fused, "amsgrad": True}),
+         ("2.11.0", "13.0", "adamw", True, "float32", {**fused, "capturable": True}),
+         ("2.11.0", None, "adamw", False, "float32", fused), ("2.11.0", None, "adamw", False, "float32", {})]
+found = []
+for torch.__version__, torch.version.cuda, kind, cuda, dtype, options in cases:
+    p = types.SimpleNamespace(is_cuda=cuda, dtype=getattr(torch, dtype))
+    found.append(order_of(kind, {"params": [p], **options}))
+print(json.dumps(found))
+"""
+
+
+def test_recorder_names_an_order_only_where_it_is_known():
+    assert run_torch(ORDERS, ROOT / "examples") == ["torch-cuda-fused", *[None] * 8, "pytorch"]
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_recorder_writes_what_the_optimizer_sees(recorded, tmp_path, name):
     folder, seen, dtype = recorded[0] / name, recorded[1][name], RUNS[name]["dtype"]
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["optimizer"] == "adamw"
+    assert manifest["optimizer"] == "adamw" and manifest["order"] == "pytorch"
     assert [g["params"] for g in manifest["param_groups"]] == \
         [["0.weight", "2.weight"], ["0.bias", "2.bias", "unused"]]
     assert [g["betas"] for g in manifest["param_groups"]] == [[0.8, 0.9]] * 2

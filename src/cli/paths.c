@@ -51,12 +51,8 @@ static bool is_beside(const char *base, const char *out)
 
 void cli_warn_not_beside(const struct cli_common *common, const char *base)
 {
-	size_t n = strlen(base);
-	char *trimmed;
+	char *trimmed = tsr_path_trim(base);
 
-	while (n > 1 && base[n - 1] == '/')
-		n--;
-	trimmed = strndup(base, n);
 	if (trimmed && strcmp(common->output, TSR_STANDARD_OUTPUT) != 0 &&
 	    !is_beside(trimmed, common->output))
 		cli_warn(common,

@@ -2,6 +2,7 @@
 /* Deltas of directories: each packed file differs from that of the same name in another packed directory. */
 #include "directory/bases.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -10,22 +11,21 @@
 #include "io/dir_output.h"
 #include "io/temporary.h"
 
-/* Without the slashes at its end, behind which it has no name. */
-static enum tsr_status trim(struct tsr_traversal *t, const char **ret)
+/* The name of the directory is part of the names of bases: no slashes may follow it. */
+static enum tsr_status trim(struct tsr_traversal *t)
 {
-	size_t n = strlen(t->delta);
+	char *path = tsr_path_trim(t->delta);
 
-	while (n > 1 && t->delta[n - 1] == '/')
-		n--;
-	*ret = tsr_arena_copy(t->d->arena, t->delta, n);
-	return *ret ? TSR_OK : tsr_directory_nomem(t->d, t->err);
+	t->delta = path ? tsr_directory_text(t->d, "%s", path) : NULL;
+	free(path);
+	return t->delta ? TSR_OK : tsr_directory_nomem(t->d, t->err);
 }
 
 enum tsr_status tsr_bases_open(struct tsr_traversal *t)
 {
 	if (!t->delta)
 		return TSR_OK;
-	TSR_TRY(trim(t, &t->delta));
+	TSR_TRY(trim(t));
 	if (!tsr_directory_is_packed(t->delta))
 		return tsr_fail(
 			t->err, TSR_E_USAGE,

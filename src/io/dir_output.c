@@ -95,13 +95,9 @@ static int remove_tree(int parent, const char *name, unsigned depth)
 /* A path without slashes at its end, to be freed. */
 static enum tsr_status trim(const char *path, char **ret, struct tsr_err *err)
 {
-	size_t n = strlen(path);
+	char *trimmed = tsr_path_trim(path);
 	const char *name;
-	char *trimmed;
 
-	while (n && path[n - 1] == '/')
-		n--;
-	trimmed = strndup(path, n);
 	if (!trimmed)
 		return tsr_fail_nomem(err, path);
 	name = tsr_path_name(trimmed);

@@ -32,6 +32,15 @@ const char *tsr_path_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
+char *tsr_path_trim(const char *path)
+{
+	size_t n = strlen(path);
+
+	while (n > 1 && path[n - 1] == '/')
+		n--;
+	return strndup(path, n);
+}
+
 enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct tsr_err *err)
 {
 	char *dir = tsr_path_directory(path);

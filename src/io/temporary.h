@@ -14,6 +14,9 @@ char *tsr_path_directory(const char *path);
 /* The last component of a path, within it. */
 const char *tsr_path_name(const char *path);
 
+/* A path without slashes at its end, to be freed; "/" stays.  NULL when out of memory. */
+char *tsr_path_trim(const char *path);
+
 /* Open the directory that @path is in. */
 enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct tsr_err *err);
 

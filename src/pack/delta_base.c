@@ -23,16 +23,17 @@ static const char *last_names(const char *path, unsigned n)
 }
 
 /* How a delta names it. */
-static enum tsr_status name_base(struct tsr_checkpoint *base, const struct tsr_delta_wish *wish,
-				 struct tsr_base_name *ret, struct tsr_err *err)
+static enum tsr_status name_base(struct tsr_checkpoint *base,
+				 const struct tsr_delta_options *options, struct tsr_base_name *ret,
+				 struct tsr_err *err)
 {
-	const char *path = last_names(wish->path, wish->levels + 1);
-	const size_t up = 3 * (size_t)wish->levels;
+	const char *path = last_names(options->path, options->levels + 1);
+	const size_t up = 3 * (size_t)options->levels;
 	char *name = tsr_arena_alloc(base->arena, up + strlen(path) + 1);
 	unsigned levels;
 
 	if (!name)
-		return tsr_fail_nomem(err, wish->path);
+		return tsr_fail_nomem(err, options->path);
 	for (size_t i = 0; i < up; i += 3)
 		memcpy(name + i, "../", 3);
 	memcpy(name + up, path, strlen(path) + 1);
@@ -42,46 +43,46 @@ static enum tsr_status name_base(struct tsr_checkpoint *base, const struct tsr_d
 	if (tsr_base_name_is_valid(name, &levels))
 		return TSR_OK;
 	return tsr_fail(err, TSR_E_UNSUPPORTED,
-			"%s: found a path that does not end in %u names, expected them", wish->path,
-			wish->levels + 1);
+			"%s: found a path that does not end in %u names, expected them",
+			options->path, options->levels + 1);
 }
 
-static enum tsr_status check(const struct tsr_checkpoint *base, const struct tsr_delta_wish *wish,
-			     struct tsr_err *err)
+static enum tsr_status check(const struct tsr_checkpoint *base,
+			     const struct tsr_delta_options *options, struct tsr_err *err)
 {
 	const unsigned depth = base->base_name.depth + 1;
-	unsigned max_chain = wish->max_chain ? wish->max_chain : TSR_CHAIN_DEFAULT;
+	unsigned max_chain = options->max_chain ? options->max_chain : TSR_CHAIN_DEFAULT;
 
 	if (max_chain > TSR_CHAIN_MAX)
 		max_chain = TSR_CHAIN_MAX;
-	if (!base->packed && !wish->plain)
+	if (!base->packed && !options->plain)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is not a packed file, which a delta can have for its base",
-				wish->path);
+				options->path);
 	if (depth > max_chain)
 		return tsr_fail_hint(err, TSR_E_LIMIT, TSR_HINT_CHAIN,
 				     "%s: a delta to it would be number %u of a chain, over the "
 				     "limit of %u",
-				     wish->path, depth, max_chain);
+				     options->path, depth, max_chain);
 	return TSR_OK;
 }
 
-enum tsr_status tsr_delta_base_open(const struct tsr_delta_wish *wish, const struct tsr_run *run,
-				    struct tsr_checkpoint **ret, struct tsr_base_name *name_ret,
-				    struct tsr_err *err)
+enum tsr_status tsr_delta_base_open(const struct tsr_delta_options *options,
+				    const struct tsr_run *run, struct tsr_checkpoint **ret,
+				    struct tsr_base_name *name_ret, struct tsr_err *err)
 {
-	struct tsr_open_options o = wish->open ? *wish->open : tsr_open_defaults();
+	struct tsr_open_options o = options->open ? *options->open : tsr_open_defaults();
 	struct tsr_checkpoint *base = NULL;
 	enum tsr_status status;
 
 	o.base = NULL;
 	o.run = run;
-	TSR_TRY(tsr_checkpoint_open(&wish->path, 1, &o, &base, err));
-	status = base->packed || !wish->plain ? TSR_OK : tsr_plain_set(base, run, err);
+	TSR_TRY(tsr_checkpoint_open(&options->path, 1, &o, &base, err));
+	status = base->packed || !options->plain ? TSR_OK : tsr_plain_set(base, run, err);
 	if (status == TSR_OK)
-		status = check(base, wish, err);
+		status = check(base, options, err);
 	if (status == TSR_OK)
-		status = name_base(base, wish, name_ret, err);
+		status = name_base(base, options, name_ret, err);
 	if (status != TSR_OK) {
 		tsr_checkpoint_close(base);
 		return status;

@@ -487,12 +487,12 @@ static enum tsr_status name_inputs(struct packing *p)
 static enum tsr_status run_packing(struct packing *p)
 {
 	const struct tsr_pack_options *o = p->options;
-	const struct tsr_delta_wish wish = { o->delta, o->max_chain, o->base_levels,
-					     p->given->plain_base, o->open };
+	const struct tsr_delta_options delta = { o->delta, o->max_chain, o->base_levels,
+						 p->given->plain_base, o->open };
 	bool again = true;
 
 	if (o->delta)
-		TSR_TRY(tsr_delta_base_open(&wish, p->run, &p->base, &p->base_name, p->err));
+		TSR_TRY(tsr_delta_base_open(&delta, p->run, &p->base, &p->base_name, p->err));
 	TSR_TRY(prepare(p));
 	TSR_TRY(tsr_delta_base_fits(p->base, p->c, p->err));
 	TSR_TRY(name_inputs(p));

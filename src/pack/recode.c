@@ -136,12 +136,12 @@ static enum tsr_status name_inputs(const struct recoding *r)
 static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 {
 	const struct tsr_recode_options *o = r->options;
-	const struct tsr_delta_wish wish = { o->delta, o->max_chain, o->base_levels, false,
-					     o->open };
+	const struct tsr_delta_options delta = { o->delta, o->max_chain, o->base_levels, false,
+						 o->open };
 	enum tsr_status status;
 
 	if (o->delta)
-		TSR_TRY(tsr_delta_base_open(&wish, r->run, &r->base, &r->base_name, r->err));
+		TSR_TRY(tsr_delta_base_open(&delta, r->run, &r->base, &r->base_name, r->err));
 	if (o->weights_out)
 		TSR_TRY(find_model(r));
 	TSR_TRY(name_inputs(r));

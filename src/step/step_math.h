@@ -3,7 +3,7 @@
  * The update rules of optimizers, for C and for CUDA: see codec/math.h, whose contract this
  * keeps.  docs/replay.md derives them; operations and their order are those of PyTorch on the
  * CPU (foreach=False), so that results can be compared by their bits, or where the name says so
- * those of FlashOptim's kernels.
+ * those of another program, such as FlashOptim's kernels.
  */
 #ifndef TSR_STEP_STEP_MATH_H
 #define TSR_STEP_STEP_MATH_H

@@ -21,6 +21,7 @@
 #include "names/copies/copies.h"
 #include "report/packing/kept_raw.h"
 #include "report/summary.h"
+#include "tersor/recording.h"
 #include "text/json.h"
 
 struct args {
@@ -517,9 +518,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.max_chain = (unsigned)a->max_chain;
 	if (a->max_chain && !a->delta)
 		return cli_usage(cmd, "--max-chain needs --delta");
-	if (a->delta && cli_packs_directory(&a->common))
-		CLI_TRY(cli_check_bases(cmd, &a->common, a->delta));
-	else if (a->delta)
+	if (a->delta && tsr_recording_probe(a->common.operands.items[0]))
+		return cli_usage(cmd, "--delta is for checkpoints; %s is a recording",
+				 a->common.operands.items[0]);
+	if (a->delta && !cli_packs_directory(&a->common))
 		CLI_TRY(cli_check_base(cmd, a->delta, a->only != NULL));
 	if (a->model && cli_packs_directory(&a->common))
 		return cli_usage(cmd, "--model is for one packed file; in a directory every model "

@@ -101,19 +101,6 @@ int cli_check_delta(const struct cli_common *common, const struct tsr_checkpoint
 	return strict ? CLI_DIFFERS : CLI_OK;
 }
 
-int cli_check_bases(const struct cli_cmd *cmd, const struct cli_common *common, const char *base)
-{
-	if (!tsr_directory_is_packed(base))
-		return cli_usage(cmd,
-				 "--delta: %s is not a packed directory, which the base of a "
-				 "directory is",
-				 base);
-	return tsr_recording_probe(common->operands.items[0])
-		       ? cli_usage(cmd, "--delta is for checkpoints; %s is a recording",
-				   common->operands.items[0])
-		       : CLI_OK;
-}
-
 int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model)
 {
 	const struct tsr_directory_entry *e;

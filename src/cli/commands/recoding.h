@@ -28,9 +28,6 @@ enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy);
 /* Misuse if @base is a packed directory, naming a file of it: with @model one with the weights alone. */
 int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model);
 
-/* Misuse unless @base is a packed directory, and the one operand no recording. */
-int cli_check_bases(const struct cli_cmd *cmd, const struct cli_common *common, const char *base);
-
 /*
  * Warn if none of a delta's planes uses its base, which with @strict is CLI_DIFFERS, and if it was written
  * away from @base; NULL: whoever reads it names the base.

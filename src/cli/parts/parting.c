@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/work.h"
 #include "io/file.h"
+#include "io/temporary.h"
 #include "report/render/format.h"
 
 static struct tsr_parts *current;
@@ -106,16 +107,6 @@ static int check_streams(const struct cli_cmd *cmd, const struct cli_common *com
 	return CLI_OK;
 }
 
-/* The path without slashes at its end, to be freed; NULL when out of memory. */
-static char *trimmed(const char *path)
-{
-	size_t len = strlen(path);
-
-	while (len > 1 && path[len - 1] == '/')
-		len--;
-	return strndup(path, len);
-}
-
 /* What this part is, unless it was done before: then *done_ret. */
 static enum tsr_status start(const struct tsr_part_request *request, bool continues, bool *done_ret,
 			     struct tsr_err *err)
@@ -160,7 +151,7 @@ static int begin(const struct cli_cmd *cmd, const struct cli_common *common,
 	if (!base && !request.in_memory)
 		return cli_usage(cmd, "--part needs a report in a file, such as --json FILE");
 	CLI_TRY(check_streams(cmd, common));
-	path = trimmed(base ? base : cmd->name);
+	path = tsr_path_trim(base ? base : cmd->name);
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
 	request.path = path;

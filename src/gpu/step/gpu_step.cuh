@@ -19,7 +19,11 @@ extern "C" {
 
 /* --- The rules --------------------------------------------------------------------------------- */
 
-/* X(id, formula of step_math.h, states besides the weight) */
+/*
+ * X(id, formula of step_math.h, states besides the weight).  A rule with ANY_STATES is in no fused kernel:
+ * each rule in those takes registers from all.
+ */
+#define ANY_STATES (-1)
 #define STEP_RULES(X) \
 	X(PLAIN_SGD, plain_sgd, 0) \
 	X(SGD, sgd, 1) \
@@ -30,7 +34,7 @@ extern "C" {
 	X(FLASH_ADAM, flash_adam, 2) \
 	X(COAT_ADAMW, coat_adamw, 2) \
 	X(BITSANDBYTES_ADAM, bitsandbytes_adam, 2) \
-	X(CUDA_ADAMW, cuda_adamw, 2)
+	X(CUDA_ADAMW, cuda_adamw, ANY_STATES)
 
 enum step_rule {
 #define X(id, ...) RULE_##id,

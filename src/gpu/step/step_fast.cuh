@@ -37,8 +37,6 @@ static inline bool scalars_are_fast(const struct tsr_step_scalars *s, enum step_
 {
 	if (rule < RULE_ADAM)
 		return true;
-	if (rule == RULE_CUDA_ADAMW) /* has no fast path */
-		return false;
 	if (rule == RULE_COAT_ADAMW)
 		return s->correction1 >= 0x1p-10f && s->correction1 <= 1.0f && s->eps >= 0x1p-30f &&
 		       s->eps <= 0x1p20f && s->root_correction2 >= 0x1p-8f &&

@@ -281,7 +281,8 @@ enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct t
 	struct step_args a = {};
 
 	*done_ret = 0;
-	if (!(kernel || (blocks && has_weights(row_of(step->coding[TSR_SLOT_WEIGHT].codec)))) ||
+	if (rule == RULE_CUDA_ADAMW ||
+	    !(kernel || (blocks && has_weights(row_of(step->coding[TSR_SLOT_WEIGHT].codec)))) ||
 	    !is_aligned(step, grad))
 		return TSR_OK;
 	a.rule = rule;

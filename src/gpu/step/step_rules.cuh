@@ -7,8 +7,6 @@
 
 /* --- Any rule ---------------------------------------------------------------------------------- */
 
-#define ANY_STATES (-1)
-
 /*
  * The formulas of step_math.h on N elements: a kernel for a number of states has the rules that have as
  * many, one for ANY_STATES all.
