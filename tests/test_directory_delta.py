@@ -183,6 +183,19 @@ def test_names_of_bases_that_lead_elsewhere_are_refused(tmp_path, name):
     assert refused.returncode == 3 and "base is not the name of a file" in one_line_error(refused)
 
 
+def test_a_file_that_could_have_several_bases_has_none(tmp_path):
+    sources, _ = packed_chain(tmp_path, 2)
+    for i, source in enumerate(sources):
+        model = source / "model.safetensors"
+        for rank in (0, 1) if i == 0 else (1, 2):
+            shutil.copy(model, source / f"rank_{rank}.safetensors")
+    pack(sources[0], tmp_path / "ranks0", "--entropy")
+    packed = pack(sources[1], tmp_path / "ranks1", "--delta", tmp_path / "ranks0")
+    bases = {rank: json.loads(run_tersor("inspect", packed / f"rank_{rank}.safetensors.tersor", "--json=-").stdout).get("bases")
+             for rank in (1, 2)}
+    assert bases[1][0]["file"].endswith("ranks0/rank_1.safetensors.tersor") and not bases[2]
+
+
 def test_names_with_the_number_of_a_step_find_their_base(tmp_path):
     sources, _ = packed_chain(tmp_path, 2)
     packed = []

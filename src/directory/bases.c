@@ -62,7 +62,7 @@ static bool differ_in_numbers(const char *a, const char *b)
 	}
 }
 
-/* Whether two paths differ in the numbers of one name, as global_step100/x and global_step200/x do. */
+/* Whether two paths differ at most in the numbers of one name, as global_step1/x and global_step2/x do. */
 static bool differ_in_one_name(const char *a, const char *b)
 {
 	unsigned n = 0;
@@ -77,7 +77,7 @@ static bool differ_in_one_name(const char *a, const char *b)
 		a += na;
 		b += nb;
 		if (!*a || !*b)
-			return n == 1 && *a == *b;
+			return *a == *b;
 	}
 }
 
