@@ -53,7 +53,7 @@ TSR_API bool tsr_store_tier_is_finer(const struct tsr_store_tier *a,
  */
 struct tsr_store_errors {
 	double weight; /* over the displacement; of weights that are steps */
-	double weight_ulps; /* root mean square, in units of the distance of BF16 numbers */
+	double weight_ulps; /* root mean square, over that of the distances of BF16 numbers there */
 	double update, variance; /* as in struct tsr_store_tier */
 };
 

@@ -30,7 +30,7 @@ static void put_table(struct tsr_entropy *e, unsigned table, const uint32_t *cou
 	tsr_rans_encoder_table(freq, e->encoder.symbols + NSYMBOLS * table);
 }
 
-/* The tables of the codes, whose contexts @e has, and what is to be stored of them in front of the segments. */
+/* The tables of codes whose contexts @e has, and what is stored of them in front of the segments. */
 static void prepare(struct tsr_entropy *e, const uint8_t *codes, size_t n, uint32_t *count,
 		    struct tsr_context_tables *t, struct front *f)
 {

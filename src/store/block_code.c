@@ -2,12 +2,12 @@
 /* A block of one tensor, or of a momentum and its variance, as the bytes of an object, and back. */
 #include "store/block_code.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/little_endian.h"
 #include "entropy/differences.h"
+#include "store/quantize_loops.h"
 #include "tersor/pack.h"
 
 #define VERSION 1u
@@ -174,7 +174,7 @@ static size_t put_logs(struct tsr_block_coder *c, const struct tsr_block *b, dou
 	size_t used = 8;
 
 	tsr_logs_find_means(&c->integers, b, x, &logs.all);
-	if (!tsr_quantize_logs(b, &logs, x, bound, c->k, y))
+	if (!tsr_quantize_logs(&c->integers, b, &logs, x, bound, c->k, y))
 		return 0;
 	tsr_put_le(to, (uint32_t)logs.all, 4);
 	tsr_put_le(to + 4, logs.step, 4);
@@ -196,8 +196,8 @@ static const char *get_logs(struct tsr_block_coder *c, const struct tsr_block *b
 		return "its logarithms end early";
 	logs.all = (int32_t)(uint32_t)tsr_get_le(bytes, 4);
 	logs.step = (uint32_t)tsr_get_le(bytes + 4, 4);
-	if (logs.step > 1u << 27)
-		return "the step of its logarithms is too large";
+	if (logs.step < TSR_LOG_STEP_MIN || logs.step > TSR_LOG_STEP_MAX)
+		return "the step of its logarithms is not in its range";
 	if (rows) {
 		wrong = tsr_line_numbers_get(&c->integers, rows + b->columns, bytes + used,
 					     nbytes - used, &lines_nbytes);
@@ -209,7 +209,7 @@ static const char *get_logs(struct tsr_block_coder *c, const struct tsr_block *b
 	}
 	wrong = tsr_integers_get(&c->integers, b, bytes + used, nbytes - used, c->k);
 	if (!wrong)
-		tsr_dequantize_logs(b, &logs, c->k, y);
+		tsr_dequantize_logs(&c->integers, b, &logs, c->k, y);
 	return wrong;
 }
 
@@ -324,74 +324,27 @@ static size_t put_slot(struct tsr_block_coder *c, const struct slot *s,
 
 /* --- Errors ----------------------------------------------------------------------------------- */
 
-static double square(double x)
-{
-	return x * x;
-}
-
-/* The distance of BF16 numbers at @x. */
-static double bf16_ulp(float x)
-{
-	const uint64_t exponent = float_bits(x) >> 23 & 255;
-	const uint64_t bits = ((exponent ? exponent : 1) + 1023 - 127 - 7) << 52;
-	double ulp;
-
-	memcpy(&ulp, &bits, sizeof(ulp));
-	return ulp;
-}
-
-static void add_weights(const struct slot *s, const float *x, const float *y,
-			struct tsr_store_sums *sums)
-{
-	double error = 0, moved = 0;
-
-	for (uint32_t i = 0; i < s->of->at.n; i++) {
-		const double e = (double)y[i] - x[i];
-
-		error += e * e;
-		sums->ulps += e == 0 ? 0 : square(e / bf16_ulp(x[i]));
-		moved += s->base ? square((double)x[i] - s->base[i]) : 0;
-	}
-	sums->nweights += s->of->at.n;
-	sums->moved += moved;
-	sums->weights += moved > 0 ? error : 0;
-}
-
-static void add_roots(const struct slot *s, const float *x, const float *y,
-		      struct tsr_store_sums *sums)
-{
-	for (uint32_t i = 0; i < s->of->at.n; i++) {
-		const double root = sqrtf(x[i]);
-
-		sums->root += square(sqrtf(y[i]) - root);
-		sums->roots += root * root;
-	}
-}
-
-static void add_updates(const struct slot *s, const float *const x[TSR_SLOTS],
-			const float *const y[TSR_SLOTS], float eps, struct tsr_store_sums *sums)
-{
-	for (uint32_t i = 0; i < s->of->at.n; i++) {
-		const double u = x[0][i] / (sqrtf(x[1][i]) + eps);
-		const double found = y[0][i] / (sqrtf(y[1][i]) + eps);
-
-		sums->update += square(found - u);
-		sums->updates += u * u;
-	}
-}
-
 static void add_errors(const struct tsr_block_of *of, const float *base,
 		       const float *const x[TSR_SLOTS], const float *const y[TSR_SLOTS], float eps,
 		       struct tsr_store_sums *sums)
 {
-	struct slot s = { .of = of, .base = base };
+	static tsr_differences_fn *const differences[] = TSR_ISA_VARIANTS(sum_differences);
+	static tsr_distances_fn *const distances[] = TSR_ISA_VARIANTS(sum_distances);
+	static tsr_errors_fn *const updates[] = TSR_ISA_VARIANTS(sum_update_errors);
+	static tsr_roots_fn *const roots[] = TSR_ISA_VARIANTS(sum_root_errors);
+	const unsigned isa = tsr_isa_level(), last = of->slots - 1;
+	const size_t n = of->at.n;
 
-	if (of->kind[0] == TSR_KIND_WEIGHT)
-		add_weights(&s, x[0], y[0], sums);
+	if (of->kind[0] == TSR_KIND_WEIGHT) {
+		sums->rounded += differences[isa](x[0], y[0], n);
+		sums->ulps += distances[isa](x[0], n);
+		sums->moved += base ? differences[isa](x[0], base, n) : 0;
+		sums->weights += base ? differences[isa](x[0], y[0], n) : 0;
+	}
 	if (of->slots == 2)
-		add_updates(&s, x, y, eps, sums);
-	if (of->slots == 2 || of->kind[0] == TSR_KIND_VARIANCE)
-		add_roots(&s, x[of->slots - 1], y[of->slots - 1], sums);
+		sums->update += updates[isa](x, y, n, eps, &sums->updates);
+	if (of->kind[last] == TSR_KIND_VARIANCE)
+		sums->root += roots[isa](x[last], y[last], n, &sums->roots);
 }
 
 /* --- Objects ---------------------------------------------------------------------------------- */

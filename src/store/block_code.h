@@ -33,7 +33,8 @@ struct tsr_object_head {
 /* Sums over elements: what errors are the quotients of. */
 struct tsr_store_sums {
 	double moved, weights; /* displacements squared, and the errors of those weights */
-	double ulps, nweights; /* errors in BF16 ULPs squared, of all weights, and their number */
+	double rounded,
+		ulps; /* errors squared of all weights, and the distances of BF16 numbers there */
 	double update, updates; /* errors of updates squared, and the updates */
 	double root, roots; /* the same of roots of variances */
 };

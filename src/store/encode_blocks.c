@@ -219,8 +219,8 @@ static void add_sums(struct tsr_store_sums *to, const struct tsr_store_sums *s)
 {
 	to->moved += s->moved;
 	to->weights += s->weights;
+	to->rounded += s->rounded;
 	to->ulps += s->ulps;
-	to->nweights += s->nweights;
 	to->update += s->update;
 	to->updates += s->updates;
 	to->root += s->root;
@@ -237,8 +237,8 @@ static void note_errors(struct tsr_store_errors *errors, const struct tsr_store_
 {
 	if (s->moved > 0)
 		errors->weight = larger(errors->weight, s->weights / s->moved);
-	if (s->nweights > 0)
-		errors->weight_ulps = larger(errors->weight_ulps, sqrt(s->ulps / s->nweights));
+	if (s->ulps > 0)
+		errors->weight_ulps = larger(errors->weight_ulps, sqrt(s->rounded / s->ulps));
 	if (s->updates > 0)
 		errors->update = larger(errors->update, s->update / s->updates);
 	if (s->roots > 0)

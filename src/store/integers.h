@@ -11,7 +11,7 @@
 /* Rows and columns of a block together, if it is coded by them. */
 #define TSR_STORE_LINES (TSR_STORE_BLOCK / 8)
 
-/* A block: @n consecutive elements of rows of @columns; the first is in column @phase.  columns 0: no rows. */
+/* A block: @n consecutive elements of rows of @columns, the first in column @phase.  0 columns: no rows. */
 struct tsr_block {
 	uint32_t n, columns, phase;
 };

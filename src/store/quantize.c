@@ -5,17 +5,26 @@
 #include <math.h>
 #include <string.h>
 
-/* How often a step is made smaller whose error is above the bound, and by how much. */
-#define TRIES 12
-#define SMALLER 0.9
+#include "store/quantize_loops.h"
 
-/* Integers are exact in FP32. */
-#define INTEGER_MAX 0x1p24f
+/* How often a step is made smaller whose error is above the bound, and a little more than it should need. */
+#define TRIES 8
+#define MARGIN 0.995
 
-static double square(double x)
-{
-	return x * x;
-}
+#define UNIT_BITS 20
+
+/* Calls one of the loops. */
+#define LOOP(name, type) static type *const name[] = TSR_ISA_VARIANTS(name)
+
+LOOP(quantize_steps, tsr_steps_fn);
+LOOP(quantize_ratios, tsr_ratios_fn);
+LOOP(quantize_logs, tsr_logs_fn);
+LOOP(steps_undo, tsr_steps_undo_fn);
+LOOP(ratios_undo, tsr_ratios_undo_fn);
+LOOP(logs_undo, tsr_logs_undo_fn);
+LOOP(sum_differences, tsr_differences_fn);
+LOOP(sum_updates, tsr_updates_fn);
+LOOP(sum_total, tsr_total_fn);
 
 /* The step of a uniform quantizer whose error, step^2 / 12, has this mean square. */
 static double step_of(double mean_square)
@@ -24,54 +33,36 @@ static double step_of(double mean_square)
 }
 
 /* Whether quotients by a step make sense. */
-static bool is_step(float step)
+static bool is_step(double step)
 {
-	return step >= 0x1p-120f && step <= 0x1p120f;
+	return step >= 0x1p-120 && step <= 0x1p120;
+}
+
+/* The next step to try after one with too large an error. */
+static double smaller(double step, double error, double most)
+{
+	return error < INFINITY ? step * sqrt(most / error) * MARGIN : 0;
 }
 
 /* --- Weights ---------------------------------------------------------------------------------- */
 
 void tsr_dequantize_steps(const int32_t *k, const float *base, size_t n, float step, float *y)
 {
-	for (size_t i = 0; i < n; i++)
-		y[i] = base[i] + (float)k[i] * step;
-}
-
-/* False if an integer is too large. */
-static bool divide(const float *x, const float *base, size_t n, float step, int32_t *k)
-{
-	float most = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const float q = nearbyintf((x[i] - base[i]) / step);
-
-		most = fabsf(q) > most ? fabsf(q) : most;
-		k[i] = fabsf(q) < INTEGER_MAX ? (int32_t)q : 0;
-	}
-	return most < INTEGER_MAX;
-}
-
-static double sum_differences(const float *a, const float *b, size_t n)
-{
-	double sum = 0;
-
-	for (size_t i = 0; i < n; i++)
-		sum += square((double)a[i] - b[i]);
-	return sum;
+	steps_undo[tsr_isa_level()](k, base, n, step, y);
 }
 
 float tsr_quantize_steps(const float *x, const float *base, size_t n, double bound, int32_t *k,
 			 float *y)
 {
-	const double moved = sum_differences(x, base, n);
-	double step = step_of(bound * moved / (double)n);
+	const double most = bound * sum_differences[tsr_isa_level()](x, base, n);
+	double step = step_of(most / (double)n);
 
-	for (int i = 0; i < TRIES; i++, step *= SMALLER) {
-		if (!is_step((float)step) || !divide(x, base, n, (float)step, k))
-			return 0;
-		tsr_dequantize_steps(k, base, n, (float)step, y);
-		if (sum_differences(y, x, n) <= bound * moved)
+	for (int i = 0; i < TRIES && is_step(step); i++) {
+		const double error = quantize_steps[tsr_isa_level()](x, base, n, (float)step, k, y);
+
+		if (error <= most)
 			return (float)step;
+		step = smaller(step, error, most);
 	}
 	return 0;
 }
@@ -81,58 +72,27 @@ float tsr_quantize_steps(const float *x, const float *base, size_t n, double bou
 void tsr_dequantize_ratios(const int32_t *k, const float *w, size_t n, float eps, float step,
 			   float *y)
 {
-	for (size_t i = 0; i < n; i++)
-		y[i] = ((float)k[i] * step) * (sqrtf(w[i]) + eps);
-}
-
-static double sum_updates(const float *m, const float *v, size_t n, float eps)
-{
-	double sum = 0;
-
-	for (size_t i = 0; i < n; i++)
-		sum += square(m[i] / (sqrtf(v[i]) + eps));
-	return sum;
-}
-
-/* The error of the updates of @y and @w; infinite if an integer is too large. */
-static double try_ratios(const float *m, const float *v, const float *w, size_t n, float eps,
-			 float step, int32_t *k, float *y)
-{
-	float most = 0;
-	double sum = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		const float u = m[i] / (sqrtf(v[i]) + eps), q = nearbyintf(u / step);
-		const float scale = sqrtf(w[i]) + eps;
-
-		most = fabsf(q) > most ? fabsf(q) : most;
-		k[i] = fabsf(q) < INTEGER_MAX ? (int32_t)q : 0;
-		y[i] = ((float)k[i] * step) * scale;
-		sum += square((double)(y[i] / scale) - u);
-	}
-	return most < INTEGER_MAX ? sum : INFINITY;
+	ratios_undo[tsr_isa_level()](k, w, n, eps, step, y);
 }
 
 float tsr_quantize_ratios(const float *m, const float *v, const float *w, size_t n, float eps,
 			  double bound, int32_t *k, float *y)
 {
-	const double all = sum_updates(m, v, n, eps);
-	double step = step_of(bound * all / (double)n);
+	const double most = bound * sum_updates[tsr_isa_level()](m, v, n, eps);
+	double step = step_of(most / (double)n);
 
-	for (int i = 0; i < TRIES; i++, step *= SMALLER) {
-		if (!is_step((float)step))
-			return 0;
-		if (try_ratios(m, v, w, n, eps, (float)step, k, y) <= bound * all)
+	for (int i = 0; i < TRIES && is_step(step); i++) {
+		const double error = quantize_ratios[tsr_isa_level()](m, v, w, n, eps, (float)step,
+								      k, y);
+
+		if (error <= most)
 			return (float)step;
+		step = smaller(step, error, most);
 	}
 	return 0;
 }
 
 /* --- Variances -------------------------------------------------------------------------------- */
-
-#define UNIT_BITS 20
-#define LEAST 1 /* of the bits of a positive number */
-#define MOST 0x7f7fffff
 
 static int32_t bits_of(float x)
 {
@@ -201,84 +161,80 @@ void tsr_logs_find_means(struct tsr_integers *w, const struct tsr_block *b, cons
 	find_means(w, b, rows, v, *all_ret, true);
 }
 
-/* What is predicted of an element, and the number that is as many steps away. */
-struct place {
-	uint32_t row, column, rows;
+/* A run of elements of one row, or all of a block without rows. */
+struct row {
+	uint32_t first, n;
+	double predicted;
+	const double *column; /* from that of the first on; NULL: there are none */
 };
 
-static int64_t predict(const struct tsr_block *b, const struct tsr_logs *logs, struct place *p)
+/* What columns add to predictions, to @w->sums. */
+static const double *column_bits(struct tsr_integers *w, const struct tsr_block *b,
+				 const struct tsr_logs *l)
 {
-	int64_t bits = logs->all;
+	const uint32_t rows = tsr_block_rows(b);
 
-	if (!p->rows)
-		return bits;
-	bits += ((int64_t)logs->lines[p->row] + logs->lines[p->rows + p->column]) *
-		(1 << UNIT_BITS);
-	if (++p->column == b->columns) {
-		p->column = 0;
-		p->row++;
-	}
-	return bits;
+	for (uint32_t c = 0; l->lines && c < b->columns; c++)
+		w->sums[c] = (double)l->lines[rows + c] * (1 << UNIT_BITS);
+	return l->lines ? w->sums : NULL;
 }
 
-static float value_of(int64_t predicted, int32_t k, uint32_t step)
+/* The run after @row, which begins as all zeros. */
+static bool next_row(const struct tsr_block *b, const struct tsr_logs *l, const double *columns,
+		     uint32_t number, struct row *row)
 {
-	const int64_t far = predicted + (int64_t)k * step;
-	const int32_t bits = (int32_t)(far < LEAST ? LEAST : far > MOST ? MOST : far);
-	float x;
+	const uint32_t first = row->first + row->n, column = number ? 0 : b->phase;
+	const uint32_t left = b->n - first, whole = l->lines ? b->columns - column : left;
 
-	if (k == TSR_INTEGER_NONE)
-		return 0;
-	memcpy(&x, &bits, sizeof(x));
-	return x;
+	*row = (struct row){ .first = first,
+			     .n = left < whole ? left : whole,
+			     .predicted = l->all,
+			     .column = columns ? columns + column : NULL };
+	if (left && l->lines)
+		row->predicted += (double)l->lines[number] * (1 << UNIT_BITS);
+	return left != 0;
 }
 
-void tsr_dequantize_logs(const struct tsr_block *b, const struct tsr_logs *logs, const int32_t *k,
-			 float *y)
+void tsr_dequantize_logs(struct tsr_integers *w, const struct tsr_block *b,
+			 const struct tsr_logs *l, const int32_t *k, float *y)
 {
-	struct place p = { 0, b->phase, logs->lines ? tsr_block_rows(b) : 0 };
+	const double *columns = column_bits(w, b, l);
+	struct row row = { 0 };
 
-	for (uint32_t i = 0; i < b->n; i++)
-		y[i] = value_of(predict(b, logs, &p), k[i], logs->step);
+	for (uint32_t i = 0; next_row(b, l, columns, i, &row); i++)
+		logs_undo[tsr_isa_level()](k + row.first, row.n, row.predicted, row.column, l->step,
+					   y + row.first);
 }
 
-static double sum_roots(const float *y, const float *v, size_t n)
+static double try_logs(const struct tsr_block *b, const struct tsr_logs *l, const double *columns,
+		       const float *v, int32_t *k, float *y)
 {
-	double sum = 0;
+	struct row row = { 0 };
+	double error = 0;
 
-	for (size_t i = 0; i < n; i++)
-		sum += square((double)sqrtf(y[i]) - sqrtf(v[i]));
-	return sum;
+	for (uint32_t i = 0; next_row(b, l, columns, i, &row); i++)
+		error += quantize_logs[tsr_isa_level()](v + row.first, row.n, row.predicted,
+							row.column, l->step, k + row.first,
+							y + row.first);
+	return error;
 }
 
-static void try_logs(const struct tsr_block *b, const struct tsr_logs *logs, const float *v,
-		     int32_t *k, float *y)
+uint32_t tsr_quantize_logs(struct tsr_integers *w, const struct tsr_block *b, struct tsr_logs *l,
+			   const float *v, double bound, int32_t *k, float *y)
 {
-	struct place p = { 0, b->phase, logs->lines ? tsr_block_rows(b) : 0 };
-	const float per_step = 1.0f / (float)logs->step;
+	/* Of d / 2^23 octaves a root has half; the form of the significand makes 0.541 of its square. */
+	double step = sqrt(48 / 0.541 * bound) * (1 << 23);
+	const double most = bound * sum_total[tsr_isa_level()](v, b->n);
+	const double *columns = column_bits(w, b, l);
 
-	for (uint32_t i = 0; i < b->n; i++) {
-		const int64_t predicted = predict(b, logs, &p);
-		const float q = (float)(bits_of(v[i]) - predicted) * per_step;
+	for (int i = 0; i < 2 * TRIES && step >= TSR_LOG_STEP_MIN; i++) {
+		double error;
 
-		k[i] = v[i] > 0 ? (int32_t)nearbyintf(q) : TSR_INTEGER_NONE;
-		y[i] = value_of(predicted, k[i], logs->step);
-	}
-}
-
-uint32_t tsr_quantize_logs(const struct tsr_block *b, struct tsr_logs *logs, const float *v,
-			   double bound, int32_t *k, float *y)
-{
-	/* A step d of the bits is one of d / 2^23 octaves, of which a root has half, on average 0.54 of it. */
-	double step = sqrt(48 / 0.541 * bound) * (1 << 23), all = 0;
-
-	for (uint32_t i = 0; i < b->n; i++)
-		all += v[i];
-	for (int i = 0; i < 2 * TRIES; i++, step *= SMALLER) {
-		logs->step = step < 1 ? 1 : step > 0x1p27 ? 1u << 27 : (uint32_t)step;
-		try_logs(b, logs, v, k, y);
-		if (sum_roots(y, v, b->n) <= bound * all)
-			return logs->step;
+		l->step = step > TSR_LOG_STEP_MAX ? TSR_LOG_STEP_MAX : (uint32_t)step;
+		error = try_logs(b, l, columns, v, k, y);
+		if (error <= most)
+			return l->step;
+		step = smaller(l->step, error, most);
 	}
 	return 0;
 }

@@ -32,6 +32,7 @@ void tsr_dequantize_ratios(const int32_t *k, const float *w, size_t n, float eps
  * Variances: the bits of an FP32 number are its logarithm, but for the form of the significand (Mitchell
  * 1962).  What is predicted of them is @all plus the numbers of the row and the column in @lines, in units
  * of 2^20; @lines is NULL for a block without rows.  Error: of the roots, sum (r' - r)^2 / sum r^2.
+ * @w has room for the predictions of a row.
  */
 struct tsr_logs {
 	int32_t all;
@@ -39,12 +40,16 @@ struct tsr_logs {
 	const int8_t *lines;
 };
 
+/* The smallest and the largest step. */
+#define TSR_LOG_STEP_MIN 16u
+#define TSR_LOG_STEP_MAX (1u << 27)
+
 /* The means of a block of variances, to @w->lines; *all_ret is that of all. */
 void tsr_logs_find_means(struct tsr_integers *w, const struct tsr_block *b, const float *v,
 			 int32_t *all_ret);
-uint32_t tsr_quantize_logs(const struct tsr_block *b, struct tsr_logs *logs, const float *v,
-			   double bound, int32_t *k, float *y);
-void tsr_dequantize_logs(const struct tsr_block *b, const struct tsr_logs *logs, const int32_t *k,
-			 float *y);
+uint32_t tsr_quantize_logs(struct tsr_integers *w, const struct tsr_block *b, struct tsr_logs *logs,
+			   const float *v, double bound, int32_t *k, float *y);
+void tsr_dequantize_logs(struct tsr_integers *w, const struct tsr_block *b,
+			 const struct tsr_logs *logs, const int32_t *k, float *y);
 
 #endif

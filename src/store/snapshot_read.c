@@ -9,7 +9,7 @@
 #include "directory/directory_data.h"
 #include "io/dir.h"
 #include "io/file.h"
-#include "store/store_data.h"
+#include "store/ranges.h"
 #include "text/json.h"
 
 #define NBYTES_MAX (UINT64_C(1) << 30)

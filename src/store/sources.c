@@ -13,6 +13,7 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"
+#include "store/ranges.h"
 #include "tersor/names.h"
 
 /* Tensors with less are left to the rest of their file. */
@@ -115,37 +116,6 @@ enum tsr_status tsr_source_read(const struct tsr_store_source *source, size_t fi
 	status = tsr_file_read(f, bytes, nbytes, offset, err);
 	tsr_file_close(f);
 	return status;
-}
-
-enum tsr_status tsr_rest_each(const struct tsr_stored_path *p, uint64_t at, size_t nbytes,
-			      tsr_rest_part *part, void *ctx, struct tsr_err *err)
-{
-	size_t low = 0, high = p->nranges, done = 0;
-
-	/* The first range with more of the rest before it than @at. */
-	while (low < high) {
-		const size_t middle = low + (high - low) / 2;
-
-		if (p->ranges[middle].rest <= at)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	while (done < nbytes) {
-		const uint64_t here = at + done;
-		const uint64_t end = low < p->nranges ? p->ranges[low].rest : p->rest_nbytes;
-		const struct tsr_stored_range *before = low ? &p->ranges[low - 1] : NULL;
-		const uint64_t offset = before ? before->offset + before->nbytes + here -
-							 before->rest
-					       : here;
-		const size_t n = end - here < nbytes - done ? (size_t)(end - here) : nbytes - done;
-
-		if (n)
-			TSR_TRY(part(ctx, offset, done, n, err));
-		done += n;
-		low++;
-	}
-	return TSR_OK;
 }
 
 struct reading_rest {
@@ -530,6 +500,28 @@ static enum tsr_status allocate(struct tsr_arena *arena, struct tsr_snapshot *s,
 	return TSR_OK;
 }
 
+/* Headers of larger files are not looked for: they hold what no tensor of training state has. */
+#define REST_MAX (UINT64_C(256) << 20)
+
+static enum tsr_status find_crcs(const struct tsr_store_source *source, struct tsr_arena *arena,
+				 struct tsr_snapshot *s, size_t file, struct tsr_err *err)
+{
+	struct tsr_stored_path *p = &s->paths[file];
+	enum tsr_status status;
+	uint8_t *bytes;
+
+	if (!p->nranges || !p->rest_nbytes || p->rest_nbytes > REST_MAX)
+		return TSR_OK;
+	bytes = malloc((size_t)p->rest_nbytes);
+	if (!bytes)
+		return tsr_fail_nomem(err, source->path);
+	status = tsr_source_read_rest(source, s, file, bytes, (size_t)p->rest_nbytes, 0, err);
+	if (status == TSR_OK)
+		status = tsr_find_crcs(arena, p, bytes, err);
+	free(bytes);
+	return status;
+}
+
 enum tsr_status tsr_source_open(struct tsr_store_source *source, const char *path, bool follow,
 				struct tsr_arena *arena, struct tsr_snapshot *ret,
 				char note[TSR_ERR_MAX], struct tsr_err *err)
@@ -544,6 +536,6 @@ enum tsr_status tsr_source_open(struct tsr_store_source *source, const char *pat
 	TSR_TRY(tsr_snapshot_find_rest(arena, ret, path, err));
 	TSR_TRY(allocate(arena, ret, path, err));
 	for (size_t i = 0; i < ret->npaths; i++)
-		TSR_TRY(tsr_source_find_crcs(source, arena, ret, i, err));
+		TSR_TRY(find_crcs(source, arena, ret, i, err));
 	return TSR_OK;
 }

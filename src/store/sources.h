@@ -36,17 +36,4 @@ enum tsr_status tsr_source_read_rest(const struct tsr_store_source *source,
 enum tsr_status tsr_source_check_unchanged(const struct tsr_store_source *source,
 					   struct tsr_err *err);
 
-/*
- * Call @part for each run of @nbytes of the rest of a file from byte @at of the rest on: where it is in the
- * file, and in the rest from @at on.
- */
-typedef enum tsr_status tsr_rest_part(void *ctx, uint64_t offset, size_t at, size_t nbytes,
-				      struct tsr_err *err);
-enum tsr_status tsr_rest_each(const struct tsr_stored_path *p, uint64_t at, size_t nbytes,
-			      tsr_rest_part *part, void *ctx, struct tsr_err *err);
-
-/* Find the CRC-32s of zip members that hold tensors whose elements will change (zip_crcs.c). */
-enum tsr_status tsr_source_find_crcs(const struct tsr_store_source *source, struct tsr_arena *arena,
-				     struct tsr_snapshot *s, size_t file, struct tsr_err *err);
-
 #endif

@@ -144,10 +144,6 @@ enum tsr_status tsr_snapshot_write(const struct tsr_store *s, const struct tsr_s
 enum tsr_status tsr_snapshot_read(const struct tsr_store *s, const char *name,
 				  struct tsr_snapshot *ret, struct tsr_err *err);
 
-/* Fill in, from tensors and files, the ranges of each file and what is left; the same check for both. */
-enum tsr_status tsr_snapshot_find_rest(struct tsr_arena *arena, struct tsr_snapshot *snapshot,
-				       const char *path, struct tsr_err *err);
-
 /* --- The store (store.c) ---------------------------------------------------------------------- */
 
 /* Read all snapshots and list all objects anew. */

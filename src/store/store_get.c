@@ -12,7 +12,7 @@
 #include "io/dir.h"
 #include "io/dir_output.h"
 #include "io/file.h"
-#include "store/sources.h"
+#include "store/ranges.h"
 
 #define BUFFER_NBYTES ((size_t)1 << 20)
 

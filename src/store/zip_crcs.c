@@ -9,10 +9,7 @@
 
 #include "base/fail.h"
 #include "base/little_endian.h"
-#include "store/sources.h"
-
-/* Headers of larger files are not looked for: they hold what no tensor of training state has. */
-#define REST_MAX (UINT64_C(256) << 20)
+#include "store/ranges.h"
 
 #define LOCAL_NBYTES 30u
 #define CENTRAL_NBYTES 46u
@@ -189,36 +186,17 @@ static bool scan(struct scanning *s)
 	return true;
 }
 
-static enum tsr_status find(struct scanning *s, struct tsr_arena *arena, const char *path,
-			    struct tsr_err *err)
+enum tsr_status tsr_find_crcs(struct tsr_arena *arena, struct tsr_stored_path *p,
+			      const uint8_t *bytes, struct tsr_err *err)
 {
-	if (!scan(s))
-		return tsr_fail_nomem(err, path);
-	s->p->ncrcs = s->ncrcs;
-	s->p->crcs = tsr_arena_alloc(arena, s->ncrcs * sizeof(*s->p->crcs));
-	if (!s->p->crcs || !scan(s))
-		return tsr_fail_nomem(err, path);
-	return TSR_OK;
-}
+	struct scanning s = { .p = p, .bytes = bytes, .nbytes = (size_t)p->rest_nbytes };
+	bool done = scan(&s);
 
-enum tsr_status tsr_source_find_crcs(const struct tsr_store_source *source, struct tsr_arena *arena,
-				     struct tsr_snapshot *s, size_t file, struct tsr_err *err)
-{
-	struct tsr_stored_path *p = &s->paths[file];
-	struct scanning scanning = { .p = p, .nbytes = (size_t)p->rest_nbytes };
-	enum tsr_status status;
-	uint8_t *bytes;
-
-	if (!p->nranges || !p->rest_nbytes || p->rest_nbytes > REST_MAX)
-		return TSR_OK;
-	bytes = malloc((size_t)p->rest_nbytes);
-	if (!bytes)
-		return tsr_fail_nomem(err, source->path);
-	scanning.bytes = bytes;
-	status = tsr_source_read_rest(source, s, file, bytes, (size_t)p->rest_nbytes, 0, err);
-	if (status == TSR_OK)
-		status = find(&scanning, arena, source->path, err);
-	free(scanning.locals);
-	free(bytes);
-	return status;
+	if (done) {
+		p->ncrcs = s.ncrcs;
+		p->crcs = tsr_arena_alloc(arena, s.ncrcs * sizeof(*p->crcs));
+		done = p->crcs && scan(&s);
+	}
+	free(s.locals);
+	return done ? TSR_OK : tsr_fail_nomem(err, p->path);
 }
