@@ -7,10 +7,6 @@
 
 #include "base/little_endian.h"
 
-/* Symbols: 0, -1, 1, -2 ... up to 126 in magnitude, then these. */
-#define SYMBOL_NONE 253u
-#define SYMBOL_ESCAPE 254u
-
 uint32_t tsr_block_rows(const struct tsr_block *b)
 {
 	uint64_t rows;
@@ -79,46 +75,48 @@ static uint32_t column_elements(const struct tsr_block *b, uint32_t column)
 	return end / b->columns + (column < end % b->columns) - (column < b->phase);
 }
 
+/* A run of elements of one row: where it begins, in the block and in its row, and how many there are. */
+static uint32_t find_run(const struct tsr_block *b, uint32_t row, uint32_t *first, uint32_t *column)
+{
+	const uint32_t left = b->n - *first;
+
+	*column = row ? 0 : b->phase;
+	return left < b->columns - *column ? left : b->columns - *column;
+}
+
 static void find_levels(struct tsr_integers *w, const struct tsr_block *b, uint32_t rows,
 			const int32_t *k)
 {
-	double *const row = w->sums, *const column = w->sums + rows, all = 0;
-	uint32_t r = 0, c = b->phase;
+	static tsr_integer_sums_fn *const sums[] = TSR_ISA_VARIANTS(integer_sums);
+	uint64_t *const row = w->sizes, *const columns = w->sizes + rows, all = 0;
+	uint32_t first = 0, column, n;
 	int32_t mean;
 
-	memset(w->sums, 0, (rows + b->columns) * sizeof(*w->sums));
-	for (uint32_t i = 0; i < b->n; i++) {
-		const double size = k[i] == TSR_INTEGER_NONE ? 0 : k[i] < 0 ? -(double)k[i] : k[i];
-
-		row[r] += size;
-		column[c] += size;
-		if (++c == b->columns) {
-			c = 0;
-			r++;
-		}
-	}
-	for (r = 0; r < rows; r++)
+	memset(columns, 0, b->columns * sizeof(*columns));
+	for (uint32_t r = 0; r < rows; r++, first += n) {
+		n = find_run(b, r, &first, &column);
+		row[r] = sums[tsr_isa_level()](k + first, n, columns + column);
 		all += row[r];
-	mean = level(all / b->n);
-	for (r = 0; r < rows; r++)
-		w->lines[r] = clamp_to_line(level(row[r] / row_elements(b, rows, r)) - mean);
-	for (c = 0; c < b->columns; c++)
-		w->lines[rows + c] = clamp_to_line(level(column[c] / column_elements(b, c)) - mean);
+	}
+	mean = level((double)all / b->n);
+	for (uint32_t r = 0; r < rows; r++)
+		w->lines[r] = clamp_to_line(level((double)row[r] / row_elements(b, rows, r)) -
+					    mean);
+	for (uint32_t c = 0; c < b->columns; c++)
+		w->lines[rows + c] = clamp_to_line(
+			level((double)columns[c] / column_elements(b, c)) - mean);
 }
 
 static void fill_contexts(struct tsr_integers *w, const struct tsr_block *b, uint32_t rows)
 {
-	const int32_t most = TSR_ENTROPY_CONTEXTS - 1, middle = TSR_ENTROPY_CONTEXTS / 2;
-	uint32_t r = 0, c = b->phase;
+	static tsr_integer_contexts_fn *const fill[] = TSR_ISA_VARIANTS(integer_contexts);
+	const int32_t middle = TSR_ENTROPY_CONTEXTS / 2;
+	uint32_t first = 0, column, n;
 
-	for (uint32_t i = 0; i < b->n; i++) {
-		const int32_t context = middle + w->lines[r] + w->lines[rows + c];
-
-		w->contexts[i] = (uint8_t)(context < 0 ? 0 : context > most ? most : context);
-		if (++c == b->columns) {
-			c = 0;
-			r++;
-		}
+	for (uint32_t r = 0; r < rows; r++, first += n) {
+		n = find_run(b, r, &first, &column);
+		fill[tsr_isa_level()](w->lines + rows + column, n, middle + w->lines[r],
+				      w->contexts + first);
 	}
 }
 
@@ -131,19 +129,18 @@ size_t tsr_integers_bound(size_t n)
 	return 16 + 4 * n + tsr_entropy_bound(bytes, n) + tsr_entropy_bound(bytes, TSR_STORE_LINES);
 }
 
-/* The symbol of each, and those that have none, to @to.  Returns how many these are. */
+/* The symbol of each, and the integers that have none, to @to.  Returns how many these are. */
 static uint32_t find_symbols(struct tsr_integers *w, const int32_t *k, size_t n, uint8_t *to)
 {
+	static tsr_integer_symbols_fn *const symbols[] = TSR_ISA_VARIANTS(integer_symbols);
+	size_t others = symbols[tsr_isa_level()](k, n, w->symbols);
 	uint32_t nescapes = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		const uint32_t zigzag = ((uint32_t)k[i] << 1) ^ (k[i] < 0 ? UINT32_MAX : 0);
-
-		w->symbols[i] = (uint8_t)zigzag;
-		if (zigzag < SYMBOL_NONE)
+	for (size_t i = 0; others && i < n; i++) {
+		if (w->symbols[i] < TSR_SYMBOL_NONE)
 			continue;
-		w->symbols[i] = k[i] == TSR_INTEGER_NONE ? SYMBOL_NONE : SYMBOL_ESCAPE;
-		if (w->symbols[i] == SYMBOL_ESCAPE)
+		others--;
+		if (w->symbols[i] == TSR_SYMBOL_ESCAPE)
 			tsr_put_le(to + 4 * (size_t)nescapes++, (uint32_t)k[i], 4);
 	}
 	return nescapes;
@@ -174,11 +171,11 @@ static const char *get_values(const struct tsr_integers *w, const uint8_t *escap
 	for (size_t i = 0; i < n; i++) {
 		const uint8_t symbol = w->symbols[i];
 
-		if (symbol < SYMBOL_NONE) {
+		if (symbol < TSR_SYMBOL_NONE) {
 			k[i] = symbol & 1 ? -(int32_t)(symbol >> 1) - 1 : symbol >> 1;
-		} else if (symbol == SYMBOL_NONE) {
+		} else if (symbol == TSR_SYMBOL_NONE) {
 			k[i] = TSR_INTEGER_NONE;
-		} else if (symbol == SYMBOL_ESCAPE && nescapes) {
+		} else if (symbol == TSR_SYMBOL_ESCAPE && nescapes) {
 			k[i] = (int32_t)(uint32_t)tsr_get_le(escapes, 4);
 			escapes += 4;
 			nescapes--;

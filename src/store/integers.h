@@ -3,6 +3,7 @@
 #ifndef TSR_STORE_INTEGERS_H
 #define TSR_STORE_INTEGERS_H
 
+#include "base/isa.h"
 #include "entropy/entropy.h"
 
 /* The most elements of a block: what one coded stream can have. */
@@ -19,7 +20,10 @@ struct tsr_block {
 /* The rows that a block touches; 0 if they and the columns are too many to say something of each. */
 uint32_t tsr_block_rows(const struct tsr_block *b);
 
-/* What stands for no number. */
+/* Symbols: 0, -1, 1, -2 ... up to 126 in magnitude, then these: no number (TSR_INTEGER_NONE), and a larger one. */
+#define TSR_SYMBOL_NONE 253u
+#define TSR_SYMBOL_ESCAPE 254u
+
 #define TSR_INTEGER_NONE INT32_MIN
 
 /* Memory that coding needs; its contents do not matter.  @e is for elements of 4 bytes. */
@@ -28,6 +32,7 @@ struct tsr_integers {
 	uint8_t symbols[TSR_STORE_BLOCK], contexts[TSR_STORE_BLOCK];
 	int8_t lines[TSR_STORE_LINES]; /* of rows, then of columns */
 	double sums[TSR_STORE_LINES];
+	uint64_t sizes[TSR_STORE_LINES];
 };
 
 /* The most bytes of @n integers. */
@@ -48,5 +53,18 @@ const char *tsr_integers_get(struct tsr_integers *w, const struct tsr_block *b,
 size_t tsr_line_numbers_put(struct tsr_integers *w, uint32_t nlines, uint8_t *to);
 const char *tsr_line_numbers_get(struct tsr_integers *w, uint32_t nlines, const uint8_t *bytes,
 				 size_t nbytes, size_t *used);
+
+/*
+ * The loops, of which the first returns how many integers have no symbol of their own; the second adds the
+ * magnitudes of a run of a row to those of columns, and returns their sum; the third fills the contexts of a
+ * run: @row and the number of the column, within what contexts there are.
+ */
+typedef size_t tsr_integer_symbols_fn(const int32_t *k, size_t n, uint8_t *symbols);
+typedef uint64_t tsr_integer_sums_fn(const int32_t *k, size_t n, uint64_t *columns);
+typedef void tsr_integer_contexts_fn(const int8_t *columns, size_t n, int32_t row,
+				     uint8_t *contexts);
+TSR_ISA_DECLARE(tsr_integer_symbols_fn, integer_symbols)
+TSR_ISA_DECLARE(tsr_integer_sums_fn, integer_sums)
+TSR_ISA_DECLARE(tsr_integer_contexts_fn, integer_contexts)
 
 #endif
