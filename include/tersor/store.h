@@ -24,8 +24,8 @@ enum tsr_store_as {
 /**
  * struct tsr_store_tier - How much of a checkpoint's training state is kept
  * @name:     "lossless", "exact", "1e-3", "1e-2", "trace", or "bounds" for any others
- * @weight:   bound on the error of weights over their displacement since the version that they are steps
- *            from, sum (y - x)^2 / sum (x - base)^2; without such a version they have pack's codes
+ * @weight:   bound on the error of weights over their displacement since the snapshot before, as it comes
+ *            back, sum (y - x)^2 / sum (x - last)^2; without a snapshot before they have pack's codes
  * @update:   bound on the error of the update u = m / (sqrt(v) + eps), sum (u' - u)^2 / sum u^2
  * @variance: bound on the error of roots of variances, sum (r' - r)^2 / sum r^2
  *

@@ -156,7 +156,7 @@ static struct tsr_entropy_old old_codes(struct tsr_block_coder *c, const struct 
 struct slot {
 	const struct tsr_block_of *of;
 	enum tsr_kind kind;
-	const float *base; /* of weights, or NULL */
+	const float *base, *last; /* of weights, or NULL */
 	const float *root; /* of momenta in ratios: the variances that are stored */
 };
 
@@ -308,7 +308,8 @@ static size_t put_slot(struct tsr_block_coder *c, const struct slot *s,
 	if (tier->as == TSR_STORE_BOUNDS && s->kind == TSR_KIND_WEIGHT && s->base) {
 		*form = FORM_STEPS;
 		nbytes = put_quantized(
-			c, b, tsr_quantize_steps(x, s->base, b->n, tier->weight, c->k, y), 0, to);
+			c, b, tsr_quantize_steps(x, s->base, s->last, b->n, tier->weight, c->k, y),
+			0, to);
 	} else if (tier->as == TSR_STORE_BOUNDS && s->kind == TSR_KIND_MOMENTUM && s->root) {
 		*form = FORM_RATIOS;
 		nbytes = put_quantized(
@@ -399,16 +400,16 @@ static size_t put_slot_head(uint8_t *to, enum form form, size_t nbytes)
 	return SLOT_NBYTES + nbytes;
 }
 
-/* Whether the weights are the base to the precision of an exact version. */
-static bool is_unchanged(struct tsr_block_coder *c, const float *x, const float *base, size_t n)
+/* Whether the weights are those of the last version to the precision of an exact one. */
+static bool is_unchanged(struct tsr_block_coder *c, const float *x, const float *last, size_t n)
 {
 	const struct tsr_coding coding = coding_of(TSR_KIND_WEIGHT);
 
-	if (memcmp(x, base, n * sizeof(*x)) == 0)
+	if (memcmp(x, last, n * sizeof(*x)) == 0)
 		return true;
 	encode_codes(&coding, x, n, c->plane);
 	decode_codes(&coding, c->plane, n, c->y);
-	return memcmp(c->y, base, n * sizeof(*base)) == 0;
+	return memcmp(c->y, last, n * sizeof(*last)) == 0;
 }
 
 static bool is_lossy(const struct tsr_block_of *of, const struct tsr_store_tier *tier,
@@ -424,15 +425,19 @@ static bool is_lossy(const struct tsr_block_of *of, const struct tsr_store_tier 
 
 /* The variance comes first, since momenta are ratios to what is stored of it. */
 static size_t encode_slots(struct tsr_block_coder *c, const struct tsr_block_of *of,
-			   const struct tsr_store_tier *tier, const float *base, float eps,
-			   const void *const x[TSR_SLOTS], void *const y[TSR_SLOTS], uint8_t *to,
-			   bool *uses_base)
+			   const struct tsr_store_tier *tier, const struct tsr_block_base *base,
+			   float eps, const void *const x[TSR_SLOTS], void *const y[TSR_SLOTS],
+			   uint8_t *to, bool *uses_base)
 {
 	size_t used = 0;
 
 	*uses_base = false;
 	for (unsigned i = of->slots; i-- > 0;) {
-		const struct slot s = { of, of->kind[i], base, i + 1 < of->slots ? y[1] : NULL };
+		const struct slot s = { .of = of,
+					.kind = of->kind[i],
+					.base = base ? base->x : NULL,
+					.last = base ? base->last : NULL,
+					.root = i + 1 < of->slots ? y[1] : NULL };
 		enum form form = FORM_BYTES;
 		size_t nbytes = put_slot(c, &s, tier, eps, x[i], x[of->slots - 1], y[i],
 					 to + used + SLOT_NBYTES, &form);
@@ -473,20 +478,19 @@ size_t tsr_block_encode(struct tsr_block_coder *c, const struct tsr_block_of *of
 
 	if (base && (!lossy || !all_finite(base->x, of->at.n, false)))
 		base = NULL;
-	if (base && is_unchanged(c, x[0], base->x, of->at.n)) {
-		memcpy(y[0], base->x, of->at.n * sizeof(float));
+	if (base && is_unchanged(c, x[0], base->last, of->at.n)) {
+		memcpy(y[0], base->last, of->at.n * sizeof(float));
 		add_errors(of, NULL, floats, decoded, eps, sums);
 		return 0;
 	}
 	if (lossy)
-		nbytes = encode_slots(c, of, tier, base ? base->x : NULL, eps, x, y,
-				      to + HEAD_NBYTES, &uses_base);
+		nbytes = encode_slots(c, of, tier, base, eps, x, y, to + HEAD_NBYTES, &uses_base);
 	if (!nbytes) {
 		uses_base = false;
 		nbytes = encode_bytes(c, of, x, y, to + HEAD_NBYTES);
 	} else {
-		add_errors(of, uses_base && tier->as == TSR_STORE_BOUNDS ? base->x : NULL, floats,
-			   decoded, eps, sums);
+		add_errors(of, uses_base && tier->as == TSR_STORE_BOUNDS ? base->last : NULL,
+			   floats, decoded, eps, sums);
 	}
 	put_head(of, uses_base ? base : NULL, to);
 	return HEAD_NBYTES + nbytes;
@@ -537,8 +541,10 @@ const char *tsr_block_decode(struct tsr_block_coder *c, const struct tsr_block_o
 	if (!wrong && !is_same_block(of, &head.of))
 		wrong = "it is a block of another tensor";
 	for (unsigned i = of->slots; !wrong && i-- > 0;) {
-		const struct slot s = { of, of->kind[i], head.depth ? base : NULL,
-					i + 1 < of->slots ? y[1] : NULL };
+		const struct slot s = { .of = of,
+					.kind = of->kind[i],
+					.base = head.depth ? base : NULL,
+					.root = i + 1 < of->slots ? y[1] : NULL };
 		enum form form;
 		uint64_t size;
 

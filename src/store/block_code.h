@@ -50,16 +50,21 @@ void tsr_block_coder_free(struct tsr_block_coder *c);
 #define TSR_OBJECT_MAX ((size_t)TSR_STORE_BLOCK * 20 + 65536)
 
 /*
- * Code a block.  @base: of weights, what the block of the same place was, with its @id and @depth; NULL:
- * there is none.  @x: the elements of each slot.  @y: out: what they decode to, for FP32.  @eps: what the
- * optimizer adds to the root of a variance.  Returns the number of bytes in @to, which has room for
- * TSR_OBJECT_MAX; 0: the block is the base, to the precision that an exact version has.
+ * What weights were: @x in the version that the new ones are steps from, the object @id of @depth, and in the
+ * last version, which is the same or later, and which their displacement counts from.
  */
 struct tsr_block_base {
 	struct tsr_object_id id;
 	unsigned depth;
-	const float *x;
+	const float *x, *last;
 };
+
+/*
+ * Code a block.  @base: of weights; NULL: there is none.  @x: the elements of each slot.  @y: out: what they
+ * decode to, for FP32.  @eps: what the optimizer adds to the root of a variance.  Returns the number of bytes
+ * in @to, which has room for TSR_OBJECT_MAX; 0: the block is that of the last version, to the precision that
+ * an exact version has.
+ */
 size_t tsr_block_encode(struct tsr_block_coder *c, const struct tsr_block_of *of,
 			const struct tsr_store_tier *tier, const struct tsr_block_base *base,
 			float eps, const void *const x[TSR_SLOTS], void *const y[TSR_SLOTS],

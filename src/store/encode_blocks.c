@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
+#include "store/quantize_loops.h"
 
 #define ELEMENT_MAX 8u
 
@@ -114,13 +115,41 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
 		s->y[i] = malloc((size_t)TSR_STORE_BLOCK * ELEMENT_MAX);
 		failed = failed || !s->x[i] || !s->y[i];
 	}
-	if (failed || !s->bytes || tsr_object_reader_open(&s->reader, NULL) != TSR_OK ||
-	    tsr_object_reader_open(&s->source, NULL) != TSR_OK) {
+	if (failed || !s->bytes || tsr_object_reader_open(&s->reader, true, NULL) != TSR_OK ||
+	    tsr_object_reader_open(&s->source, false, NULL) != TSR_OK) {
 		close_scratch(ctx, s);
 		return tsr_fail_nomem(err, "blocks of a store");
 	}
-	s->reader.most = TSR_STORE_CHAIN_MAX - 1;
 	return TSR_OK;
+}
+
+/*
+ * Behind the longest chain, the version before the last.  When weights have moved this much further since then,
+ * each doubling of which takes a bit, it is the one in the middle, which others can follow; unless weights have
+ * moved much less than between these two, as where a schedule ends.
+ */
+#define FURTHER 4.0
+
+static void choose_base(struct tsr_encode_scratch *s, const float *last, size_t n,
+			struct tsr_block_base *ret)
+{
+	static tsr_differences_fn *const differences[] = TSR_ISA_VARIANTS(sum_differences);
+	const unsigned isa = tsr_isa_level();
+	const float *x = s->x[0];
+	bool far = s->reader.base_at[0] != 0;
+
+	if (far) {
+		const double before = differences[isa](x, s->reader.base[0], n),
+			     middle = differences[isa](x, s->reader.base[1], n);
+
+		far = before > FURTHER * FURTHER * differences[isa](x, last, n) &&
+		      middle < FURTHER * FURTHER * before;
+	}
+	s->base_at = s->reader.base_at[far];
+	*ret = (struct tsr_block_base){ .id = s->reader.chain[s->base_at],
+					.depth = s->reader.nchain - 1 - s->base_at,
+					.x = s->reader.base[far],
+					.last = last };
 }
 
 /* What the block's weights were, if the version before has them. */
@@ -135,7 +164,7 @@ static enum tsr_status read_base(const struct tsr_encoding *e, struct tsr_encode
 	if (!older || of->kind[0] != TSR_KIND_WEIGHT || e->to->info.tier.as == TSR_STORE_LOSSLESS)
 		return TSR_OK;
 	TSR_TRY(tsr_object_read(e->store, &s->reader, &older->objects[job->piece], of, y, err));
-	*ret = (struct tsr_block_base){ s->reader.chain[0], s->reader.nchain - 1, s->y[1] };
+	choose_base(s, s->y[1], of->at.n, ret);
 	return TSR_OK;
 }
 
@@ -145,11 +174,11 @@ static struct tsr_object_id *place(const struct tsr_encoding *e, const struct jo
 			 : &e->to->tensors[job->item].objects[job->piece];
 }
 
-/* The versions that the new object is decoded with: from the base on, or behind it if it is the base. */
-static void note_needs(struct tsr_encode_scratch *s, bool is_base)
+/* The versions that the new object is decoded with, from this one of the chain on. */
+static void note_needs(struct tsr_encode_scratch *s, unsigned first)
 {
 	s->nneeds = 0;
-	for (unsigned i = is_base; i < s->reader.nchain; i++)
+	for (unsigned i = first; i < s->reader.nchain; i++)
 		s->needs[s->nneeds++] = s->reader.chain[i];
 }
 
@@ -177,12 +206,12 @@ static enum tsr_status work(void *ctx, void *scratch, uint64_t number, struct ts
 				 e->to->eps, (const void *const *)s->x, s->y, s->bytes, &s->sums);
 	s->object_nbytes = coded;
 	if (!coded) {
-		s->id = base.id;
-		note_needs(s, true);
+		s->id = s->reader.chain[0];
+		note_needs(s, 1);
 		return TSR_OK;
 	}
 	if (s->bytes[2])
-		note_needs(s, false);
+		note_needs(s, s->base_at);
 	if (e->same && memcmp(s->x[0], s->y[0], nbytes) != 0) {
 		s->id = *place(e, job);
 		s->nneeds = s->source.nchain - 1;

@@ -13,7 +13,7 @@ struct tsr_encode_scratch {
 	void *x[TSR_SLOTS], *y[TSR_SLOTS];
 	uint8_t *bytes;
 	struct tsr_object_id id, needs[TSR_STORE_CHAIN_MAX];
-	unsigned nneeds;
+	unsigned nneeds, base_at; /* which of the reader's chain the base is */
 	uint64_t read_nbytes, object_nbytes;
 	bool is_new;
 	struct tsr_store_sums sums;

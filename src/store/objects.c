@@ -223,14 +223,20 @@ enum tsr_status tsr_object_get(const struct tsr_store *s, const struct tsr_objec
 	return status;
 }
 
-enum tsr_status tsr_object_reader_open(struct tsr_object_reader *r, struct tsr_err *err)
+enum tsr_status tsr_object_reader_open(struct tsr_object_reader *r, bool with_bases,
+				       struct tsr_err *err)
 {
+	bool failed;
+
 	*r = (struct tsr_object_reader){ .coder = tsr_block_coder_new(),
-					 .bytes = malloc(TSR_OBJECT_MAX),
-					 .most = TSR_STORE_CHAIN_MAX };
-	for (unsigned i = 0; i < 2; i++)
+					 .bytes = malloc(TSR_OBJECT_MAX) };
+	failed = !r->coder || !r->bytes;
+	for (unsigned i = 0; i < 2; i++) {
 		r->version[i] = malloc(TSR_STORE_BLOCK * sizeof(float));
-	if (r->coder && r->bytes && r->version[0] && r->version[1])
+		r->base[i] = with_bases ? malloc(TSR_STORE_BLOCK * sizeof(float)) : NULL;
+		failed = failed || !r->version[i] || (with_bases && !r->base[i]);
+	}
+	if (!failed)
 		return TSR_OK;
 	tsr_object_reader_close(r);
 	return tsr_fail_nomem(err, "blocks of a store");
@@ -240,8 +246,10 @@ void tsr_object_reader_close(struct tsr_object_reader *r)
 {
 	tsr_block_coder_free(r->coder);
 	free(r->bytes);
-	free(r->version[0]);
-	free(r->version[1]);
+	for (unsigned i = 0; i < 2; i++) {
+		free(r->version[i]);
+		free(r->base[i]);
+	}
 }
 
 static enum tsr_status damaged(const struct tsr_store *s, const struct tsr_object_id *id,
@@ -273,7 +281,6 @@ static enum tsr_status find_chain(const struct tsr_store *s, struct tsr_object_r
 		if (wrong)
 			return damaged(s, &id, wrong, err);
 		id = head.base;
-		r->nchain -= head.depth > r->most;
 	} while (head.depth);
 	return TSR_OK;
 }
@@ -286,6 +293,8 @@ enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_rea
 	size_t nbytes;
 
 	TSR_TRY(find_chain(s, r, *id, &nbytes, err));
+	r->base_at[0] = r->nchain > TSR_STORE_CHAIN_MAX ? 1 : 0;
+	r->base_at[1] = r->nchain > TSR_STORE_CHAIN_MAX ? TSR_STORE_CHAIN_MAX / 2 : 0;
 	for (unsigned i = r->nchain; i-- > 0;) {
 		void *const to[TSR_SLOTS] = { i ? r->version[i % 2] : y[0], i ? NULL : y[1] };
 		const char *wrong;
@@ -298,6 +307,9 @@ enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_rea
 		if (wrong)
 			return damaged(s, &r->chain[i], wrong, err);
 		base = to[0];
+		for (unsigned k = 0; k < 2; k++)
+			if (r->base[k] && i == r->base_at[k])
+				memcpy(r->base[k], base, of->at.n * sizeof(*base));
 	}
 	return TSR_OK;
 }

@@ -51,10 +51,10 @@ void tsr_dequantize_steps(const int32_t *k, const float *base, size_t n, float s
 	steps_undo[tsr_isa_level()](k, base, n, step, y);
 }
 
-float tsr_quantize_steps(const float *x, const float *base, size_t n, double bound, int32_t *k,
-			 float *y)
+float tsr_quantize_steps(const float *x, const float *base, const float *last, size_t n,
+			 double bound, int32_t *k, float *y)
 {
-	const double most = bound * sum_differences[tsr_isa_level()](x, base, n);
+	const double most = bound * sum_differences[tsr_isa_level()](x, last, n);
 	double step = step_of(most / (double)n);
 
 	for (int i = 0; i < TRIES && is_step(step); i++) {

@@ -14,9 +14,12 @@
  * finite.  The same bits on every machine.
  */
 
-/* @x: weights; @base: what they were.  Error: of the displacement, sum (y - x)^2 / sum (x - base)^2. */
-float tsr_quantize_steps(const float *x, const float *base, size_t n, double bound, int32_t *k,
-			 float *y);
+/*
+ * @x: weights; @base: what they were; @last: what they were in a later version, or the same.  Error: of the
+ * displacement since then, sum (y - x)^2 / sum (x - last)^2.
+ */
+float tsr_quantize_steps(const float *x, const float *base, const float *last, size_t n,
+			 double bound, int32_t *k, float *y);
 void tsr_dequantize_steps(const int32_t *k, const float *base, size_t n, float step, float *y);
 
 /*

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fail.h"
@@ -260,9 +261,28 @@ enum tsr_status tsr_store_sweep(struct tsr_store *s, uint64_t *freed_ret, struct
 
 /* --- Who uses it ------------------------------------------------------------------------------ */
 
+/* Those that add hold it alone for a moment; a few seconds are more than that. */
+#define LOCK_TRIES 500
+#define LOCK_PAUSE_NS 10000000
+
+static bool try_lock(const struct tsr_store *s, int how)
+{
+	const struct timespec pause = { .tv_nsec = LOCK_PAUSE_NS };
+
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		if (flock(s->lock, how | LOCK_NB) == 0)
+			return true;
+		if (errno != EWOULDBLOCK && errno != EINTR)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+	errno = EWOULDBLOCK;
+	return false;
+}
+
 static enum tsr_status lock(struct tsr_store *s, int how, struct tsr_err *err)
 {
-	if (flock(s->lock, how | LOCK_NB) == 0)
+	if (how == LOCK_SH ? try_lock(s, how) : flock(s->lock, how | LOCK_NB) == 0)
 		return TSR_OK;
 	if (errno == EWOULDBLOCK)
 		return tsr_fail(err, TSR_E_IO,

@@ -224,7 +224,7 @@ enum tsr_status tsr_store_diff(struct tsr_store *s, uint64_t a, uint64_t b,
 	*ret = (struct tsr_store_compared){ 0 };
 	TSR_TRY(find_both(&c, a, b, err));
 	c.progress = (struct tsr_progress){ run, s->path, 0, c.b->info.nbytes };
-	status = tsr_object_reader_open(&c.reader, err);
+	status = tsr_object_reader_open(&c.reader, false, err);
 	for (unsigned i = 0; i < TSR_SLOTS; i++) {
 		c.x[i] = malloc(TSR_STORE_BLOCK * sizeof(float));
 		c.y[i] = malloc(TSR_STORE_BLOCK * sizeof(float));

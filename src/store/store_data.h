@@ -108,11 +108,17 @@ struct tsr_object_reader {
 	struct tsr_block_coder *coder;
 	uint8_t *bytes; /* room for TSR_OBJECT_MAX */
 	float *version[2]; /* of weights, each room for a block */
-	unsigned most; /* a version with a longer chain gives way to the one before it */
 	unsigned nchain; /* what the last one was decoded with, itself the first */
 	struct tsr_object_id chain[TSR_STORE_CHAIN_MAX + 1];
+	/*
+	 * Of a reader that is asked for them: versions that a new one can be steps from, and where they are in
+	 * the chain.  Behind the longest chain these are the one before the last, and one in the middle.
+	 */
+	float *base[2];
+	unsigned base_at[2];
 };
-enum tsr_status tsr_object_reader_open(struct tsr_object_reader *r, struct tsr_err *err);
+enum tsr_status tsr_object_reader_open(struct tsr_object_reader *r, bool with_bases,
+				       struct tsr_err *err);
 void tsr_object_reader_close(struct tsr_object_reader *r);
 enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_reader *r,
 				const struct tsr_object_id *id, const struct tsr_block_of *of,

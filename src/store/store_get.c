@@ -51,7 +51,7 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
 	*s = (struct scratch){ .nbytes = 0 };
 	for (unsigned i = 0; i < TSR_SLOTS; i++)
 		s->y[i] = malloc((size_t)TSR_STORE_BLOCK * TSR_ENTROPY_WIDTH);
-	if (s->y[0] && s->y[1] && tsr_object_reader_open(&s->reader, NULL) == TSR_OK)
+	if (s->y[0] && s->y[1] && tsr_object_reader_open(&s->reader, false, NULL) == TSR_OK)
 		return TSR_OK;
 	close_scratch(ctx, s);
 	return tsr_fail_nomem(err, "blocks of a store");
