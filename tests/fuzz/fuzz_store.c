@@ -116,6 +116,9 @@ static void read_text(const uint8_t *data, size_t size)
 	memory_clear();
 }
 
+/* Edges count the elements, of which an object of a few bytes may have many. */
+const struct cost_bounds fuzz_cost = { 80000000, 1000, 64 << 20, 4000 };
+
 void fuzz_input(const uint8_t *data, size_t nbytes)
 {
 	if (nbytes && *data == '{')
