@@ -259,16 +259,12 @@ static const char *get_quantized(struct tsr_block_coder *c, const struct tsr_blo
 	return NULL;
 }
 
+/* Of variances, negative ones count as infinite. */
 static bool all_finite(const float *x, size_t n, bool positive)
 {
-	uint32_t most = 0;
+	static tsr_largest_bits_fn *const largest[] = TSR_ISA_VARIANTS(largest_bits);
 
-	for (size_t i = 0; i < n; i++) {
-		const uint32_t bits = float_bits(x[i]) & (positive ? UINT32_MAX : INT32_MAX);
-
-		most = bits > most ? bits : most;
-	}
-	return most < 0x7f800000;
+	return largest[tsr_isa_level()](x, n, positive ? UINT32_MAX : INT32_MAX) < 0x7f800000;
 }
 
 /* The planes of pack, unless a weight beyond BF16 or a scale would not come back. */

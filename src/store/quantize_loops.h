@@ -51,6 +51,9 @@ typedef double tsr_errors_fn(const float *const x[2], const float *const y[2], s
 			     double *all_ref);
 typedef double tsr_roots_fn(const float *x, const float *y, size_t n, double *all_ref);
 
+/* The largest of the bits of values, of each only those in @mask. */
+typedef uint32_t tsr_largest_bits_fn(const float *x, size_t n, uint32_t mask);
+
 /* The sum of the squares of the distances of BF16 numbers at @x. */
 typedef double tsr_distances_fn(const float *x, size_t n);
 
@@ -66,5 +69,6 @@ TSR_ISA_DECLARE(tsr_total_fn, sum_total)
 TSR_ISA_DECLARE(tsr_distances_fn, sum_distances)
 TSR_ISA_DECLARE(tsr_errors_fn, sum_update_errors)
 TSR_ISA_DECLARE(tsr_roots_fn, sum_root_errors)
+TSR_ISA_DECLARE(tsr_largest_bits_fn, largest_bits)
 
 #endif

@@ -66,33 +66,65 @@ double TSR_FOR_ISA(sum_total)(const float *x, size_t n)
 	return add_lanes(sum);
 }
 
+static inline void add_update(float m, float v, float y, float w, float eps, double *sum,
+			      double *all)
+{
+	const double u = m / (sqrtf(v) + eps);
+
+	*sum += square(y / (sqrtf(w) + eps) - u);
+	*all += u * u;
+}
+
 double TSR_FOR_ISA(sum_update_errors)(const float *const x[2], const float *const y[2], size_t n,
 				      float eps, double *all_ref)
 {
+	const float *const m = x[0], *const v = x[1], *const z = y[0], *const w = y[1];
 	double sum[LANES] = { 0 }, all[LANES] = { 0 };
+	size_t i = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		const double u = x[0][i] / (sqrtf(x[1][i]) + eps);
-
-		sum[i % LANES] += square(y[0][i] / (sqrtf(y[1][i]) + eps) - u);
-		all[i % LANES] += u * u;
-	}
+	for (; i + LANES <= n; i += LANES)
+		EACH(k, 0)
+	add_update(m[i + k], v[i + k], z[i + k], w[i + k], eps, &sum[k], &all[k]);
+	for (; i < n; i++)
+		add_update(m[i], v[i], z[i], w[i], eps, &sum[i % LANES], &all[i % LANES]);
 	*all_ref += add_lanes(all);
 	return add_lanes(sum);
+}
+
+static inline void add_root(float x, float y, double *sum, double *all)
+{
+	const double root = sqrtf(x);
+
+	*sum += square(sqrtf(y) - root);
+	*all += root * root;
 }
 
 double TSR_FOR_ISA(sum_root_errors)(const float *x, const float *y, size_t n, double *all_ref)
 {
 	double sum[LANES] = { 0 }, all[LANES] = { 0 };
+	size_t i = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		const double root = sqrtf(x[i]);
-
-		sum[i % LANES] += square(sqrtf(y[i]) - root);
-		all[i % LANES] += root * root;
-	}
+	for (; i + LANES <= n; i += LANES)
+		EACH(k, 0)
+	add_root(x[i + k], y[i + k], &sum[k], &all[k]);
+	for (; i < n; i++)
+		add_root(x[i], y[i], &sum[i % LANES], &all[i % LANES]);
 	*all_ref += add_lanes(all);
 	return add_lanes(sum);
+}
+
+uint32_t TSR_FOR_ISA(largest_bits)(const float *x, size_t n, uint32_t mask)
+{
+	uint32_t most = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t bits;
+
+		memcpy(&bits, &x[i], sizeof(bits));
+		bits &= mask;
+		most = bits > most ? bits : most;
+	}
+	return most;
 }
 
 /* 2^-7 of the power of two at or below a number; of subnormal ones that of the smallest. */
