@@ -92,27 +92,28 @@ static enum tsr_status write_bytes(int fd, const char *path, const char *bytes, 
 	return TSR_OK;
 }
 
-/* The directory of an object is made when the first of its objects is. */
-static int rename_new(const char *temp, const char *path)
+/* Give a new object its name unless another has it: errno EEXIST.  File systems without links replace it. */
+static bool name_new(const char *temp, const char *path)
 {
-	char *slash;
-
-	if (rename(temp, path) == 0)
-		return 0;
-	if (errno != ENOENT)
-		return -1;
-	slash = strrchr(path, '/');
-	*slash = '\0';
-	if (mkdir(path, 0777) != 0 && errno != EEXIST) {
-		*slash = '/';
-		return -1;
-	}
-	*slash = '/';
-	return rename(temp, path);
+	return link(temp, path) == 0 ||
+	       ((errno == EPERM || errno == ENOTSUP) && rename(temp, path) == 0);
 }
 
-static enum tsr_status write_new(const struct tsr_store *s, const char *temp, const char *path,
-				 const void *bytes, size_t nbytes, struct tsr_err *err)
+/* The directory of an object is made when the first of its objects is. */
+static bool make_folder_of(char *path)
+{
+	char *slash = strrchr(path, '/');
+	bool made;
+
+	*slash = '\0';
+	made = mkdir(path, 0777) == 0 || errno == EEXIST;
+	*slash = '/';
+	return made;
+}
+
+static enum tsr_status write_new(const struct tsr_store *s, const char *temp, char *path,
+				 const void *bytes, size_t nbytes, bool *is_new,
+				 struct tsr_err *err)
 {
 	const int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
 	enum tsr_status status;
@@ -122,10 +123,13 @@ static enum tsr_status write_new(const struct tsr_store *s, const char *temp, co
 	status = write_bytes(fd, s->path, bytes, nbytes, err);
 	if (close(fd) != 0 && status == TSR_OK)
 		status = tsr_fail_errno(err, errno, "%s: cannot write an object", s->path);
-	if (status == TSR_OK && rename_new(temp, (char *)path) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot name an object", s->path);
-	if (status != TSR_OK)
-		unlink(temp);
+	if (status == TSR_OK) {
+		*is_new = name_new(temp, path) ||
+			  (errno == ENOENT && make_folder_of(path) && name_new(temp, path));
+		if (!*is_new && errno != EEXIST)
+			status = tsr_fail_errno(err, errno, "%s: cannot name an object", s->path);
+	}
+	unlink(temp);
 	return status;
 }
 
@@ -141,8 +145,7 @@ enum tsr_status tsr_object_put(const struct tsr_store *s, const struct tsr_objec
 	if (!path || !temp) {
 		status = tsr_fail_nomem(err, s->path);
 	} else if (access(path, F_OK) != 0) {
-		*is_new = true;
-		status = write_new(s, temp, path, bytes, nbytes, err);
+		status = write_new(s, temp, path, bytes, nbytes, is_new, err);
 	}
 	free(path);
 	free(temp);
