@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/work.h"
 #include "tersor/recording.h"
 
 /* "weight ", or nothing if any kind will do. */
@@ -175,21 +176,21 @@ static enum tsr_status open_input(const struct cli_list *in, bool recorded,
 	return status;
 }
 
-int cli_learn(const struct cli_learning *learning, const struct cli_list *in, bool recorded,
-	      bool gradients, const struct tsr_open_options *open, const struct tsr_run *run,
-	      struct tsr_learned **ret)
+int cli_learn(const struct cli_learning *learning, const struct cli_common *common,
+	      const struct cli_list *in, bool recorded, bool gradients, struct tsr_learned **ret)
 {
 	struct tsr_learn_options o = cli_learn_options(learning);
 	struct tsr_checkpoint *c = NULL;
-	struct tsr_err err = { 0 };
 	enum tsr_status status;
+	struct cli_work work;
 
+	cli_work_start(&work, common, "learning");
 	o.gradients = gradients || recorded;
-	status = open_input(in, recorded, open, &c, &err);
+	status = open_input(in, recorded, &common->open, &c, &work.err);
 	if (status == TSR_OK && !o.gradients)
-		status = tsr_names_assign(c, NULL, 0, &err);
+		status = tsr_names_assign(c, NULL, 0, &work.err);
 	if (status == TSR_OK)
-		status = tsr_learn(c, &o, run, ret, &err);
+		status = tsr_learn(c, &o, &work.run, ret, &work.err);
 	tsr_checkpoint_close(c);
-	return status == TSR_OK ? CLI_OK : cli_error(&err);
+	return cli_work_end(&work, status) == TSR_OK ? CLI_OK : cli_error(&work.err);
 }

@@ -68,8 +68,7 @@ struct tsr_learn_options cli_learn_options(const struct cli_learning *learning);
  * Learn from the first step of a recording, if the one input is @recorded, or from files opened as one
  * checkpoint; @gradients: these hold gradients.  CLI_OK, or the exit status after a message.
  */
-int cli_learn(const struct cli_learning *learning, const struct cli_list *in, bool recorded,
-	      bool gradients, const struct tsr_open_options *open, const struct tsr_run *run,
-	      struct tsr_learned **ret);
+int cli_learn(const struct cli_learning *learning, const struct cli_common *common,
+	      const struct cli_list *in, bool recorded, bool gradients, struct tsr_learned **ret);
 
 #endif

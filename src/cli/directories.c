@@ -23,14 +23,16 @@
 
 /* A command on a directory, and what it found in all files. */
 struct work {
+	const struct cli_cmd *cmd;
 	const struct cli_common *common;
-	const void *options; /* those of the library's function */
+	struct tsr_directory_watch watch;
 	const struct cli_packing_report *how; /* of pack */
 	bool coded, strict, against; /* what the options say */
 	const char *delta; /* the directory of bases, or NULL */
-	size_t ndeltas; /* files in which a plane differs from that of its base */
-	struct tsr_directory *d;
+	struct cli_work bar;
 	enum tsr_status done;
+	struct tsr_directory *d;
+	size_t ndeltas; /* files in which a plane differs from that of its base */
 	struct tsr_summary summary;
 	struct tsr_kept_raw kept;
 	struct tsr_text lines; /* of each file */
@@ -38,44 +40,39 @@ struct work {
 		after; /* of gradients that were coded, and bytes of their files */
 };
 
-struct operation {
-	const char *verb;
-	enum tsr_status (*run)(struct work *w, const struct tsr_directory_watch *watch,
-			       const struct tsr_run *run, struct tsr_err *err);
-	int (*report)(struct work *w, struct tsr_report *r); /* the exit status of what was found */
-	const struct tsr_directory_watch watch;
-};
-
 static const char *input_of(const struct work *w)
 {
 	return w->common->operands.items[0];
 }
 
-static int report(const struct cli_cmd *cmd, struct work *w, const struct operation *op)
+/* Before the library's function, which is given the watch, run, directory and error of the work. */
+static int begin(struct work *w, const char *verb)
 {
-	struct tsr_report r = cli_report(cmd, w->common, "directory");
-	const int found = op->report(w, &r);
-	const int status = cli_end_report(&r, w->common);
+	w->watch.size = sizeof(w->watch);
+	w->watch.ctx = w;
+	return cli_work_open(&w->bar, w->cmd, w->common, verb);
+}
+
+/* @fill returns the exit status of what was found. */
+static int report(struct work *w, int (*fill)(struct work *w, struct tsr_report *r))
+{
+	struct tsr_report r = cli_report(w->cmd, w->common, "directory");
+	const int found = fill(w, &r), status = cli_end_report(&r, w->common);
 
 	return status == CLI_OK ? found : status;
 }
 
-static int work_on(const struct cli_cmd *cmd, struct work *w, const struct operation *op)
+/* After it. */
+static int end(struct work *w, enum tsr_status done,
+	       int (*fill)(struct work *w, struct tsr_report *r))
 {
-	struct tsr_directory_watch watch = op->watch;
-	struct tsr_err err = { 0 };
-	struct cli_work bar;
 	int status;
 
-	watch.size = sizeof(watch);
-	watch.ctx = w;
-	CLI_TRY(cli_work_open(&bar, cmd, w->common, op->verb));
-	w->done = op->run(w, &watch, &bar.run, &err);
-	cli_work_end(&bar);
-	status = w->d ? report(cmd, w, op) : CLI_OK;
+	w->done = cli_work_end(&w->bar, done);
+	status = w->d ? report(w, fill) : CLI_OK;
 	tsr_text_free(&w->lines);
 	tsr_directory_close(w->d);
-	return w->done == TSR_OK ? status : cli_error(&err);
+	return w->done == TSR_OK ? status : cli_error(&w->bar.err);
 }
 
 /* What is wrong with the directory as a whole, where the report does not say it. */
@@ -208,21 +205,12 @@ static int report_packing(struct work *w, struct tsr_report *r)
 	return cli_nothing_packed(w->common, w->strict, &w->kept, w->d);
 }
 
-static enum tsr_status run_pack(struct work *w, const struct tsr_directory_watch *watch,
-				const struct tsr_run *run, struct tsr_err *err)
-{
-	return tsr_pack_directory(input_of(w), w->common->output, w->options, watch, run, &w->d,
-				  err);
-}
-
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_pack_options *o, const struct cli_packing_report *how)
 {
-	static const struct operation op = {
-		"packing", run_pack, report_packing, { .packed = on_packed }
-	};
-	struct work w = { .common = common,
-			  .options = o,
+	struct work w = { .cmd = cmd,
+			  .common = common,
+			  .watch = { .packed = on_packed },
 			  .how = how,
 			  .coded = o->coded != TSR_CODED_NONE,
 			  .strict = o->strict,
@@ -235,7 +223,11 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 				 "a directory is packed into a directory, and %s has the name of a "
 				 "file; one packed file needs a name that ends in .safetensors",
 				 common->output);
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "packing"));
+	return end(&w,
+		   tsr_pack_directory(input_of(&w), common->output, o, &w.watch, &w.bar.run, &w.d,
+				      &w.bar.err),
+		   report_packing);
 }
 
 static int report_inspection(struct work *w, struct tsr_report *r)
@@ -256,20 +248,18 @@ static int report_inspection(struct work *w, struct tsr_report *r)
 
 int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *common)
 {
-	static const struct operation op = { .report = report_inspection };
-	struct work w = { .common = common };
+	struct work w = { .cmd = cmd, .common = common };
 	const struct tsr_directory_entry *e;
-	struct tsr_err err = { 0 };
 	int status = CLI_OK;
 
-	if (tsr_directory_open(input_of(&w), &w.d, &err) != TSR_OK)
-		return cli_error(&err);
+	if (tsr_directory_open(input_of(&w), &w.d, &w.bar.err) != TSR_OK)
+		return cli_error(&w.bar.err);
 	for (size_t i = 0; status == CLI_OK && (e = tsr_directory_entry(w.d, i)); i++) {
 		if (e->as == TSR_STORED_PACKED || e->reason)
 			status = add_file(&w, e);
 	}
 	if (status == CLI_OK)
-		status = report(cmd, &w, &op);
+		status = report(&w, report_inspection);
 	tsr_directory_close(w.d);
 	return status;
 }
@@ -310,22 +300,16 @@ static int report_unpacking(struct work *w, struct tsr_report *r)
 	return CLI_OK;
 }
 
-static enum tsr_status run_unpack(struct work *w, const struct tsr_directory_watch *watch,
-				  const struct tsr_run *run, struct tsr_err *err)
-{
-	return tsr_unpack_directory(input_of(w), w->common->output, w->options, watch, run, &w->d,
-				    err);
-}
-
 int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_write_options *o)
 {
-	static const struct operation op = {
-		"unpacking", run_unpack, report_unpacking, { .unpacked = on_unpacked }
-	};
-	struct work w = { .common = common, .options = o };
+	struct work w = { .cmd = cmd, .common = common, .watch = { .unpacked = on_unpacked } };
 
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "unpacking"));
+	return end(&w,
+		   tsr_unpack_directory(input_of(&w), common->output, o, &w.watch, &w.bar.run, &w.d,
+					&w.bar.err),
+		   report_unpacking);
 }
 
 /* A step of a recording. */
@@ -375,35 +359,29 @@ static int report_recoding(struct work *w, struct tsr_report *r)
 	return report_deltas(w, r);
 }
 
-static enum tsr_status run_recode(struct work *w, const struct tsr_directory_watch *watch,
-				  const struct tsr_run *run, struct tsr_err *err)
-{
-	const char *path = input_of(w);
-
-	return (tsr_directory_is_packed(path) ? tsr_recode_directory : tsr_recode_recording)(
-		path, w->common->output, w->options, watch, run, &w->d, err);
-}
-
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
 		     const struct tsr_recode_options *how, bool strict)
 {
-	static const struct operation op = { "coding",
-					     run_recode,
-					     report_recoding,
-					     { .packed = on_coded, .unpacked = on_unpacked } };
-	struct work w = { .common = common,
-			  .options = how,
+	const char *in = common->operands.items[0];
+	const bool packed = tsr_directory_is_packed(in);
+	struct work w = { .cmd = cmd,
+			  .common = common,
+			  .watch = { .packed = on_coded, .unpacked = on_unpacked },
 			  .coded = how->coded != TSR_CODED_NONE,
 			  .strict = strict,
 			  .delta = how->delta };
 
 	if (common->max_shard)
 		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");
-	if (!tsr_directory_is_packed(input_of(&w)))
+	if (!packed)
 		CLI_TRY(cli_part_refuse(cmd, "a recording"));
-	if (how->coded == TSR_CODED_STATES && !tsr_directory_is_packed(input_of(&w)))
+	if (how->coded == TSR_CODED_STATES && !packed)
 		return cli_usage(cmd, "--entropy=states is for packed files; a recording has none");
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "coding"));
+	return end(&w,
+		   (packed ? tsr_recode_directory : tsr_recode_recording)(
+			   in, common->output, how, &w.watch, &w.bar.run, &w.d, &w.bar.err),
+		   report_recoding);
 }
 
 /* --- Verify and diff -------------------------------------------------------------------------- */
@@ -457,21 +435,18 @@ static int report_verification(struct work *w, struct tsr_report *r)
 	return CLI_OK;
 }
 
-static enum tsr_status run_verify(struct work *w, const struct tsr_directory_watch *watch,
-				  const struct tsr_run *run, struct tsr_err *err)
-{
-	return tsr_verify_directory(input_of(w), w->options, watch, run, &w->d, err);
-}
-
 int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_verify_options *o)
 {
-	static const struct operation op = {
-		"verifying", run_verify, report_verification, { .verified = on_verified }
-	};
-	struct work w = { .common = common, .options = o, .against = o->nagainst };
+	struct work w = { .cmd = cmd,
+			  .common = common,
+			  .watch = { .verified = on_verified },
+			  .against = o->nagainst };
 
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "verifying"));
+	return end(&w,
+		   tsr_verify_directory(input_of(&w), o, &w.watch, &w.bar.run, &w.d, &w.bar.err),
+		   report_verification);
 }
 
 bool cli_diffs_directories(const struct cli_common *common)
@@ -515,20 +490,14 @@ static int report_comparison(struct work *w, struct tsr_report *r)
 	return nfaults ? CLI_DIFFERS : CLI_OK;
 }
 
-static enum tsr_status run_diff(struct work *w, const struct tsr_directory_watch *watch,
-				const struct tsr_run *run, struct tsr_err *err)
-{
-	return tsr_diff_directory(input_of(w), w->common->operands.items[1], w->options, watch, run,
-				  &w->d, err);
-}
-
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_diff_options *o)
 {
-	static const struct operation op = {
-		"comparing", run_diff, report_comparison, { .compared = on_compared }
-	};
-	struct work w = { .common = common, .options = o };
+	struct work w = { .cmd = cmd, .common = common, .watch = { .compared = on_compared } };
 
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "comparing"));
+	return end(&w,
+		   tsr_diff_directory(input_of(&w), common->operands.items[1], o, &w.watch,
+				      &w.bar.run, &w.d, &w.bar.err),
+		   report_comparison);
 }

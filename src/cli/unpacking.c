@@ -4,7 +4,6 @@
 
 #include "cli/input.h"
 #include "cli/output.h"
-#include "cli/work.h"
 
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		  const struct cli_unpacking *how, const struct tsr_unpacking *u)
@@ -22,25 +21,20 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	return cli_end_report(&r, common);
 }
 
-int cli_unpack(const struct cli_cmd *cmd, const struct cli_common *common,
-	       const struct cli_unpacking *how, const void *options)
+int cli_end_unpacking(const struct cli_cmd *cmd, const struct cli_common *common,
+		      const struct cli_unpacking *how, const void *options, struct cli_work *work,
+		      enum tsr_status written, struct tsr_unpacking *u)
 {
-	struct tsr_unpacking *u = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status written;
-	struct cli_work work;
 	int status, found;
 
-	CLI_TRY(cli_work_open(&work, cmd, common, how->verb));
-	written = how->write(common, options, &work.run, &u, &err);
-	cli_work_end(&work);
+	cli_work_end(work, written);
 	if (!u)
-		return cli_error(&err);
+		return cli_error(&work->err);
 	cli_warn_notes(common, u->source);
 	found = how->check ? how->check(common, options, u) : CLI_OK;
 	status = report(cmd, common, how, u);
 	tsr_unpacking_free(u);
 	if (written != TSR_OK)
-		return cli_error(&err);
+		return cli_error(&work->err);
 	return status == CLI_OK ? found : status;
 }

@@ -3,17 +3,13 @@
 #ifndef TSR_CLI_UNPACKING_H
 #define TSR_CLI_UNPACKING_H
 
-#include "cli/cli.h"
+#include "cli/work.h"
 #include "pack/packing.h"
 #include "report/render/document.h"
 #include "tersor/pack.h"
 
 /* How a command does that; @options are those of its own. */
 struct cli_unpacking {
-	const char *verb; /* "unpacking" */
-	enum tsr_status (*write)(const struct cli_common *common, const void *options,
-				 const struct tsr_run *run, struct tsr_unpacking **ret,
-				 struct tsr_err *err);
 	const char *shown; /* what -v shows of tensors; NULL: nothing */
 	/* Lines of text, and the members of the JSON report before "tensors". */
 	void (*report)(struct tsr_report *r, const struct cli_common *common,
@@ -23,8 +19,9 @@ struct cli_unpacking {
 		     const struct tsr_unpacking *u);
 };
 
-/* Write the output and report.  Exit status. */
-int cli_unpack(const struct cli_cmd *cmd, const struct cli_common *common,
-	       const struct cli_unpacking *how, const void *options);
+/* Report what came of the work, which has not ended; @u, which may be NULL, is freed.  Exit status. */
+int cli_end_unpacking(const struct cli_cmd *cmd, const struct cli_common *common,
+		      const struct cli_unpacking *how, const void *options, struct cli_work *work,
+		      enum tsr_status written, struct tsr_unpacking *u);
 
 #endif

@@ -98,11 +98,12 @@ int cli_work_open(struct cli_work *w, const struct cli_cmd *cmd, const struct cl
 					 : CLI_OK;
 }
 
-void cli_work_end(struct cli_work *w)
+enum tsr_status cli_work_end(struct cli_work *w, enum tsr_status status)
 {
 	if (w->shown)
 		cli_wipe_bar(stderr);
 	cli_bar_shown(false);
 	for (unsigned i = 0; i < w->run.ngpus; i++)
 		tsr_gpu_close(w->gpus[i]);
+	return status;
 }

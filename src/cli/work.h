@@ -40,6 +40,7 @@ void cli_wipe_bar(FILE *to);
 /* Work in progress.  Its address must not change. */
 struct cli_work {
 	struct tsr_run run; /* for the library */
+	struct tsr_err err; /* of the library's function, if that fails */
 	struct tsr_gpu *gpus[CLI_GPUS_MAX]; /* of the run */
 	const char *verb; /* NULL: no bar */
 	bool shown;
@@ -52,6 +53,8 @@ void cli_work_start(struct cli_work *w, const struct cli_common *common, const c
 /* The same with --device's GPUs, if it names any.  CLI_OK, or the exit status after a message. */
 int cli_work_open(struct cli_work *w, const struct cli_cmd *cmd, const struct cli_common *common,
 		  const char *verb);
-void cli_work_end(struct cli_work *w);
+
+/* The end of work of this outcome, which is returned. */
+enum tsr_status cli_work_end(struct cli_work *w, enum tsr_status status);
 
 #endif

@@ -29,8 +29,6 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 	const struct cli_list *in = &common->operands;
 	struct tsr_granularity_options o = tsr_granularity_defaults();
 	struct tsr_granularities *g = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status measured;
 	struct cli_work work;
 	int status;
 
@@ -43,10 +41,9 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 				 scale);
 	CLI_TRY(cli_check_reports(common));
 	cli_work_start(&work, common, "measuring");
-	measured = tsr_granularity_measure(in->items, in->n, &o, &work.run, &g, &err);
-	cli_work_end(&work);
-	if (measured != TSR_OK)
-		return cli_error(&err);
+	if (cli_work_end(&work, tsr_granularity_measure(in->items, in->n, &o, &work.run, &g,
+							&work.err)) != TSR_OK)
+		return cli_error(&work.err);
 	cli_warn_notes(common, tsr_granularities_checkpoint(g));
 	status = report(cmd, common, g, o.scale);
 	tsr_granularities_free(g);

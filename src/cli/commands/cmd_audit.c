@@ -152,15 +152,12 @@ static void free_series(struct series *s)
 static int audit_inputs(const struct cli_common *common, const char *const *paths, unsigned npaths,
 			const struct tsr_audit_options *o, struct series *s)
 {
-	struct tsr_err err = { 0 };
-	enum tsr_status status;
 	struct cli_work work;
 
 	cli_work_start(&work, common, "auditing");
-	status = tsr_audit_run(paths, npaths, o, &work.run, &s->audits[s->n], &err);
-	cli_work_end(&work);
-	if (status != TSR_OK)
-		return cli_error(&err);
+	if (cli_work_end(&work, tsr_audit_run(paths, npaths, o, &work.run, &s->audits[s->n],
+					      &work.err)) != TSR_OK)
+		return cli_error(&work.err);
 	s->n++;
 	return CLI_OK;
 }
@@ -300,14 +297,6 @@ static int report_and_judge(const struct cli_cmd *cmd, const struct args *a, con
 							 : status;
 }
 
-/* A part has found its share of the figures, and no more. */
-static int end_part(void)
-{
-	struct tsr_err err = { 0 };
-
-	return tsr_part_end(cli_parts(), &err) == TSR_OK ? CLI_OK : cli_error(&err);
-}
-
 static int audit(const struct cli_cmd *cmd, const struct args *a, const struct tsr_audit_options *o,
 		 const struct gates *gates)
 {
@@ -322,7 +311,7 @@ static int audit(const struct cli_cmd *cmd, const struct args *a, const struct t
 	status = audit_all(a, o, &series);
 	if (status == CLI_OK)
 		status = tsr_part_is_one(cli_parts())
-				 ? end_part()
+				 ? cli_part_write()
 				 : report_and_judge(cmd, a, &series, baseline, gates);
 	free_series(&series);
 	tsr_json_free(baseline);

@@ -217,16 +217,12 @@ static int measure(const struct cli_cmd *cmd, const struct args *a, const struct
 		.repeats = a->repeats ? (unsigned)a->repeats : m->repeats[gpu != NULL],
 	};
 	struct tsr_bench b;
-	struct tsr_err err = { 0 };
 	struct tsr_report r;
-	enum tsr_status status;
 	struct cli_work work;
 
 	cli_work_start(&work, &a->common, "measuring");
-	status = m->measure(&o, &work.run, &b, &err);
-	cli_work_end(&work);
-	if (status != TSR_OK)
-		return cli_error(&err);
+	if (cli_work_end(&work, m->measure(&o, &work.run, &b, &work.err)) != TSR_OK)
+		return cli_error(&work.err);
 	r = cli_report(cmd, &a->common, NULL);
 	m->report(&r, &o, &b);
 	return cli_end_report(&r, &a->common);

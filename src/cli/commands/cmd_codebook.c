@@ -3,7 +3,6 @@
 #include "cli/codec_words.h"
 #include "cli/input.h"
 #include "cli/output.h"
-#include "cli/work.h"
 #include "report/learned_report.h"
 #include "tersor/recording.h"
 #include "text/json.h"
@@ -47,14 +46,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 	const struct cli_list *in = &a->common.operands;
 	struct tsr_learned *l = NULL;
-	struct cli_work work;
 	int status;
 
 	CLI_TRY(cli_check_reports(&a->common));
-	cli_work_start(&work, &a->common, "learning");
-	status = cli_learn(&a->learning, in, in->n == 1 && tsr_recording_probe(in->items[0]),
-			   a->gradients, &a->common.open, &work.run, &l);
-	cli_work_end(&work);
+	status = cli_learn(&a->learning, &a->common, in,
+			   in->n == 1 && tsr_recording_probe(in->items[0]), a->gradients, &l);
 	if (status == CLI_OK)
 		status = report(cmd, a, l);
 	tsr_learned_free(l);

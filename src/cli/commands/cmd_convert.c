@@ -130,16 +130,6 @@ static enum tsr_status convert_packed(const struct cli_common *common,
 	return status;
 }
 
-static enum tsr_status convert(const struct cli_common *common, const void *o,
-			       const struct tsr_run *run, struct tsr_unpacking **ret,
-			       struct tsr_err *err)
-{
-	if (common->operands.n == 1 && tsr_directory_is_packed(common->operands.items[0]))
-		return convert_packed(common, o, run, ret, err);
-	return tsr_convert(common->operands.items, common->operands.n, common->output, o, run, ret,
-			   err);
-}
-
 /* With --plain or --entropy: what is stored stays, in the form that was asked for. */
 static int recode(const struct cli_cmd *cmd, const struct args *a)
 {
@@ -159,16 +149,18 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { .verb = "converting",
-						  .write = convert,
-						  .shown = "name,dtype,shape",
-						  .report = report };
+	static const struct cli_unpacking how = { "name,dtype,shape", report, NULL };
 	const struct args *a = args;
+	const struct cli_list *in = &a->common.operands;
+	const bool packed = tsr_directory_is_packed(in->items[0]);
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
+	struct tsr_unpacking *u = NULL;
+	enum tsr_status written;
+	struct cli_work work;
 
 	if (a->plain || a->entropy.given)
 		return recode(cmd, a);
-	if (tsr_directory_is_packed(a->common.operands.items[0]))
+	if (packed)
 		CLI_TRY(cli_part_refuse(cmd, "a packed directory"));
 	if (o.container == TSR_CONTAINER_COUNT)
 		return cli_usage(cmd,
@@ -179,7 +171,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	    o.container != TSR_CONTAINER_DCP)
 		return cli_usage(cmd, "--max-shard-size is for safetensors and dcp only");
 	o.strict = a->strict;
-	return cli_unpack(cmd, &a->common, &how, &o);
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "converting"));
+	written = packed && in->n == 1 ? convert_packed(&a->common, &o, &work.run, &u, &work.err)
+				       : tsr_convert(in->items, in->n, a->common.output, &o,
+						     &work.run, &u, &work.err);
+	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
 }
 
 const struct cli_cmd cmd_convert = {

@@ -155,7 +155,6 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	const bool folders = tsr_dir_is(operands[0]) && tsr_dir_is(operands[1]);
 	struct tsr_directory *others = NULL;
 	struct tsr_comparison *r = NULL;
-	struct tsr_err err = { 0 };
 	enum tsr_status compared;
 	struct cli_work work;
 	struct tsr_report report;
@@ -163,16 +162,16 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	int status;
 
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
-	compared = tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &err);
-	cli_work_end(&work);
+	compared = cli_work_end(
+		&work, tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &work.err));
 	/* Directories that are no checkpoints are compared file by file. */
 	if (folders && compared == TSR_E_UNSUPPORTED)
 		return cli_diff_directory(cmd, &a->common, o);
 	if (compared == TSR_OK && folders)
-		compared = tsr_diff_not_read(r, operands[0], operands[1], o, &others, &err);
+		compared = tsr_diff_not_read(r, operands[0], operands[1], o, &others, &work.err);
 	if (compared != TSR_OK) {
 		tsr_comparison_free(r);
-		return cli_error(&err);
+		return cli_error(&work.err);
 	}
 	cli_warn_notes(&a->common, r->a);
 	cli_warn_notes(&a->common, r->b);

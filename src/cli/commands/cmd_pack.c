@@ -364,7 +364,6 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	struct tsr_summary summary = { 0 };
 	struct tsr_kept_raw kept = { 0 };
 	struct tsr_packing *p = NULL;
-	struct tsr_err err = { 0 };
 	enum tsr_status packed;
 	struct cli_work work;
 	struct tsr_report r;
@@ -373,12 +372,11 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	if (a->only)
 		CLI_TRY(cli_part_refuse(cmd, "a model alone"));
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "packing"));
-	packed = (a->only ? tsr_pack_model : tsr_pack)(a->common.operands.items,
-						       a->common.operands.n, a->common.output, o,
-						       &work.run, &p, &err);
-	cli_work_end(&work);
+	packed = cli_work_end(&work, (a->only ? tsr_pack_model : tsr_pack)(
+					     a->common.operands.items, a->common.operands.n,
+					     a->common.output, o, &work.run, &p, &work.err));
 	if (!p)
-		return cli_error(&err);
+		return cli_error(&work.err);
 	summarize(p, &summary);
 	tsr_kept_raw_add(&kept, p);
 	a->written = packed != TSR_E_BOUND && !a->common.dry_run;
@@ -395,7 +393,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 		status = cli_check_packed(&a->common, o, p, &kept);
 	tsr_packing_free(p);
 	if (packed != TSR_OK)
-		return cli_error(&err);
+		return cli_error(&work.err);
 	return status == CLI_OK ? checked : status;
 }
 
@@ -460,20 +458,6 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 	return cli_recode(cmd, &a->common, &how, a->strict);
 }
 
-/* What --codebook-from gives. */
-static int learn_first(const struct args *a, struct tsr_learned **ret)
-{
-	const char *path = a->codebook_from;
-	const struct cli_list in = { &path, 1 };
-	struct cli_work work;
-	int status;
-
-	cli_work_start(&work, &a->common, "learning");
-	status = cli_learn(&a->learning, &in, true, true, &a->common.open, &work.run, ret);
-	cli_work_end(&work);
-	return status;
-}
-
 /* The weights alone, unchanged or rounded: every option for codecs is refused. */
 static int parse_only(const struct cli_cmd *cmd, const struct args *a, struct tsr_pack_options *o)
 {
@@ -533,7 +517,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	learn = cli_learn_options(&a->learning);
 	o.learn = &learn;
 	if (a->codebook_from)
-		CLI_TRY(learn_first(a, &learned));
+		CLI_TRY(cli_learn(&a->learning, &a->common,
+				  &(struct cli_list){ &a->codebook_from, 1 }, true, true,
+				  &learned));
 	o.learned = learned;
 	if (packed)
 		status = recode(cmd, a, &o);

@@ -99,27 +99,6 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-/* --- Reports ---------------------------------------------------------------------------------- */
-
-static int report(const struct cli_cmd *cmd, const struct cli_common *common,
-		  const struct tsr_replay *replay, bool written)
-{
-	struct tsr_report r = cli_report(cmd, common, NULL);
-
-	cli_warn_notes(common, replay->source);
-	if (replay->nskipped)
-		cli_warn(common, "%zu of %zu steps skipped: their gradients are not finite",
-			 replay->nskipped, replay->nsteps);
-	if (r.wants_json) {
-		cli_json_inputs(&r.json, common);
-		tsr_json_put_string(&r.json, "output", common->output);
-		tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
-		tsr_json_put_bool(&r.json, "written", written);
-	}
-	tsr_replay_report(replay, &r);
-	return cli_end_report(&r, common);
-}
-
 /* --- The command ------------------------------------------------------------------------------ */
 
 /* @chosen: the GPUs, which the options refer to. */
@@ -150,70 +129,56 @@ static void say_device(const struct cli_replay_args *a, const struct tsr_replay 
 		cli_say_device(&a->common, "replayed", &used);
 }
 
-/* --- Several states ---------------------------------------------------------------------------- */
-
-static int report_states(const struct cli_cmd *cmd, const struct cli_common *common,
-			 const struct tsr_replay_states *states)
+/* Of one state, or of several side by side. */
+static int report(const struct cli_cmd *cmd, const struct cli_common *common,
+		  const struct tsr_replay_states *states, bool written)
 {
+	const struct tsr_replay *first = states->replay[0];
 	struct tsr_report r = cli_report(cmd, common, NULL);
 
-	cli_warn_notes(common, states->replay[0]->source);
-	if (r.wants_json) {
-		cli_json_inputs(&r.json, common);
+	cli_warn_notes(common, first->source);
+	cli_json_inputs(&r.json, common);
+	if (states->n) {
 		tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
+		tsr_states_report(states, &r);
+		return cli_end_report(&r, common);
 	}
-	tsr_states_report(states, &r);
+	if (first->nskipped)
+		cli_warn(common, "%zu of %zu steps skipped: their gradients are not finite",
+			 first->nskipped, first->nsteps);
+	tsr_json_put_string(&r.json, "output", common->output);
+	tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
+	tsr_json_put_bool(&r.json, "written", written);
+	tsr_replay_report(first, &r);
 	return cli_end_report(&r, common);
 }
 
-static int replay_states(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			 const struct cli_replay_parsed *parsed)
-{
-	const struct cli_list *in = &a->common.operands;
-	struct tsr_replay *r[TSR_REPLAY_FORMS_MAX] = { NULL };
-	const struct tsr_replay_states states = { parsed->nforms, parsed->forms, r };
-	struct tsr_err err = { 0 };
-	enum tsr_status replayed;
-	struct cli_work work;
-	int status;
-
-	cli_work_start(&work, &a->common, "replaying");
-	replayed = tsr_replay_forms(in->items, in->n - 1, in->items[in->n - 1], &parsed->options,
-				    parsed->forms, parsed->nforms, &work.run, r, &err);
-	cli_work_end(&work);
-	if (!r[0])
-		return cli_error(&err);
-	say_device(a, r[0]);
-	status = report_states(cmd, &a->common, &states);
-	for (unsigned i = 0; i < parsed->nforms; i++)
-		tsr_replay_free(r[i]);
-	return replayed == TSR_OK ? status : cli_error(&err);
-}
-
-/* --- One state --------------------------------------------------------------------------------- */
-
 static int replay(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-		  const struct tsr_replay_options *o)
+		  const struct cli_replay_parsed *parsed)
 {
 	const struct cli_common *common = &a->common;
-	const struct cli_list *in = &common->operands;
-	struct tsr_replay *r = NULL;
-	struct tsr_err err = { 0 };
+	const char *const *in = common->operands.items;
+	const unsigned n = common->operands.n - 1;
+	struct tsr_replay *r[TSR_REPLAY_FORMS_MAX] = { NULL };
+	const struct tsr_replay_states states = { parsed->nforms, parsed->forms, r };
 	enum tsr_status replayed;
 	struct cli_work work;
 	int status;
 
 	cli_work_start(&work, common, "replaying");
-	replayed = tsr_replay(in->items, in->n - 1, in->items[in->n - 1], common->output, o,
-			      &work.run, &r, &err);
-	cli_work_end(&work);
-	if (!r)
-		return cli_error(&err);
-	say_device(a, r);
-	status = report(cmd, common, r,
+	replayed = parsed->nforms ? tsr_replay_forms(in, n, in[n], &parsed->options, parsed->forms,
+						     parsed->nforms, &work.run, r, &work.err)
+				  : tsr_replay(in, n, in[n], common->output, &parsed->options,
+					       &work.run, r, &work.err);
+	cli_work_end(&work, replayed);
+	if (!r[0])
+		return cli_error(&work.err);
+	say_device(a, r[0]);
+	status = report(cmd, common, &states,
 			common->output && replayed != TSR_E_BOUND && !common->dry_run);
-	tsr_replay_free(r);
-	return replayed == TSR_OK ? status : cli_error(&err);
+	for (unsigned i = 0; i < TSR_REPLAY_FORMS_MAX; i++)
+		tsr_replay_free(r[i]);
+	return replayed == TSR_OK ? status : cli_error(&work.err);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -243,9 +208,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	parsed.options.nreports = cli_report_paths(&a->common, reports);
 	if (a->audit)
 		return cli_replay_audit(cmd, a, &parsed.options);
-	if (parsed.nforms)
-		return replay_states(cmd, a, &parsed);
-	return replay(cmd, a, &parsed.options);
+	return replay(cmd, a, &parsed);
 }
 
 const struct cli_cmd cmd_replay = {

@@ -181,29 +181,16 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 /* Patterns times codecs from which a GPU is faster, although it takes a while to start. */
 #define WORTH_A_GPU (UINT64_C(1) << 31)
 
-static enum tsr_status sweep_on(const struct cli_device *d, const struct choice *c,
-				const struct tsr_run *run, struct tsr_sweep **ret,
-				struct tsr_err *err)
-{
-	const struct tsr_sweep_plan plan = { .codecs = c->codecs,
-					     .ncodecs = c->n,
-					     .first = c->first,
-					     .last = c->last,
-					     .gpus = d->gpus,
-					     .ngpus = d->ngpus };
-
-	return tsr_sweep_in_parts(&plan, run, ret, err);
-}
-
 static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct choice *c,
 		 const struct tsr_json *baseline)
 {
 	const bool large = (c->last - c->first) * (uint64_t)c->n >= WORTH_A_GPU;
 	const char *asked = a->common.device;
+	struct tsr_sweep_plan plan = {
+		.codecs = c->codecs, .ncodecs = c->n, .first = c->first, .last = c->last
+	};
 	struct tsr_sweep *s = NULL;
-	struct tsr_err err = { 0 };
 	struct cli_device device;
-	enum tsr_status swept;
 	struct cli_work work;
 	int status;
 
@@ -211,9 +198,11 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 				  large, &device));
 	cli_say_device(&a->common, "sweeping", &device);
 	cli_work_start(&work, &a->common, "sweeping");
-	swept = sweep_on(&device, c, &work.run, &s, &err);
-	cli_work_end(&work);
-	status = swept == TSR_OK ? report(cmd, a, s, baseline) : cli_error(&err);
+	plan.gpus = device.gpus;
+	plan.ngpus = device.ngpus;
+	status = cli_work_end(&work, tsr_sweep_in_parts(&plan, &work.run, &s, &work.err)) == TSR_OK
+			 ? report(cmd, a, s, baseline)
+			 : cli_error(&work.err);
 	tsr_sweep_free(s);
 	return status;
 }

@@ -51,28 +51,22 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 	tsr_summary_put_worst(&summary, "  largest error when it was packed", &r->text);
 }
 
-static enum tsr_status unpack(const struct cli_common *common, const void *o,
-			      const struct tsr_run *run, struct tsr_unpacking **ret,
-			      struct tsr_err *err)
-{
-	return tsr_unpack(common->operands.items[0], common->output, o, run, ret, err);
-}
-
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { .verb = "unpacking",
-						  .write = unpack,
-						  .shown = "name,dtype,shape,-coding",
-						  .report = report };
+	static const struct cli_unpacking how = { "name,dtype,shape,-coding", report, NULL };
 	const struct args *a = args;
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
+	const char *in = a->common.operands.items[0];
+	struct tsr_unpacking *u = NULL;
+	enum tsr_status written;
+	struct cli_work work;
 
 	if (a->as && !a->only)
 		return cli_usage(cmd, "--as needs --only weights");
 	o.only_model = a->only != NULL;
 	if (a->as)
 		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));
-	if (tsr_directory_is_packed(a->common.operands.items[0])) {
+	if (tsr_directory_is_packed(in)) {
 		if (a->only)
 			return cli_usage(cmd,
 					 "--only is for one packed file, found a directory; name "
@@ -80,10 +74,12 @@ static int run(const struct cli_cmd *cmd, void *args)
 		if (!a->to && o.container != TSR_CONTAINER_COUNT)
 			return cli_usage(cmd,
 					 "%s is a packed directory, and %s has the name of a file",
-					 a->common.operands.items[0], a->common.output);
+					 in, a->common.output);
 		return cli_unpack_directory(cmd, &a->common, &o);
 	}
-	return cli_unpack(cmd, &a->common, &how, &o);
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "unpacking"));
+	written = tsr_unpack(in, a->common.output, &o, &work.run, &u, &work.err);
+	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
 }
 
 const struct cli_cmd cmd_unpack = {

@@ -97,9 +97,9 @@ static void put_checks(struct tsr_text *out, const struct tsr_verification *v)
 }
 
 /* The lines and members that describe one file. */
-static void put_checked(struct tsr_report *r, const struct tsr_verification *v)
+static void put_checked(struct tsr_report *r, const struct tsr_verification *v,
+			const struct tsr_losses *losses)
 {
-	const struct tsr_losses losses = tsr_losses_of_verification(v);
 	const struct tsr_checkpoint *c = v->checked;
 	uint64_t nfaults;
 	struct tsr_table tensors = list_tensors(r, v, &nfaults);
@@ -117,26 +117,12 @@ static void put_checked(struct tsr_report *r, const struct tsr_verification *v)
 				nfaults - FAULTS_SHOWN);
 	put_checks(&r->text, v);
 	if (v->original) {
-		tsr_losses_put_json(&losses, &r->json);
+		tsr_losses_put_json(losses, &r->json);
 		tsr_besides_put_json(&v->besides, &r->json);
 		tsr_besides_put_text(&v->besides, r->verbose, &r->text);
-		tsr_losses_put_text(&losses, &r->text);
+		tsr_losses_put_text(losses, &r->text);
 	}
 	tsr_report_rows(r, &tensors, "tensors", NULL);
-}
-
-/* One that could not be read has an error instead. */
-static void put_file(struct tsr_report *r, const char *path, const struct tsr_verification *v,
-		     const struct tsr_err *err)
-{
-	tsr_json_open(&r->json, NULL, '{');
-	if (v) {
-		put_checked(r, v);
-	} else {
-		tsr_json_put_string(&r->json, "file", path);
-		tsr_json_put_string(&r->json, "error", err->msg);
-	}
-	tsr_json_close(&r->json, '}');
 }
 
 /* Whether a part of several files goes on: the joining process says what is wrong with one. */
@@ -152,7 +138,6 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 {
 	const bool several = a->common.operands.n > 1;
 	struct tsr_verification *v = NULL;
-	struct tsr_err err = { 0 };
 	enum tsr_status verified;
 	struct cli_work work;
 	int status = cli_work_open(&work, cmd, &a->common, "verifying"), printed = CLI_OK;
@@ -161,8 +146,7 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 		*status_ret = status;
 		return false;
 	}
-	verified = tsr_verify(path, o, &work.run, &v, &err);
-	cli_work_end(&work);
+	verified = cli_work_end(&work, tsr_verify(path, o, &work.run, &v, &work.err));
 	if (tsr_part_is_of_files(cli_parts()) && tsr_part_is_one(cli_parts()) &&
 	    is_said_by_join(verified)) {
 		tsr_verification_free(v);
@@ -170,14 +154,20 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	}
 	/* What is wrong as a whole comes before the tensors. */
 	if (verified != TSR_OK)
-		status = cli_error(&err);
+		status = cli_error(&work.err);
+	/* One that could not be read has an error instead of figures. */
+	tsr_json_open(&r->json, NULL, '{');
 	if (v) {
 		const struct tsr_losses losses = tsr_losses_of_verification(v);
 
 		cli_warn_notes(&a->common, v->checked);
 		cli_warn_updates(&a->common, v->checked->path, &losses);
+		put_checked(r, v, &losses);
+	} else {
+		tsr_json_put_string(&r->json, "file", path);
+		tsr_json_put_string(&r->json, "error", work.err.msg);
 	}
-	put_file(r, path, v, &err);
+	tsr_json_close(&r->json, '}');
 	if (r->wants_text)
 		printed = cli_print_report(&a->common, &r->text);
 	status = printed > status ? printed : status;
@@ -187,15 +177,6 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 		return false;
 	tsr_verification_free(v);
 	return !cli_signal();
-}
-
-/* After the last of several files: a part writes its report. */
-static int end_files(void)
-{
-	struct tsr_err err = { 0 };
-
-	tsr_part_end_files(cli_parts());
-	return tsr_part_end(cli_parts(), &err) == TSR_OK ? CLI_OK : cli_error(&err);
 }
 
 static int verify(const struct cli_cmd *cmd, const struct args *a,
@@ -215,12 +196,12 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 		ok = verify_one(cmd, a, files->items[i], o, &r, &status);
 	}
 	tsr_json_close(&r.json, ']');
+	tsr_part_end_files(cli_parts());
 	if (several && ok && tsr_part_is_one(cli_parts())) {
 		r.wants_json = false;
 		(void)cli_end_report(&r, &a->common);
-		return status == CLI_OK ? end_files() : status;
+		return status == CLI_OK ? cli_part_write() : status;
 	}
-	tsr_part_end_files(cli_parts());
 	r.wants_json = r.wants_json && ok;
 	reported = cli_end_report(&r, &a->common);
 	return status == CLI_OK ? reported : status;

@@ -179,15 +179,6 @@ struct recoding {
 	bool strict;
 };
 
-static enum tsr_status recode(const struct cli_common *common, const void *options,
-			      const struct tsr_run *run, struct tsr_unpacking **ret,
-			      struct tsr_err *err)
-{
-	const struct recoding *r = options;
-
-	return tsr_recode(common->operands.items[0], common->output, r->how, run, ret, err);
-}
-
 static int check(const struct cli_common *common, const void *options,
 		 const struct tsr_unpacking *u)
 {
@@ -199,11 +190,12 @@ static int check(const struct cli_common *common, const void *options,
 int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	       struct tsr_recode_options *how, bool strict)
 {
-	static const struct cli_unpacking coding = {
-		.verb = "coding", .write = recode, .report = report, .check = check
-	};
+	static const struct cli_unpacking coding = { NULL, report, check };
 	const char *path = common->operands.items[0];
 	const struct recoding r = { how, strict };
+	struct tsr_unpacking *u = NULL;
+	enum tsr_status written;
+	struct cli_work work;
 
 	how->open = &common->open;
 	how->force = common->force;
@@ -211,5 +203,7 @@ int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	if (tsr_directory_is_packed(path) || tsr_recording_probe(path))
 		return cli_recode_files(cmd, common, how, strict);
 	how->max_shard_nbytes = common->max_shard;
-	return cli_unpack(cmd, common, &coding, &r);
+	CLI_TRY(cli_work_open(&work, cmd, common, "coding"));
+	written = tsr_recode(path, common->output, how, &work.run, &u, &work.err);
+	return cli_end_unpacking(cmd, common, &coding, &r, &work, written, u);
 }

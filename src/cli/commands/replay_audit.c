@@ -103,8 +103,6 @@ int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *ar
 	const struct cli_list *in = &args->common.operands;
 	struct audited a = { .n = 0 };
 	struct tsr_replay *r = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status replayed;
 	struct cli_work work;
 	int status;
 
@@ -115,11 +113,9 @@ int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *ar
 	o->compare = false;
 	cli_work_start(&work, &args->common, "replaying");
 	a.run = &work.run;
-	replayed = tsr_replay(in->items, in->n - 1, in->items[in->n - 1], NULL, o, &work.run, &r,
-			      &err);
-	cli_work_end(&work);
-	if (replayed != TSR_OK)
-		status = cli_error(&err);
+	if (cli_work_end(&work, tsr_replay(in->items, in->n - 1, in->items[in->n - 1], NULL, o,
+					   &work.run, &r, &work.err)) != TSR_OK)
+		status = cli_error(&work.err);
 	else if (!a.n)
 		status = cli_fail(CLI_INPUT, "%s: no step was taken", in->items[in->n - 1]);
 	else

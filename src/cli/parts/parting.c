@@ -188,6 +188,13 @@ int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const 
 	return status;
 }
 
+int cli_part_write(void)
+{
+	struct tsr_err err = { 0 };
+
+	return tsr_part_end(current, &err) == TSR_OK ? CLI_OK : cli_error(&err);
+}
+
 static int say_done(const struct cli_common *common)
 {
 	const struct tsr_part_request *r = tsr_part_request(current);

@@ -19,6 +19,9 @@ void cli_set_parts(struct tsr_parts *parts);
 int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const void *args,
 		   bool *done_ret);
 
+/* Write the report of a part that has found its share of the figures, and has no more to do.  Exit status. */
+int cli_part_write(void);
+
 /* After it: what to say of a part that is done.  Returns the exit status. */
 int cli_part_end(const struct cli_common *common, int status);
 
