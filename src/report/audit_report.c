@@ -335,11 +335,6 @@ static const char how_to_read[] =
 	"hold.</li>\n"
 	"<li>Rest the pointer on a box or a field for its figures.</li>\n</ul>\n";
 
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	tsr_audit_charts_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, svg);
-}
-
 static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 {
 	const struct tsr_audit *a = v->audit;
@@ -351,7 +346,7 @@ static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 		       strcmp(a->name, path) == 0 ? "" : " of ",
 		       strcmp(a->name, path) == 0 ? "" : path, a->ntensors);
 	say_faults(r, a);
-	tsr_report_charts(r, draw, v);
+	tsr_report_charts(r, tsr_audit_chart_put, v);
 	if (v->naudits > 1 && a->npairs)
 		report_series(r, v->audits, v->naudits);
 	if (v->best)
@@ -368,8 +363,8 @@ static void draw_all(struct tsr_audit *const *audits, size_t n, struct tsr_repor
 	struct tsr_audit_view v;
 	const bool made = tsr_audit_view_of(audits, n, &v);
 
-	if (made && r->wants_svg)
-		tsr_audit_chart_put(&v, "audit", 960, &r->svg);
+	if (made)
+		tsr_report_svg(r, "audit", tsr_audit_chart_put, &v);
 	if (made && r->wants_html)
 		put_page(&v, &page);
 	r->html = page.html;

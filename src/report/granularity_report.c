@@ -172,12 +172,6 @@ static void report_formats(struct tsr_report *r, const struct tsr_granularity_fi
 	}
 }
 
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	tsr_granularity_chart_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, wide ? 2 : 1,
-				  svg);
-}
-
 static void report_people(struct tsr_report *r, const struct tsr_granularities *g,
 			  const struct tsr_granularity_figures *f, enum tsr_granularity_scale scale)
 {
@@ -201,7 +195,7 @@ static void report_people(struct tsr_report *r, const struct tsr_granularities *
 		tsr_report_say(r, TSR_TO_BOTH, "%s tensor%s, %s elements, %s",
 			       tsr_format_count(f->ntensors).text, f->ntensors == 1 ? "" : "s",
 			       tsr_format_count(f->elements).text, rules[scale]);
-		tsr_report_charts(r, draw, f);
+		tsr_report_charts(r, tsr_granularity_chart_put, f);
 		report_formats(r, f);
 		report_tensors(r, g, f);
 	}
@@ -276,8 +270,7 @@ void tsr_granularity_report(const struct tsr_granularities *g,
 	report_people(r, g, f, scale);
 	if (r->wants_csv)
 		put_csv(g, &r->csv);
-	if (r->wants_svg)
-		tsr_granularity_chart_put(f, "granularity", 960, 2, &r->svg);
+	tsr_report_svg(r, "granularity", tsr_granularity_chart_put, f);
 	if (r->wants_json)
 		put_json(g, f, scale, &r->json);
 }

@@ -84,8 +84,7 @@ static void put_json(const struct tsr_learned *l, struct tsr_text *json)
 void tsr_learned_report(const struct tsr_learned *l, struct tsr_report *r)
 {
 	report_people(l, r);
-	if (r->wants_svg)
-		tsr_codebook_put_svg(l, &r->svg);
+	tsr_report_svg(r, "codebook", tsr_codebook_put, l);
 	if (r->wants_json)
 		put_json(l, &r->json);
 }

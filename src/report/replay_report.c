@@ -384,15 +384,6 @@ static const char how_to_read[] =
 	"<li>Point at a panel, or move with the arrow keys, for the values of one step. A skipped "
 	"step breaks the lines.</li>\n</ul>\n";
 
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	const struct tsr_curves_layout layout = { .id = wide ? "wide" : "narrow",
-						  .width = wide ? 1040 : 366,
-						  .columns = wide ? 2 : 1 };
-
-	tsr_curves_put(ctx, &layout, svg);
-}
-
 /* How the first curve, the update error, went on: whether errors build up. */
 static void say_course(const struct tsr_replay *replay, const struct tsr_curves *c,
 		       struct tsr_report *r)
@@ -415,7 +406,7 @@ static void say_course(const struct tsr_replay *replay, const struct tsr_curves 
 static void report_figures(const struct tsr_replay *replay, const struct tsr_curves *c,
 			   struct tsr_report *r)
 {
-	tsr_report_charts(r, draw, c);
+	tsr_report_charts(r, tsr_curves_put, c);
 	say_course(replay, c, r);
 	report_steps(replay, c, r);
 	report_any(r, worst_of(replay), "", NULL);
@@ -458,7 +449,6 @@ static void report_people(const struct tsr_replay *replay, const struct tsr_curv
 
 void tsr_replay_report(const struct tsr_replay *replay, struct tsr_report *r)
 {
-	const struct tsr_curves_layout layout = { .id = "replay", .width = 960, .columns = 2 };
 	struct tsr_curves c;
 
 	if (!tsr_curves_find(&c, replay)) {
@@ -470,8 +460,7 @@ void tsr_replay_report(const struct tsr_replay *replay, struct tsr_report *r)
 		tsr_replay_put_csv_names("", &r->csv);
 		tsr_replay_put_csv(replay, NULL, &r->csv);
 	}
-	if (r->wants_svg)
-		tsr_curves_put(&c, &layout, &r->svg);
+	tsr_report_svg(r, "replay", tsr_curves_put, &c);
 	if (r->wants_json)
 		tsr_replay_put_json(replay, &r->json);
 	tsr_curves_free(&c);

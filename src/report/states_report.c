@@ -177,11 +177,6 @@ static const char how_to_read[] =
 	"stored: 1 is that of not stepping at all, at 0.01 the update is 10% of its length off."
 	"</li>\n</ul>\n";
 
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	tsr_states_curves_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, wide ? 2 : 1, svg);
-}
-
 static void report_people(const struct tsr_replay_states *s, const struct tsr_states_curves *c,
 			  struct tsr_report *r)
 {
@@ -197,7 +192,7 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 		report_states(s, r);
 		report_findings(s, r);
 		report_conclusion(s, r);
-		tsr_report_charts(r, draw, c);
+		tsr_report_charts(r, tsr_states_curves_put, c);
 		tsr_report_heading(r, TSR_TO_PAGE, "Update error over steps");
 		tsr_report_table(r, &steps, NULL, "");
 		tsr_report_markup(r, how_to_read);
@@ -235,8 +230,7 @@ void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r)
 		tsr_replay_put_csv_names("state,", &r->csv);
 	for (unsigned i = 0; i < s->n && r->wants_csv; i++)
 		tsr_replay_put_csv(s->replay[i], s->form[i].name, &r->csv);
-	if (r->wants_svg)
-		tsr_states_curves_put(&c, "replay", 960, 2, &r->svg);
+	tsr_report_svg(r, "replay", tsr_states_curves_put, &c);
 	if (r->wants_json)
 		put_json(s, &r->json);
 	tsr_states_curves_free(&c);

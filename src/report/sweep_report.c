@@ -162,17 +162,6 @@ static void put_keys(const struct tsr_sweep *s, enum tsr_sweep_panel panel, stru
 	tsr_text_puts(html, "</fieldset>\n");
 }
 
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	const struct tsr_sweep_chart f = { .sweep = ctx,
-					   .id = wide ? "wide" : "narrow",
-					   .width = wide ? 1040 : 366,
-					   .panel_height = wide ? 380 : 330,
-					   .all = true };
-
-	tsr_sweep_chart_put(&f, svg);
-}
-
 /* The powers of two around 1, or from the first of the range on, with at most twice the error there. */
 static void say_range(const struct tsr_sweep_result *x, struct tsr_report *r)
 {
@@ -199,7 +188,7 @@ static void say_range(const struct tsr_sweep_result *x, struct tsr_report *r)
 
 static void report_chart(const struct tsr_sweep *s, struct tsr_report *r)
 {
-	tsr_report_charts(r, draw, s);
+	tsr_report_charts(r, tsr_sweep_chart_put, s);
 	for (unsigned i = 0; i < s->ncodecs; i++) {
 		if (tsr_sweep_chart_shows(s, s->results[i].codec))
 			say_range(&s->results[i], r);
@@ -340,8 +329,7 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
 	tsr_report_close(r, &json);
 	if (r->wants_csv)
 		put_csv(s, &r->csv);
-	if (r->wants_svg)
-		tsr_sweep_put_svg(s, &r->svg);
+	tsr_report_svg(r, "sweep", tsr_sweep_chart_put, s);
 	if (r->wants_json)
 		tsr_sweep_put_json(s, &r->json);
 }

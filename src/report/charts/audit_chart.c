@@ -10,23 +10,11 @@
 
 enum { CURVES, HEAT, BOXES };
 
-static int height_of(const struct tsr_audit_view *v, unsigned piece, int width)
+static int height_of(const struct tsr_audit_view *v, unsigned piece)
 {
-	if (piece == CURVES)
-		return tsr_audit_curves_height(v);
-	return piece == HEAT ? tsr_audit_heat_height(v, width)
-			     : tsr_audit_boxes_height(&v->panel[piece - BOXES]);
-}
-
-static void put_piece(const struct tsr_audit_view *v, unsigned piece, int top, int width,
-		      struct tsr_text *svg)
-{
-	if (piece == CURVES)
-		tsr_audit_curves_put(v, top, width, svg);
-	else if (piece == HEAT)
-		tsr_audit_heat_put(v, top, width, svg);
-	else
-		tsr_audit_boxes_put(v, &v->panel[piece - BOXES], top, width, svg);
+	return piece == CURVES ? tsr_audit_curves_height(v)
+	       : piece == HEAT ? tsr_audit_heat_height(v)
+			       : tsr_audit_boxes_height(&v->panel[piece - BOXES]);
 }
 
 static void put_chart(const struct tsr_audit_view *v, const char *id, unsigned first, unsigned end,
@@ -41,22 +29,20 @@ static void put_chart(const struct tsr_audit_view *v, const char *id, unsigned f
 	int top = 0;
 
 	for (unsigned i = first; i < end; i++)
-		head.height += height_of(v, i, 10 * width) / 10;
+		head.height += height_of(v, i) / 10;
 	tsr_chart_open(svg, &head);
 	for (unsigned i = first; i < end; i++) {
-		const int height = height_of(v, i, 10 * width);
+		const int height = height_of(v, i);
 
-		if (height)
-			put_piece(v, i, top, 10 * width, svg);
+		if (height && i == CURVES)
+			tsr_audit_curves_put(v, top, 10 * width, svg);
+		else if (height && i == HEAT)
+			tsr_audit_heat_put(v, top, 10 * width, svg);
+		else if (height)
+			tsr_audit_boxes_put(v, &v->panel[i - BOXES], top, 10 * width, svg);
 		top += height;
 	}
 	tsr_text_puts(svg, "</svg>\n");
-}
-
-void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
-			 struct tsr_text *svg)
-{
-	put_chart(v, id, CURVES, BOXES + TSR_AUDIT_PANELS, width, svg);
 }
 
 /* --- What they show ----------------------------------------------------------------------------- */
@@ -110,21 +96,24 @@ static void say_boxes(const struct tsr_audit_panel *p, struct tsr_text *html)
 				best->quantile[TSR_AUDIT_NMSE][LAST]);
 }
 
-void tsr_audit_charts_put(const struct tsr_audit_view *v, const char *id, int width,
-			  struct tsr_text *html)
+void tsr_audit_chart_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
-	for (unsigned i = CURVES; i < BOXES + TSR_AUDIT_PANELS; i++) {
+	const struct tsr_audit_view *v = ctx;
+
+	if (!f->page)
+		put_chart(v, f->id, CURVES, BOXES + TSR_AUDIT_PANELS, f->width, svg);
+	for (unsigned i = CURVES; f->page && i < BOXES + TSR_AUDIT_PANELS; i++) {
 		char each[32];
 
-		if (!height_of(v, i, 10 * width))
+		if (!height_of(v, i))
 			continue;
-		snprintf(each, sizeof(each), "%s-%u", id, i);
-		put_chart(v, each, i, i + 1, width, html);
+		snprintf(each, sizeof(each), "%s-%u", f->id, i);
+		put_chart(v, each, i, i + 1, f->width, svg);
 		if (i == CURVES)
-			say_curves(v, html);
+			say_curves(v, svg);
 		else if (i == HEAT)
-			say_heat(v, html);
+			say_heat(v, svg);
 		else
-			say_boxes(&v->panel[i - BOXES], html);
+			say_boxes(&v->panel[i - BOXES], svg);
 	}
 }

@@ -115,9 +115,8 @@ static void put_key(struct tsr_text *svg, int y)
 	}
 }
 
-int tsr_audit_heat_height(const struct tsr_audit_view *v, int width)
+int tsr_audit_heat_height(const struct tsr_audit_view *v)
 {
-	(void)width;
 	if (!v->audit->npairs || !v->ncells)
 		return 0;
 	return TITLE + NAMES + ROW * (int)v->audit->momenta.n + KEY;

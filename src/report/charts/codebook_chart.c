@@ -2,11 +2,6 @@
 /* The chart of a learned codebook.  Coordinates are integers in tenths of a pixel. */
 #include "report/charts/codebook_chart.h"
 
-#include "report/charts/plot.h"
-
-#define WIDTH 960
-#define HEIGHT 640
-
 /* Bins that are drawn as one. */
 #define BINS_PER_STEP 16
 #define NSTEPS (TSR_LEARNED_BINS / BINS_PER_STEP)
@@ -115,17 +110,17 @@ static void put_entries(struct tsr_text *svg, const struct tsr_learned *l)
 	tsr_text_puts(svg, "</g>\n");
 }
 
-void tsr_codebook_put_svg(const struct tsr_learned *l, struct tsr_text *svg)
+void tsr_codebook_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
-	const struct tsr_chart_head head = {
-		.id = "codebook",
-		.width = WIDTH,
-		.height = HEIGHT,
-		.label = "Histogram of normalised values, and the codebook learned from it"
-	};
-
-	tsr_chart_open(svg, &head);
-	put_histogram(svg, l);
-	put_entries(svg, l);
+	tsr_chart_open(
+		svg,
+		&(struct tsr_chart_head){
+			.id = f->id,
+			.width = f->width,
+			.height = 640,
+			.label = "Histogram of normalised values, and the codebook learned from "
+				 "it" });
+	put_histogram(svg, ctx);
+	put_entries(svg, ctx);
 	tsr_text_puts(svg, "</svg>\n");
 }

@@ -4,11 +4,10 @@
 #define TSR_CHARTS_GRANULARITY_CHART_H
 
 #include "audit/granularity_figures.h"
-#include "text/text.h"
+#include "report/charts/plot.h"
 
-/* The svg element, @width pixels wide, with so many panels side by side. */
-void tsr_granularity_chart_put(const struct tsr_granularity_figures *f, const char *id, int width,
-			       int columns, struct tsr_text *svg);
+/* The svg element of struct tsr_granularity_figures. */
+tsr_chart_put tsr_granularity_chart_put;
 
 /* "E4M3", by the index of a granularity. */
 const char *tsr_fp8_title(unsigned granularity);

@@ -22,14 +22,12 @@ void tsr_page_open(struct tsr_text *html, const char *title)
 	tsr_text_puts(html, "</style>\n</head>\n<body>\n<main>\n");
 }
 
-void tsr_page_put_charts(struct tsr_text *html,
-			 void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
-			 const void *ctx)
+void tsr_page_put_charts(struct tsr_text *html, tsr_chart_put *put, const void *ctx)
 {
 	tsr_text_puts(html, "<div class=\"chart wide\">\n");
-	put(ctx, true, html);
+	put(ctx, &(struct tsr_chart_frame){ "wide", 1040, 2, true }, html);
 	tsr_text_puts(html, "</div>\n<div class=\"chart narrow\">\n");
-	put(ctx, false, html);
+	put(ctx, &(struct tsr_chart_frame){ "narrow", 366, 1, true }, html);
 	tsr_text_puts(html, "</div>\n<div id=\"tip\" role=\"status\" hidden></div>\n");
 }
 

@@ -3,9 +3,7 @@
 #ifndef TSR_REPORT_PAGE_H
 #define TSR_REPORT_PAGE_H
 
-#include <stdbool.h>
-
-#include "text/text.h"
+#include "report/charts/plot.h"
 
 /*
  * Every page has page.css; one with values for its charts also has page.js.
@@ -16,9 +14,7 @@
 void tsr_page_open(struct tsr_text *html, const char *title);
 
 /* Two drawings of one chart, for wide and for narrow windows, and where values are shown. */
-void tsr_page_put_charts(struct tsr_text *html,
-			 void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
-			 const void *ctx);
+void tsr_page_put_charts(struct tsr_text *html, tsr_chart_put *put, const void *ctx);
 
 /* The end; @json: the values that the script shows, NULL without one. */
 void tsr_page_close(struct tsr_text *html, const struct tsr_text *json);

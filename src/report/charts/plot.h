@@ -65,6 +65,16 @@ struct tsr_chart_area {
 	int left, right, top, bottom;
 };
 
+/* Where a chart is drawn: on a page for wide and for narrow windows, or in a file of its own. */
+struct tsr_chart_frame {
+	const char *id; /* of the svg element */
+	int width, columns; /* pixels; panels side by side */
+	bool page;
+};
+
+/* What draws a chart there. */
+typedef void tsr_chart_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg);
+
 struct tsr_chart_head {
 	const char *id; /* of the svg element */
 	bool few; /* lines may be dashed: markers and dashes have room */

@@ -52,15 +52,15 @@ static void put_panel(struct tsr_text *svg, const struct tsr_curves *curves, uns
 	tsr_text_puts(svg, "</g>\n");
 }
 
-void tsr_curves_put(const struct tsr_curves *c, const struct tsr_curves_layout *layout,
-		    struct tsr_text *svg)
+void tsr_curves_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
-	const int columns = layout->columns, width = 10 * layout->width / columns;
+	const struct tsr_curves *c = ctx;
+	const int columns = f->columns, width = 10 * f->width / columns;
 	const int rows = ((int)c->n + columns - 1) / columns;
 	const int height = tsr_lines_height(&(struct tsr_lines){ .head = 0 });
-	const struct tsr_chart_head head = { .id = layout->id,
+	const struct tsr_chart_head head = { .id = f->id,
 					     .few = c->replay->nsteps <= TSR_LINES_DASHED,
-					     .width = layout->width,
+					     .width = f->width,
 					     .height = (HEAD + rows * height + 60) / 10,
 					     .label = "Figures of the replay over steps" };
 

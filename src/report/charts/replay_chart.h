@@ -7,16 +7,8 @@
 #include "report/charts/replay_curves.h"
 #include "text/text.h"
 
-/* How the panels are laid out. */
-struct tsr_curves_layout {
-	const char *id; /* of the svg element */
-	int width; /* pixels */
-	int columns; /* of panels */
-};
-
-/* The svg element; legible on light and on dark pages. */
-void tsr_curves_put(const struct tsr_curves *c, const struct tsr_curves_layout *layout,
-		    struct tsr_text *svg);
+/* The svg element of struct tsr_curves; legible on light and on dark pages. */
+tsr_chart_put tsr_curves_put;
 
 /* A panel of a figure over the steps of a replay, and its thresholds. */
 struct tsr_lines tsr_curve_lines(const struct tsr_replay *r, const struct tsr_curve_kind *kind,

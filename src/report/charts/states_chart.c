@@ -188,9 +188,10 @@ static void put_panel(const struct tsr_states_curves *c, const struct panel *pan
 	tsr_text_puts(svg, "</g>\n");
 }
 
-void tsr_states_curves_put(const struct tsr_states_curves *c, const char *id, int width,
-			   int columns, struct tsr_text *svg)
+void tsr_states_curves_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
+	const struct tsr_states_curves *c = ctx;
+	const int width = f->width, columns = f->columns;
 	const int per_row = width * 10 / KEY_WIDTH > 1 ? width * 10 / KEY_WIDTH : 1;
 	const int rows = ((int)c->states->n + per_row - 1) / per_row;
 	const int head_height = PADDING + rows * KEY_HEIGHT, panel_width = 10 * width / columns;
@@ -206,7 +207,7 @@ void tsr_states_curves_put(const struct tsr_states_curves *c, const char *id, in
 	tsr_chart_open(
 		svg,
 		&(struct tsr_chart_head){
-			.id = id,
+			.id = f->id,
 			.few = true,
 			.width = width,
 			.height = (head_height + (n + columns - 1) / columns * height + 60) / 10,

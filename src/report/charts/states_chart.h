@@ -28,8 +28,7 @@ struct tsr_states_curves {
 bool tsr_states_curves_find(struct tsr_states_curves *c, const struct tsr_replay_states *s);
 void tsr_states_curves_free(struct tsr_states_curves *c);
 
-/* The svg element. */
-void tsr_states_curves_put(const struct tsr_states_curves *c, const char *id, int width,
-			   int columns, struct tsr_text *svg);
+/* The svg element of struct tsr_states_curves. */
+tsr_chart_put tsr_states_curves_put;
 
 #endif

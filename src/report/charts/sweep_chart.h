@@ -3,28 +3,11 @@
 #ifndef TSR_REPORT_SWEEP_CHART_H
 #define TSR_REPORT_SWEEP_CHART_H
 
-#include <stdbool.h>
-
+#include "report/charts/plot.h"
 #include "tersor/sweep.h"
-#include "text/text.h"
 
-/* An SVG file with a line per codec. */
-void tsr_sweep_put_svg(const struct tsr_sweep *s, struct tsr_text *svg);
-
-/* --- For pages ------------------------------------------------------------------------------ */
-
-/* The layout of a chart, in pixels. */
-struct tsr_sweep_chart {
-	const struct tsr_sweep *sweep;
-	const char *id; /* of the svg element */
-	int width;
-	int panel_height;
-	bool legend; /* beside each panel */
-	bool all; /* also the lines that a page shows on request */
-};
-
-/* The svg element. */
-void tsr_sweep_chart_put(const struct tsr_sweep_chart *c, struct tsr_text *svg);
+/* The svg element of struct tsr_sweep: a file has a legend, a page also the lines that it shows on request. */
+tsr_chart_put tsr_sweep_chart_put;
 
 enum tsr_sweep_panel {
 	TSR_PANEL_BF16,

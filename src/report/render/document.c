@@ -151,9 +151,13 @@ void tsr_report_rows(struct tsr_report *r, struct tsr_table *t, const char *key,
 	tsr_table_free(t);
 }
 
-void tsr_report_charts(struct tsr_report *r,
-		       void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
-		       const void *ctx)
+void tsr_report_svg(struct tsr_report *r, const char *id, tsr_chart_put *put, const void *ctx)
+{
+	if (r->wants_svg)
+		put(ctx, &(struct tsr_chart_frame){ id, 960, 2, false }, &r->svg);
+}
+
+void tsr_report_charts(struct tsr_report *r, tsr_chart_put *put, const void *ctx)
 {
 	if (!r->wants_html)
 		return;

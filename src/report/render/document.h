@@ -3,6 +3,7 @@
 #ifndef TSR_REPORT_DOCUMENT_H
 #define TSR_REPORT_DOCUMENT_H
 
+#include "report/charts/plot.h"
 #include "report/render/table.h"
 #include "text/text.h"
 
@@ -57,10 +58,9 @@ void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *col
  */
 void tsr_report_rows(struct tsr_report *r, struct tsr_table *t, const char *key, const char *text);
 
-/* The charts of a page, which @put draws for wide and for narrow windows; and HTML as it is. */
-void tsr_report_charts(struct tsr_report *r,
-		       void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
-		       const void *ctx);
+/* The charts of a page; one as a file, with this id; and HTML as it is. */
+void tsr_report_charts(struct tsr_report *r, tsr_chart_put *put, const void *ctx);
+void tsr_report_svg(struct tsr_report *r, const char *id, tsr_chart_put *put, const void *ctx);
 void tsr_report_markup(struct tsr_report *r, const char *html);
 
 #endif
