@@ -10,8 +10,11 @@
 
 #include "audit/audit_series.h"
 #include "report/audit_tables.h"
+#include "report/charts/page.h"
 #include "report/charts/audit_chart.h"
 #include "tersor/version.h"
+
+TSR_EMBED(tsr_audit_html, "src/report/notes/audit.html");
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 
@@ -317,24 +320,6 @@ static void report_worst(struct tsr_report *r, const struct tsr_audit *a,
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static const char how_to_read[] =
-	"<h2>How to read it</h2>\n<ul>\n"
-	"<li>NMSE is the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of x\xc2\xb2, x before and "
-	"y after the codec: its square root is the error as a share of the length of the "
-	"tensor.</li>\n"
-	"<li>Boxes are tensors: from 25 to 75 percent of them with the median inside, whiskers "
-	"from 5 to 95 percent, and dots for the smallest and the largest error. Each quantile is "
-	"the error of one tensor.</li>\n"
-	"<li>The <em>update</em> is what an optimizer of Adam\xe2\x80\x99s kind makes of both "
-	"moments. It can be far off though both are near: a variance that comes back too small "
-	"divides by little. The map shows the worst tensor of each pair of codecs; a star marks "
-	"pairs that cannot hold all tensors, and the frame is the verdict.</li>\n"
-	"<li><em>v lost</em> are variances that come back 0 under a momentum that does not. "
-	"<em>Stuck</em> are groups that one step of decay does not change: a state that is stored "
-	"so after every step never decays. <em>Raw</em> are tensors that the codec cannot "
-	"hold.</li>\n"
-	"<li>Rest the pointer on a box or a field for its figures.</li>\n</ul>\n";
-
 static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 {
 	const struct tsr_audit *a = v->audit;
@@ -352,7 +337,7 @@ static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 	if (v->best)
 		report_worst(r, a, v->best);
 	report_all(r, a, v->cells, v->ncells, false);
-	tsr_report_markup(r, how_to_read);
+	tsr_report_markup(r, tsr_audit_html);
 	tsr_report_close(r, NULL);
 }
 

@@ -10,12 +10,15 @@
 #include "ckpt/checkpoint_model.h"
 #include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
+#include "report/charts/page.h"
 #include "report/charts/replay_chart.h"
 #include "report/charts/states_chart.h"
 #include "report/replay_tables.h"
 #include "step/hyperparameters.h"
 #include "tersor/version.h"
 #include "text/json.h"
+
+TSR_EMBED(tsr_replay_html, "src/report/notes/replay.html");
 
 /* Unless verbose: lines of lists; rows of a page. */
 #define LINES_SHOWN 8
@@ -364,26 +367,6 @@ void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static const char how_to_read[] =
-	"<h2>How to read it</h2>\n<ul>\n"
-	"<li>The same gradients were stepped twice: with the state in the form above, and in FP32. "
-	"Figures compare the two. NMSE is the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of "
-	"x\xc2\xb2, x being FP32's: its square root is the error as a share of the length.</li>\n"
-	"<li>The <em>update error</em> is that of what a step adds to the weights, before they are "
-	"stored. 1 is that of not stepping at all; at 0.01 the update is 10% of its length off. "
-	"The noise of gradients is larger, but averages out; what a form of state does to an "
-	"update comes back at every step.</li>\n"
-	"<li>The <em>storing error of updates</em> is what storing the weights makes of that: 1 is "
-	"that of weights that stay where they were. Below, it is rounding. <em>Stalled</em> are "
-	"weights that the update moves in FP32 arithmetic, and that are stored as what they "
-	"were.</li>\n"
-	"<li>A group whose scale is stored as 0 loses its momentum or variance. Where a variance "
-	"is stored as 0, the next update is divided by little more than its own gradient and eps, "
-	"and "
-	"explodes if the momentum survived.</li>\n"
-	"<li>Point at a panel, or move with the arrow keys, for the values of one step. A skipped "
-	"step breaks the lines.</li>\n</ul>\n";
-
 /* How the first curve, the update error, went on: whether errors build up. */
 static void say_course(const struct tsr_replay *replay, const struct tsr_curves *c,
 		       struct tsr_report *r)
@@ -441,7 +424,7 @@ static void report_people(const struct tsr_replay *replay, const struct tsr_curv
 	report_skipped(replay, r);
 	tsr_replay_report_gate(replay, NULL, r);
 	if (drawn) {
-		tsr_report_markup(r, how_to_read);
+		tsr_report_markup(r, tsr_replay_html);
 		put_json(&json, c);
 	}
 	tsr_report_close(r, drawn ? &json : NULL);

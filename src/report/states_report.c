@@ -11,8 +11,11 @@
 #include "replay/replaying.h"
 #include "replay/findings/replay_figures.h"
 #include "report/replay_report.h"
+#include "report/charts/page.h"
 #include "report/charts/states_chart.h"
 #include "text/json.h"
+
+TSR_EMBED(tsr_states_html, "src/report/notes/states.html");
 
 /* Rows of a page. */
 #define STEPS_SHOWN 200
@@ -168,15 +171,6 @@ static void report_findings(const struct tsr_replay_states *s, struct tsr_report
 	}
 }
 
-static const char how_to_read[] =
-	"<h2>How to read it</h2>\n<ul>\n"
-	"<li>Each state was stepped with the same gradients, and so was FP32 from the same values. "
-	"Errors are NMSE against that: the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of "
-	"x\xc2\xb2, x being FP32's. The square root is the error as a share of the length.</li>\n"
-	"<li>The <em>update error</em> is that of what a step adds to the weights, before they are "
-	"stored: 1 is that of not stepping at all, at 0.01 the update is 10% of its length off."
-	"</li>\n</ul>\n";
-
 static void report_people(const struct tsr_replay_states *s, const struct tsr_states_curves *c,
 			  struct tsr_report *r)
 {
@@ -195,7 +189,7 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 		tsr_report_charts(r, tsr_states_curves_put, c);
 		tsr_report_heading(r, TSR_TO_PAGE, "Update error over steps");
 		tsr_report_table(r, &steps, NULL, "");
-		tsr_report_markup(r, how_to_read);
+		tsr_report_markup(r, tsr_states_html);
 	}
 	for (unsigned i = 0; i < s->n; i++)
 		tsr_replay_report_gate(s->replay[i], s->form[i].name, r);

@@ -11,6 +11,9 @@
 #include "report/sweep_figures.h"
 #include "text/json.h"
 
+TSR_EMBED(tsr_sweep_html, "src/report/notes/sweep.html");
+TSR_EMBED(tsr_sweep_totals_html, "src/report/notes/sweep_totals.html");
+
 /* --- Tables ----------------------------------------------------------------------------------- */
 
 /* @next: the exponent behind those that have these figures; 0: they are of all finite values. */
@@ -241,34 +244,6 @@ static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
 
 /* --- For people ------------------------------------------------------------------------------- */
 
-static const char how_to_read[] =
-	"<h2>How to read it</h2>\n<ul>\n"
-	"<li>Every FP32 bit pattern of the range went through each codec: encoded, decoded, "
-	"compared. "
-	"Nothing is sampled.</li>\n"
-	"<li>A line shows, for each power of two, the mean of |x \xe2\x88\x92 y| / |x| over all "
-	"weights x from it to the next, y being what came back. Both axes are logarithmic; "
-	"further down is better, and on the line marked 0 every weight comes back bit for "
-	"bit.</li>\n"
-	"<li>Grey bands between dotted lines are the ranges in which the narrow format has only "
-	"subnormal numbers, with fewer bits the smaller they are. The leftmost point of the BF16 "
-	"panel stands for all FP32 subnormals.</li>\n"
-	"<li>An error of 1 means that weights come back as zero. Where FP16 overflows there is no "
-	"line: infinite values have no relative error and are counted in the table.</li>\n"
-	"<li>With stochastic rounding (<code>sr</code>) the rounding is undone, so its lines are "
-	"those of the truncated split (<code>trunc</code>) with as many bits.</li>\n"
-	"<li>Point at a panel, or move through it with the arrow keys, for the values of one "
-	"power of two: mean and largest relative error, and the share that comes back bit for "
-	"bit.</li>\n</ul>\n";
-
-static const char table_note[] =
-	"<p>Of all finite patterns of the range. <em>exact</em>: come back bit for bit; "
-	"<em>error</em>: |x \xe2\x88\x92 y| / |x| over all that are not zero and come back finite; "
-	"<em>ULP</em>: distance in FP32 bit patterns; <em>overflow</em>: come back infinite; "
-	"<em>bytes</em> are per weight. Every bit pattern counts alike: most are far from the size "
-	"of weights, and those that come back as 0 have an error of 1. What weights lose stands "
-	"under the chart.</p>\n";
-
 /* Losses that no codec should have; the table does not show them. */
 static void say_oddities(const struct tsr_sweep_result *x, struct tsr_report *r)
 {
@@ -291,7 +266,7 @@ static void report_totals(const struct tsr_sweep *s, struct tsr_report *r)
 	for (unsigned i = 0; i < s->ncodecs; i++)
 		add_total(&t, &s->results[i]);
 	tsr_report_heading(r, TSR_TO_PAGE, "Totals");
-	tsr_report_markup(r, table_note);
+	tsr_report_markup(r, tsr_sweep_totals_html);
 	tsr_report_table(r, &t, columns, columns);
 	for (unsigned i = 0; i < s->ncodecs; i++)
 		say_oddities(&s->results[i], r);
@@ -320,7 +295,7 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
 		       patterns.text, s->first, s->last);
 	tsr_report_gap(r);
 	report_chart(s, r);
-	tsr_report_markup(r, how_to_read);
+	tsr_report_markup(r, tsr_sweep_html);
 	report_totals(s, r);
 	if (r->verbose)
 		report_exponents(s, r);
