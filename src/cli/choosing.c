@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of pack that choose codecs by their errors. */
-#include "cli/choosing.h"
-
-#include <stdio.h>
-#include <string.h>
-
-#include "cli/codec_words.h"
+#include "cli/words.h"
 
 #define STATE_KINDS (TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 

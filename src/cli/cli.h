@@ -3,12 +3,12 @@
 #ifndef TSR_CLI_CLI_H
 #define TSR_CLI_CLI_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tersor/checkpoint.h"
-#include "tersor/status.h"
 #include "text/nearest.h"
 
 /*

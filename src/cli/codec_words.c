@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words of the command line that name codecs, bounds and rules. */
-#include "cli/codec_words.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "cli/words.h"
 
 #include "cli/work.h"
 #include "tersor/recording.h"

@@ -2,8 +2,6 @@
 /* The options that commands share, and all options of a command in the order of its help. */
 #include "cli/cli.h"
 
-#include <string.h>
-
 #define AT(field) offsetof(struct cli_common, field)
 
 /*

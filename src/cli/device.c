@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which GPUs --device means. */
-#include "cli/device.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "cli/work.h"
 
 #include "base/isa.h"
-#include "tersor/codec.h"
-#include "tersor/gpu.h"
 
 static bool is_cpu(const char *device)
 {

@@ -1,25 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What commands do with a directory that is packed file by file, and with a recording that is coded. */
-#include "cli/directories.h"
+#include "cli/operations.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
-#include "ckpt/checkpoint_model.h"
-#include "cli/commands/nothing_packed.h"
-#include "cli/directory_report.h"
-#include "cli/input.h"
-#include "cli/output.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "cli/work.h"
 #include "io/dir.h"
-#include "io/file.h"
-#include "names/copies/copies.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "tersor/names.h"
-#include "tersor/recording.h"
-#include "text/json.h"
 
 /* A command on a directory, and what it found in all files. */
 struct work {

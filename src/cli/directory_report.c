@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables and JSON of the files of a directory. */
-#include "cli/directory_report.h"
-
-#include "text/json.h"
+#include "cli/operations.h"
 
 struct cli_directory_sizes cli_directory_sizes(const struct tsr_directory *d)
 {

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The help texts, made from the tables of commands and options. */
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "cli/output.h"
-#include "report/render/format.h"
+#include "cli/files.h"
 
 #define HELP_COLUMN 26
 

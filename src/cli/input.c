@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the options about inputs and outputs mean. */
-#include "cli/input.h"
+#include "cli/files.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #include "base/fail.h"
-#include "io/dir.h"
 #include "io/spool.h"
-#include "ckpt/checkpoint_model.h"
 #include "tersor/recording.h"
 
 /* The longest file of --params. */

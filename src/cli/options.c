@@ -2,19 +2,14 @@
 /* Command lines: parsed by the tables of options, then run. */
 #include <errno.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-#include "cli/codec_words.h"
-#include "cli/device.h"
-#include "cli/input.h"
-#include "cli/parts/parting.h"
+#include "cli/words.h"
 #include "cli/work.h"
+#include "cli/files.h"
+#include "cli/parts/parting.h"
 #include "io/dir.h"
 #include "io/temporary.h"
 

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports: on standard output, or in files. */
-#include "cli/output.h"
+#include "cli/files.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "io/dir.h"
-#include "io/file.h"
 #include "io/temporary.h"
-#include "report/render/format.h"
-#include "text/json.h"
 
 bool cli_wants_text(const struct cli_common *common)
 {

@@ -2,15 +2,11 @@
 /* Names of outputs, and whether a report would replace another file that the command line names. */
 #include "cli/cli.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"
-#include "tersor/pack.h"
 
 /* The directory of a path, resolved as far as stat() does. */
 static bool stat_directory(const char *path, struct stat *st)

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What inspect says of a recording, for people and for machines. */
-#include "cli/recording_report.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
+#include "cli/operations.h"
 
 #include "recording/recording_summary.h"
-#include "text/json.h"
-#include "cli/output.h"
-#include "report/render/format.h"
+#include "cli/files.h"
 
 static void warn_extra(const struct cli_common *common, const struct tsr_recording_summary *t)
 {

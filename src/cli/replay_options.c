@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the options of `tersor replay` mean. */
-#include "cli/replay_options.h"
+#include "cli/words.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cli/codec_words.h"
-#include "cli/input.h"
+#include "cli/files.h"
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 

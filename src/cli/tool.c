@@ -3,15 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "base/isa.h"
 #include "io/pages.h"
-#include "tersor/codec.h"
 
 extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_diff, cmd_convert,
 	cmd_sweep, cmd_audit, cmd_replay, cmd_codecs, cmd_codebook, cmd_bench, cmd_completion,

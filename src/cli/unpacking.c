@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What commands share that write one checkpoint from another: unpack, convert, apply and recoding. */
-#include "cli/unpacking.h"
+#include "cli/operations.h"
 
-#include "cli/input.h"
-#include "cli/output.h"
+#include "cli/files.h"
 
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		  const struct cli_unpacking *how, const struct tsr_unpacking *u)

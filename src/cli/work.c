@@ -2,7 +2,6 @@
 /* Long work: threads, a GPU, cancellation by signals, and the progress bar on stderr. */
 #include "cli/work.h"
 
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of audits for people. */
-#include "report/audit_report.h"
+#include "report/reports.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "audit/audit_series.h"
-#include "report/audit_tables.h"
 #include "report/charts/page.h"
-#include "report/charts/audit_chart.h"
 #include "tersor/version.h"
 
 TSR_EMBED(tsr_audit_html, "src/report/notes/audit.html");

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of an audit, and the same for programs: JSON and comma-separated values. */
-#include "report/audit_tables.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "report/audit_report.h"
-#include "text/json.h"
+#include "report/reports.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 #define MEDIAN TSR_AUDIT_MEDIAN

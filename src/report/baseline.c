@@ -2,13 +2,7 @@
 /* Earlier reports in JSON, read back and compared with. */
 #include "report/baseline.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
-#include "io/file.h"
 
 /* A report of 1,000 tensors in all pairs of codecs is 15 MB. */
 #define NBYTES_MAX (UINT64_C(256) << 20)

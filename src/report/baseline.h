@@ -4,7 +4,6 @@
 #define TSR_REPORT_BASELINE_H
 
 #include "report/render/document.h"
-#include "text/json.h"
 
 /* How the reports of a command are compared. */
 struct tsr_baseline {

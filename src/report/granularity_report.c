@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports on 8-bit floats by granularity. */
-#include "report/granularity_report.h"
+#include "report/reports.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "report/charts/granularity_chart.h"
 #include "tersor/version.h"
-#include "text/json.h"
 
 /* Tensors in the text unless it is verbose, and in a page. */
 #define TENSORS_SHOWN 10

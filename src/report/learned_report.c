@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of what was learned: blocks and a codebook. */
-#include "report/learned_report.h"
-
-#include "report/charts/codebook_chart.h"
-#include "text/json.h"
+#include "report/reports.h"
 
 static void add_tensor(struct tsr_table *t, const struct tsr_learned_tensor *x)
 {

@@ -1,22 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of a replay for people. */
-#include "report/replay_report.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
+#include "report/reports.h"
 
 #include "ckpt/checkpoint_model.h"
 #include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
 #include "report/charts/page.h"
-#include "report/charts/replay_chart.h"
-#include "report/charts/states_chart.h"
-#include "report/replay_tables.h"
-#include "step/hyperparameters.h"
 #include "tersor/version.h"
-#include "text/json.h"
 
 TSR_EMBED(tsr_replay_html, "src/report/notes/replay.html");
 

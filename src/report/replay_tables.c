@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of a replay, and the same for programs: JSON and comma-separated values. */
-#include "report/replay_tables.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
+#include "report/reports.h"
 
 #include "ckpt/checkpoint_model.h"
 #include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
-#include "report/replay_report.h"
-#include "step/hyperparameters.h"
-#include "text/json.h"
 
 /* Unless verbose: steps in the text besides the worst, and lines of lists; rows of a page. */
 #define STEPS_SHOWN 20

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of replays of the same steps in several states, side by side. */
-#include "report/states_report.h"
+#include "report/reports.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "replay/replay_result.h"
 #include "replay/replaying.h"
 #include "replay/findings/replay_figures.h"
-#include "report/replay_report.h"
 #include "report/charts/page.h"
-#include "report/charts/states_chart.h"
-#include "text/json.h"
 
 TSR_EMBED(tsr_states_html, "src/report/notes/states.html");
 

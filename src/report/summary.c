@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Totals of a checkpoint by kind and codec, as a table and as JSON. */
-#include "report/summary.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-
-#include "text/json.h"
-#include "report/render/format.h"
+#include "report/remarks.h"
 
 static struct tsr_summary_row *row_for(struct tsr_summary *s, const struct tsr_tensor *t)
 {

@@ -3,7 +3,6 @@
 #include "report/sweep_figures.h"
 
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 
 static const struct {

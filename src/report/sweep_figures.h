@@ -3,8 +3,6 @@
 #ifndef TSR_REPORT_SWEEP_FIGURES_H
 #define TSR_REPORT_SWEEP_FIGURES_H
 
-#include <stdbool.h>
-
 #include "tersor/sweep.h"
 
 /* The figures that are counts, in the order of reports. */

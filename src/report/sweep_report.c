@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of sweeps. */
-#include "report/sweep_report.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
+#include "report/reports.h"
 
 #include "report/charts/page.h"
-#include "report/charts/sweep_chart.h"
 #include "report/sweep_figures.h"
-#include "text/json.h"
 
 TSR_EMBED(tsr_sweep_html, "src/report/notes/sweep.html");
 TSR_EMBED(tsr_sweep_totals_html, "src/report/notes/sweep_totals.html");

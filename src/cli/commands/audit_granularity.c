@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor audit --granularity: 8-bit floats by how many elements share a scale. */
-#include "cli/commands/audit_granularity.h"
+#include "cli/operations.h"
 
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/work.h"
-#include "report/granularity_report.h"
+#include "cli/files.h"
+#include "report/reports.h"
 
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		  const struct tsr_granularities *g, enum tsr_granularity_scale scale)

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor apply: a weight update onto the model that it was made for. */
-#include <stdio.h>
 
-#include "cli/output.h"
-#include "cli/unpacking.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "text/json.h"
+#include "cli/files.h"
+#include "cli/operations.h"
 
 /* The file that is written: without -o the model itself. */
 static const char *target(const struct cli_common *common)

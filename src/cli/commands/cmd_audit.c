@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor audit: what each codec would do to a checkpoint. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "cli/codec_words.h"
-#include "cli/commands/audit_granularity.h"
-#include "cli/input.h"
-#include "cli/output.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "cli/work.h"
 #include "audit/audit_gates.h"
 #include "audit/audit_presets.h"
-#include "report/audit_report.h"
+#include "report/reports.h"
 #include "report/baseline.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor bench: speed of codecs, optimizer steps and files. */
-#include <inttypes.h>
-#include <stdio.h>
 
 #include "bench/bench.h"
-#include "cli/codec_words.h"
-#include "cli/device.h"
-#include "cli/output.h"
+#include "cli/words.h"
 #include "cli/work.h"
-#include "text/json.h"
+#include "cli/files.h"
 
 struct args {
 	struct cli_common common;

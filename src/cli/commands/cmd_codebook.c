@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor codebook: the blocks and the codebook that Gefen's state would have. */
-#include "cli/codec_words.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "report/learned_report.h"
+#include "cli/words.h"
+#include "cli/files.h"
+#include "report/reports.h"
 #include "tersor/recording.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor codecs: the list of codecs. */
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "text/json.h"
-#include "cli/codec_words.h"
-#include "cli/output.h"
-#include "tersor/pack.h"
+#include "cli/words.h"
+#include "cli/files.h"
 
 static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor completion: scripts for bash, zsh and fish, made from the option tables. */
-#include <stdio.h>
-#include <string.h>
 
 #include "cli/cli.h"
-#include "tersor/codec.h"
 
 /* Call @each for every option of a command. */
 static void for_each_opt(const struct cli_cmd *cmd,

@@ -1,22 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor convert: checkpoints from one file format to another. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/arena.h"
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
-#include "cli/commands/recoding.h"
-#include "cli/input.h"
-#include "cli/unpacking.h"
-#include "cli/output.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
 #include "io/dir_output.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "tersor/directory.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor diff: compare two checkpoints. */
-#include <inttypes.h>
-#include <stdio.h>
 
-#include "cli/codec_words.h"
-#include "cli/directories.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/work.h"
-#include "compare/comparison.h"
-#include "report/render/format.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "directory/diff_directory.h"
 #include "io/dir.h"
-#include "report/value_differences.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;

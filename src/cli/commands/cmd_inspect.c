@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor inspect: what a checkpoint or a recording contains, from its headers. */
-#include <inttypes.h>
-#include <stdio.h>
 
-#include "cli/directories.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/recording_report.h"
-#include "names/copies/copies.h"
-#include "report/render/format.h"
-#include "report/summary.h"
-#include "tersor/names.h"
-#include "text/json.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "torch/torch.h"
 
 /* The bytes of all arrays if no plane were entropy coded; 0 if none is. */

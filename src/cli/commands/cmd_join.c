@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor join: the parts of a command into what one process would have made. */
-#include <stdlib.h>
 
-#include "cli/parts/joining.h"
+#include "cli/parts/parting.h"
 #include "io/temporary.h"
 
 static int run(const struct cli_cmd *cmd, void *args)

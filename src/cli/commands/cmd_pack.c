@@ -1,28 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor pack: FP32 checkpoints into packed files. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "cli/choosing.h"
-#include "cli/codec_words.h"
-#include "cli/directories.h"
-#include "cli/commands/recoding.h"
-#include "cli/input.h"
-#include "cli/commands/nothing_packed.h"
-#include "cli/output.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "cli/work.h"
-#include "io/dir.h"
-#include "pack/packing.h"
-#include "report/packing/choices.h"
-#include "report/render/format.h"
-#include "names/copies/copies.h"
-#include "report/packing/kept_raw.h"
-#include "report/summary.h"
-#include "tersor/recording.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor replay: repeat optimizer steps from recorded gradients. */
-#include <string.h>
 
-#include "cli/device.h"
-#include "cli/input.h"
-#include "cli/output.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "cli/commands/replay_audit.h"
-#include "cli/replay_options.h"
-#include "cli/work.h"
+#include "cli/operations.h"
 #include "replay/replay_result.h"
-#include "report/replay_report.h"
-#include "report/states_report.h"
-#include "text/json.h"
+#include "report/reports.h"
 
 #define AT(field) offsetof(struct cli_replay_args, field)
 

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor sweep: every FP32 bit pattern through weight codecs. */
 #include <fnmatch.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "cli/codec_words.h"
-#include "cli/device.h"
-#include "cli/output.h"
+#include "cli/words.h"
 #include "cli/work.h"
+#include "cli/files.h"
 #include "report/baseline.h"
-#include "report/sweep_report.h"
+#include "report/reports.h"
 #include "sweep/sweep_parts.h"
 
 struct args {

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor unpack: packed files back into FP32 checkpoints. */
-#include <stdio.h>
-#include <string.h>
 
-#include "cli/directories.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/unpacking.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "report/summary.h"
-#include "text/json.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 
 struct args {
 	struct cli_common common;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor version: the version, and what this build can use. */
 #include "base/isa.h"
-#include "text/json.h"
-#include "cli/output.h"
-#include "tersor/codec.h"
+#include "cli/files.h"
 #include "tersor/gpu.h"
 #include "tersor/version.h"
 

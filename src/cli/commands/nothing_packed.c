@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pack says when it packed nothing: why, and what to do. */
-#include "cli/commands/nothing_packed.h"
-
-#include <stdlib.h>
+#include "cli/operations.h"
 
 #include "container/foreign.h"
-#include "io/file.h"
 
 /* Whether the directory, or one in it, is a checkpoint of a program that is known, but not read. */
 static bool is_foreign(const struct tsr_directory *d, struct tsr_err *err)

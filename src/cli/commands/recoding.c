@@ -1,22 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packed files, directories of them and recordings whose planes are coded, or no longer. */
-#include "cli/commands/recoding.h"
+#include "cli/operations.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "ckpt/checkpoint_model.h"
-#include "cli/directories.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/unpacking.h"
+#include "cli/files.h"
 #include "io/dir.h"
-#include "io/temporary.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "tersor/recording.h"
-#include "text/json.h"
 
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy)
 {

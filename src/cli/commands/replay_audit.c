@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor replay --audit: what each codec would do to the state after every step in FP32. */
-#include "cli/commands/replay_audit.h"
+#include "cli/operations.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/work.h"
-#include "report/audit_report.h"
-#include "replay/replay_result.h"
-#include "text/json.h"
+#include "cli/files.h"
+#include "report/reports.h"
 
 /* An audit per step that was not skipped. */
 struct audited {

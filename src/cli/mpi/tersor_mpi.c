@@ -9,15 +9,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/parts/joining.h"
+#include "cli/parts/parting.h"
 #include "cli/work.h"
 #include "cli/mpi/ranks.h"
 #include "tersor/version.h"

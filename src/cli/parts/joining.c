@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running a command whose parts are joined. */
-#include "cli/parts/joining.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli/parts/parting.h"
 
 /* Words before those of the parts: the command, and what decides nothing. */

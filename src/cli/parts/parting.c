@@ -2,15 +2,9 @@
 /* Commands in parts: --part, and what `join` runs. */
 #include "cli/parts/parting.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cli/output.h"
+#include "cli/files.h"
 #include "cli/work.h"
-#include "io/file.h"
 #include "io/temporary.h"
-#include "report/render/format.h"
 
 static struct tsr_parts *current;
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chart of an audit: its panels one below the other, and what each shows in a sentence. */
-#include "report/charts/audit_chart.h"
+#include "report/charts/charts.h"
 
 #include <stdio.h>
-
-#include "report/charts/plot.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 

@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "report/charts/audit_chart.h"
-#include "report/charts/plot_lines.h"
+#include "report/charts/charts.h"
 
 /* A line of the legend. */
 #define KEY 200

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The heat map of an audit: the worst update error of each pair of codecs for momenta and variances. */
-#include <math.h>
 
-#include "report/charts/audit_chart.h"
-#include "report/charts/plot.h"
+#include "report/charts/charts.h"
 #include "report/charts/page.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)

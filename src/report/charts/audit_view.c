@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the charts and the page of an audit show: figures of its codecs, computed once. */
-#include "report/charts/audit_view.h"
+#include "report/charts/charts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static size_t worst_of(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding)
 {

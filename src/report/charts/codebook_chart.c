@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chart of a learned codebook.  Coordinates are integers in tenths of a pixel. */
-#include "report/charts/codebook_chart.h"
+#include "report/charts/charts.h"
 
 /* Bins that are drawn as one. */
 #define BINS_PER_STEP 16

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chart of 8-bit floats by granularity: a panel per format, a place per granularity. */
-#include "report/charts/granularity_chart.h"
-
-#include "report/charts/plot_lines.h"
+#include "report/charts/charts.h"
 
 enum { MEDIAN, LARGEST, LINES };
 

@@ -2,9 +2,6 @@
 /* What pages of reports have in common: one HTML file that needs no network. */
 #include "report/charts/page.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "report/render/format.h"
 
 TSR_EMBED(tsr_page_css, "src/report/charts/page.css");

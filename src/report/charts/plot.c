@@ -2,7 +2,6 @@
 /* What SVG charts are drawn with: axes, paths, markers and labels. */
 #include "report/charts/plot.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "report/charts/page.h"

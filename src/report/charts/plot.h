@@ -4,7 +4,6 @@
 #define TSR_REPORT_PLOT_H
 
 #include <math.h>
-#include <stdbool.h>
 
 #include "text/text.h"
 

@@ -3,7 +3,6 @@
 #include "report/charts/plot_lines.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 /* --- Axes ------------------------------------------------------------------------------------- */
 

@@ -3,9 +3,6 @@
 #ifndef TSR_REPORT_PLOT_LINES_H
 #define TSR_REPORT_PLOT_LINES_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "report/charts/plot.h"
 
 /* The most places at which lines may be dashed: markers and dashes need room. */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The charts of a replay: its curves over steps.  Coordinates are integers in tenths of a pixel. */
-#include "report/charts/replay_chart.h"
+#include "report/charts/charts.h"
 
 #include <stdio.h>
 
 #include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
-#include "report/charts/plot_lines.h"
 
 enum { CIRCLE, SQUARE };
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The curves of a replay: each figure over steps, of all tensors and of the worst. */
-#include "report/charts/replay_curves.h"
+#include "report/charts/charts.h"
 
-#include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #include "replay/replay_result.h"

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The charts of replays in several states: figures over steps, with a line per state. */
-#include "report/charts/states_chart.h"
+#include "report/charts/charts.h"
 
-#include <math.h>
 #include <stdio.h>
 
-#include "report/charts/replay_chart.h"
 #include "replay/findings/replay_figures.h"
-#include "replay/replay_result.h"
 #include "replay/replaying.h"
 
 double tsr_state_bytes(const struct tsr_replay *r)

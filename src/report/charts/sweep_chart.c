@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chart of a sweep.  Coordinates are integers in tenths of a pixel. */
-#include "report/charts/sweep_chart.h"
+#include "report/charts/charts.h"
 
 #include <stdio.h>
-#include <string.h>
-
-#include "report/charts/plot.h"
 
 /* --- Panels ----------------------------------------------------------------------------------- */
 

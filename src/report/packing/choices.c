@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which codecs a packing chose by their errors, as text and as JSON. */
-#include "report/packing/choices.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-
-#include "text/json.h"
+#include "report/remarks.h"
 
 /* --- Text ---------------------------------------------------------------------------------------- */
 

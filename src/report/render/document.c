@@ -2,9 +2,6 @@
 /* Reports that people read: what is said once becomes lines of text and a part of a page. */
 #include "report/render/document.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 #include "report/charts/page.h"
 
 /* Columns of the names of facts. */

@@ -5,7 +5,6 @@
 
 #include "report/charts/plot.h"
 #include "report/render/table.h"
-#include "text/text.h"
 
 /* The list that is open in a page. */
 enum tsr_open_list { TSR_IN_NOTHING, TSR_IN_FACTS, TSR_IN_FINDINGS };

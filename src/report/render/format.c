@@ -2,13 +2,7 @@
 /* Numbers and names as tables show them to people. */
 #include "report/render/format.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tersor/escape.h"
-#include "text/json.h"
 #include "text/shape.h"
 
 struct tsr_cell tsr_format_bytes(double nbytes)

@@ -3,11 +3,14 @@
 #ifndef TSR_REPORT_FORMAT_H
 #define TSR_REPORT_FORMAT_H
 
-#include <stddef.h>
-#include <stdint.h>
+/* What every report needs. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "tersor/codec.h"
-#include "text/text.h"
+#include "text/json.h"
 
 /* Columns of tables and messages. */
 #define TSR_COLUMNS 80

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables as elements of a page. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "report/charts/page.h"
 #include "report/render/table.h"

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables for programs: JSON, and comma-separated values. */
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "report/render/table.h"
-#include "text/json.h"
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 

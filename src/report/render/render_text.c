@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables as text. */
-#include <stdio.h>
-#include <string.h>
 
 #include "report/render/table.h"
 

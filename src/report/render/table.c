@@ -2,12 +2,6 @@
 /* Tables are filled, and cells are shown to people. */
 #include "report/render/table.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 
 /* --- Filling --------------------------------------------------------------------------------- */

@@ -22,12 +22,7 @@
 #ifndef TSR_REPORT_TABLE_H
 #define TSR_REPORT_TABLE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "report/render/format.h"
-#include "text/text.h"
 
 struct tsr_column {
 	const char *key;
