@@ -292,12 +292,6 @@ static void put_recommended(const struct tsr_audit *a, const struct tsr_audit_ve
 
 static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
 
-static void take_json(struct tsr_table t, const char *key, struct tsr_text *json)
-{
-	tsr_table_put_json(&t, key, json);
-	tsr_table_free(&t);
-}
-
 static void put_summaries(const struct tsr_audit *a, struct tsr_text *json)
 {
 	struct tsr_table codecs = { 0 };
@@ -311,13 +305,13 @@ static void put_summaries(const struct tsr_audit *a, struct tsr_text *json)
 		return;
 	}
 	put_recommended(a, &verdict, json);
-	take_json(tsr_audit_forms(&verdict), "forms", json);
+	tsr_table_end_json(tsr_audit_forms(&verdict), "forms", json);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 		for (unsigned i = 0; i < tsr_audit_list(a, kinds[k])->n; i++)
 			tsr_audit_add_codec(&codecs, a, kinds[k], i);
 	}
-	take_json(codecs, "codecs", json);
-	take_json(tsr_audit_pairs(a, cells, n), "pairs", json);
+	tsr_table_end_json(codecs, "codecs", json);
+	tsr_table_end_json(tsr_audit_pairs(a, cells, n), "pairs", json);
 	free(cells);
 }
 
@@ -336,7 +330,7 @@ static void put_tensor(const struct tsr_audit *a, const struct tsr_audit_tensor 
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->tensor->dtype));
 	tsr_json_put_u64(json, "elements", t->tensor->numel);
 	tsr_json_put_string(json, "state", states[t->fault]);
-	take_json(tsr_audit_trials(a, t, false), "codecs", json);
+	tsr_table_end_json(tsr_audit_trials(a, t, false), "codecs", json);
 	tsr_json_close(json, '}');
 }
 
@@ -349,7 +343,7 @@ static void put_pair(const struct tsr_audit *a, size_t i, struct tsr_text *json)
 	tsr_json_put_string(json, "variance", a->tensors[p->variance].tensor->name);
 	tsr_json_put_double(json, "max_before", (double)p->max_before);
 	tsr_json_put_u64(json, "nonfinite", p->nonfinite);
-	take_json(updates_of(a, i), "codecs", json);
+	tsr_table_end_json(updates_of(a, i), "codecs", json);
 	tsr_json_close(json, '}');
 }
 
@@ -384,12 +378,6 @@ void tsr_audit_put_json(struct tsr_audit *const *audits, size_t n, struct tsr_te
 	tsr_json_close(json, ']');
 }
 
-static void take_csv(struct tsr_table t, const char *columns, struct tsr_text *csv)
-{
-	tsr_table_put_csv(&t, columns, csv);
-	tsr_table_free(&t);
-}
-
 void tsr_audit_put_csv(struct tsr_audit *const *audits, size_t n, struct tsr_text *csv)
 {
 	tsr_text_puts(csv,
@@ -400,15 +388,17 @@ void tsr_audit_put_csv(struct tsr_audit *const *audits, size_t n, struct tsr_tex
 		const struct tsr_audit *a = audits[k];
 
 		for (size_t i = 0; i < a->ntensors; i++)
-			take_csv(tsr_audit_trials(a, &a->tensors[i], true),
-				 "-checkpoint,-kind,-tensor,codec,,nmse,max_abs,mean_rel,zeroed,"
-				 "scale_underflow,scale_overflow,groups,stuck,range_mean,range_max,"
-				 "nbytes,raw,,,",
-				 csv);
+			tsr_table_end_csv(
+				tsr_audit_trials(a, &a->tensors[i], true),
+				"-checkpoint,-kind,-tensor,codec,,nmse,max_abs,mean_rel,zeroed,"
+				"scale_underflow,scale_overflow,groups,stuck,range_mean,range_max,"
+				"nbytes,raw,,,",
+				csv);
 		for (size_t i = 0; i < a->npairs; i++)
-			take_csv(updates_of(a, i),
-				 "-checkpoint,-kind,-tensor,momentum,variance,nmse,,,,,,,,,,,,"
-				 "-max_before,max_after,exposed",
-				 csv);
+			tsr_table_end_csv(
+				updates_of(a, i),
+				"-checkpoint,-kind,-tensor,momentum,variance,nmse,,,,,,,,,,,,"
+				"-max_before,max_after,exposed",
+				csv);
 	}
 }

@@ -201,8 +201,6 @@ static void report_people(struct tsr_report *r, const struct tsr_granularities *
 
 static void put_tensor(const struct tsr_granularity_tensor *x, struct tsr_text *json)
 {
-	struct tsr_table errors = errors_of(x);
-
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_string(json, "name", x->tensor->name);
 	tsr_json_put_string(json, "dtype", tsr_dtype_name(x->tensor->dtype));
@@ -215,16 +213,13 @@ static void put_tensor(const struct tsr_granularity_tensor *x, struct tsr_text *
 		tsr_json_put_double(json, "max", x->max);
 	}
 	if (x->floating && !x->nonfinite)
-		tsr_table_put_json(&errors, "errors", json);
+		tsr_table_end_json(errors_of(x), "errors", json);
 	tsr_json_close(json, '}');
-	tsr_table_free(&errors);
 }
 
 static void put_json(const struct tsr_granularities *g, const struct tsr_granularity_figures *f,
 		     enum tsr_granularity_scale scale, struct tsr_text *json)
 {
-	struct tsr_table rows = rows_of(f, 0, TSR_GRANULARITY_COUNT);
-
 	tsr_json_put_string(json, "scale", tsr_granularity_scale_name(scale));
 	tsr_json_put_u64(json, "counted", f->ntensors);
 	tsr_json_put_u64(json, "elements", f->elements);
@@ -234,12 +229,11 @@ static void put_json(const struct tsr_granularities *g, const struct tsr_granula
 		tsr_json_put_string(json, "granularity", tsr_granularity_get(f->enough)->name);
 		tsr_json_close(json, '}');
 	}
-	tsr_table_put_json(&rows, "over_tensors", json);
+	tsr_table_end_json(rows_of(f, 0, TSR_GRANULARITY_COUNT), "over_tensors", json);
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++)
 		put_tensor(tsr_granularities_tensor(g, i), json);
 	tsr_json_close(json, ']');
-	tsr_table_free(&rows);
 }
 
 static void put_csv(const struct tsr_granularities *g, struct tsr_text *csv)
@@ -249,12 +243,8 @@ static void put_csv(const struct tsr_granularities *g, struct tsr_text *csv)
 
 	tsr_text_puts(csv,
 		      "tensor,dtype,rows,columns,format,granularity,nmse,max_abs,zeroed,nbytes\n");
-	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
-		struct tsr_table errors = errors_of(tsr_granularities_tensor(g, i));
-
-		tsr_table_put_csv(&errors, columns, csv);
-		tsr_table_free(&errors);
-	}
+	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++)
+		tsr_table_end_csv(errors_of(tsr_granularities_tensor(g, i)), columns, csv);
 }
 
 void tsr_granularity_report(const struct tsr_granularities *g,

@@ -55,11 +55,9 @@ static void put_tensor(struct tsr_text *json, const struct tsr_learned_tensor *x
 		TSR_CELL(&candidates, "score", NULL, x->candidates[i].score);
 	}
 	tsr_json_open(json, NULL, '{');
-	tsr_table_put_members(&t, json);
-	tsr_table_put_json(&candidates, "candidates", json);
+	tsr_table_end_members(t, json);
+	tsr_table_end_json(candidates, "candidates", json);
 	tsr_json_close(json, '}');
-	tsr_table_free(&t);
-	tsr_table_free(&candidates);
 }
 
 static void put_json(const struct tsr_learned *l, struct tsr_text *json)

@@ -43,12 +43,6 @@ static const enum tsr_figure_name named[] = {
 	TSR_FIGURE_VARIANCE_LOST,
 };
 
-/* Counts are shown as such. */
-static bool is_count(double value)
-{
-	return value < 1e10 && value == floor(value);
-}
-
 static struct tsr_table worst_of(const struct tsr_replay *r)
 {
 	struct tsr_table t = { 0 };
@@ -59,7 +53,9 @@ static struct tsr_table worst_of(const struct tsr_replay *r)
 
 		if (!w.any || w.value == 0)
 			continue;
-		snprintf(value, sizeof(value), is_count(w.value) ? "%.0f" : "%.2e", w.value);
+		/* Counts are shown as such. */
+		snprintf(value, sizeof(value),
+			 w.value < 1e10 && w.value == floor(w.value) ? "%.0f" : "%.2e", w.value);
 		tsr_row(&t);
 		TSR_CELL(&t, "figure", "worst tensor", tsr_figure_name(named[i]));
 		TSR_CELL(&t, "value", "value", tsr_keep(&t, value));
@@ -93,36 +89,19 @@ static struct tsr_table lost_of(const struct tsr_replay *r)
 /* --- Values for the script of the page -------------------------------------------------------- */
 
 /* JSON has no infinity, but readers take a number that is too large for one. */
-static void put_number(struct tsr_text *json, const char *lead, double value)
-{
-	if (isnan(value))
-		tsr_text_printf(json, "%snull", lead);
-	else if (isinf(value))
-		tsr_text_printf(json, "%s1e999", lead);
-	else
-		tsr_text_printf(json, "%s%.*g", lead, value >= 1e4 && value < 1e10 ? 10 : 4, value);
-}
-
 static void put_values(struct tsr_text *json, const char *key, const double *values, size_t n)
 {
 	tsr_json_open(json, key, '[');
-	for (size_t i = 0; i < n; i++)
-		put_number(json, i ? "," : "", values[i]);
-	tsr_json_close(json, ']');
-}
+	for (size_t i = 0; i < n; i++) {
+		const double v = values[i];
 
-static void put_panel_data(struct tsr_text *json, const struct tsr_curve *c, size_t n)
-{
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "title", c->kind->title);
-	tsr_json_put_string(json, "unit", c->kind->unit);
-	put_values(json, "total", c->total, n);
-	put_values(json, "worst", c->worst, n);
-	tsr_json_open(json, "tensor", '[');
-	for (size_t i = 0; i < n; i++)
-		tsr_json_put_u64(json, NULL, c->tensor[i]);
+		tsr_text_puts(json, i ? "," : "");
+		if (isfinite(v))
+			tsr_text_printf(json, "%.*g", v >= 1e4 && v < 1e10 ? 10 : 4, v);
+		else
+			tsr_text_puts(json, isnan(v) ? "null" : "1e999");
+	}
 	tsr_json_close(json, ']');
-	tsr_json_close(json, '}');
 }
 
 static void put_json(struct tsr_text *json, const struct tsr_curves *c)
@@ -134,33 +113,37 @@ static void put_json(struct tsr_text *json, const struct tsr_curves *c)
 	tsr_json_put_u64(json, "n", r->nsteps);
 	tsr_json_put_strings(json, "names", r->params, r->nparams);
 	tsr_json_open(json, "panels", '[');
-	for (unsigned i = 0; i < c->n; i++)
-		put_panel_data(json, &c->curve[i], r->nsteps);
+	for (unsigned k = 0; k < c->n; k++) {
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "title", c->curve[k].kind->title);
+		tsr_json_put_string(json, "unit", c->curve[k].kind->unit);
+		put_values(json, "total", c->curve[k].total, r->nsteps);
+		put_values(json, "worst", c->curve[k].worst, r->nsteps);
+		tsr_json_open(json, "tensor", '[');
+		for (size_t i = 0; i < r->nsteps; i++)
+			tsr_json_put_u64(json, NULL, c->curve[k].tensor[i]);
+		tsr_json_close(json, ']');
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, ']');
 	tsr_json_close(json, '}');
 }
 
 /* --- For people: what was replayed ------------------------------------------------------------ */
 
-/* Learned blocks differ from tensor to tensor. */
-static const char *coding_text(const struct tsr_coding *c, struct tsr_cell *cell)
-{
-	*cell = tsr_format_coding(c);
-	return c->codec->learned ? c->codec->name : cell->text;
-}
-
 static void report_state(const struct tsr_replay *replay, struct tsr_report *r)
 {
 	static const char *const slots[TSR_SLOTS] = { "weight", "momentum", "variance" };
-	struct tsr_cell cell;
 	char line[256] = "";
 
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
+		const struct tsr_coding *c = &replay->coding[p];
 		const size_t at = strlen(line);
 
-		if (replay->coding[p].codec)
+		/* Learned blocks differ from tensor to tensor. */
+		if (c->codec)
 			snprintf(line + at, sizeof(line) - at, "%s%s %s", at ? ", " : "", slots[p],
-				 coding_text(&replay->coding[p], &cell));
+				 c->codec->learned ? c->codec->name : tsr_format_coding(c).text);
 	}
 	tsr_report_fact(r, TSR_TO_BOTH, "state", "%s", line);
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
@@ -192,33 +175,12 @@ static void report_hyper(const struct tsr_replay *replay, struct tsr_report *r)
 	}
 }
 
-static void report_steps_fact(const struct tsr_replay *replay, struct tsr_report *r)
+void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct tsr_report *r)
 {
 	const size_t n = replay->nsteps;
-
-	if (n)
-		tsr_report_fact(r, TSR_TO_BOTH, "steps", "%zu step%s, %" PRIu64 " to %" PRIu64, n,
-				n == 1 ? "" : "s", replay->steps[0].step,
-				replay->steps[n - 1].step);
-	else
-		tsr_report_fact(r, TSR_TO_BOTH, "steps", "no steps");
-}
-
-static void report_lr(const struct tsr_replay *replay, struct tsr_report *r)
-{
 	double least, most;
 	char range[64], groups[64] = "";
 
-	if (!tsr_replay_lr_range(replay, &least, &most))
-		return;
-	snprintf(range, sizeof(range), most > least ? "%.6g to %.6g" : "%.6g", least, most);
-	if (replay->ngroups > 1)
-		snprintf(groups, sizeof(groups), " in %zu groups of parameters", replay->ngroups);
-	tsr_report_fact(r, TSR_TO_BOTH, "lr", "%s%s", range, groups);
-}
-
-void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct tsr_report *r)
-{
 	if (replay->source)
 		tsr_report_fact(r, TSR_TO_PAGE, "checkpoint", "%s", replay->source->path);
 	if (replay->recording)
@@ -227,27 +189,23 @@ void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct
 	if (replay->order != TSR_ORDER_PYTORCH)
 		tsr_report_fact(r, TSR_TO_BOTH, "order", "%s", tsr_order_name(replay->order));
 	report_hyper(replay, r);
-	report_steps_fact(replay, r);
+	if (n)
+		tsr_report_fact(r, TSR_TO_BOTH, "steps", "%zu step%s, %" PRIu64 " to %" PRIu64, n,
+				n == 1 ? "" : "s", replay->steps[0].step,
+				replay->steps[n - 1].step);
+	else
+		tsr_report_fact(r, TSR_TO_BOTH, "steps", "no steps");
 	tsr_report_fact(r, TSR_TO_BOTH, "parameters", "%s in %zu tensor%s",
 			tsr_format_count(tsr_replay_numel(replay, SIZE_MAX)).text, replay->nparams,
 			replay->nparams == 1 ? "" : "s");
 	if (state)
 		report_state(replay, r);
-	report_lr(replay, r);
-}
-
-static void report_bytes(const struct tsr_replay *replay, struct tsr_report *r)
-{
-	char out[80] = "";
-
-	if (replay->out_nbytes)
-		snprintf(out, sizeof(out), ", %.30s %s",
-			 tsr_format_bytes((double)replay->out_nbytes).text,
-			 replay->dry_run ? "to be written" : "written");
-	tsr_report_fact(r, TSR_TO_BOTH, "bytes", "%s of state, %s of gradients read%s",
-			tsr_format_bytes((double)replay->state_nbytes).text,
-			tsr_format_bytes((double)replay->grad_nbytes).text, out);
-	tsr_report_fact(r, TSR_TO_PAGE, "made by", "tersor " TSR_VERSION);
+	if (!tsr_replay_lr_range(replay, &least, &most))
+		return;
+	snprintf(range, sizeof(range), most > least ? "%.6g to %.6g" : "%.6g", least, most);
+	if (replay->ngroups > 1)
+		snprintf(groups, sizeof(groups), " in %zu groups of parameters", replay->ngroups);
+	tsr_report_fact(r, TSR_TO_BOTH, "lr", "%s%s", range, groups);
 }
 
 /* --- For people: figures ---------------------------------------------------------------------- */
@@ -306,16 +264,6 @@ static void report_findings(const struct tsr_replay *replay, enum tsr_to to, str
 	}
 }
 
-static void report_warnings(const struct tsr_replay *replay, struct tsr_report *r)
-{
-	if (replay->nwarnings)
-		tsr_report_heading(r, TSR_TO_BOTH,
-				   "The lr is too small to move the largest weights of %zu of %zu "
-				   "tensors:",
-				   replay->nwarnings, replay->nparams);
-	report_any(r, tsr_replay_warnings(replay), "", "");
-}
-
 static void report_skipped(const struct tsr_replay *replay, struct tsr_report *r)
 {
 	struct tsr_text steps = { 0 };
@@ -357,15 +305,16 @@ void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-/* How the first curve, the update error, went on: whether errors build up. */
-static void say_course(const struct tsr_replay *replay, const struct tsr_curves *c,
-		       struct tsr_report *r)
+static void report_figures(const struct tsr_replay *replay, const struct tsr_curves *c,
+			   struct tsr_report *r)
 {
 	const size_t last = tsr_states_last(replay);
 	size_t first = 0;
 
+	tsr_report_charts(r, tsr_curves_put, c);
 	while (first < replay->nsteps && !tsr_replay_has_figures(replay, first))
 		first++;
+	/* Whether errors build up. */
 	for (unsigned i = 0; i < c->n && last != SIZE_MAX; i++) {
 		if (c->curve[i].kind->figure == TSR_FIGURE_UPDATE_NMSE)
 			tsr_report_say(r, TSR_TO_PAGE,
@@ -374,13 +323,6 @@ static void say_course(const struct tsr_replay *replay, const struct tsr_curves 
 				       c->curve[i].total[first], replay->steps[first].step,
 				       c->curve[i].total[last], replay->steps[last].step);
 	}
-}
-
-static void report_figures(const struct tsr_replay *replay, const struct tsr_curves *c,
-			   struct tsr_report *r)
-{
-	tsr_report_charts(r, tsr_curves_put, c);
-	say_course(replay, c, r);
 	report_steps(replay, c, r);
 	report_any(r, worst_of(replay), "", NULL);
 	report_any(r, lost_of(replay), "lost,of,share,tensor", NULL);
@@ -397,15 +339,28 @@ static void report_people(const struct tsr_replay *replay, const struct tsr_curv
 {
 	const bool drawn = replay->compared && replay->nsteps;
 	struct tsr_text json = { 0 };
+	char out[80] = "";
 
 	tsr_report_open(r, "tersor replay", "Replay");
 	tsr_replay_report_facts(replay, true, r);
-	report_bytes(replay, r);
+	if (replay->out_nbytes)
+		snprintf(out, sizeof(out), ", %.30s %s",
+			 tsr_format_bytes((double)replay->out_nbytes).text,
+			 replay->dry_run ? "to be written" : "written");
+	tsr_report_fact(r, TSR_TO_BOTH, "bytes", "%s of state, %s of gradients read%s",
+			tsr_format_bytes((double)replay->state_nbytes).text,
+			tsr_format_bytes((double)replay->grad_nbytes).text, out);
+	tsr_report_fact(r, TSR_TO_PAGE, "made by", "tersor " TSR_VERSION);
 	report_findings(replay, TSR_TO_PAGE, r);
 	if (drawn)
 		report_figures(replay, c, r);
 	report_findings(replay, TSR_TO_TEXT, r);
-	report_warnings(replay, r);
+	if (replay->nwarnings)
+		tsr_report_heading(r, TSR_TO_BOTH,
+				   "The lr is too small to move the largest weights of %zu of %zu "
+				   "tensors:",
+				   replay->nwarnings, replay->nparams);
+	report_any(r, tsr_replay_warnings(replay), "", "");
 	if (replay->nmissing)
 		tsr_report_heading(r, TSR_TO_BOTH,
 				   "Steps without a gradient for a parameter did not step it:");

@@ -137,12 +137,6 @@ static void put_groups(const struct tsr_replay *r, struct tsr_text *json)
 
 /* --- JSON: figures ---------------------------------------------------------------------------- */
 
-static void take_json(struct tsr_table t, const char *key, struct tsr_text *json)
-{
-	tsr_table_put_json(&t, key, json);
-	tsr_table_free(&t);
-}
-
 /* Whether a parameter has a figure at any step. */
 static bool has_figure(const struct tsr_replay *r, size_t param, enum tsr_figure_name name)
 {
@@ -213,7 +207,7 @@ static void put_findings(const struct tsr_replay *r, struct tsr_text *json)
 		TSR_CELL(&t, "level", NULL, tsr_finding_level_name(f.item[i].level));
 		TSR_CELL(&t, "text", NULL, f.item[i].text);
 	}
-	take_json(t, "findings", json);
+	tsr_table_end_json(t, "findings", json);
 }
 
 static void put_gate(const struct tsr_replay *r, struct tsr_text *json)
@@ -253,9 +247,10 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_put_u64(json, "output_nbytes", r->out_nbytes);
 	tsr_json_put_bool(json, "compared", r->compared);
 	put_gate(r, json);
-	take_json(tsr_replay_warnings(r), "warnings", json);
-	take_json(tsr_replay_missing_table(r), "missing", json);
-	take_json(tsr_replay_steps_table(r, &(struct tsr_curves){ .n = 0 }), "steps", json);
+	tsr_table_end_json(tsr_replay_warnings(r), "warnings", json);
+	tsr_table_end_json(tsr_replay_missing_table(r), "missing", json);
+	tsr_table_end_json(tsr_replay_steps_table(r, &(struct tsr_curves){ .n = 0 }), "steps",
+			   json);
 	if (r->compared) {
 		put_findings(r, json);
 		put_worst(r, json);
@@ -300,8 +295,7 @@ void tsr_replay_put_csv(const struct tsr_replay *r, const char *state, struct ts
 			add_line(&t, state, s, r->params[p], &s->tensors[p]);
 		add_line(&t, state, s, "*", &s->total);
 		names.bytes[names.nbytes - 1] = '\0';
-		tsr_table_put_csv(&t, names.bytes, csv);
-		tsr_table_free(&t);
+		tsr_table_end_csv(t, names.bytes, csv);
 	}
 	tsr_text_free(&names);
 }

@@ -125,8 +125,7 @@ static void open_object(const char *key, const struct tsr_summary_row *r, struct
 	tsr_row(&t);
 	put_sizes(&t, r);
 	tsr_json_open(json, key, '{');
-	tsr_table_put_members(&t, json);
-	tsr_table_free(&t);
+	tsr_table_end_members(t, json);
 }
 
 static struct tsr_table by_kind(struct tsr_summary *s)
@@ -167,7 +166,7 @@ void tsr_summary_put_table(struct tsr_summary *s, struct tsr_report *r)
 
 void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
 {
-	struct tsr_table copies = { 0 }, rows = by_kind(s);
+	struct tsr_table copies = { 0 };
 
 	open_object("totals", &s->total, json);
 	tsr_json_put_u64(json, "parameters", parameters(s));
@@ -177,15 +176,13 @@ void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
 		TSR_CELL(&copies, "under", NULL, s->copies.places[i].name);
 		TSR_CELL(&copies, "elements", NULL, s->copies.places[i].nelements);
 	}
-	tsr_table_put_json(&copies, "copies", json);
+	tsr_table_end_json(copies, "copies", json);
 	tsr_json_close(json, '}');
 	if (s->quantized.ntensors) {
 		open_object("quantized", &s->quantized, json);
 		tsr_json_close(json, '}');
 	}
-	tsr_table_put_json(&rows, "by_kind", json);
-	tsr_table_free(&copies);
-	tsr_table_free(&rows);
+	tsr_table_end_json(by_kind(s), "by_kind", json);
 }
 
 void tsr_summary_put_worst(const struct tsr_summary *s, const char *lead, struct tsr_text *out)

@@ -75,18 +75,16 @@ static struct tsr_table exponents_of(const struct tsr_sweep_result *r, bool toge
 
 static void put_codec(const struct tsr_sweep_result *r, struct tsr_text *json)
 {
-	struct tsr_table total = { 0 }, exponents = exponents_of(r, false);
+	struct tsr_table total = { 0 };
 
 	add_total(&total, r);
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_string(json, "codec", r->codec->name);
 	tsr_json_open(json, "finite", '{');
-	tsr_table_put_members(&total, json);
+	tsr_table_end_members(total, json);
 	tsr_json_close(json, '}');
-	tsr_table_put_json(&exponents, "exponents", json);
+	tsr_table_end_json(exponents_of(r, false), "exponents", json);
 	tsr_json_close(json, '}');
-	tsr_table_free(&total);
-	tsr_table_free(&exponents);
 }
 
 void tsr_sweep_put_json(const struct tsr_sweep *s, struct tsr_text *json)
@@ -105,12 +103,8 @@ static void put_csv(const struct tsr_sweep *s, struct tsr_text *csv)
 				    "rel_sum,mean_rel,max_rel,max_ulp";
 
 	tsr_text_printf(csv, "%s\n", names + 1);
-	for (unsigned i = 0; i < s->ncodecs; i++) {
-		struct tsr_table t = exponents_of(&s->results[i], false);
-
-		tsr_table_put_csv(&t, names, csv);
-		tsr_table_free(&t);
-	}
+	for (unsigned i = 0; i < s->ncodecs; i++)
+		tsr_table_end_csv(exponents_of(&s->results[i], false), names, csv);
 }
 
 /* --- The chart of the page -------------------------------------------------------------------- */

@@ -102,12 +102,11 @@ static void put_codec(const struct tsr_codec *c, struct tsr_text *json)
 			tsr_json_put_string(json, NULL, tsr_kind_name(kinds[k]));
 	}
 	tsr_json_close(json, ']');
-	tsr_table_put_json(&planes, "planes", json);
+	tsr_table_end_json(planes, "planes", json);
 	tsr_json_put_double(json, "bytes_per_element", tsr_coding_bytes_per_element(&coding));
 	tsr_json_put_bool(json, "grouped", c->grouped);
 	tsr_json_put_bool(json, "stochastic", c->stochastic);
 	tsr_json_close(json, '}');
-	tsr_table_free(&planes);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)

@@ -134,3 +134,23 @@ void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct ts
 	for (size_t row = 0; row < t->nrows && !csv->failed; row++)
 		put_line(t, row, slots, n, columns, csv);
 }
+
+/* --- Tables that are freed ------------------------------------------------------------------- */
+
+void tsr_table_end_json(struct tsr_table t, const char *key, struct tsr_text *json)
+{
+	tsr_table_put_json(&t, key, json);
+	tsr_table_free(&t);
+}
+
+void tsr_table_end_members(struct tsr_table t, struct tsr_text *json)
+{
+	tsr_table_put_members(&t, json);
+	tsr_table_free(&t);
+}
+
+void tsr_table_end_csv(struct tsr_table t, const char *columns, struct tsr_text *csv)
+{
+	tsr_table_put_csv(&t, columns, csv);
+	tsr_table_free(&t);
+}

@@ -140,6 +140,11 @@ void tsr_table_put_members(const struct tsr_table *t, struct tsr_text *json);
 /* Rows with these columns, separated by commas; those that the table lacks are empty. */
 void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv);
 
+/* The same of tables that are freed. */
+void tsr_table_end_json(struct tsr_table t, const char *key, struct tsr_text *json);
+void tsr_table_end_members(struct tsr_table t, struct tsr_text *json);
+void tsr_table_end_csv(struct tsr_table t, const char *columns, struct tsr_text *csv);
+
 /* --- For renderers --------------------------------------------------------------------------- */
 
 /* A place of a view: a column, or one number of a column of lists. */
