@@ -124,7 +124,8 @@ struct place {
 
 struct comparing {
 	const struct tsr_baseline *baseline;
-	struct tsr_changes *changes;
+	struct tsr_table rows; /* figures that differ */
+	size_t n;
 };
 
 /* A value that is no array or object. */
@@ -163,18 +164,18 @@ static unsigned put_place(struct comparing *c, const struct place *p, char figur
 	if (!key)
 		snprintf(figure + used, 200 - used, "%s%.80s", used ? ": " : "", p->name);
 	else if (depth == 0)
-		TSR_CELL(&c->changes->rows, key, "moved:13", tsr_keep(&c->changes->rows, p->name));
+		TSR_CELL(&c->rows, key, "moved:13", tsr_keep(&c->rows, p->name));
 	else
-		TSR_CELL(&c->changes->rows, key, key, (uint64_t)strtoull(p->name, NULL, 10));
+		TSR_CELL(&c->rows, key, key, (uint64_t)strtoull(p->name, NULL, 10));
 	return depth + 1;
 }
 
 static void add_change(struct comparing *c, const struct place *p, const char *was, const char *now)
 {
-	struct tsr_table *t = &c->changes->rows;
+	struct tsr_table *t = &c->rows;
 	char figure[200] = "";
 
-	if (++c->changes->n > CHANGES_MAX)
+	if (++c->n > CHANGES_MAX)
 		return;
 	tsr_row(t);
 	put_place(c, p, figure);
@@ -267,10 +268,10 @@ static void compare_members(struct comparing *c, const struct tsr_json *was,
 static void compare_objects(struct comparing *c, const struct tsr_json *was,
 			    const struct tsr_json *now, const struct place *p)
 {
-	const size_t before = c->changes->n;
+	const size_t before = c->n;
 
 	compare_members(c, was, now, p, false);
-	if (c->changes->n == before)
+	if (c->n == before)
 		compare_members(c, was, now, p, true);
 }
 
@@ -295,39 +296,36 @@ static void compare(struct comparing *c, const struct tsr_json *was, const struc
 		add_change(c, p, before, after);
 }
 
-enum tsr_status tsr_baseline_compare(const struct tsr_baseline *b, const struct tsr_json *was,
-				     struct tsr_text *now, struct tsr_changes *ret,
-				     struct tsr_err *err)
+size_t tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *was,
+			   struct tsr_report *r)
 {
 	const struct tsr_json_rules rules = {
 		.file = "report", .part = "JSON", .max_depth = DEPTH_MAX, .max_values = SIZE_MAX
 	};
-	struct comparing c = { b, ret };
+	struct comparing c = { .baseline = b, .rows = { .most_text = CHANGES_SHOWN } };
 	struct tsr_json *root = NULL;
-	enum tsr_status status;
+	struct tsr_text now = { 0 };
+	struct tsr_err err;
 
-	*ret = (struct tsr_changes){ .rows = { .most_text = CHANGES_SHOWN } };
-	tsr_json_close(now, '}');
-	status = now->failed ? tsr_fail_nomem(err, "report")
-			     : tsr_json_parse(now->bytes, now->nbytes, &rules, &root, err);
-	tsr_text_free(now);
-	TSR_TRY(status);
-	compare(&c, was, root, NULL);
+	tsr_text_put(&now, r->json.bytes, r->json.nbytes);
+	tsr_json_close(&now, '}');
+	if (r->json.failed || now.failed ||
+	    tsr_json_parse(now.bytes, now.nbytes, &rules, &root, &err) != TSR_OK)
+		r->text.failed = true;
+	else
+		compare(&c, was, root, NULL);
+	tsr_text_free(&now);
 	tsr_json_free(root);
-	return TSR_OK;
-}
-
-void tsr_baseline_report(struct tsr_changes *changes, struct tsr_report *r)
-{
-	r->text.failed = r->text.failed || changes->rows.failed;
+	r->text.failed = r->text.failed || c.rows.failed;
 	if (r->wants_json)
-		tsr_table_put_json(&changes->rows, "moved", &r->json);
+		tsr_table_put_json(&c.rows, "moved", &r->json);
 	tsr_report_gap(r);
-	if (changes->n)
+	if (c.n)
 		tsr_report_say(r, TSR_TO_TEXT, "%s %s from the baseline",
-			       tsr_format_count(changes->n).text,
-			       changes->n == 1 ? "figure differs" : "figures differ");
+			       tsr_format_count(c.n).text,
+			       c.n == 1 ? "figure differs" : "figures differ");
 	else
 		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
-	tsr_report_table(r, &changes->rows, changes->n ? "" : NULL, NULL);
+	tsr_report_table(r, &c.rows, c.n ? "" : NULL, NULL);
+	return c.n;
 }

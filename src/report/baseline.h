@@ -25,18 +25,11 @@ enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path
 /* The element of an array with this name; NULL if there is none. */
 const struct tsr_json *tsr_baseline_find(const struct tsr_json *array, const char *name);
 
-/* Figures that differ; rows of the first 10,000. */
-struct tsr_changes {
-	struct tsr_table rows;
-	size_t n;
-};
-
-/* What differs from a baseline.  @now: the report in JSON up to its last member, which is freed. */
-enum tsr_status tsr_baseline_compare(const struct tsr_baseline *b, const struct tsr_json *was,
-				     struct tsr_text *now, struct tsr_changes *ret,
-				     struct tsr_err *err);
-
-/* Put it behind the text and into the member "moved"; frees it. */
-void tsr_baseline_report(struct tsr_changes *changes, struct tsr_report *r);
+/*
+ * How many figures of a report, whose JSON @r has up to its last member, differ from a baseline.  Puts the
+ * first 10,000 behind the text and into the member "moved".
+ */
+size_t tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *was,
+			   struct tsr_report *r);
 
 #endif
