@@ -90,23 +90,6 @@ const char *tsr_audit_fault_text(const struct tsr_audit_tensor *t, char *text, s
 	return text;
 }
 
-static void say_faults(struct tsr_report *r, const struct tsr_audit *a)
-{
-	char text[120];
-	bool any = false;
-
-	for (size_t i = 0; i < a->ntensors; i++) {
-		const char *fault = tsr_audit_fault_text(&a->tensors[i], text, sizeof(text));
-
-		if (!fault)
-			continue;
-		if (!any)
-			tsr_report_heading(r, TSR_TO_PAGE, "Tensors without figures");
-		tsr_report_say(r, TSR_TO_PAGE, "%s: %s", a->tensors[i].tensor->name, fault);
-		any = true;
-	}
-}
-
 /* --- Tables for people ------------------------------------------------------------------------ */
 
 static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
@@ -170,21 +153,6 @@ static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum 
 			 "-coding,bytes,nmse,zeroed_total,-stuck,raw");
 }
 
-static void report_tensors(struct tsr_report *r, const struct tsr_audit *a)
-{
-	if (!r->wants_text || !r->verbose)
-		return;
-	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of each tensor");
-	for (size_t i = 0; i < a->ntensors; i++) {
-		struct tsr_table t = tsr_audit_trials(a, &a->tensors[i], true);
-
-		tsr_report_say(r, TSR_TO_TEXT, "%s",
-			       tsr_format_name(a->tensors[i].tensor->name, TSR_COLUMNS).text);
-		tsr_table_put_text(&t, "codec,nmse", false, &r->text);
-		tsr_table_free(&t);
-	}
-}
-
 static void report_all(struct tsr_report *r, const struct tsr_audit *a,
 		       const struct tsr_audit_cell *cells, size_t n, bool paper)
 {
@@ -197,7 +165,16 @@ static void report_all(struct tsr_report *r, const struct tsr_audit *a,
 			       "stuck: groups that a decay by beta1 %.4g or beta2 %.4g (%s) does "
 			       "not change",
 			       a->beta1, a->beta2, a->betas_known ? "of the optimizer" : "assumed");
-	report_tensors(r, a);
+	if (!r->wants_text || !r->verbose)
+		return;
+	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of each tensor");
+	for (size_t i = 0; i < a->ntensors; i++) {
+		struct tsr_table t = tsr_audit_trials(a, &a->tensors[i], true);
+
+		tsr_report_say(r, TSR_TO_TEXT, "%s",
+			       tsr_format_name(a->tensors[i].tensor->name, TSR_COLUMNS).text);
+		tsr_report_table(r, &t, "codec,nmse", NULL);
+	}
 }
 
 /* --- Several checkpoints ---------------------------------------------------------------------- */
@@ -314,14 +291,24 @@ static void report_worst(struct tsr_report *r, const struct tsr_audit *a,
 static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 {
 	const struct tsr_audit *a = v->audit;
-	const char *path = tsr_checkpoint_path(a->source);
+	const char *path = tsr_checkpoint_path(a->source), *fault;
+	bool any = false;
+	char text[120];
 
 	tsr_report_open(r, "tersor audit", "Audit");
 	say_verdict(r, a);
 	tsr_report_say(r, TSR_TO_PAGE, "%s%s%s, %zu tensors; made by tersor " TSR_VERSION, a->name,
 		       strcmp(a->name, path) == 0 ? "" : " of ",
 		       strcmp(a->name, path) == 0 ? "" : path, a->ntensors);
-	say_faults(r, a);
+	for (size_t i = 0; i < a->ntensors; i++) {
+		fault = tsr_audit_fault_text(&a->tensors[i], text, sizeof(text));
+		if (!fault)
+			continue;
+		if (!any)
+			tsr_report_heading(r, TSR_TO_PAGE, "Tensors without figures");
+		tsr_report_say(r, TSR_TO_PAGE, "%s: %s", a->tensors[i].tensor->name, fault);
+		any = true;
+	}
 	tsr_report_charts(r, tsr_audit_chart_put, v);
 	if (v->naudits > 1 && a->npairs)
 		report_series(r, v->audits, v->naudits);
@@ -330,23 +317,6 @@ static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 	report_all(r, a, v->cells, v->ncells, false);
 	tsr_report_markup(r, tsr_audit_html);
 	tsr_report_close(r, NULL);
-}
-
-/* Charts and page have the same figures. */
-static void draw_all(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
-{
-	struct tsr_report page = { .wants_html = r->wants_html };
-	struct tsr_audit_view v;
-	const bool made = tsr_audit_view_of(audits, n, &v);
-
-	if (made)
-		tsr_report_svg(r, "audit", tsr_audit_chart_put, &v);
-	if (made && r->wants_html)
-		put_page(&v, &page);
-	r->html = page.html;
-	r->html.failed |= !made;
-	r->svg.failed |= !made;
-	tsr_audit_view_free(&v);
 }
 
 /* Text alone, of one; @tables: more than what it says to use. */
@@ -373,28 +343,34 @@ void tsr_audit_put_last(struct tsr_audit *const *audits, size_t n, struct tsr_re
 	r->text = text.text;
 }
 
-static void put_texts(struct tsr_audit *const *audits, size_t n, bool paper, struct tsr_report *r)
+void tsr_audit_report(struct tsr_audit *const *audits, size_t n, bool paper, struct tsr_report *r)
 {
 	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
+	struct tsr_report page = { .wants_html = r->wants_html };
+	struct tsr_audit_view v;
 
 	text.verbose -= n > 1 && text.verbose;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && r->wants_text; i++) {
 		if (n > 1)
 			tsr_text_printf(&text.text, "%s%s\n", i ? "\n" : "",
 					tsr_checkpoint_path(audits[i]->source));
 		put_one(audits[i], n == 1 || r->verbose || paper, paper, &text);
 	}
-	if (n > 1 && !paper)
+	if (n > 1 && !paper && r->wants_text)
 		report_all_series(audits, n, &text);
 	r->text = text.text;
-}
-
-void tsr_audit_report(struct tsr_audit *const *audits, size_t n, bool paper, struct tsr_report *r)
-{
-	if (r->wants_text)
-		put_texts(audits, n, paper, r);
 	if (r->wants_csv)
 		tsr_audit_put_csv(audits, n, &r->csv);
-	if (r->wants_svg || r->wants_html)
-		draw_all(audits, n, r);
+	if (!r->wants_svg && !r->wants_html)
+		return;
+	/* Charts and page have the same figures. */
+	if (tsr_audit_view_of(audits, n, &v)) {
+		tsr_report_svg(r, "audit", tsr_audit_chart_put, &v);
+		if (r->wants_html)
+			put_page(&v, &page);
+		r->html = page.html;
+	} else {
+		r->html.failed = r->svg.failed = true;
+	}
+	tsr_audit_view_free(&v);
 }

@@ -153,19 +153,6 @@ static void say_left_out(struct tsr_report *r, const struct tsr_granularities *g
 	say_count(r, f->nother, "of other types: not measured");
 }
 
-static void report_formats(struct tsr_report *r, const struct tsr_granularity_figures *f)
-{
-	static const char columns[] =
-		"granularity,bytes_per_element,median_nmse,largest_nmse,-zeroed";
-
-	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i += TSR_GRANULARITY_SIZES) {
-		struct tsr_table t = rows_of(f, i, TSR_GRANULARITY_SIZES);
-
-		tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors", tsr_fp8_title(i));
-		tsr_report_table(r, &t, columns, columns);
-	}
-}
-
 static void report_people(struct tsr_report *r, const struct tsr_granularities *g,
 			  const struct tsr_granularity_figures *f, enum tsr_granularity_scale scale)
 {
@@ -174,6 +161,8 @@ static void report_people(struct tsr_report *r, const struct tsr_granularities *
 		[TSR_GRANULARITY_F32] = "scales in FP32",
 		[TSR_GRANULARITY_COAT] = "scales as in COAT's program: FP32 divides, BF16 decodes",
 	};
+	static const char columns[] =
+		"granularity,bytes_per_element,median_nmse,largest_nmse,-zeroed";
 	struct tsr_text verdict = { 0 };
 
 	tsr_report_open(r, "tersor audit", "8-bit floats by granularity");
@@ -190,7 +179,12 @@ static void report_people(struct tsr_report *r, const struct tsr_granularities *
 			       tsr_format_count(f->ntensors).text, f->ntensors == 1 ? "" : "s",
 			       tsr_format_count(f->elements).text, rules[scale]);
 		tsr_report_charts(r, tsr_granularity_chart_put, f);
-		report_formats(r, f);
+		for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i += TSR_GRANULARITY_SIZES) {
+			struct tsr_table t = rows_of(f, i, TSR_GRANULARITY_SIZES);
+
+			tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors", tsr_fp8_title(i));
+			tsr_report_table(r, &t, columns, columns);
+		}
 		report_tensors(r, g, f);
 	}
 	say_left_out(r, g, f);
@@ -198,24 +192,6 @@ static void report_people(struct tsr_report *r, const struct tsr_granularities *
 }
 
 /* --- For programs ----------------------------------------------------------------------------- */
-
-static void put_tensor(const struct tsr_granularity_tensor *x, struct tsr_text *json)
-{
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "name", x->tensor->name);
-	tsr_json_put_string(json, "dtype", tsr_dtype_name(x->tensor->dtype));
-	tsr_json_put_u64s(json, "shape", x->tensor->shape, x->tensor->rank);
-	tsr_json_put_bool(json, "measured", x->floating && !x->nonfinite);
-	if (x->floating) {
-		tsr_json_put_u64(json, "rows", x->rows);
-		tsr_json_put_u64(json, "columns", x->columns);
-		tsr_json_put_u64(json, "nonfinite", x->nonfinite);
-		tsr_json_put_double(json, "max", x->max);
-	}
-	if (x->floating && !x->nonfinite)
-		tsr_table_end_json(errors_of(x), "errors", json);
-	tsr_json_close(json, '}');
-}
 
 static void put_json(const struct tsr_granularities *g, const struct tsr_granularity_figures *f,
 		     enum tsr_granularity_scale scale, struct tsr_text *json)
@@ -231,20 +207,26 @@ static void put_json(const struct tsr_granularities *g, const struct tsr_granula
 	}
 	tsr_table_end_json(rows_of(f, 0, TSR_GRANULARITY_COUNT), "over_tensors", json);
 	tsr_json_open(json, "tensors", '[');
-	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++)
-		put_tensor(tsr_granularities_tensor(g, i), json);
+	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
+		const struct tsr_granularity_tensor *x = tsr_granularities_tensor(g, i);
+		const bool measured = x->floating && !x->nonfinite;
+
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "name", x->tensor->name);
+		tsr_json_put_string(json, "dtype", tsr_dtype_name(x->tensor->dtype));
+		tsr_json_put_u64s(json, "shape", x->tensor->shape, x->tensor->rank);
+		tsr_json_put_bool(json, "measured", measured);
+		if (x->floating) {
+			tsr_json_put_u64(json, "rows", x->rows);
+			tsr_json_put_u64(json, "columns", x->columns);
+			tsr_json_put_u64(json, "nonfinite", x->nonfinite);
+			tsr_json_put_double(json, "max", x->max);
+		}
+		if (measured)
+			tsr_table_end_json(errors_of(x), "errors", json);
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, ']');
-}
-
-static void put_csv(const struct tsr_granularities *g, struct tsr_text *csv)
-{
-	static const char columns[] =
-		"-tensor,-dtype,-rows,-columns,format,granularity,nmse,max_abs,zeroed,nbytes";
-
-	tsr_text_puts(csv,
-		      "tensor,dtype,rows,columns,format,granularity,nmse,max_abs,zeroed,nbytes\n");
-	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++)
-		tsr_table_end_csv(errors_of(tsr_granularities_tensor(g, i)), columns, csv);
 }
 
 void tsr_granularity_report(const struct tsr_granularities *g,
@@ -253,7 +235,13 @@ void tsr_granularity_report(const struct tsr_granularities *g,
 {
 	report_people(r, g, f, scale);
 	if (r->wants_csv)
-		put_csv(g, &r->csv);
+		tsr_text_puts(&r->csv, "tensor,dtype,rows,columns,format,granularity,nmse,max_abs,"
+				       "zeroed,nbytes\n");
+	for (size_t i = 0; i < tsr_granularities_ntensors(g) && r->wants_csv; i++)
+		tsr_table_end_csv(errors_of(tsr_granularities_tensor(g, i)),
+				  "-tensor,-dtype,-rows,-columns,format,granularity,nmse,max_abs,"
+				  "zeroed,nbytes",
+				  &r->csv);
 	tsr_report_svg(r, "granularity", tsr_granularity_chart_put, f);
 	if (r->wants_json)
 		put_json(g, f, scale, &r->json);

@@ -73,38 +73,25 @@ static struct tsr_table exponents_of(const struct tsr_sweep_result *r, bool toge
 
 /* --- For programs ----------------------------------------------------------------------------- */
 
-static void put_codec(const struct tsr_sweep_result *r, struct tsr_text *json)
-{
-	struct tsr_table total = { 0 };
-
-	add_total(&total, r);
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "codec", r->codec->name);
-	tsr_json_open(json, "finite", '{');
-	tsr_table_end_members(total, json);
-	tsr_json_close(json, '}');
-	tsr_table_end_json(exponents_of(r, false), "exponents", json);
-	tsr_json_close(json, '}');
-}
-
 void tsr_sweep_put_json(const struct tsr_sweep *s, struct tsr_text *json)
 {
 	tsr_json_put_u64(json, "first", s->first);
 	tsr_json_put_u64(json, "last", s->last);
 	tsr_json_open(json, "codecs", '[');
-	for (unsigned i = 0; i < s->ncodecs; i++)
-		put_codec(&s->results[i], json);
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		const struct tsr_sweep_result *r = &s->results[i];
+		struct tsr_table total = { 0 };
+
+		add_total(&total, r);
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "codec", r->codec->name);
+		tsr_json_open(json, "finite", '{');
+		tsr_table_end_members(total, json);
+		tsr_json_close(json, '}');
+		tsr_table_end_json(exponents_of(r, false), "exponents", json);
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, ']');
-}
-
-static void put_csv(const struct tsr_sweep *s, struct tsr_text *csv)
-{
-	static const char names[] = "-codec,exponent,count,exact,overflow,nan_in,nan_out,compared,"
-				    "rel_sum,mean_rel,max_rel,max_ulp";
-
-	tsr_text_printf(csv, "%s\n", names + 1);
-	for (unsigned i = 0; i < s->ncodecs; i++)
-		tsr_table_end_csv(exponents_of(&s->results[i], false), names, csv);
 }
 
 /* --- The chart of the page -------------------------------------------------------------------- */
@@ -177,41 +164,7 @@ static void say_range(const struct tsr_sweep_result *x, struct tsr_report *r)
 			       x->codec->name, (int)first - 127, (int)last - 126, (double)most);
 }
 
-static void report_chart(const struct tsr_sweep *s, struct tsr_report *r)
-{
-	tsr_report_charts(r, tsr_sweep_chart_put, s);
-	for (unsigned i = 0; i < s->ncodecs; i++) {
-		if (tsr_sweep_chart_shows(s, s->results[i].codec))
-			say_range(&s->results[i], r);
-	}
-	for (unsigned p = 0; p < TSR_PANEL_COUNT && r->wants_html; p++)
-		put_keys(s, (enum tsr_sweep_panel)p, &r->html);
-	tsr_report_markup(r, "<button id=\"reset\" type=\"button\">As at first</button>"
-			     "<button id=\"all\" type=\"button\">All</button>"
-			     "<button id=\"none\" type=\"button\">None</button>\n");
-}
-
 /* What the script of the page shows. */
-static void put_rows(const struct tsr_sweep_result *r, struct tsr_text *json)
-{
-	for (unsigned e = 0, next; e + 1 < TSR_SWEEP_ROWS; e = next) {
-		const struct tsr_sweep_row *row = &r->rows[e];
-
-		next = end_of_level(r, e);
-		if (!row->count)
-			continue;
-		tsr_json_open(json, NULL, '[');
-		tsr_text_printf(json, "%d,%d", (int)e - 127, (int)next - 128);
-		tsr_json_put_u64(json, NULL, row->count);
-		tsr_json_put_u64(json, NULL, row->exact);
-		tsr_json_put_double(json, NULL, tsr_sweep_row_mean(row));
-		tsr_json_put_double(json, NULL, (double)row->max_rel);
-		tsr_json_put_u64(json, NULL, row->max_ulp);
-		tsr_json_put_u64(json, NULL, row->overflow);
-		tsr_json_close(json, ']');
-	}
-}
-
 static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
 {
 	tsr_json_open(json, NULL, '[');
@@ -223,7 +176,22 @@ static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
 		tsr_json_put_string(json, "panel",
 				    tsr_sweep_panel_name(tsr_sweep_panel_of(r->codec)));
 		tsr_json_open(json, "rows", '[');
-		put_rows(r, json);
+		for (unsigned e = 0, next; e + 1 < TSR_SWEEP_ROWS; e = next) {
+			const struct tsr_sweep_row *row = &r->rows[e];
+
+			next = end_of_level(r, e);
+			if (!row->count)
+				continue;
+			tsr_json_open(json, NULL, '[');
+			tsr_text_printf(json, "%d,%d", (int)e - 127, (int)next - 128);
+			tsr_json_put_u64(json, NULL, row->count);
+			tsr_json_put_u64(json, NULL, row->exact);
+			tsr_json_put_double(json, NULL, tsr_sweep_row_mean(row));
+			tsr_json_put_double(json, NULL, (double)row->max_rel);
+			tsr_json_put_u64(json, NULL, row->max_ulp);
+			tsr_json_put_u64(json, NULL, row->overflow);
+			tsr_json_close(json, ']');
+		}
 		tsr_json_close(json, ']');
 		tsr_json_close(json, '}');
 	}
@@ -246,34 +214,11 @@ static void say_oddities(const struct tsr_sweep_result *x, struct tsr_report *r)
 			       x->codec->name, special->nan_in, special->nan_out);
 }
 
-static void report_totals(const struct tsr_sweep *s, struct tsr_report *r)
+static void report_people(const struct tsr_sweep *s, struct tsr_report *r)
 {
 	static const char columns[] = "-codec,-bytes,-exact,mean_rel,max_rel,max_ulp,-over";
-	struct tsr_table t = { 0 };
-
-	for (unsigned i = 0; i < s->ncodecs; i++)
-		add_total(&t, &s->results[i]);
-	tsr_report_heading(r, TSR_TO_PAGE, "Totals");
-	tsr_report_markup(r, tsr_sweep_totals_html);
-	tsr_report_table(r, &t, columns, columns);
-	for (unsigned i = 0; i < s->ncodecs; i++)
-		say_oddities(&s->results[i], r);
-}
-
-static void report_exponents(const struct tsr_sweep *s, struct tsr_report *r)
-{
-	for (unsigned i = 0; i < s->ncodecs; i++) {
-		struct tsr_table t = exponents_of(&s->results[i], true);
-
-		tsr_report_heading(r, TSR_TO_TEXT, "%s", s->results[i].codec->name);
-		tsr_report_table(r, &t, "-fields,-power,-exact,mean_rel,max_rel,max_ulp,-over",
-				 NULL);
-	}
-}
-
-void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
-{
 	const struct tsr_cell patterns = tsr_format_count((uint64_t)s->last - s->first + 1);
+	struct tsr_table totals = { 0 };
 	struct tsr_text json = { 0 };
 
 	tsr_report_open(r, "tersor sweep", "What comes back of FP32 weights");
@@ -282,16 +227,46 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
 		       "; shares are of the finite ones",
 		       patterns.text, s->first, s->last);
 	tsr_report_gap(r);
-	report_chart(s, r);
+	tsr_report_charts(r, tsr_sweep_chart_put, s);
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		if (tsr_sweep_chart_shows(s, s->results[i].codec))
+			say_range(&s->results[i], r);
+	}
+	for (unsigned p = 0; p < TSR_PANEL_COUNT && r->wants_html; p++)
+		put_keys(s, (enum tsr_sweep_panel)p, &r->html);
+	tsr_report_markup(r, "<button id=\"reset\" type=\"button\">As at first</button>"
+			     "<button id=\"all\" type=\"button\">All</button>"
+			     "<button id=\"none\" type=\"button\">None</button>\n");
 	tsr_report_markup(r, tsr_sweep_html);
-	report_totals(s, r);
-	if (r->verbose)
-		report_exponents(s, r);
+	for (unsigned i = 0; i < s->ncodecs; i++)
+		add_total(&totals, &s->results[i]);
+	tsr_report_heading(r, TSR_TO_PAGE, "Totals");
+	tsr_report_markup(r, tsr_sweep_totals_html);
+	tsr_report_table(r, &totals, columns, columns);
+	for (unsigned i = 0; i < s->ncodecs; i++)
+		say_oddities(&s->results[i], r);
+	for (unsigned i = 0; i < s->ncodecs && r->verbose; i++) {
+		struct tsr_table t = exponents_of(&s->results[i], true);
+
+		tsr_report_heading(r, TSR_TO_TEXT, "%s", s->results[i].codec->name);
+		tsr_report_table(r, &t, "-fields,-power,-exact,mean_rel,max_rel,max_ulp,-over",
+				 NULL);
+	}
 	if (r->wants_html)
 		put_values(s, &json);
 	tsr_report_close(r, &json);
+}
+
+void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
+{
+	static const char names[] = "-codec,exponent,count,exact,overflow,nan_in,nan_out,compared,"
+				    "rel_sum,mean_rel,max_rel,max_ulp";
+
+	report_people(s, r);
 	if (r->wants_csv)
-		put_csv(s, &r->csv);
+		tsr_text_printf(&r->csv, "%s\n", names + 1);
+	for (unsigned i = 0; i < s->ncodecs && r->wants_csv; i++)
+		tsr_table_end_csv(exponents_of(&s->results[i], false), names, &r->csv);
 	tsr_report_svg(r, "sweep", tsr_sweep_chart_put, s);
 	if (r->wants_json)
 		tsr_sweep_put_json(s, &r->json);
