@@ -137,7 +137,7 @@ struct cli_common {
 struct cli_cmd {
 	const char *name;
 	const char *summary;
-	const char *operands; /* for the usage line */
+	const char *operands; /* for the usage line, which says how many they are */
 	const char *details; /* a paragraph for --help */
 	const char *examples; /* lines for --help */
 	const struct cli_opt *opts; /* its own; NULL for none */
@@ -145,13 +145,15 @@ struct cli_cmd {
 	bool output_needed; /* of a command with CLI_WRITES */
 	bool (*name_output)(const char *in, char *out,
 			    size_t room); /* without -o, of one input; or NULL */
-	unsigned operands_min, operands_max;
 	size_t args_nbytes;
 	int (*run)(const struct cli_cmd *cmd, void *args);
 };
 
 /* The table of commands; NULL at the end. */
 extern const struct cli_cmd *const cli_cmds[];
+
+/* The one of this name, or NULL. */
+const struct cli_cmd *cli_find(const char *name);
 
 /*
  * The tool in three calls: hold the standard streams, catch signals and choose a SIMD level; run the

@@ -65,10 +65,6 @@ int cli_write_report(struct tsr_text *text, const char *path);
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-/* Begin a JSON object with its schema, "tersor.COMMAND.v1", or "tersor.COMMAND-PART.v1" of another report. */
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
-void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part);
-
 /* Members "output", null where a dry run has none, and "dry_run". */
 void cli_json_output(struct tsr_text *json, const struct cli_common *common);
 

@@ -13,6 +13,9 @@
 #include "io/dir.h"
 #include "io/temporary.h"
 
+/* Inputs of one command. */
+#define OPERANDS_MAX 4096
+
 /* --- Parsing -------------------------------------------------------------------------------- */
 
 /* A number, or a size: 5K, 5m and 5GiB count by 1024, 5GB by 1000. */
@@ -311,14 +314,22 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 	return CLI_OK;
 }
 
+/* As many as the usage line says: "A B", "IN...", "[FILE]". */
 static int check_operands(const struct cli_cmd *cmd, const struct cli_common *common)
 {
-	if (common->operands.n < cmd->operands_min)
+	unsigned least = 0, most = 0;
+
+	for (const char *w = cmd->operands; *w; w += strcspn(w, " "), w += *w == ' ') {
+		const bool many = strcspn(w, ".") < strcspn(w, " ");
+
+		least += *w != '[';
+		most = !many ? most + (most < OPERANDS_MAX) : *w == '[' ? UINT_MAX : OPERANDS_MAX;
+	}
+	if (common->operands.n < least)
 		return cli_usage(cmd, "missing operand; usage: tersor %s [options]%s%s", cmd->name,
 				 *cmd->operands ? " " : "", cmd->operands);
-	if (common->operands.n > cmd->operands_max)
-		return cli_usage(cmd, "unexpected operand '%s'%s",
-				 common->operands.items[cmd->operands_max],
+	if (common->operands.n > most)
+		return cli_usage(cmd, "unexpected operand '%s'%s", common->operands.items[most],
 				 cmd->output_needed ? "; an output goes behind -o" : "");
 	return CLI_OK;
 }

@@ -163,21 +163,6 @@ static void escape_controls(struct tsr_text *json)
 	*json = safe;
 }
 
-void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part)
-{
-	char schema[64];
-
-	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
-		 part ? part : "");
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "schema", schema);
-}
-
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
-{
-	cli_json_begin_part(json, cmd, NULL);
-}
-
 struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
 			     const char *part)
 {
@@ -187,8 +172,12 @@ struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common 
 				.wants_html = common->html,
 				.wants_json = common->json.given,
 				.verbose = common->verbose };
+	char schema[64];
 
-	cli_json_begin_part(&r.json, cmd, part);
+	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
+		 part ? part : "");
+	tsr_json_open(&r.json, NULL, '{');
+	tsr_json_put_string(&r.json, "schema", schema);
 	return r;
 }
 
@@ -237,20 +226,6 @@ void cli_json_inputs(struct tsr_text *json, const struct cli_common *common)
 
 /* --- Tensors --------------------------------------------------------------------------------- */
 
-static void put_coding(struct tsr_table *t, const struct tsr_coding *coding)
-{
-	const struct tsr_codec *codec = coding->codec;
-
-	TSR_CELL(t, "codec", NULL, codec ? codec->name : "raw");
-	if (codec && codec->grouped) {
-		TSR_CELL(t, "scale", NULL, tsr_scale_name(coding->scale));
-		TSR_CELL(t, "group", NULL, coding->group);
-	}
-	if (codec && codec->stochastic)
-		TSR_CELL(t, "seed", NULL, coding->seed);
-	TSR_CELL(t, "-coding", "stored as", tsr_keep(t, tsr_format_coding(coding).text));
-}
-
 /* What a tensor belongs to: a member, if it belongs to anything, and a line. */
 static void put_of(struct tsr_table *t, const char *key, const char *line, const char *what,
 		   const char *name)
@@ -276,7 +251,8 @@ void cli_put_tensor(struct tsr_table *t, const struct tsr_tensor *x)
 	put_of(t, "quantized", "-quantized", "of the quantized", x->quantized);
 	TSR_CELL(t, "dtype", "dtype", tsr_dtype_name(x->dtype));
 	tsr_cell_shape(t, "shape", "shape", x->rank, x->shape);
-	put_coding(t, &x->coding);
+	tsr_cell_coding(t, &x->coding);
+	TSR_CELL(t, "-coding", "stored as", tsr_keep(t, tsr_format_coding(&x->coding).text));
 	put_of(t, "narrow", "-narrow", "master of", x->narrow);
 	TSR_CELL(t, "nbytes", NULL, tsr_tensor_nbytes(x));
 }

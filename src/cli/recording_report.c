@@ -173,11 +173,11 @@ static void put_report(struct tsr_report *r, const struct tsr_recording_summary 
 		put_step(&steps, s, i);
 	if (r->verbose)
 		tsr_report_gap(r);
-	tsr_report_rows(r, &steps, "steps",
+	tsr_report_rows(r, steps, "steps",
 			r->verbose ? "step,tensors,nbytes,-lr,loss,-file" : NULL);
 	for (size_t i = 0; i < s->ngradients; i++)
 		put_gradient(&gradients, s, &s->gradients[i]);
-	tsr_report_rows(r, &gradients, "tensors", NULL);
+	tsr_report_rows(r, gradients, "tensors", NULL);
 }
 
 int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *common,

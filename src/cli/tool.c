@@ -19,7 +19,7 @@ const struct cli_cmd *const cli_cmds[] = {
 	&cmd_codebook, &cmd_bench,  &cmd_completion, &cmd_version, NULL,
 };
 
-static const struct cli_cmd *find(const char *name)
+const struct cli_cmd *cli_find(const char *name)
 {
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
 		if (strcmp((*c)->name, name) == 0)
@@ -53,7 +53,7 @@ int cli_dispatch(int argc, char **argv)
 		return CLI_OK;
 	}
 	if (strcmp(name, "help") == 0) {
-		cmd = find(argv[2]);
+		cmd = cli_find(argv[2]);
 		if (!cmd)
 			return unknown_command(argv[2]);
 		cli_print_help(cmd, false);
@@ -61,7 +61,7 @@ int cli_dispatch(int argc, char **argv)
 	}
 	if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
 		name = "version";
-	cmd = find(name);
+	cmd = cli_find(name);
 	return cmd ? cli_run(cmd, argc - 1, argv + 1) : unknown_command(name);
 }
 

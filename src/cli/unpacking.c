@@ -16,7 +16,7 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	if (listed)
 		tsr_report_lines(&r, &t, how->shown);
 	how->report(&r, common, u);
-	tsr_report_rows(&r, &t, "tensors", NULL);
+	tsr_report_rows(&r, t, "tensors", NULL);
 	return cli_end_report(&r, common);
 }
 

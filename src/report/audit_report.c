@@ -45,7 +45,6 @@ static void say_form(struct tsr_report *r, const struct tsr_audit *a,
 static void say_verdict(struct tsr_report *r, const struct tsr_audit *a)
 {
 	struct tsr_audit_verdict v;
-	struct tsr_table forms;
 	char steps[256] = "";
 
 	if (tsr_audit_judge(a, &v, NULL) != TSR_OK) {
@@ -59,9 +58,8 @@ static void say_verdict(struct tsr_report *r, const struct tsr_audit *a)
 				a->asked ? "this state does not hold all momenta and variances"
 					 : "use no codec for the states: none of at most 2.2 bytes "
 					   "for both holds all of them");
-	forms = tsr_audit_forms(&v);
 	tsr_report_gap(r);
-	tsr_report_table(r, &forms, v.n ? "" : NULL, v.n ? "" : NULL);
+	tsr_report_table(r, tsr_audit_forms(&v), "", "");
 	if (v.lr > 0)
 		snprintf(steps, sizeof(steps),
 			 "; rounded by at most %.2g steps at lr %.3g, in %s%s", v.weight_step, v.lr,
@@ -114,7 +112,7 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
 		       "variances, the smallest worst error first%s. The largest |u| was %.3g.",
 		       (double)a->eps, a->npairs, n > ROWS_SHOWN ? "; the first of them" : "",
 		       (double)cells[0].max_before);
-	tsr_report_table(r, &t,
+	tsr_report_table(r, t,
 			 paper ? "-m,-v,bytes,pooled,-median,-95,-most,raw"
 			       : "-m,-v,bytes,-median,-95,-most,max_after,exposed,raw",
 			 "-m,-v,bytes,nmse,pooled,max_after,exposed,raw");
@@ -147,7 +145,7 @@ static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum 
 	tsr_report_say(r, TSR_TO_PAGE, "NMSE over %zu tensors.", n);
 	if (r->wants_text)
 		tsr_table_put_text(&t, "-coding,bytes,nmse,raw", r->verbose, &r->text);
-	tsr_report_table(r, &t,
+	tsr_report_table(r, t,
 			 "-coding,-max_abs,-mean_rel,zeroed_total,-underflow,-overflow,-range,"
 			 "-range_max,-stuck",
 			 "-coding,bytes,nmse,zeroed_total,-stuck,raw");
@@ -169,11 +167,9 @@ static void report_all(struct tsr_report *r, const struct tsr_audit *a,
 		return;
 	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of each tensor");
 	for (size_t i = 0; i < a->ntensors; i++) {
-		struct tsr_table t = tsr_audit_trials(a, &a->tensors[i], true);
-
 		tsr_report_say(r, TSR_TO_TEXT, "%s",
 			       tsr_format_name(a->tensors[i].tensor->name, TSR_COLUMNS).text);
-		tsr_report_table(r, &t, "codec,nmse", NULL);
+		tsr_report_table(r, tsr_audit_trials(a, &a->tensors[i], true), "codec,nmse", NULL);
 	}
 }
 
@@ -207,7 +203,7 @@ static void report_series(struct tsr_report *r, struct tsr_audit *const *audits,
 		       "Worst NMSE of updates. What follows, and the charts above but the first, "
 		       "are of the last one.");
 	tsr_report_gap(r);
-	tsr_report_table(r, &t, "checkpoint,a,b,c,d", "");
+	tsr_report_table(r, t, "checkpoint,a,b,c,d", "");
 }
 
 static void report_all_series(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
@@ -227,7 +223,7 @@ static void report_all_series(struct tsr_audit *const *audits, size_t n, struct 
 	}
 	if (t.nrows)
 		tsr_report_gap(r);
-	tsr_report_table(r, &t, t.nrows ? "" : NULL, NULL);
+	tsr_report_table(r, t, "", NULL);
 }
 
 /* --- The worst tensors ------------------------------------------------------------------------ */
@@ -282,7 +278,7 @@ static void report_worst(struct tsr_report *r, const struct tsr_audit *a,
 	tsr_report_say(r, TSR_TO_PAGE, "With %s and %s%s.", tsr_audit_momentum(a, best),
 		       tsr_audit_variance(a, best),
 		       n > ROWS_SHOWN ? ", those with the largest update error" : "");
-	tsr_report_table(r, &t, NULL, "");
+	tsr_report_table(r, t, NULL, "");
 	free(ranked);
 }
 

@@ -33,7 +33,7 @@ static const char *label_of(const struct tsr_audit_list *list, unsigned i, struc
 	return coding->codec->name;
 }
 
-/* One codec over all tensors; the members that say how they are stored are those of tsr_coding_put_json(). */
+/* One codec over all tensors. */
 void tsr_audit_add_codec(struct tsr_table *t, const struct tsr_audit *a, enum tsr_kind kind,
 			 unsigned i)
 {
@@ -45,14 +45,8 @@ void tsr_audit_add_codec(struct tsr_table *t, const struct tsr_audit *a, enum ts
 	}
 	tsr_row(t);
 	TSR_CELL(t, "kind", NULL, tsr_kind_name(kind));
-	TSR_CELL(t, "codec", NULL, c.coding->codec->name);
+	tsr_cell_coding(t, c.coding);
 	TSR_CELL(t, "-coding", "codec", label_of(tsr_audit_list(a, kind), i, t));
-	if (c.coding->codec->grouped) {
-		TSR_CELL(t, "scale", NULL, tsr_scale_name(c.coding->scale));
-		TSR_CELL(t, "group", NULL, c.coding->group);
-	}
-	if (c.coding->codec->stochastic)
-		TSR_CELL(t, "seed", NULL, c.coding->seed);
 	TSR_CELL(t, "tensors", NULL, c.n);
 	TSR_CELL(t, "raw", "raw", c.nraw);
 	TSR_CELL(t, "bytes", "bytes:.3f", c.bytes);

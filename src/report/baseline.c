@@ -326,6 +326,6 @@ size_t tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *
 			       c.n == 1 ? "figure differs" : "figures differ");
 	else
 		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
-	tsr_report_table(r, &c.rows, c.n ? "" : NULL, NULL);
+	tsr_report_table(r, c.rows, "", NULL);
 	return c.n;
 }

@@ -123,7 +123,7 @@ static void report_tensors(struct tsr_report *r, const struct tsr_granularities 
 	tsr_report_heading(r, TSR_TO_PAGE, "Tensors");
 	tsr_report_heading(r, TSR_TO_TEXT, "E4M3: NMSE with one scale per");
 	tsr_report_say(r, TSR_TO_PAGE, "NMSE in E4M3 with one scale per ..., the largest first.");
-	tsr_report_table(r, &t, "name,max,tensor,1x128,1x16,4x4", "");
+	tsr_report_table(r, t, "name,max,tensor,1x128,1x16,4x4", "");
 	free(counted);
 }
 
@@ -180,10 +180,8 @@ static void report_people(struct tsr_report *r, const struct tsr_granularities *
 			       tsr_format_count(f->elements).text, rules[scale]);
 		tsr_report_charts(r, tsr_granularity_chart_put, f);
 		for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i += TSR_GRANULARITY_SIZES) {
-			struct tsr_table t = rows_of(f, i, TSR_GRANULARITY_SIZES);
-
 			tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors", tsr_fp8_title(i));
-			tsr_report_table(r, &t, columns, columns);
+			tsr_report_table(r, rows_of(f, i, TSR_GRANULARITY_SIZES), columns, columns);
 		}
 		report_tensors(r, g, f);
 	}

@@ -31,7 +31,7 @@ static void report_people(const struct tsr_learned *l, struct tsr_report *r)
 	}
 	for (unsigned i = 0; i < TSR_LEARNED_BINS; i++)
 		values += l->count[i];
-	tsr_report_table(r, &t, "", NULL);
+	tsr_report_table(r, t, "", NULL);
 	tsr_report_gap(r);
 	tsr_report_say(r, TSR_TO_TEXT,
 		       "%d entries learned from %s values in %u of %d bins, NMSE %.4e",

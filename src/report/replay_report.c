@@ -25,7 +25,7 @@ static struct tsr_table tensors_of(const struct tsr_replay *r, const struct tsr_
 		tsr_row(&t);
 		TSR_CELL(&t, "tensor", "tensor:n", r->params[p]);
 		for (unsigned k = 0; k < c->n; k++) {
-			const size_t step = tsr_curve_worst_step(&c->curve[k], r->nsteps);
+			const size_t step = tsr_first_largest(c->curve[k].worst, r->nsteps);
 
 			TSR_CELL(&t, c->curve[k].kind->key, c->curve[k].kind->shown,
 				 tsr_curve_largest(&c->curve[k], r, p));
@@ -227,7 +227,7 @@ static void report_steps(const struct tsr_replay *replay, const struct tsr_curve
 		"Over all tensors; the largest of each column is bold. Of more than %d steps "
 		"evenly spaced ones, with the largest among them.%s",
 		ROWS_SHOWN, replay->ngroups > 1 ? " The lr is that of the first group." : "");
-	tsr_report_table(r, &t, "step,-lr,-momentum,-variance,-weight,-update,-stalled,-skipped",
+	tsr_report_table(r, t, "step,-lr,-momentum,-variance,-weight,-update,-stalled,-skipped",
 			 "");
 	tsr_report_gap(r);
 	if (shown < replay->nsteps)
@@ -245,7 +245,7 @@ static void report_any(struct tsr_report *r, struct tsr_table t, const char *tex
 {
 	if (t.nrows && text)
 		tsr_report_gap(r);
-	tsr_report_table(r, &t, t.nrows ? text : NULL, t.nrows ? page : NULL);
+	tsr_report_table(r, t, text, page);
 }
 
 static void report_findings(const struct tsr_replay *replay, enum tsr_to to, struct tsr_report *r)

@@ -48,10 +48,12 @@ struct tsr_table tsr_replay_steps_table(const struct tsr_replay *r, const struct
 			add_figures(&t, keys, &s->total);
 		TSR_CELL(&t, "-lr", "lr:.2e", s->lr ? s->lr[0] : NAN);
 		for (unsigned k = 0; k < c->n; k++) {
-			TSR_CELL(&t, c->curve[k].kind->key, c->curve[k].kind->shown,
-				 c->curve[k].total[i]);
-			tsr_mark(&t, tsr_curve_worst(&c->curve[k], r->nsteps) == i);
-			worst |= tsr_curve_worst(&c->curve[k], r->nsteps) == i;
+			const struct tsr_curve *x = &c->curve[k];
+			const bool largest = tsr_first_largest(x->total, r->nsteps) == i;
+
+			TSR_CELL(&t, x->kind->key, x->kind->shown, x->total[i]);
+			tsr_mark(&t, largest);
+			worst |= largest;
 		}
 		if (r->nskipped)
 			TSR_CELL(&t, "-skipped", " ", s->skipped ? "(skipped)" : "");
@@ -101,18 +103,20 @@ static void put_state(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_open(json, "state", '{');
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *c = &r->coding[p];
+		struct tsr_table t = { 0 };
 
 		if (!c->codec)
 			continue;
-		tsr_json_open(json, tsr_kind_name(tsr_slot_kind((enum tsr_slot)p)), '{');
+		tsr_row(&t);
 		/* Blocks differ from tensor to tensor. */
 		if (c->codec->learned)
-			tsr_json_put_string(json, "codec", c->codec->name);
+			TSR_CELL(&t, "codec", NULL, c->codec->name);
 		else
-			tsr_coding_put_json(c, json);
+			tsr_cell_coding(&t, c);
 		if (r->widened[p])
-			tsr_json_put_string(json, "scale_instead_of",
-					    tsr_scale_name(TSR_SCALE_E8M8));
+			TSR_CELL(&t, "scale_instead_of", NULL, tsr_scale_name(TSR_SCALE_E8M8));
+		tsr_json_open(json, tsr_kind_name(tsr_slot_kind((enum tsr_slot)p)), '{');
+		tsr_table_end_members(t, json);
 		tsr_json_close(json, '}');
 	}
 	tsr_json_close(json, '}');

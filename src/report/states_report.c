@@ -120,7 +120,7 @@ static void report_states(const struct tsr_replay_states *s, struct tsr_report *
 	tsr_report_say(r, TSR_TO_PAGE,
 		       "Errors of all tensors after the last step, and the largest of "
 		       "any tensor at any step.");
-	tsr_report_table(r, &t, "state,bytes,momentum,variance,weight,update,worst,tensor", "");
+	tsr_report_table(r, t, "state,bytes,momentum,variance,weight,update,worst,tensor", "");
 	tsr_report_gap(r);
 	tsr_report_say(r, TSR_TO_TEXT,
 		       "* is the smallest of its column. The worst update is that of any tensor at "
@@ -172,14 +172,12 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 	tsr_report_open(r, "tersor replay", title);
 	tsr_replay_report_facts(first, false, r);
 	if (first->compared && tsr_states_last(first) != SIZE_MAX) {
-		struct tsr_table steps = steps_of(s);
-
 		report_states(s, r);
 		report_findings(s, r);
 		report_conclusion(s, r);
 		tsr_report_charts(r, tsr_states_curves_put, c);
 		tsr_report_heading(r, TSR_TO_PAGE, "Update error over steps");
-		tsr_report_table(r, &steps, NULL, "");
+		tsr_report_table(r, steps_of(s), NULL, "");
 		tsr_report_markup(r, tsr_states_html);
 	}
 	for (unsigned i = 0; i < s->n; i++)

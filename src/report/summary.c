@@ -158,7 +158,7 @@ void tsr_summary_put_table(struct tsr_summary *s, struct tsr_report *r)
 	TSR_CELL(&t, "-codec", "codec:17", "");
 	put_sizes(&t, &s->total);
 	TSR_CELL(&t, "-nmse", NULL, "");
-	tsr_report_rows(r, &t, NULL,
+	tsr_report_rows(r, t, NULL,
 			s->total.measured
 				? "kind,-codec,tensors,elements,nbytes,stored_nbytes,-per,-nmse"
 				: "kind,-codec,tensors,elements,nbytes,stored_nbytes,-per");

@@ -242,15 +242,13 @@ static void report_people(const struct tsr_sweep *s, struct tsr_report *r)
 		add_total(&totals, &s->results[i]);
 	tsr_report_heading(r, TSR_TO_PAGE, "Totals");
 	tsr_report_markup(r, tsr_sweep_totals_html);
-	tsr_report_table(r, &totals, columns, columns);
+	tsr_report_table(r, totals, columns, columns);
 	for (unsigned i = 0; i < s->ncodecs; i++)
 		say_oddities(&s->results[i], r);
 	for (unsigned i = 0; i < s->ncodecs && r->verbose; i++) {
-		struct tsr_table t = exponents_of(&s->results[i], true);
-
 		tsr_report_heading(r, TSR_TO_TEXT, "%s", s->results[i].codec->name);
-		tsr_report_table(r, &t, "-fields,-power,-exact,mean_rel,max_rel,max_ulp,-over",
-				 NULL);
+		tsr_report_table(r, exponents_of(&s->results[i], true),
+				 "-fields,-power,-exact,mean_rel,max_rel,max_ulp,-over", NULL);
 	}
 	if (r->wants_html)
 		put_values(s, &json);

@@ -60,8 +60,6 @@ const struct cli_cmd cmd_apply = {
 	.examples = "  tersor apply update.safetensors model.safetensors\n"
 		    "  tersor apply update.safetensors model.safetensors -o next.safetensors\n",
 	.takes = CLI_WRITES | CLI_WORKS | CLI_REPORTS,
-	.operands_min = 2,
-	.operands_max = 2,
 	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

@@ -315,8 +315,6 @@ const struct cli_cmd cmd_audit = {
 		    "  tersor audit --granularity activations.npz\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -109,7 +109,7 @@ static void report_rows(struct tsr_report *r, const struct tsr_bench *b, enum ts
 		tsr_report_gap(r);
 	if (key && r->wants_json)
 		tsr_table_put_json(&t, key, &r->json);
-	tsr_report_table(r, &t, t.nrows ? "" : NULL, NULL);
+	tsr_report_table(r, t, "", NULL);
 }
 
 /* Where it was measured. */
@@ -265,7 +265,6 @@ const struct cli_cmd cmd_bench = {
 	.name = "bench",
 	.summary = "measure codecs and files, and plain copying to compare with",
 	.operands = "[FILE]",
-	.operands_max = 1,
 	.details = "Measures every codec, and steps of optimizers, in memory: bytes read and "
 		   "written per second, and their share of the copy bandwidth measured in the "
 		   "same run. With --dir, measures packing, unpacking and verifying a generated "

@@ -69,8 +69,6 @@ const struct cli_cmd cmd_codebook = {
 		    "  tersor codebook checkpoint.safetensors --svg codebook.svg\n",
 	.opts = opts,
 	.takes = CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

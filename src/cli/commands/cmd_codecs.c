@@ -71,7 +71,7 @@ static void report_kind(enum tsr_kind kind, const struct cli_list *asked, struct
 	}
 	if (!t.nrows)
 		return;
-	tsr_report_table(r, &t, "", NULL);
+	tsr_report_table(r, t, "", NULL);
 	tsr_report_gap(r);
 }
 
@@ -140,7 +140,6 @@ const struct cli_cmd cmd_codecs = {
 	.operands = "[CODEC...]",
 	.details = "Lists every codec, or those that are named, with bytes per element.",
 	.examples = "  tersor codecs\n  tersor codecs softsign8 sqrt8\n",
-	.operands_max = UINT_MAX,
 	.takes = CLI_REPORTS,
 	.args_nbytes = sizeof(struct cli_common),
 	.run = run,

@@ -258,8 +258,6 @@ const struct cli_cmd cmd_completion = {
 	.details = "Prints a script that completes commands, options, codecs and files.",
 	.examples = "  source <(tersor completion bash)\n"
 		    "  tersor completion fish > ~/.config/fish/completions/tersor.fish\n",
-	.operands_min = 1,
-	.operands_max = 1,
 	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

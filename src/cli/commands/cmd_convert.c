@@ -189,8 +189,6 @@ const struct cli_cmd cmd_convert = {
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.output_needed = true,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

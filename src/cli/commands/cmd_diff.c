@@ -117,7 +117,7 @@ static void put_comparison(struct tsr_report *r, const struct args *a,
 		if (shown || r->wants_json)
 			put_tensor(&t, &c->tensors[i], shown);
 	}
-	tsr_report_rows(r, &t, "tensors",
+	tsr_report_rows(r, t, "tensors",
 			"name,different,error.ulp,error.abs,error.rel,error.nmse,-note");
 	if (worst) {
 		tsr_text_printf(&r->text, "%sworst: %s, element %" PRIu64, any ? "\n" : "",
@@ -215,8 +215,6 @@ const struct cli_cmd cmd_diff = {
 		"  tersor diff checkpoint.safetensors packed.safetensors --max-error nmse=1e-4\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 2,
-	.operands_max = 2,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -133,7 +133,7 @@ static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct ts
 	tsr_summary_put_json(s, &r->json);
 	tsr_summary_put_per_parameter(s, "\n", "\n", &r->text);
 	tsr_summary_put_remarks(s, &r->text);
-	tsr_report_rows(r, &tensors, "tensors", NULL);
+	tsr_report_rows(r, tensors, "tensors", NULL);
 }
 
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -186,8 +186,6 @@ const struct cli_cmd cmd_inspect = {
 		    "  tersor inspect --json=report.json packed.safetensors\n"
 		    "  tersor inspect -v recording\n",
 	.takes = CLI_READS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

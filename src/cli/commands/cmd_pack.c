@@ -282,7 +282,7 @@ static void put_report(struct tsr_report *r, const struct args *a, const struct 
 	tsr_losses_put_json(&s->losses, &r->json);
 	tsr_choices_put_json(&s->choices, &r->json);
 	tsr_kept_raw_put_json(kept, &r->json);
-	tsr_report_rows(r, &tensors, "tensors", NULL);
+	tsr_report_rows(r, tensors, "tensors", NULL);
 }
 
 /* Whoever opens the output by its name expects another kind of file. */
@@ -537,8 +537,6 @@ const struct cli_cmd cmd_pack = {
 		 CLI_NUMBERS,
 	.output_needed = true,
 	.name_output = cli_name_packed,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -224,8 +224,6 @@ const struct cli_cmd cmd_replay = {
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS |
 		 CLI_REPORTS,
-	.operands_min = 2,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct cli_replay_args),
 	.run = run,
 };

@@ -98,8 +98,6 @@ const struct cli_cmd cmd_unpack = {
 		 CLI_NUMBERS,
 	.output_needed = true,
 	.name_output = cli_name_unpacked,
-	.operands_min = 1,
-	.operands_max = 1,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -113,7 +113,7 @@ static void put_checked(struct tsr_report *r, const struct tsr_verification *v,
 		tsr_besides_put_text(&v->besides, r->verbose, &r->text);
 		tsr_losses_put_text(losses, &r->text);
 	}
-	tsr_report_rows(r, &tensors, "tensors", NULL);
+	tsr_report_rows(r, tensors, "tensors", NULL);
 }
 
 /* Whether a part of several files goes on: the joining process says what is wrong with one. */
@@ -245,8 +245,6 @@ const struct cli_cmd cmd_verify = {
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -63,7 +63,7 @@ void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
 	tsr_json_open(&r->json, "delta", '{');
 	tsr_json_put_string(&r->json, "base", d->base.name);
 	tsr_json_put_u64(&r->json, "depth", d->base.depth);
-	tsr_report_rows(r, &t, "planes", r->verbose ? "-how,nbytes,-name" : NULL);
+	tsr_report_rows(r, t, "planes", r->verbose ? "-how,nbytes,-name" : NULL);
 	tsr_json_close(&r->json, '}');
 	tsr_text_printf(&r->text, "delta to %s, number %u of its chain: %zu planes differ, %s",
 			tsr_format_name(d->base.name, 40).text, d->base.depth, n[1],

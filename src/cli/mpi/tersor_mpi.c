@@ -251,18 +251,9 @@ static int check_agreement(const struct ranks *r, int argc, char **argv)
 	return CLI_OK;
 }
 
-/* Whether the command that argv[1] names is done in parts. */
-static bool has_parts(int argc, char **argv)
-{
-	for (const struct cli_cmd *const *c = cli_cmds; argc > 1 && *c; c++) {
-		if (strcmp((*c)->name, argv[1]) == 0)
-			return (*c)->takes & CLI_PARTS;
-	}
-	return false;
-}
-
 static int run(const struct ranks *r, int argc, char **argv)
 {
+	const struct cli_cmd *cmd;
 	char part[32];
 	struct part p = {
 		.argc = argc,
@@ -274,7 +265,8 @@ static int run(const struct ranks *r, int argc, char **argv)
 	int status;
 
 	CLI_TRY(check_agreement(r, argc, argv));
-	if (r->n == 1 || !has_parts(argc, argv))
+	cmd = argc > 1 ? cli_find(argv[1]) : NULL;
+	if (r->n == 1 || !cmd || !(cmd->takes & CLI_PARTS))
 		return ranks_from_first(r->rank ? CLI_OK : cli_dispatch(argc, argv));
 	snprintf(part, sizeof(part), "%d/%d", r->rank + 1, r->n);
 	cli_shared_work = &p.work;

@@ -5,26 +5,17 @@
 /* Words before those of the parts: the command, and what decides nothing. */
 #define OWN_WORDS 4u
 
-static const struct cli_cmd *find(const char *name)
-{
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
-		if (strcmp((*c)->name, name) == 0 && (*c)->takes & CLI_PARTS)
-			return *c;
-	}
-	return NULL;
-}
-
 /* Run the command that the parts are of, in this process. */
 static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 {
 	const struct tsr_part_request *r = tsr_part_request(parts);
-	const struct cli_cmd *cmd = find(r->command);
+	const struct cli_cmd *cmd = cli_find(r->command);
 	char threads[40], quiet[] = "--no-progress", device[] = "--device=cpu";
 	char **words;
 	size_t n = 0;
 	int status;
 
-	if (!cmd)
+	if (!cmd || !(cmd->takes & CLI_PARTS))
 		return cli_fail(CLI_INPUT, "%s: its parts are of '%s', which has none", r->path,
 				r->command);
 	words = calloc(r->words.nbytes + OWN_WORDS + 1, sizeof(*words));

@@ -22,10 +22,6 @@ struct tsr_curve_kind {
 	bool only_if_any; /* no panel if all values are 0 */
 };
 
-/* The count that is 100% of a parameter, or of all for SIZE_MAX; 0 if unknown. */
-uint64_t tsr_curve_whole(const struct tsr_curve_kind *kind, const struct tsr_replay *r,
-			 size_t param);
-
 /* A figure over steps; arrays have a value per step, or NaN. */
 struct tsr_curve {
 	const struct tsr_curve_kind *kind;
@@ -45,9 +41,8 @@ struct tsr_curves {
 	size_t *tensors;
 };
 
-/* The step with the largest total, and that with the largest of a tensor; SIZE_MAX if all are 0. */
-size_t tsr_curve_worst(const struct tsr_curve *c, size_t nsteps);
-size_t tsr_curve_worst_step(const struct tsr_curve *c, size_t nsteps);
+/* The first of the largest values above 0; SIZE_MAX if there are none. */
+size_t tsr_first_largest(const double *values, size_t n);
 
 /* The largest value of a parameter over the steps; NaN if it has none. */
 double tsr_curve_largest(const struct tsr_curve *c, const struct tsr_replay *r, size_t param);

@@ -30,7 +30,8 @@ static const struct tsr_curve_kind kinds[] = {
 
 _Static_assert(sizeof(kinds) / sizeof(*kinds) <= TSR_CURVES_MAX, "a curve of each kind");
 
-uint64_t tsr_curve_whole(const struct tsr_curve_kind *kind, const struct tsr_replay *r,
+/* The count that is 100% of a parameter, or of all for SIZE_MAX; 0 if unknown. */
+static uint64_t whole_of(const struct tsr_curve_kind *kind, const struct tsr_replay *r,
 			 size_t param)
 {
 	return kind->figure == TSR_FIGURE_UNDERFLOW ? tsr_replay_ngroups(r, param)
@@ -102,16 +103,14 @@ bool tsr_curves_find(struct tsr_curves *c, const struct tsr_replay *r)
 					     .worst = c->values + (2 * c->n + 1) * n,
 					     .tensor = c->tensors + c->n * n };
 		for (size_t p = 0; p <= r->nparams && kinds[k].percent; p++)
-			whole[p] = (double)tsr_curve_whole(&kinds[k], r,
-							   p < r->nparams ? p : SIZE_MAX);
+			whole[p] = (double)whole_of(&kinds[k], r, p < r->nparams ? p : SIZE_MAX);
 		c->n += fill_curve(c, curve, whole);
 	}
 	free(whole);
 	return true;
 }
 
-/* The first of the largest values above 0; SIZE_MAX if there are none. */
-static size_t first_largest(const double *values, size_t n)
+size_t tsr_first_largest(const double *values, size_t n)
 {
 	size_t at = SIZE_MAX;
 	double most = 0;
@@ -125,21 +124,11 @@ static size_t first_largest(const double *values, size_t n)
 	return at;
 }
 
-size_t tsr_curve_worst(const struct tsr_curve *c, size_t n)
-{
-	return first_largest(c->total, n);
-}
-
-size_t tsr_curve_worst_step(const struct tsr_curve *c, size_t n)
-{
-	return first_largest(c->worst, n);
-}
-
 double tsr_curve_largest(const struct tsr_curve *c, const struct tsr_replay *r, size_t param)
 {
 	const double largest = tsr_replay_largest(r, param, c->kind->figure);
 
-	return c->kind->percent ? percent_of(largest, (double)tsr_curve_whole(c->kind, r, param))
+	return c->kind->percent ? percent_of(largest, (double)whole_of(c->kind, r, param))
 				: largest;
 }
 

@@ -118,15 +118,17 @@ void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, co
 	settle(r, &line);
 }
 
-void tsr_report_table(struct tsr_report *r, struct tsr_table *t, const char *text, const char *page)
+void tsr_report_table(struct tsr_report *r, struct tsr_table t, const char *text, const char *page)
 {
-	if (r->wants_text && text)
-		tsr_table_put_text(t, text, r->verbose, &r->text);
-	if (r->wants_html && page) {
+	const bool shown = t.nrows || t.failed;
+
+	if (r->wants_text && text && shown)
+		tsr_table_put_text(&t, text, r->verbose, &r->text);
+	if (r->wants_html && page && shown) {
 		enter(r, TSR_IN_NOTHING);
-		tsr_table_put_html(t, page, &r->html);
+		tsr_table_put_html(&t, page, &r->html);
 	}
-	tsr_table_free(t);
+	tsr_table_free(&t);
 }
 
 void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *columns)
@@ -139,13 +141,13 @@ void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *col
 	r->text.failed = r->text.failed || t->failed;
 }
 
-void tsr_report_rows(struct tsr_report *r, struct tsr_table *t, const char *key, const char *text)
+void tsr_report_rows(struct tsr_report *r, struct tsr_table t, const char *key, const char *text)
 {
 	if (r->wants_json && key)
-		tsr_table_put_json(t, key, &r->json);
+		tsr_table_put_json(&t, key, &r->json);
 	if (text)
-		tsr_report_lines(r, t, text);
-	tsr_table_free(t);
+		tsr_report_lines(r, &t, text);
+	tsr_table_free(&t);
 }
 
 void tsr_report_svg(struct tsr_report *r, const char *id, tsr_chart_put *put, const void *ctx)

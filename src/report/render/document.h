@@ -44,9 +44,11 @@ void tsr_report_gap(struct tsr_report *r);
 void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *lead,
 		     const char *words);
 
-/* A table, which is freed: the keys of the columns that text and page show; NULL: it is not there. */
-void tsr_report_table(struct tsr_report *r, struct tsr_table *t, const char *text,
-		      const char *page);
+/*
+ * A table, which is freed: the keys of the columns that text and page show; NULL: it is not there, nor is one
+ * without rows.
+ */
+void tsr_report_table(struct tsr_report *r, struct tsr_table t, const char *text, const char *page);
 
 /* These columns of a table in text, if it has a row there; the table stays. */
 void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *columns);
@@ -55,7 +57,7 @@ void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *col
  * The same of a report without a page, and a member @key of its JSON; the table is freed.  NULL: it is not
  * there.
  */
-void tsr_report_rows(struct tsr_report *r, struct tsr_table *t, const char *key, const char *text);
+void tsr_report_rows(struct tsr_report *r, struct tsr_table t, const char *key, const char *text);
 
 /* The charts of a page; one as a file, with this id; and HTML as it is. */
 void tsr_report_charts(struct tsr_report *r, tsr_chart_put *put, const void *ctx);

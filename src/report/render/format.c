@@ -118,19 +118,6 @@ struct tsr_cell tsr_format_coding(const struct tsr_coding *coding)
 	return out;
 }
 
-void tsr_coding_put_json(const struct tsr_coding *coding, struct tsr_text *json)
-{
-	const struct tsr_codec *codec = coding->codec;
-
-	tsr_json_put_string(json, "codec", codec ? codec->name : "raw");
-	if (codec && codec->grouped) {
-		tsr_json_put_string(json, "scale", tsr_scale_name(coding->scale));
-		tsr_json_put_u64(json, "group", coding->group);
-	}
-	if (codec && codec->stochastic)
-		tsr_json_put_u64(json, "seed", coding->seed);
-}
-
 void tsr_put_wrapped(struct tsr_text *out, const char *words, unsigned column, unsigned indent)
 {
 	bool first = true;

@@ -160,6 +160,19 @@ const char *tsr_keep(struct tsr_table *t, const char *text)
 	return copy ? copy : "";
 }
 
+void tsr_cell_coding(struct tsr_table *t, const struct tsr_coding *coding)
+{
+	const struct tsr_codec *codec = coding->codec;
+
+	TSR_CELL(t, "codec", NULL, codec ? codec->name : "raw");
+	if (codec && codec->grouped) {
+		TSR_CELL(t, "scale", NULL, tsr_scale_name(coding->scale));
+		TSR_CELL(t, "group", NULL, coding->group);
+	}
+	if (codec && codec->stochastic)
+		TSR_CELL(t, "seed", NULL, coding->seed);
+}
+
 void tsr_mark(struct tsr_table *t, bool marked)
 {
 	if (t->failed || !marked)

@@ -108,6 +108,9 @@ void tsr_cell_strings(struct tsr_table *t, const char *key, const char *const *v
 		 double: tsr_cell_num, float: tsr_cell_num, bool: tsr_cell_bool, \
 		 default: tsr_cell_u64)(t, key, shown, value)
 
+/* How a tensor is stored: codec, scale, group, seed, as far as its codec has them. */
+void tsr_cell_coding(struct tsr_table *t, const struct tsr_coding *coding);
+
 /* The last cell stands out in its column; the last row is left out of text, page (enum tsr_to). */
 void tsr_mark(struct tsr_table *t, bool marked);
 void tsr_put_aside(struct tsr_table *t, unsigned aside);
