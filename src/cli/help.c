@@ -39,15 +39,6 @@ static bool is_named(size_t group, const char *name)
 	return false;
 }
 
-static bool is_in(size_t group, const char *name)
-{
-	bool other = false;
-
-	for (size_t i = 0; !groups[group].names && i < NGROUPS; i++)
-		other = other || is_named(i, name);
-	return groups[group].names ? is_named(group, name) : !other;
-}
-
 /* "  -o, --output OUT", followed by what @brief cuts to the rest of a line. */
 static void put_option(struct tsr_text *help, const struct cli_opt *o, bool brief)
 {
@@ -83,7 +74,12 @@ static void put_group(struct tsr_text *help, const struct cli_opts *all, size_t 
 	bool any = false;
 
 	for (unsigned i = 0; i < all->n; i++) {
-		if (!is_in(group, all->opt[i]->name))
+		const bool in = is_named(group, all->opt[i]->name);
+		bool other = false;
+
+		for (size_t g = 0; g < NGROUPS; g++)
+			other = other || is_named(g, all->opt[i]->name);
+		if (groups[group].names ? !in : other)
 			continue;
 		if (!any)
 			tsr_text_printf(help, "\n%s:\n", groups[group].title);
@@ -92,20 +88,10 @@ static void put_group(struct tsr_text *help, const struct cli_opts *all, size_t 
 	}
 }
 
-/* So many lines of the examples. */
-static void put_examples(struct tsr_text *help, const struct cli_cmd *cmd, unsigned most)
-{
-	const char *end = cmd->examples;
-
-	while (end && *end && most--)
-		end += strcspn(end, "\n") + 1;
-	if (end)
-		tsr_text_printf(help, "\nExamples:\n%.*s", (int)(end - cmd->examples),
-				cmd->examples);
-}
-
 void cli_print_help(const struct cli_cmd *cmd, bool brief)
 {
+	const char *end = cmd->examples; /* of so many lines */
+	unsigned most = brief ? 3 : UINT_MAX;
 	struct tsr_text help = { 0 };
 	struct cli_opts all;
 
@@ -118,7 +104,11 @@ void cli_print_help(const struct cli_cmd *cmd, bool brief)
 	cli_collect_opts(cmd, &all);
 	for (size_t i = 0; i < (brief ? 1 : NGROUPS); i++)
 		put_group(&help, &all, i, brief);
-	put_examples(&help, cmd, brief ? 3 : UINT_MAX);
+	while (end && *end && most--)
+		end += strcspn(end, "\n") + 1;
+	if (end)
+		tsr_text_printf(&help, "\nExamples:\n%.*s", (int)(end - cmd->examples),
+				cmd->examples);
 	tsr_text_puts(&help, "\n");
 	if (brief)
 		tsr_text_printf(&help, "All %u options: tersor %s --help\n", all.n, cmd->name);

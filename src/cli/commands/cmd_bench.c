@@ -234,24 +234,25 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const bool gpu = device && tsr_gpu_parse(device, &index);
 	const struct tsr_codec *codec;
 	struct cli_device cpu = { .ngpus = 0 };
+	const bool file = a->common.operands.n;
+	const struct cli_misuse misuses[] = {
+		{ file && !a->entropy, "a file goes with --entropy only" },
+		{ a->entropy && (a->dir || a->codec), "--entropy goes with no codec or directory" },
+		{ file && a->elements && !gpu, "--elements does not go with a file" },
+		{ a->dir && (a->codec || a->elements),
+		  "--codec and --elements do not go with --dir" },
+		{ !a->dir && a->file_size, "--file-size needs --dir" },
+		{ 0 }
+	};
 
-	if (a->common.operands.n && !a->entropy)
-		return cli_usage(cmd, "a file goes with --entropy only");
 	if (!gpu)
 		CLI_TRY(cli_choose_device(cmd, device, false, &cpu));
 	if (cpu.ngpus)
 		return cli_usage(cmd, "one GPU is measured: found --device %s, expected cuda:N",
 				 device);
-	if (a->entropy && (a->dir || a->codec))
-		return cli_usage(cmd, "--entropy goes with no codec or directory");
-	if (a->common.operands.n && a->elements && !gpu)
-		return cli_usage(cmd, "--elements does not go with a file");
 	if (gpu && a->dir)
 		return cli_usage(cmd, "--dir does not go with --device %s", device);
-	if (a->dir && (a->codec || a->elements))
-		return cli_usage(cmd, "--codec and --elements do not go with --dir");
-	if (!a->dir && a->file_size)
-		return cli_usage(cmd, "--file-size needs --dir");
+	CLI_TRY(cli_check(cmd, misuses));
 	if (a->codec)
 		CLI_TRY(cli_parse_codec(cmd, a->codec, ANY_KIND, &codec));
 	return measure(cmd, a,

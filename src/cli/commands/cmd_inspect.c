@@ -76,20 +76,7 @@ static void put_bases(struct tsr_report *r, const struct tsr_checkpoint *c)
 	tsr_table_free(&t);
 }
 
-static void put_metadata(struct tsr_report *r, const struct tsr_checkpoint *c)
-{
-	tsr_json_open(&r->json, "metadata", '{');
-	for (size_t i = 0; i < c->nmeta; i++) {
-		tsr_json_put_string(&r->json, c->meta[i].key, c->meta[i].value);
-		if (r->verbose)
-			tsr_text_printf(&r->text, "  %s = %s\n",
-					tsr_format_name(c->meta[i].key, 24).text,
-					tsr_format_name(c->meta[i].value, 48).text);
-	}
-	tsr_json_close(&r->json, '}');
-}
-
-static struct tsr_table list_tensors(const struct tsr_report *r, const struct tsr_checkpoint *c)
+static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct tsr_summary *s)
 {
 	struct tsr_table t = { 0 };
 
@@ -103,13 +90,6 @@ static struct tsr_table list_tensors(const struct tsr_report *r, const struct ts
 		if (x->error)
 			cli_put_error(&t, x->error->value);
 	}
-	return t;
-}
-
-static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct tsr_summary *s)
-{
-	struct tsr_table tensors = list_tensors(r, c);
-
 	tsr_json_put_string(&r->json, "kind",
 			    c->packed ? "packed" : tsr_container_name(c->container));
 	tsr_json_put_string(&r->json, "container", tsr_container_name(c->container));
@@ -124,16 +104,24 @@ static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct ts
 	put_bases(r, c);
 	put_parts(&r->text, c);
 	tsr_report_gap(r);
-	put_metadata(r, c);
+	tsr_json_open(&r->json, "metadata", '{');
+	for (size_t i = 0; i < c->nmeta; i++) {
+		tsr_json_put_string(&r->json, c->meta[i].key, c->meta[i].value);
+		if (r->verbose)
+			tsr_text_printf(&r->text, "  %s = %s\n",
+					tsr_format_name(c->meta[i].key, 24).text,
+					tsr_format_name(c->meta[i].value, 48).text);
+	}
+	tsr_json_close(&r->json, '}');
 	if (r->verbose) {
-		tsr_report_lines(r, &tensors, "name,kind,-form,shape,stored_nbytes,-quantized");
+		tsr_report_lines(r, &t, "name,kind,-form,shape,stored_nbytes,-quantized");
 		tsr_report_gap(r);
 	}
 	tsr_summary_put_table(s, r);
 	tsr_summary_put_json(s, &r->json);
 	tsr_summary_put_per_parameter(s, "\n", "\n", &r->text);
 	tsr_summary_put_remarks(s, &r->text);
-	tsr_report_rows(r, tensors, "tensors", NULL);
+	tsr_report_rows(r, t, "tensors", NULL);
 }
 
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,

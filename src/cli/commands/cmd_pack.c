@@ -99,35 +99,46 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-/* Which options go with --state gefen only, and which do not. */
-static int check_state(const struct cli_cmd *cmd, const struct args *a)
+static bool chooses_codecs(const struct args *a)
+{
+	return a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
+	       a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
+	       a->min_elements || a->keep.n || a->map.n || a->max_error.n;
+}
+
+/* What does not go together. */
+static int check(const struct cli_cmd *cmd, const struct args *a)
 {
 	const bool gefen = a->state && strcmp(a->state, "gefen") == 0;
 	const bool learns = a->codebook_from || a->learning.partition || a->learning.few ||
 			    (a->compat && strcmp(a->compat, "gefen") == 0);
+	const bool chooses = cli_chooses(&a->choosing), folder = cli_packs_directory(&a->common);
+	const struct cli_misuse misuses[] = {
+		{ !gefen && learns, "--codebook-from, --partition, --few-bins and --compat gefen "
+				    "need --state gefen" },
+		{ gefen && (a->momentum || a->variance || a->scale || a->group ||
+			    (a->compat && !learns)),
+		  "--state gefen does not go with --momentum, --variance, --scale, --group or "
+		  "--compat flashoptim" },
+		{ !chooses && a->choosing.codecs, "--auto-codecs needs --auto or --max-bytes" },
+		{ chooses && (a->state || a->momentum || a->variance || a->compat),
+		  "--auto and --max-bytes choose the state's codecs: --auto-codecs names them, not "
+		  "--state, --momentum, --variance or --compat" },
+		{ a->choosing.max_bytes && folder,
+		  "--max-bytes is for one packed file; in a directory every file has its own size, "
+		  "and --auto chooses for each" },
+		{ a->max_chain && !a->delta, "--max-chain needs --delta" },
+		{ a->model && folder, "--model is for one packed file; in a directory every model "
+				      "has its weights in a file of their own" },
+		{ a->as && !a->only, "--as needs --only weights" },
+		{ a->only && (!a->delta || chooses_codecs(a) || a->model || a->common.max_shard ||
+			      folder),
+		  "--only weights needs --delta, and goes with no option for codecs, --model or "
+		  "--max-shard-size, nor with a directory" },
+		{ 0 }
+	};
 
-	if (!gefen && learns)
-		return cli_usage(cmd, "--codebook-from, --partition, --few-bins and --compat gefen "
-				      "need --state gefen");
-	if (gefen && (a->momentum || a->variance || a->scale || a->group || (a->compat && !learns)))
-		return cli_usage(cmd, "--state gefen does not go with --momentum, --variance, "
-				      "--scale, --group or --compat flashoptim");
-	return CLI_OK;
-}
-
-/* What does not go with a choice. */
-static int check_choosing(const struct cli_cmd *cmd, const struct args *a)
-{
-	if (!cli_chooses(&a->choosing) && a->choosing.codecs)
-		return cli_usage(cmd, "--auto-codecs needs --auto or --max-bytes");
-	if (cli_chooses(&a->choosing) && (a->state || a->momentum || a->variance || a->compat))
-		return cli_usage(cmd, "--auto and --max-bytes choose the state's codecs: "
-				      "--auto-codecs names them, not --state, --momentum, "
-				      "--variance or --compat");
-	if (a->choosing.max_bytes && cli_packs_directory(&a->common))
-		return cli_usage(cmd, "--max-bytes is for one packed file; in a directory every "
-				      "file has its own size, and --auto chooses for each");
-	return CLI_OK;
+	return cli_check(cmd, misuses);
 }
 
 /* The options' codings into @o. */
@@ -153,8 +164,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		tsr_scale_find(a->scale, &scale);
 	if (flashoptim && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
-	CLI_TRY(check_state(cmd, a));
-	CLI_TRY(check_choosing(cmd, a));
+	CLI_TRY(check(cmd, a));
 	if (a->state)
 		CLI_TRY(cli_parse_state(cmd, a->state, &o->momentum, &o->variance));
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
@@ -207,32 +217,6 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 	(void)tsr_copies_add(&s->copies, p->source, NULL);
 }
 
-static struct tsr_table list_tensors(const struct tsr_report *r, const struct tsr_packing *p)
-{
-	struct tsr_table t = { 0 };
-
-	for (size_t i = 0; (r->wants_json || r->verbose) && i < p->source->ntensors; i++) {
-		const struct tsr_tensor *x = &p->source->tensors[i];
-		const struct tsr_packed_tensor *as = &p->tensors[i];
-		char reason[120];
-
-		cli_put_tensor(&t, x);
-		TSR_CELL(&t, "stored_nbytes", NULL, as->nbytes);
-		tsr_raw_reason_text(as, reason, sizeof(reason));
-		TSR_CELL(&t, "raw_reason", NULL,
-			 as->raw != TSR_RAW_NO ? tsr_keep(&t, reason) : NULL);
-		if (x->coding.codec && as->measure.n) {
-			TSR_CELL(&t, "scale_underflow", NULL, as->report.scale_underflow);
-			cli_put_measured(&t, &as->measure);
-		}
-		tsr_update_put(&t, &as->update);
-		if (as->weight_step >= 0 && p->lr > 0)
-			TSR_CELL(&t, "weight_step", NULL, as->weight_step);
-		tsr_choice_put(&t, as->choice, &x->coding);
-	}
-	return t;
-}
-
 /* The size of the output, and what it is made of. */
 static void put_size(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
 		     const struct tsr_summary *s)
@@ -262,12 +246,30 @@ static void put_size(struct tsr_report *r, const struct args *a, const struct ts
 static void put_report(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
 		       struct tsr_summary *s, const struct tsr_kept_raw *kept)
 {
-	struct tsr_table tensors = list_tensors(r, p);
+	struct tsr_table t = { 0 };
+	char reason[120];
 
+	for (size_t i = 0; (r->wants_json || r->verbose) && i < p->source->ntensors; i++) {
+		const struct tsr_tensor *x = &p->source->tensors[i];
+		const struct tsr_packed_tensor *as = &p->tensors[i];
+
+		cli_put_tensor(&t, x);
+		TSR_CELL(&t, "stored_nbytes", NULL, as->nbytes);
+		tsr_raw_reason_text(as, reason, sizeof(reason));
+		TSR_CELL(&t, "raw_reason", NULL,
+			 as->raw != TSR_RAW_NO ? tsr_keep(&t, reason) : NULL);
+		if (x->coding.codec && as->measure.n) {
+			TSR_CELL(&t, "scale_underflow", NULL, as->report.scale_underflow);
+			cli_put_measured(&t, &as->measure);
+		}
+		tsr_update_put(&t, &as->update);
+		if (as->weight_step >= 0 && p->lr > 0)
+			TSR_CELL(&t, "weight_step", NULL, as->weight_step);
+		tsr_choice_put(&t, as->choice, &x->coding);
+	}
 	if (r->verbose) {
 		tsr_report_lines(
-			r, &tensors,
-			"name,shape,-coding,error.nmse,-weight,-quantized,-narrow,-choice");
+			r, &t, "name,shape,-coding,error.nmse,-weight,-quantized,-narrow,-choice");
 		tsr_report_gap(r);
 	}
 	tsr_summary_put_table(s, r);
@@ -282,20 +284,7 @@ static void put_report(struct tsr_report *r, const struct args *a, const struct 
 	tsr_losses_put_json(&s->losses, &r->json);
 	tsr_choices_put_json(&s->choices, &r->json);
 	tsr_kept_raw_put_json(kept, &r->json);
-	tsr_report_rows(r, tensors, "tensors", NULL);
-}
-
-/* Whoever opens the output by its name expects another kind of file. */
-static void warn_name(const struct args *a)
-{
-	const enum tsr_container named = cli_write_options(&a->common, NULL).container;
-	const char *out = a->common.output;
-
-	if (named != TSR_CONTAINER_COUNT && named != TSR_CONTAINER_SAFETENSORS)
-		cli_warn(&a->common,
-			 "%s: a packed file is a safetensors file, which programs do not expect "
-			 "under a name that ends in %s",
-			 out, strrchr(out, '.'));
+	tsr_report_rows(r, t, "tensors", NULL);
 }
 
 static void warn(const struct cli_common *common, const struct tsr_packing *p)
@@ -343,6 +332,7 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 
 static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack_options *o)
 {
+	const enum tsr_container named = cli_write_options(&a->common, NULL).container;
 	struct tsr_summary summary = { 0 };
 	struct tsr_kept_raw kept = { 0 };
 	struct tsr_packing *p = NULL;
@@ -363,7 +353,12 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	tsr_kept_raw_add(&kept, p);
 	a->written = packed != TSR_E_BOUND && !a->common.dry_run;
 	if (packed == TSR_OK) {
-		warn_name(a);
+		/* Whoever opens the output by its name expects another kind of file. */
+		if (named != TSR_CONTAINER_COUNT && named != TSR_CONTAINER_SAFETENSORS)
+			cli_warn(&a->common,
+				 "%s: a packed file is a safetensors file, which programs do not "
+				 "expect under a name that ends in %s",
+				 a->common.output, strrchr(a->common.output, '.'));
 		warn(&a->common, p);
 		checked = cli_check_delta(&a->common, p->source, &p->delta,
 					  a->only ? NULL : a->delta, a->strict);
@@ -416,13 +411,6 @@ static int find_packed(const struct cli_common *common, bool *ret)
 	return CLI_OK;
 }
 
-static bool chooses_codecs(const struct args *a)
-{
-	return a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
-	       a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
-	       a->min_elements || a->keep.n || a->map.n || a->max_error.n;
-}
-
 /* A packed input keeps its codecs: every option for codecs is refused. */
 static int recode(const struct cli_cmd *cmd, const struct args *a, const struct tsr_pack_options *o)
 {
@@ -438,18 +426,6 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 	how.delta = o->delta;
 	how.max_chain = o->max_chain;
 	return cli_recode(cmd, &a->common, &how, a->strict);
-}
-
-/* The weights alone, unchanged or rounded: every option for codecs is refused. */
-static int parse_only(const struct cli_cmd *cmd, const struct args *a, struct tsr_pack_options *o)
-{
-	if (!a->only)
-		return a->as ? cli_usage(cmd, "--as needs --only weights") : CLI_OK;
-	if (!a->delta || chooses_codecs(a) || a->model || a->common.max_shard ||
-	    cli_packs_directory(&a->common))
-		return cli_usage(cmd, "--only weights needs --delta, and goes with no option for "
-				      "codecs, --model or --max-shard-size, nor with a directory");
-	return a->as ? cli_parse_dtype(cmd, a->as, &o->as) : CLI_OK;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -482,17 +458,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 		o.coded = TSR_CODED_ALL;
 	o.delta = a->delta;
 	o.max_chain = (unsigned)a->max_chain;
-	if (a->max_chain && !a->delta)
-		return cli_usage(cmd, "--max-chain needs --delta");
 	if (a->delta && tsr_recording_probe(a->common.operands.items[0]))
 		return cli_usage(cmd, "--delta is for checkpoints; %s is a recording",
 				 a->common.operands.items[0]);
 	if (a->delta && !cli_packs_directory(&a->common))
 		CLI_TRY(cli_check_base(cmd, a->delta, a->only != NULL));
-	if (a->model && cli_packs_directory(&a->common))
-		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
-				      "has its weights in a file of their own");
-	CLI_TRY(parse_only(cmd, a, &o));
+	if (a->as)
+		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));
 	if ((a->entropy.given || a->delta) && !a->only)
 		CLI_TRY(find_packed(&a->common, &packed));
 	a->learning.compat = a->compat;

@@ -79,39 +79,6 @@ static const char *base_of(const struct cli_common *common)
 	return NULL;
 }
 
-static bool parse_part(const char *text, unsigned *number, unsigned *count)
-{
-	char end;
-
-	return strspn(text, "0123456789/") == strlen(text) && strlen(text) < 14 &&
-	       sscanf(text, "%u/%u%c", number, count, &end) == 2 && *number >= 1 &&
-	       *number <= *count && *count <= TSR_PARTS_MAX;
-}
-
-static int check_streams(const struct cli_cmd *cmd, const struct cli_common *common)
-{
-	for (unsigned i = 0; i < common->operands.n; i++) {
-		if (strcmp(common->operands.items[i], TSR_STANDARD_INPUT) == 0)
-			return cli_usage(cmd, "--part: parts cannot share the standard input");
-	}
-	if (common->output && strcmp(common->output, TSR_STANDARD_OUTPUT) == 0)
-		return cli_usage(cmd, "--part: parts cannot share the standard output");
-	if (common->dry_run)
-		return cli_usage(cmd, "--part does not go with --dry-run");
-	return CLI_OK;
-}
-
-/* What this part is, unless it was done before: then *done_ret. */
-static enum tsr_status start(const struct tsr_part_request *request, bool continues, bool *done_ret,
-			     struct tsr_err *err)
-{
-	enum tsr_status status = TSR_OK;
-
-	if (continues && !request->in_memory)
-		status = tsr_part_is_done(request, done_ret, err);
-	return status != TSR_OK || *done_ret ? status : tsr_part_new(request, &current, err);
-}
-
 /* What the driver of several processes is told when a part is done. */
 static int tell_driver(const struct tsr_part_request *r, const struct tsr_text *report)
 {
@@ -131,25 +98,37 @@ static int begin(const struct cli_cmd *cmd, const struct cli_common *common,
 		 const struct tsr_text *words, bool *done_ret)
 {
 	struct tsr_part_request request = { .command = cmd->name, .words = *words };
-	const char *base = base_of(common);
+	const char *base = base_of(common), *text = common->part;
 	struct tsr_err err = { 0 };
-	enum tsr_status status;
+	enum tsr_status status = TSR_OK;
 	int exit_status = CLI_OK;
-	char *path;
+	char *path, end;
 
-	if (!parse_part(common->part, &request.number, &request.count))
+	if (strspn(text, "0123456789/") != strlen(text) || strlen(text) >= 14 ||
+	    sscanf(text, "%u/%u%c", &request.number, &request.count, &end) != 2 ||
+	    request.number < 1 || request.number > request.count || request.count > TSR_PARTS_MAX)
 		return cli_usage(cmd, "option --part: found '%s', expected I/N with I from 1 to N",
 				 common->part);
 	/* Processes with a driver pass on their reports; without an output there is nothing to go on with. */
 	request.in_memory = cli_shared_work && !common->output;
 	if (!base && !request.in_memory)
 		return cli_usage(cmd, "--part needs a report in a file, such as --json FILE");
-	CLI_TRY(check_streams(cmd, common));
+	for (unsigned i = 0; i < common->operands.n; i++) {
+		if (strcmp(common->operands.items[i], TSR_STANDARD_INPUT) == 0)
+			return cli_usage(cmd, "--part: parts cannot share the standard input");
+	}
+	if (common->output && strcmp(common->output, TSR_STANDARD_OUTPUT) == 0)
+		return cli_usage(cmd, "--part: parts cannot share the standard output");
+	if (common->dry_run)
+		return cli_usage(cmd, "--part does not go with --dry-run");
 	path = tsr_path_trim(base ? base : cmd->name);
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
 	request.path = path;
-	status = start(&request, common->continues, done_ret, &err);
+	if (common->continues && !request.in_memory)
+		status = tsr_part_is_done(&request, done_ret, &err);
+	if (status == TSR_OK && !*done_ret)
+		status = tsr_part_new(&request, &current, &err);
 	if (status != TSR_OK)
 		exit_status = cli_error(&err);
 	else if (*done_ret)
