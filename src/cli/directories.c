@@ -176,7 +176,6 @@ static int report_deltas(const struct work *w, struct tsr_report *r)
 
 static int report_packing(struct work *w, struct tsr_report *r)
 {
-	cli_json_inputs(&r->json, w->common);
 	cli_json_output(&r->json, w->common);
 	tsr_losses_put_json(&w->summary.losses, &r->json);
 	tsr_choices_put_json(&w->summary.choices, &r->json);
@@ -219,7 +218,6 @@ static int report_inspection(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-	cli_json_inputs(&r->json, w->common);
 	tsr_text_printf(&r->text, "%s: packed directory, %zu packed, %zu copied\n\n",
 			tsr_format_name(tsr_directory_path(w->d), 30).text, sizes.npacked,
 			sizes.ncopied);
@@ -274,7 +272,6 @@ static void put_count(const struct work *w, const char *what, struct tsr_text *o
 static int report_unpacking(struct work *w, struct tsr_report *r)
 {
 	warn_remark(w);
-	cli_json_inputs(&r->json, w->common);
 	cli_json_output(&r->json, w->common);
 	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,nbytes" : NULL);
 	put_count(w, "unpacked", &r->text);
@@ -329,7 +326,6 @@ static int report_recoding(struct work *w, struct tsr_report *r)
 	if (!tsr_directory_is_packed(input_of(w)))
 		warn_copied(w);
 	warn_remark(w);
-	cli_json_inputs(&r->json, w->common);
 	cli_json_output(&r->json, w->common);
 	tsr_json_put_u64(&r->json, "gradients", w->elements);
 	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,stored_nbytes,reason" : NULL);
@@ -371,12 +367,6 @@ int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
 
 /* --- Verify and diff -------------------------------------------------------------------------- */
 
-static void put_inputs(const struct work *w, struct tsr_text *json)
-{
-	cli_json_inputs(json, w->common);
-	tsr_json_put_string(json, "remark", tsr_directory_remark(w->d));
-}
-
 static void on_verified(void *ctx, const struct tsr_directory_entry *e,
 			const struct tsr_verification *v)
 {
@@ -397,7 +387,7 @@ static int report_verification(struct work *w, struct tsr_report *r)
 	const char *remark = tsr_directory_remark(w->d);
 	const size_t nfaults = tsr_directory_nfaults(w->d);
 
-	put_inputs(w, &r->json);
+	tsr_json_put_string(&r->json, "remark", tsr_directory_remark(w->d));
 	if (w->against)
 		tsr_losses_put_json(&w->summary.losses, &r->json);
 	if (remark)
@@ -468,7 +458,7 @@ static int report_comparison(struct work *w, struct tsr_report *r)
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 	const size_t n = sizes.npacked + sizes.ncopied, nfaults = tsr_directory_nfaults(w->d);
 
-	put_inputs(w, &r->json);
+	tsr_json_put_string(&r->json, "remark", tsr_directory_remark(w->d));
 	tsr_text_puts(&r->text, w->lines.bytes ? w->lines.bytes : "");
 	cli_report_faults(r, w->d, "differs");
 	tsr_text_printf(&r->text, "%zu file%s compared: %zu differ\n", n, plural(n), nfaults);

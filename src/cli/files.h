@@ -43,7 +43,7 @@ struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width)
 
 /*
  * What is asked for of a report, of which JSON has begun: with "tersor.COMMAND.v1", or if @part is not NULL
- * "tersor.COMMAND-PART.v1".
+ * "tersor.COMMAND-PART.v1", and the operands as "inputs".
  */
 struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
 			     const char *part);
@@ -67,9 +67,6 @@ int cli_write_report(struct tsr_text *text, const char *path);
 
 /* Members "output", null where a dry run has none, and "dry_run". */
 void cli_json_output(struct tsr_text *json, const struct cli_common *common);
-
-/* A member "inputs": the operands. */
-void cli_json_inputs(struct tsr_text *json, const struct cli_common *common);
 
 /* --- Tensors --------------------------------------------------------------------------------- */
 

@@ -178,6 +178,8 @@ struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common 
 		 part ? part : "");
 	tsr_json_open(&r.json, NULL, '{');
 	tsr_json_put_string(&r.json, "schema", schema);
+	if (cmd->takes & (CLI_READS | CLI_WRITES))
+		tsr_json_put_strings(&r.json, "inputs", common->operands.items, common->operands.n);
 	return r;
 }
 
@@ -217,11 +219,6 @@ void cli_json_output(struct tsr_text *json, const struct cli_common *common)
 {
 	tsr_json_put_string(json, "output", has_no_output(common) ? NULL : common->output);
 	tsr_json_put_bool(json, "dry_run", common->dry_run);
-}
-
-void cli_json_inputs(struct tsr_text *json, const struct cli_common *common)
-{
-	tsr_json_put_strings(json, "inputs", common->operands.items, common->operands.n);
 }
 
 /* --- Tensors --------------------------------------------------------------------------------- */

@@ -196,7 +196,6 @@ int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *co
 	} else {
 		warn_extra(common, s);
 		r = cli_report(cmd, common, NULL);
-		cli_json_inputs(&r.json, common);
 		put_report(&r, s);
 		status = cli_end_report(&r, common);
 	}

@@ -20,9 +20,8 @@ static void say_form(struct tsr_report *r, const struct tsr_audit *a,
 {
 	const char *level = tsr_finding_level_name(f->level);
 	struct tsr_text command = { 0 };
-	char lead[16], words[320];
+	char words[320];
 
-	snprintf(lead, sizeof(lead), "%-5s ", level);
 	snprintf(words, sizeof(words),
 		 "%s%s: %s %.2g%% of %s length%s (update NMSE at most %.1e: %s)",
 		 a->asked ? "" : "use ", f->name,
@@ -30,7 +29,7 @@ static void say_form(struct tsr_report *r, const struct tsr_audit *a,
 		 100 * sqrt(f->update_nmse), f->level == TSR_FINDING_FINE ? "its" : "their",
 		 f->level == TSR_FINDING_FINE ? "" : " off", f->update_nmse,
 		 tsr_format_name(f->worst, 60).text);
-	tsr_report_find(r, TSR_TO_BOTH, level, lead, words);
+	tsr_report_find(r, TSR_TO_BOTH, level, "", words);
 	tsr_audit_put_command(a, f, &command);
 	/* A command that is wrapped cannot be pasted. */
 	if (strcmp(a->name, tsr_checkpoint_path(a->source)) == 0) {
@@ -54,7 +53,7 @@ static void say_verdict(struct tsr_report *r, const struct tsr_audit *a)
 	if (v.found)
 		say_form(r, a, &v.form[0]);
 	else if (a->npairs)
-		tsr_report_find(r, TSR_TO_BOTH, "bad", "bad   ",
+		tsr_report_find(r, TSR_TO_BOTH, "bad", "",
 				a->asked ? "this state does not hold all momenta and variances"
 					 : "use no codec for the states: none of at most 2.2 bytes "
 					   "for both holds all of them");

@@ -169,7 +169,7 @@ static void report_people(struct tsr_report *r, const struct tsr_granularities *
 	put_verdict(f, &verdict);
 	r->text.failed |= verdict.failed;
 	if (verdict.nbytes)
-		tsr_report_find(r, TSR_TO_BOTH, "fine", "", verdict.bytes);
+		tsr_report_find(r, TSR_TO_BOTH, "fine", NULL, verdict.bytes);
 	tsr_text_free(&verdict);
 	tsr_report_say(r, TSR_TO_PAGE, "%s; made by tersor " TSR_VERSION,
 		       tsr_checkpoint_path(tsr_granularities_checkpoint(g)));

@@ -100,10 +100,10 @@ void tsr_summary_put_per_parameter(const struct tsr_summary *s, const char *befo
 void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out);
 
 /* The table, at most 80 columns. */
-void tsr_summary_put_table(struct tsr_summary *s, struct tsr_report *r);
+void tsr_summary_put_table(const struct tsr_summary *s, struct tsr_report *r);
 
 /* The members "totals", "quantized" and "by_kind". */
-void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json);
+void tsr_summary_put_json(const struct tsr_summary *s, struct tsr_text *json);
 
 /* "LEAD: NMSE 1.00e-06 in TENSOR", and which file it is in; nothing if nothing was lost. */
 void tsr_summary_put_worst(const struct tsr_summary *s, const char *lead, struct tsr_text *out);

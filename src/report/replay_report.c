@@ -251,17 +251,12 @@ static void report_any(struct tsr_report *r, struct tsr_table t, const char *tex
 static void report_findings(const struct tsr_replay *replay, enum tsr_to to, struct tsr_report *r)
 {
 	struct tsr_findings f;
-	char lead[16];
 
 	tsr_replay_find(replay, &f);
 	if (f.n && to == TSR_TO_TEXT)
 		tsr_report_gap(r);
-	for (unsigned i = 0; i < f.n; i++) {
-		const char *level = tsr_finding_level_name(f.item[i].level);
-
-		snprintf(lead, sizeof(lead), "%-5s ", level);
-		tsr_report_find(r, to, level, lead, f.item[i].text);
-	}
+	for (unsigned i = 0; i < f.n; i++)
+		tsr_report_find(r, to, tsr_finding_level_name(f.item[i].level), "", f.item[i].text);
 }
 
 static void report_skipped(const struct tsr_replay *replay, struct tsr_report *r)

@@ -127,45 +127,13 @@ static void report_states(const struct tsr_replay_states *s, struct tsr_report *
 		       "any step.");
 }
 
-/* The state whose worst update is nearest to FP32's, of those that are not FP32 themselves. */
-static void report_conclusion(const struct tsr_replay_states *s, struct tsr_report *r)
-{
-	const double least = least_of(s, NCOLUMNS);
-
-	for (unsigned i = 0; i < s->n; i++) {
-		if (worst_of(s->replay[i]) != least)
-			continue;
-		tsr_report_gap(r);
-		tsr_report_say(r, TSR_TO_BOTH,
-			       "So take %s: its updates stay nearest to FP32's, within %.2g%% of "
-			       "their length, in %.4g bytes per parameter.",
-			       s->form[i].name, 100 * sqrt(least), tsr_state_bytes(s->replay[i]));
-		return;
-	}
-}
-
-/* The gravest finding of each. */
-static void report_findings(const struct tsr_replay_states *s, struct tsr_report *r)
-{
-	struct tsr_findings f;
-	char lead[64];
-
-	tsr_report_gap(r);
-	for (unsigned i = 0; i < s->n; i++) {
-		tsr_replay_find(s->replay[i], &f);
-		if (!f.n)
-			continue;
-		snprintf(lead, sizeof(lead), "%-5s %s: ", tsr_finding_level_name(f.item[0].level),
-			 s->form[i].name);
-		tsr_report_find(r, TSR_TO_BOTH, tsr_finding_level_name(f.item[0].level), lead,
-				f.item[0].text);
-	}
-}
-
 static void report_people(const struct tsr_replay_states *s, const struct tsr_states_curves *c,
 			  struct tsr_report *r)
 {
 	const struct tsr_replay *first = s->replay[0];
+	const double least = least_of(s, NCOLUMNS);
+	struct tsr_findings f;
+	unsigned best = 0;
 	char title[40];
 
 	snprintf(title, sizeof(title), "Replay in %u states", s->n);
@@ -173,8 +141,26 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 	tsr_replay_report_facts(first, false, r);
 	if (first->compared && tsr_states_last(first) != SIZE_MAX) {
 		report_states(s, r);
-		report_findings(s, r);
-		report_conclusion(s, r);
+		tsr_report_gap(r);
+		/* The gravest finding of each. */
+		for (unsigned i = 0; i < s->n; i++) {
+			tsr_replay_find(s->replay[i], &f);
+			if (f.n)
+				tsr_report_find(r, TSR_TO_BOTH,
+						tsr_finding_level_name(f.item[0].level),
+						s->form[i].name, f.item[0].text);
+		}
+		/* The state whose worst update is nearest to FP32's, if that is not 0. */
+		while (best < s->n && worst_of(s->replay[best]) != least)
+			best++;
+		if (best < s->n) {
+			tsr_report_gap(r);
+			tsr_report_say(r, TSR_TO_BOTH,
+				       "So take %s: its updates stay nearest to FP32's, within "
+				       "%.2g%% of their length, in %.4g bytes per parameter.",
+				       s->form[best].name, 100 * sqrt(least),
+				       tsr_state_bytes(s->replay[best]));
+		}
 		tsr_report_charts(r, tsr_states_curves_put, c);
 		tsr_report_heading(r, TSR_TO_PAGE, "Update error over steps");
 		tsr_report_table(r, steps_of(s), NULL, "");
@@ -186,19 +172,6 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 }
 
 /* --- All of it -------------------------------------------------------------------------------- */
-
-static void put_json(const struct tsr_replay_states *s, struct tsr_text *json)
-{
-	tsr_json_open(json, "states", '[');
-	for (unsigned i = 0; i < s->n; i++) {
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "name", s->form[i].name);
-		tsr_json_put_double(json, "bytes_per_parameter", tsr_state_bytes(s->replay[i]));
-		tsr_replay_put_json(s->replay[i], json);
-		tsr_json_close(json, '}');
-	}
-	tsr_json_close(json, ']');
-}
 
 void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r)
 {
@@ -214,7 +187,14 @@ void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r)
 	for (unsigned i = 0; i < s->n && r->wants_csv; i++)
 		tsr_replay_put_csv(s->replay[i], s->form[i].name, &r->csv);
 	tsr_report_svg(r, "replay", tsr_states_curves_put, &c);
-	if (r->wants_json)
-		put_json(s, &r->json);
+	tsr_json_open(&r->json, "states", '[');
+	for (unsigned i = 0; i < s->n && r->wants_json; i++) {
+		tsr_json_open(&r->json, NULL, '{');
+		tsr_json_put_string(&r->json, "name", s->form[i].name);
+		tsr_json_put_double(&r->json, "bytes_per_parameter", tsr_state_bytes(s->replay[i]));
+		tsr_replay_put_json(s->replay[i], &r->json);
+		tsr_json_close(&r->json, '}');
+	}
+	tsr_json_close(&r->json, ']');
 	tsr_states_curves_free(&c);
 }

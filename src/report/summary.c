@@ -88,25 +88,6 @@ void tsr_summary_put_per_parameter(const struct tsr_summary *s, const char *befo
 				tsr_summary_bytes_per_parameter(s), after);
 }
 
-/* Weights first, other last. */
-static int kind_order(enum tsr_kind kind)
-{
-	return kind == TSR_KIND_OTHER ? 8 : (int)kind;
-}
-
-static void sort_rows(struct tsr_summary *s)
-{
-	for (unsigned i = 1; i < s->nrows; i++) {
-		for (unsigned j = i;
-		     j && kind_order(s->rows[j].kind) < kind_order(s->rows[j - 1].kind); j--) {
-			const struct tsr_summary_row moved = s->rows[j];
-
-			s->rows[j] = s->rows[j - 1];
-			s->rows[j - 1] = moved;
-		}
-	}
-}
-
 static void put_sizes(struct tsr_table *t, const struct tsr_summary_row *r)
 {
 	TSR_CELL(t, "tensors", "tensors:7", r->ntensors);
@@ -128,15 +109,19 @@ static void open_object(const char *key, const struct tsr_summary_row *r, struct
 	tsr_table_end_members(t, json);
 }
 
-static struct tsr_table by_kind(struct tsr_summary *s)
+/* Weights first, other last. */
+static struct tsr_table by_kind(const struct tsr_summary *s)
 {
+	static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM,
+					       TSR_KIND_VARIANCE, TSR_KIND_OTHER };
 	struct tsr_table t = { 0 };
 
-	sort_rows(s);
-	for (unsigned i = 0; i < s->nrows; i++) {
-		const struct tsr_summary_row *row = &s->rows[i];
+	for (unsigned i = 0; i < 4 * s->nrows; i++) {
+		const struct tsr_summary_row *row = &s->rows[i % s->nrows];
 		const struct tsr_codec *codec = row->coding.codec;
 
+		if (row->kind != kinds[i / s->nrows])
+			continue;
 		tsr_row(&t);
 		TSR_CELL(&t, "kind", "kind:9", tsr_kind_name(row->kind));
 		TSR_CELL(&t, "codec", NULL, codec ? codec->name : "raw");
@@ -149,7 +134,7 @@ static struct tsr_table by_kind(struct tsr_summary *s)
 	return t;
 }
 
-void tsr_summary_put_table(struct tsr_summary *s, struct tsr_report *r)
+void tsr_summary_put_table(const struct tsr_summary *s, struct tsr_report *r)
 {
 	struct tsr_table t = by_kind(s);
 
@@ -164,7 +149,7 @@ void tsr_summary_put_table(struct tsr_summary *s, struct tsr_report *r)
 				: "kind,-codec,tensors,elements,nbytes,stored_nbytes,-per");
 }
 
-void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
+void tsr_summary_put_json(const struct tsr_summary *s, struct tsr_text *json)
 {
 	struct tsr_table copies = { 0 };
 

@@ -14,8 +14,6 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 
 	if (!tsr_granularity_figures_of(g, &f))
 		return cli_fail(CLI_IO, "out of memory for the report");
-	if (r.wants_json)
-		cli_json_inputs(&r.json, common);
 	tsr_granularity_report(g, &f, scale, &r);
 	status = cli_end_report(&r, common);
 	return status == CLI_OK && f.nnonfinite ? CLI_DIFFERS : status;

@@ -13,7 +13,6 @@ static const char *target(const struct cli_common *common)
 static void report(struct tsr_report *r, const struct cli_common *common,
 		   const struct tsr_unpacking *u)
 {
-	cli_json_inputs(&r->json, common);
 	tsr_json_put_string(&r->json, "output", target(common));
 	tsr_json_put_bool(&r->json, "in_place", !common->output);
 	tsr_json_put_bool(&r->json, "dry_run", common->dry_run);

@@ -207,7 +207,6 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 		cli_warn_notes(&a->common, s->audits[i]->source);
 	tsr_audit_report(s->audits, s->n, a->table != NULL, &r);
 	if (r.wants_json || baseline) {
-		cli_json_inputs(&r.json, &a->common);
 		if (a->table)
 			tsr_json_put_string(&r.json, "table", a->table);
 		tsr_audit_put_json(s->audits, s->n, &r.json);

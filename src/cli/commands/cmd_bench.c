@@ -119,8 +119,6 @@ static void report_device(struct tsr_report *r, const struct tsr_bench *b)
 		tsr_report_say(r, TSR_TO_TEXT, "%u threads, %s", b->threads, b->isa);
 	else
 		tsr_report_say(r, TSR_TO_TEXT, "%s", b->device);
-	if (!r->wants_json)
-		return;
 	tsr_json_put_string(&r->json, "device", b->device);
 	if (b->threads) {
 		tsr_json_put_u64(&r->json, "threads", b->threads);
@@ -134,10 +132,8 @@ static void report_arrays(struct tsr_report *r, const struct tsr_bench_options *
 			  const struct tsr_bench *b)
 {
 	report_device(r, b);
-	if (r->wants_json) {
-		tsr_json_put_u64(&r->json, "elements", o->elements);
-		tsr_json_put_u64(&r->json, "repeats", o->repeats);
-	}
+	tsr_json_put_u64(&r->json, "elements", o->elements);
+	tsr_json_put_u64(&r->json, "repeats", o->repeats);
 	tsr_report_say(r, TSR_TO_TEXT, "copy bandwidth, read + write: %.1f GB/s", b->copy_gbps);
 	report_rows(r, b, TSR_BENCH_KERNELS, "kernels", add_kernel);
 	report_rows(r, b, TSR_BENCH_STEPS, "steps", add_step);
@@ -163,12 +159,10 @@ static void report_files(struct tsr_report *r, const struct tsr_bench_options *o
 			 const struct tsr_bench *b)
 {
 	(void)o;
-	if (r->wants_json) {
-		tsr_json_put_u64(&r->json, "threads", b->threads);
-		tsr_json_put_u64(&r->json, "nbytes", b->nbytes);
-		tsr_json_put_u64(&r->json, "peak_rss_nbytes", b->peak_rss_nbytes);
-	}
-	for (unsigned i = 0; r->wants_json && i < b->nrows; i++) {
+	tsr_json_put_u64(&r->json, "threads", b->threads);
+	tsr_json_put_u64(&r->json, "nbytes", b->nbytes);
+	tsr_json_put_u64(&r->json, "peak_rss_nbytes", b->peak_rss_nbytes);
+	for (unsigned i = 0; i < b->nrows; i++) {
 		char key[32];
 
 		snprintf(key, sizeof(key), "%s_gbps", b->rows[i].name);

@@ -31,10 +31,7 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 	const char *partition = a->learning.partition;
 	struct tsr_report r = cli_report(cmd, &a->common, NULL);
 
-	if (r.wants_json) {
-		cli_json_inputs(&r.json, &a->common);
-		tsr_json_put_string(&r.json, "partition", partition ? partition : "adjacent");
-	}
+	tsr_json_put_string(&r.json, "partition", partition ? partition : "adjacent");
 	tsr_learned_report(l, &r);
 	return cli_end_report(&r, &a->common);
 }

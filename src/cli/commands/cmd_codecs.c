@@ -78,6 +78,8 @@ static void report_kind(enum tsr_kind kind, const struct cli_list *asked, struct
 static void put_codec(const struct tsr_codec *c, struct tsr_text *json)
 {
 	const struct tsr_coding coding = tsr_coding_default(c);
+	const char *is[3], *usual[3];
+	size_t nis = 0, nusual = 0;
 	struct tsr_table planes = { 0 };
 
 	for (unsigned i = 0; i < c->nplanes; i++) {
@@ -90,18 +92,14 @@ static void put_codec(const struct tsr_codec *c, struct tsr_text *json)
 	tsr_json_put_string(json, "summary", c->summary);
 	tsr_json_put_string(json, "source", c->source);
 	tsr_json_put_string(json, "family", c->family);
-	tsr_json_open(json, "kinds", '[');
 	for (unsigned k = 0; k < 3; k++) {
 		if (c->kinds & kinds[k])
-			tsr_json_put_string(json, NULL, tsr_kind_name(kinds[k]));
-	}
-	tsr_json_close(json, ']');
-	tsr_json_open(json, "default_for", '[');
-	for (unsigned k = 0; k < 3; k++) {
+			is[nis++] = tsr_kind_name(kinds[k]);
 		if (is_default(c, kinds[k]))
-			tsr_json_put_string(json, NULL, tsr_kind_name(kinds[k]));
+			usual[nusual++] = tsr_kind_name(kinds[k]);
 	}
-	tsr_json_close(json, ']');
+	tsr_json_put_strings(json, "kinds", is, nis);
+	tsr_json_put_strings(json, "default_for", usual, nusual);
 	tsr_table_end_json(planes, "planes", json);
 	tsr_json_put_double(json, "bytes_per_element", tsr_coding_bytes_per_element(&coding));
 	tsr_json_put_bool(json, "grouped", c->grouped);
@@ -123,14 +121,12 @@ static int run(const struct cli_cmd *cmd, void *args)
 		report_kind(kinds[k], asked, &r);
 	tsr_report_say(&r, TSR_TO_TEXT,
 		       "bytes per element, with usual groups and scales; * is the default");
-	if (r.wants_json) {
-		tsr_json_open(&r.json, "codecs", '[');
-		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-			if (is_asked_for(*c, asked))
-				put_codec(*c, &r.json);
-		}
-		tsr_json_close(&r.json, ']');
+	tsr_json_open(&r.json, "codecs", '[');
+	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+		if (is_asked_for(*c, asked))
+			put_codec(*c, &r.json);
 	}
+	tsr_json_close(&r.json, ']');
 	return cli_end_report(&r, common);
 }
 

@@ -32,7 +32,6 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 {
 	const char *to = tsr_container_name(u->container);
 
-	cli_json_inputs(&r->json, common);
 	cli_json_output(&r->json, common);
 	tsr_json_put_string(&r->json, "from", tsr_container_name(u->source->container));
 	tsr_json_put_string(&r->json, "to", to);

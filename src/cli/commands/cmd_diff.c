@@ -112,7 +112,6 @@ static void put_comparison(struct tsr_report *r, const struct args *a,
 	bool any;
 	struct tsr_table t = list_tensors(r, a, c, &any);
 
-	cli_json_inputs(&r->json, &a->common);
 	tsr_json_put_u64(&r->json, "differing", c->ndiffering);
 	tsr_json_put_u64(&r->json, "exceeding", c->nexceeding);
 	tsr_json_put_u64(&r->json, "noted", c->nnoted);

@@ -130,7 +130,6 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct tsr_report r = cli_report(cmd, common, NULL);
 	struct tsr_summary summary = { 0 };
 
-	cli_json_inputs(&r.json, common);
 	tsr_summary_add_all(&summary, c);
 	(void)tsr_copies_add(&summary.copies, c, NULL);
 	cli_warn_notes(common, c);

@@ -233,7 +233,6 @@ static void put_size(struct tsr_report *r, const struct args *a, const struct ts
 	tsr_text_puts(&r->text, "\n");
 	if (a->entropy.given || a->delta)
 		cli_put_coded(&r->text, out, p->plain_nbytes, a->common.dry_run);
-	cli_json_inputs(&r->json, &a->common);
 	cli_json_output(&r->json, &a->common);
 	tsr_json_put_bool(&r->json, "written", a->written);
 	tsr_json_put_u64(&r->json, "generation", p->generation);

@@ -130,7 +130,6 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct tsr_report r = cli_report(cmd, common, NULL);
 
 	cli_warn_notes(common, first->source);
-	cli_json_inputs(&r.json, common);
 	if (states->n) {
 		tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
 		tsr_states_report(states, &r);

@@ -28,7 +28,6 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 	const unsigned generation = u->source->generation;
 	struct tsr_summary summary = { 0 };
 
-	cli_json_inputs(&r->json, common);
 	cli_json_output(&r->json, common);
 	tsr_json_put_u64(&r->json, "generation", generation);
 	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);

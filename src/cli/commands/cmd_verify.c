@@ -179,7 +179,6 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 	int status = CLI_OK, reported;
 	bool ok = true;
 
-	cli_json_inputs(&r.json, &a->common);
 	tsr_json_open(&r.json, "files", '[');
 	for (unsigned i = 0; i < files->n && ok; i++) {
 		if (several)

@@ -142,7 +142,6 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 {
 	const uint64_t parameters = count_parameters(u->source);
 
-	cli_json_inputs(&r->json, common);
 	cli_json_output(&r->json, common);
 	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
 	tsr_json_put_u64(&r->json, "plain_nbytes", u->plain_nbytes);

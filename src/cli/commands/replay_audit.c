@@ -82,7 +82,6 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	tsr_audit_report(a->audits, a->n, NULL, &r);
 	r.wants_text = cli_wants_text(common);
 	if (r.wants_json) {
-		cli_json_inputs(&r.json, common);
 		tsr_json_put_u64s(&r.json, "steps", a->steps, a->n);
 		tsr_audit_put_json(a->audits, a->n, &r.json);
 	}

@@ -101,10 +101,14 @@ void tsr_report_gap(struct tsr_report *r)
 		tsr_text_puts(&r->text, "\n");
 }
 
-void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *lead,
+void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *name,
 		     const char *words)
 {
 	struct tsr_text line = { 0 };
+	char lead[64] = "";
+
+	if (name)
+		snprintf(lead, sizeof(lead), "%-5s %s%s", level, name, *name ? ": " : "");
 
 	tsr_text_printf(&line, "%s%s", lead, words);
 	if (r->wants_text && (to & TSR_TO_TEXT) && line.bytes)
@@ -112,7 +116,7 @@ void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, co
 	if (r->wants_html && (to & TSR_TO_PAGE)) {
 		enter(r, TSR_IN_FINDINGS);
 		tsr_text_printf(&r->html, "<li class=\"%s\">", level);
-		put_element(r, "<b>", *lead ? lead : "", "</b> ");
+		put_element(r, "<b>", lead, "</b> ");
 		put_element(r, "", words, "</li>\n");
 	}
 	settle(r, &line);

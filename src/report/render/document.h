@@ -40,8 +40,11 @@ void tsr_report_put(struct tsr_report *r, enum tsr_to to, enum tsr_block block, 
 /* An empty line of text. */
 void tsr_report_gap(struct tsr_report *r);
 
-/* What the report says above all, in a box of the colour of @level; text begins with @lead. */
-void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *lead,
+/*
+ * What the report says above all, in a box of the colour of @level, with which it begins, and with the name
+ * of what it is about; NULL: it begins with neither.
+ */
+void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *name,
 		     const char *words);
 
 /*
