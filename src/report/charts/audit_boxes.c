@@ -16,44 +16,6 @@ enum {
 	HALF = 60 /* of the height of a box */
 };
 
-/* The decades that hold all values above 0. */
-static struct tsr_axis axis_of(const struct tsr_audit_panel *panel, int width)
-{
-	struct tsr_axis x = TSR_AXIS;
-
-	for (unsigned i = 0; i < panel->n * TSR_AUDIT_QUANTILES; i++)
-		tsr_axis_note(&x, panel->columns[i / TSR_AUDIT_QUANTILES]
-					  .quantile[TSR_AUDIT_NMSE][i % TSR_AUDIT_QUANTILES]);
-	tsr_axis_fit(&x, LABEL, width - RIGHT, EDGE);
-	return x;
-}
-
-static void put_tick(struct tsr_text *svg, int x, int top, int bottom)
-{
-	tsr_chart_put_line(svg, "grid", x, top, x, bottom);
-	tsr_chart_open_label(svg, "tick mid", x, bottom + 160);
-}
-
-static void put_axis(struct tsr_text *svg, const struct tsr_axis *x, int top, int bottom)
-{
-	const int low = (int)x->low, high = (int)x->high, every = tsr_axis_every(x, 420);
-
-	for (int d = low; d <= high; d++) {
-		if ((high - d) % every)
-			continue;
-		put_tick(svg, tsr_axis_tick(x, d), top, bottom);
-		tsr_chart_close_power(svg, 10, d);
-	}
-	if (x->any_zero) {
-		put_tick(svg, x->zero, top, bottom);
-		tsr_text_puts(svg, "0</text>\n");
-	}
-	if (x->any_infinite) {
-		put_tick(svg, x->infinity, top, bottom);
-		tsr_text_puts(svg, "\xe2\x88\x9e</text>\n");
-	}
-}
-
 /* What is shown where the pointer rests: all quantiles, and who has the largest. */
 static void put_words(struct tsr_text *svg, const struct tsr_audit_view *v,
 		      const struct tsr_audit_column *c, size_t worst)
@@ -94,15 +56,20 @@ int tsr_audit_boxes_height(const struct tsr_audit_panel *p)
 void tsr_audit_boxes_put(const struct tsr_audit_view *v, const struct tsr_audit_panel *p, int top,
 			 int width, struct tsr_text *svg)
 {
-	const struct tsr_axis x = axis_of(p, width);
 	const int first = top + HEAD, bottom = first + ROW * (int)p->n;
-	const struct tsr_chart_area area = { x.from, x.to, first, bottom };
+	struct tsr_axis x = TSR_AXIS;
+	struct tsr_chart_area area;
 
+	for (unsigned i = 0; i < p->n * TSR_AUDIT_QUANTILES; i++)
+		tsr_axis_note(&x, p->columns[i / TSR_AUDIT_QUANTILES]
+					  .quantile[TSR_AUDIT_NMSE][i % TSR_AUDIT_QUANTILES]);
+	tsr_axis_fit(&x, LABEL, width - RIGHT, EDGE);
+	area = (struct tsr_chart_area){ x.from, x.to, first, bottom };
 	tsr_chart_open_panel(svg, tsr_kind_name(p->kind), "", &area);
 	tsr_chart_open_label(svg, "title", 60, top + 270);
 	tsr_text_printf(svg, "%s <tspan class=\"unit\">NMSE over tensors, log</tspan></text>\n",
 			p->title);
-	put_axis(svg, &x, first, bottom);
+	tsr_chart_put_decades(svg, &x, first, bottom, 420);
 	for (unsigned i = 0; i < p->n; i++) {
 		const int y = first + ROW * (int)i + ROW / 2;
 

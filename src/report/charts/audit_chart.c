@@ -45,33 +45,6 @@ static void put_chart(const struct tsr_audit_view *v, const char *id, unsigned f
 
 /* --- What they show ----------------------------------------------------------------------------- */
 
-/* The range of the first line, which is of the pair to use. */
-static void say_curves(const struct tsr_audit_view *v, struct tsr_text *html)
-{
-	double least = v->nmse[0], most = v->nmse[0];
-
-	for (size_t i = 0; i < v->naudits; i++) {
-		const double nmse = v->nmse[i * v->series.n];
-
-		least = nmse < least ? nmse : least;
-		most = nmse > most ? nmse : most;
-	}
-	tsr_text_printf(html, "<p>The first pair stays between %.2g and %.2g.</p>\n", least, most);
-}
-
-static void say_heat(const struct tsr_audit_view *v, struct tsr_text *html)
-{
-	size_t nfine = 0;
-
-	for (size_t i = 0; i < v->ncells; i++)
-		nfine += v->cells[i].n && !v->cells[i].nraw &&
-			 tsr_update_level(v->cells[i].nmse[LAST]) == TSR_FINDING_FINE;
-	tsr_text_printf(html,
-			"<p>%zu of %zu pairs are fine: every update stays within 3.2%% of its "
-			"length.%s</p>\n",
-			nfine, v->ncells, v->best ? " The frame is the pair to use." : "");
-}
-
 /* The codec with the least worst error among those of about one byte, or of three for weights. */
 static void say_boxes(const struct tsr_audit_panel *p, struct tsr_text *html)
 {
@@ -97,6 +70,8 @@ static void say_boxes(const struct tsr_audit_panel *p, struct tsr_text *html)
 void tsr_audit_chart_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
 	const struct tsr_audit_view *v = ctx;
+	double least = INFINITY, most = -INFINITY;
+	size_t nfine = 0;
 
 	if (!f->page)
 		put_chart(v, f->id, CURVES, BOXES + TSR_AUDIT_PANELS, f->width, svg);
@@ -107,10 +82,23 @@ void tsr_audit_chart_put(const void *ctx, const struct tsr_chart_frame *f, struc
 			continue;
 		snprintf(each, sizeof(each), "%s-%u", f->id, i);
 		put_chart(v, each, i, i + 1, f->width, svg);
+		/* The range of the first line, which is of the pair to use. */
+		for (size_t k = 0; i == CURVES && k < v->naudits; k++) {
+			least = fmin(least, v->nmse[k * v->series.n]);
+			most = fmax(most, v->nmse[k * v->series.n]);
+		}
+		for (size_t k = 0; i == HEAT && k < v->ncells; k++)
+			nfine += v->cells[k].n && !v->cells[k].nraw &&
+				 tsr_update_level(v->cells[k].nmse[LAST]) == TSR_FINDING_FINE;
 		if (i == CURVES)
-			say_curves(v, svg);
+			tsr_text_printf(svg, "<p>The first pair stays between %.2g and %.2g.</p>\n",
+					least, most);
 		else if (i == HEAT)
-			say_heat(v, svg);
+			tsr_text_printf(svg,
+					"<p>%zu of %zu pairs are fine: every update stays within "
+					"3.2%% of its length.%s</p>\n",
+					nfine, v->ncells,
+					v->best ? " The frame is the pair to use." : "");
 		else
 			say_boxes(&v->panel[i - BOXES], svg);
 	}

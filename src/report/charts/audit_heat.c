@@ -25,22 +25,6 @@ enum {
 #define DECADE_FIRST (-5)
 #define CLASSES 7
 
-static unsigned class_of(double nmse)
-{
-	unsigned class = 0;
-
-	while (class + 1 < CLASSES && nmse > tsr_chart_times_power(1, DECADE_FIRST + (int)class))
-		class ++;
-	return class;
-}
-
-static int cell_width(const struct tsr_audit_view *v, int width)
-{
-	const int each = (width - LABEL - RIGHT) / (int)v->audit->variances.n;
-
-	return each < CELL_MAX ? each : CELL_MAX;
-}
-
 /* What is shown where the pointer rests. */
 static void put_words(struct tsr_text *svg, const struct tsr_audit_view *v,
 		      const struct tsr_audit_cell *c)
@@ -68,8 +52,12 @@ static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
 		     const struct tsr_audit_cell *c, int top, int each)
 {
 	const int x = LABEL + each * (int)c->v, y = top + ROW * (int)c->m;
+	unsigned class = 0;
 
-	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n", c->n ? class_of(c->nmse[LAST]) : CLASSES,
+	while (class + 1 < CLASSES &&
+	       c->nmse[LAST] > tsr_chart_times_power(1, DECADE_FIRST + (int)class))
+		class ++;
+	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n", c->n ? class : CLASSES,
 			c == v->best ? " best" : "");
 	put_words(svg, v, c);
 	tsr_chart_put_rect(svg, NULL, x + 10, y + 10, each - 20, ROW - 20);
@@ -122,7 +110,8 @@ int tsr_audit_heat_height(const struct tsr_audit_view *v)
 
 void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg)
 {
-	const int each = cell_width(v, width), first = top + TITLE + NAMES;
+	const int room = (width - LABEL - RIGHT) / (int)v->audit->variances.n;
+	const int each = room < CELL_MAX ? room : CELL_MAX, first = top + TITLE + NAMES;
 	const int bottom = first + ROW * (int)v->audit->momenta.n;
 	const struct tsr_chart_area area = { LABEL, LABEL + each * (int)v->audit->variances.n,
 					     first, bottom };

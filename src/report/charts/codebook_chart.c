@@ -46,10 +46,14 @@ static void put_counts(struct tsr_text *svg, const struct tsr_learned *l,
 	tsr_text_puts(svg, "z\"/>\n");
 }
 
-/* Decades that the largest count needs. */
-static int decades_of(const struct tsr_learned *l)
+static void put_histogram(struct tsr_text *svg, const struct tsr_learned *l)
 {
-	int decades = 1;
+	static const char *const labels[] = { "\xe2\x88\x92\x31", "\xe2\x88\x92\x30.5", "0", "0.5",
+					      "1" };
+	const struct tsr_chart_area a = { 620, 9400, 400, 2900 };
+	const struct tsr_axis x = tsr_axis_of(a.left, a.right, -1, 1, false);
+	int decades = 1; /* that the largest count needs */
+	struct tsr_axis y;
 
 	for (unsigned i = 0; i < NSTEPS; i++) {
 		const uint64_t count = count_of(l, i);
@@ -57,18 +61,7 @@ static int decades_of(const struct tsr_learned *l)
 		while (count && tsr_chart_log10((double)count) > decades)
 			decades++;
 	}
-	return decades;
-}
-
-static void put_histogram(struct tsr_text *svg, const struct tsr_learned *l)
-{
-	static const char *const labels[] = { "\xe2\x88\x92\x31", "\xe2\x88\x92\x30.5", "0", "0.5",
-					      "1" };
-	const struct tsr_chart_area a = { 620, 9400, 400, 2900 };
-	const struct tsr_axis x = tsr_axis_of(a.left, a.right, -1, 1, false);
-	const int decades = decades_of(l);
-	const struct tsr_axis y = tsr_axis_of(a.bottom - 100, a.top, 0, decades, true);
-
+	y = tsr_axis_of(a.bottom - 100, a.top, 0, decades, true);
 	tsr_chart_open_panel(svg, "histogram", "", &a);
 	tsr_chart_put_label(svg, "title", a.left, a.top - 130,
 			    "Values over the largest of their block");

@@ -199,6 +199,27 @@ void tsr_chart_put_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a, 
 	tsr_text_printf(svg, "%s</text>\n", text);
 }
 
+void tsr_chart_put_decades(struct tsr_text *svg, const struct tsr_axis *x, int top, int bottom,
+			   int each)
+{
+	const int low = (int)x->low, high = (int)x->high, every = tsr_axis_every(x, each);
+
+	/* Zero and infinity are two more. */
+	for (int d = low; d <= high + 2; d++) {
+		const bool zero = d == high + 1, infinity = d == high + 2;
+		const int at = zero ? x->zero : infinity ? x->infinity : tsr_axis_tick(x, d);
+
+		if (zero ? !x->any_zero : infinity ? !x->any_infinite : (high - d) % every != 0)
+			continue;
+		tsr_chart_put_line(svg, "grid", at, top, at, bottom);
+		tsr_chart_open_label(svg, "tick mid", at, bottom + 160);
+		if (zero || infinity)
+			tsr_text_puts(svg, zero ? "0</text>\n" : "\xe2\x88\x9e</text>\n");
+		else
+			tsr_chart_close_power(svg, 10, d);
+	}
+}
+
 void tsr_chart_put_marker(struct tsr_text *svg, int x, int y, unsigned shape)
 {
 	/* Around 0, 0 in pixels. */

@@ -109,6 +109,10 @@ void tsr_chart_open_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a,
 void tsr_chart_put_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a, int y,
 			  const char *text);
 
+/* Grid lines of a logarithmic x axis, every so many tenths, and their labels below. */
+void tsr_chart_put_decades(struct tsr_text *svg, const struct tsr_axis *x, int top, int bottom,
+			   int each);
+
 /* Shapes that differ without colour, in class "marker"; @shape counts modulo their number. */
 void tsr_chart_put_marker(struct tsr_text *svg, int x, int y, unsigned shape);
 

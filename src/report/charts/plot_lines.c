@@ -84,26 +84,6 @@ static void put_decades(struct tsr_text *svg, const struct tsr_lines *l)
 	}
 }
 
-static void put_y_axis(struct tsr_text *svg, const struct tsr_lines *l)
-{
-	if (l->y.log)
-		put_decades(svg, l);
-	for (int i = 0; !l->y.log && i <= l->nticks; i++)
-		put_value(svg, l, i * l->y.high / l->nticks);
-	if (l->y.log && l->y.any_zero)
-		tsr_chart_put_y_tick(svg, &l->area, l->y.zero, "0");
-	if (l->y.any_infinite)
-		tsr_chart_put_y_tick(svg, &l->area, l->y.infinity, "\xe2\x88\x9e");
-}
-
-static void put_name(struct tsr_text *svg, int x, int y, const char *name)
-{
-	tsr_text_printf(svg,
-			"<text class=\"tick end\" transform=\"translate(%d %d) rotate(-50)\">%s"
-			"</text>\n",
-			x / 10 + 4, y / 10 + 14, name);
-}
-
 /* Names, or numbers at multiples of a round one. */
 static void put_x_axis(struct tsr_text *svg, const struct tsr_lines *l)
 {
@@ -120,7 +100,10 @@ static void put_x_axis(struct tsr_text *svg, const struct tsr_lines *l)
 			continue;
 		tsr_chart_put_line(svg, "axis", x, y, x, y + 40);
 		if (l->name_of) {
-			put_name(svg, x, y, l->name_of(i));
+			tsr_text_printf(svg,
+					"<text class=\"tick end\" transform=\"translate(%d %d) "
+					"rotate(-50)\">%s</text>\n",
+					x / 10 + 4, y / 10 + 14, l->name_of(i));
 			continue;
 		}
 		tsr_chart_open_label(svg, "tick mid", x, y + 160);
@@ -230,6 +213,13 @@ void tsr_lines_open(struct tsr_text *svg, struct tsr_lines *l, int left, int top
 	tsr_text_printf(svg, "%s%s%s%s%s</text>\n", l->title,
 			*l->unit ? " <tspan class=\"unit\">" : "", l->unit, l->y.log ? ", log" : "",
 			*l->unit ? "</tspan>" : "");
-	put_y_axis(svg, l);
+	if (l->y.log)
+		put_decades(svg, l);
+	for (int i = 0; !l->y.log && i <= l->nticks; i++)
+		put_value(svg, l, i * l->y.high / l->nticks);
+	if (l->y.log && l->y.any_zero)
+		tsr_chart_put_y_tick(svg, &l->area, l->y.zero, "0");
+	if (l->y.any_infinite)
+		tsr_chart_put_y_tick(svg, &l->area, l->y.infinity, "\xe2\x88\x9e");
 	put_x_axis(svg, l);
 }

@@ -43,38 +43,36 @@ static double percent_of(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* @whole: the counts that are 100% of each parameter, and last of all. */
-static void fill_step(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole,
-		      size_t step)
-{
-	const struct tsr_replay *r = c->replay;
-	const struct tsr_replay_step *s = &r->steps[step];
-	const bool percent = curve->kind->percent;
-
-	curve->total[step] = curve->worst[step] = NAN;
-	if (!tsr_replay_has_figures(r, step))
-		return;
-	curve->total[step] = s->total.value[curve->kind->figure];
-	if (percent)
-		curve->total[step] = percent_of(curve->total[step], whole[r->nparams]);
-	for (size_t p = 0; p < r->nparams; p++) {
-		double value = s->tensors[p].value[curve->kind->figure];
-
-		if (percent)
-			value = percent_of(value, whole[p]);
-		if (isnan(value) || value <= curve->worst[step])
-			continue;
-		curve->worst[step] = value;
-		curve->tensor[step] = p;
-	}
-}
-
-/* False if no step has the figure, or a panel would show zeros only. */
+/*
+ * False if no step has the figure, or a panel would show zeros only.  @whole: the counts that are 100% of each
+ * parameter, and last of all.
+ */
 static bool fill_curve(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole)
 {
+	const struct tsr_replay *r = c->replay;
+	const enum tsr_figure_name figure = curve->kind->figure;
+	const bool percent = curve->kind->percent;
+
 	curve->y = TSR_AXIS;
-	for (size_t i = 0; i < c->replay->nsteps; i++) {
-		fill_step(c, curve, whole, i);
+	for (size_t i = 0; i < r->nsteps; i++) {
+		const struct tsr_replay_step *s = &r->steps[i];
+
+		curve->total[i] = curve->worst[i] = NAN;
+		if (!tsr_replay_has_figures(r, i))
+			continue;
+		curve->total[i] = s->total.value[figure];
+		if (percent)
+			curve->total[i] = percent_of(curve->total[i], whole[r->nparams]);
+		for (size_t p = 0; p < r->nparams; p++) {
+			double value = s->tensors[p].value[figure];
+
+			if (percent)
+				value = percent_of(value, whole[p]);
+			if (isnan(value) || value <= curve->worst[i])
+				continue;
+			curve->worst[i] = value;
+			curve->tensor[i] = p;
+		}
 		tsr_axis_note(&curve->y, curve->total[i]);
 		tsr_axis_note(&curve->y, curve->worst[i]);
 	}

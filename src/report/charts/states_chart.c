@@ -83,23 +83,6 @@ static const double *values_of(const struct tsr_states_curves *c, unsigned state
 	return NULL;
 }
 
-/* The range of all states; false if none has the figure. */
-static bool range_of(const struct tsr_states_curves *c, const struct panel *panel,
-		     struct tsr_axis *ret)
-{
-	bool any = false;
-
-	*ret = TSR_AXIS;
-	for (unsigned s = 0; s < c->states->n; s++) {
-		const double *values = values_of(c, s, panel);
-
-		for (size_t i = 0; values && i < c->states->replay[s]->nsteps; i++)
-			tsr_axis_note(ret, values[i]);
-		any = any || values;
-	}
-	return any;
-}
-
 /* --- The whole -------------------------------------------------------------------------------- */
 
 /* Markers tell states apart without colours. */
@@ -112,18 +95,6 @@ static const char *class_of(unsigned state)
 	};
 
 	return classes[state % STYLES];
-}
-
-static void put_keys(const struct tsr_replay_states *s, int per_row, struct tsr_text *svg)
-{
-	char label[80];
-
-	for (unsigned i = 0; i < s->n; i++) {
-		snprintf(label, sizeof(label), "%.20s, %.3f B", s->form[i].name,
-			 tsr_state_bytes(s->replay[i]));
-		tsr_chart_put_key(svg, 60 + (int)i % per_row * KEY_WIDTH,
-				  200 + (int)i / per_row * KEY_HEIGHT, class_of(i), i, label);
-	}
 }
 
 /* The first state whose line is that of @state, which hides it. */
@@ -195,10 +166,22 @@ void tsr_states_curves_put(const void *ctx, const struct tsr_chart_frame *f, str
 	const int height = tsr_lines_height(&(struct tsr_lines){ .head = 0 });
 	struct tsr_axis range[NPANELS];
 	unsigned drawn[NPANELS];
+	char label[80];
 	int n = 0;
 
 	for (unsigned i = 0; i < NPANELS; i++) {
-		if (range_of(c, &panels[i], &range[i]))
+		bool any = false;
+
+		/* The range of all states. */
+		range[i] = TSR_AXIS;
+		for (unsigned s = 0; s < c->states->n; s++) {
+			const double *values = values_of(c, s, &panels[i]);
+
+			for (size_t k = 0; values && k < c->states->replay[s]->nsteps; k++)
+				tsr_axis_note(&range[i], values[k]);
+			any = any || values;
+		}
+		if (any)
 			drawn[n++] = i;
 	}
 	tsr_chart_open(
@@ -209,7 +192,12 @@ void tsr_states_curves_put(const void *ctx, const struct tsr_chart_frame *f, str
 			.width = width,
 			.height = (head_height + (n + columns - 1) / columns * height + 60) / 10,
 			.label = "Figures of the states over steps" });
-	put_keys(c->states, per_row, svg);
+	for (unsigned i = 0; i < c->states->n; i++) {
+		snprintf(label, sizeof(label), "%.20s, %.3f B", c->states->form[i].name,
+			 tsr_state_bytes(c->states->replay[i]));
+		tsr_chart_put_key(svg, 60 + (int)i % per_row * KEY_WIDTH,
+				  200 + (int)i / per_row * KEY_HEIGHT, class_of(i), i, label);
+	}
 	for (int i = 0; i < n; i++)
 		put_panel(c, &panels[drawn[i]], &range[drawn[i]], i % columns * panel_width,
 			  head_height + i / columns * height, panel_width, svg);

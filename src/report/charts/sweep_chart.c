@@ -272,21 +272,6 @@ static void put_markers(struct tsr_text *svg, const struct plot *p,
 	}
 }
 
-static void put_line(struct tsr_text *svg, const struct tsr_sweep *s, const struct plot *p,
-		     unsigned codec)
-{
-	const struct tsr_sweep_result *r = &s->results[codec];
-	const unsigned style = style_of(s, codec);
-
-	tsr_text_printf(svg, "<g class=\"line s%u%s\" data-codec=\"%s\"", style % (unsigned)NSTYLES,
-			tsr_sweep_chart_shows(s, r->codec) ? "" : " off", r->codec->name);
-	put_style(svg, style);
-	tsr_text_puts(svg, ">\n");
-	put_path(svg, p, r);
-	put_markers(svg, p, r, style);
-	tsr_text_puts(svg, "</g>\n");
-}
-
 static void put_sample(struct tsr_text *svg, int x, int y, unsigned style, const char *name)
 {
 	char class[8];
@@ -305,20 +290,6 @@ void tsr_sweep_chart_put_sample(const struct tsr_sweep *s, unsigned codec, struc
 			   "aria-hidden=\"true\">");
 	put_sample(svg, 10, 60, style_of(s, codec), "");
 	tsr_text_puts(svg, "</svg>");
-}
-
-static void put_legend(struct tsr_text *svg, const struct tsr_sweep *s, const struct plot *p)
-{
-	int y = p->area.top + 60;
-
-	for (unsigned i = 0; i < s->ncodecs; i++) {
-		const struct tsr_codec *c = s->results[i].codec;
-
-		if (!tsr_sweep_chart_shows(s, c) || !is_in(c, p->panel))
-			continue;
-		put_sample(svg, p->area.right + 200, y, style_of(s, i), c->name);
-		y += 190;
-	}
 }
 
 /* --- The whole -------------------------------------------------------------------------------- */
@@ -365,6 +336,7 @@ static void put_panel(struct tsr_text *svg, const struct tsr_sweep *s, const str
 		.panel = panel,
 	};
 	char exponents[64];
+	int y = area.top + 60; /* of the legend */
 
 	snprintf(exponents, sizeof(exponents), " data-first=\"%d\" data-last=\"%d\"", panel->first,
 		 panel->last);
@@ -373,11 +345,27 @@ static void put_panel(struct tsr_text *svg, const struct tsr_sweep *s, const str
 	for (unsigned i = 0; i < s->ncodecs; i++) {
 		const struct tsr_codec *c = s->results[i].codec;
 
-		if (is_in(c, panel) && (f->page || tsr_sweep_chart_shows(s, c)))
-			put_line(svg, s, &p, i);
+		const bool shows = tsr_sweep_chart_shows(s, c);
+		const unsigned style = style_of(s, i);
+
+		if (!is_in(c, panel) || !(f->page || shows))
+			continue;
+		tsr_text_printf(svg, "<g class=\"line s%u%s\" data-codec=\"%s\"",
+				style % (unsigned)NSTYLES, shows ? "" : " off", c->name);
+		put_style(svg, style);
+		tsr_text_puts(svg, ">\n");
+		put_path(svg, &p, &s->results[i]);
+		put_markers(svg, &p, &s->results[i], style);
+		tsr_text_puts(svg, "</g>\n");
 	}
-	if (!f->page)
-		put_legend(svg, s, &p);
+	for (unsigned i = 0; i < s->ncodecs && !f->page; i++) {
+		const struct tsr_codec *c = s->results[i].codec;
+
+		if (!tsr_sweep_chart_shows(s, c) || !is_in(c, panel))
+			continue;
+		put_sample(svg, area.right + 200, y, style_of(s, i), c->name);
+		y += 190;
+	}
 	tsr_chart_put_label(svg, "unit mid", (area.left + area.right) / 2, area.bottom + 400,
 			    "|x|, from this power of two to the next");
 	tsr_text_puts(svg, "</g>\n");

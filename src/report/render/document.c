@@ -56,42 +56,33 @@ void tsr_report_close(struct tsr_report *r, struct tsr_text *json)
 		tsr_text_free(json);
 }
 
-static void put_lines(struct tsr_report *r, enum tsr_block block, const char *name,
-		      const char *words)
-{
-	if (block == TSR_HEADING)
-		tsr_text_puts(&r->text, "\n");
-	if (block == TSR_FACT)
-		tsr_text_printf(&r->text, "%-*s", FACT_COLUMNS, name);
-	tsr_put_wrapped(&r->text, words, block == TSR_FACT ? FACT_COLUMNS : 0,
-			block == TSR_FACT ? FACT_COLUMNS : 2);
-}
-
-static void put_elements(struct tsr_report *r, enum tsr_block block, const char *name,
-			 const char *words)
-{
-	static const char *const open[] = { "<h2>", "<p>", "<dd>" };
-	static const char *const close[] = { "</h2>\n", "</p>\n", "</dd>\n" };
-
-	enter(r, block == TSR_FACT ? TSR_IN_FACTS : TSR_IN_NOTHING);
-	if (block == TSR_FACT)
-		put_element(r, "<dt>", name, "</dt>");
-	put_element(r, open[block], words, close[block]);
-}
-
 void tsr_report_put(struct tsr_report *r, enum tsr_to to, enum tsr_block block, const char *name,
 		    const char *fmt, ...)
 {
+	static const char *const open[] = { "<h2>", "<p>", "<dd>" };
+	static const char *const close[] = { "</h2>\n", "</p>\n", "</dd>\n" };
+	const bool fact = block == TSR_FACT;
 	struct tsr_text words = { 0 };
+	const char *text;
 	va_list ap;
 
 	va_start(ap, fmt);
 	tsr_text_vprintf(&words, fmt, ap);
 	va_end(ap);
-	if (r->wants_text && (to & TSR_TO_TEXT))
-		put_lines(r, block, name, words.bytes ? words.bytes : "");
-	if (r->wants_html && (to & TSR_TO_PAGE))
-		put_elements(r, block, name, words.bytes ? words.bytes : "");
+	text = words.bytes ? words.bytes : "";
+	if (r->wants_text && (to & TSR_TO_TEXT)) {
+		if (block == TSR_HEADING)
+			tsr_text_puts(&r->text, "\n");
+		if (fact)
+			tsr_text_printf(&r->text, "%-*s", FACT_COLUMNS, name);
+		tsr_put_wrapped(&r->text, text, fact ? FACT_COLUMNS : 0, fact ? FACT_COLUMNS : 2);
+	}
+	if (r->wants_html && (to & TSR_TO_PAGE)) {
+		enter(r, fact ? TSR_IN_FACTS : TSR_IN_NOTHING);
+		if (fact)
+			put_element(r, "<dt>", name, "</dt>");
+		put_element(r, open[block], text, close[block]);
+	}
 	settle(r, &words);
 }
 

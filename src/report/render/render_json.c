@@ -32,14 +32,6 @@ static void put_member(const char *key, const struct tsr_field *f, struct tsr_te
 	}
 }
 
-/* How long the name of the object is that a member "object.key" is in; 0: in none. */
-static size_t object_of(const char *key)
-{
-	const char *point = strchr(key, '.');
-
-	return point ? (size_t)(point - key) : 0;
-}
-
 static void put_row(const struct tsr_table *t, size_t row, struct tsr_text *json)
 {
 	const struct tsr_field *f = &t->fields[t->rows[row].first];
@@ -48,7 +40,9 @@ static void put_row(const struct tsr_table *t, size_t row, struct tsr_text *json
 
 	for (size_t n = tsr_row_nfields(t, row); n; n--, f++) {
 		const char *key = t->columns[f->column].key;
-		const size_t in = object_of(key);
+		/* How long the name of the object is that a member "object.key" is in; 0: in none. */
+		const char *point = strchr(key, '.');
+		const size_t in = point ? (size_t)(point - key) : 0;
 		char name[40];
 
 		if (*key == '-')

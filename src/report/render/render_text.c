@@ -91,20 +91,6 @@ static void put_head(const struct layout *l, struct tsr_text *out)
 		put_line(l, units, out);
 }
 
-/* Which columns are shown, and which are remarks. */
-static void choose(const struct tsr_table *t, const char *columns, struct layout *l)
-{
-	struct tsr_table_slot all[TSR_TABLE_SLOTS_MAX];
-	const unsigned n = tsr_table_slots(t, columns, all);
-
-	for (unsigned k = 0; k < n; k++) {
-		if (all[k].column->as == '|')
-			l->remark[l->nremarks++] = all[k];
-		else
-			l->slot[l->n++] = all[k];
-	}
-}
-
 static void put_row(const struct tsr_table *t, size_t row, const struct layout *l,
 		    struct tsr_text *out)
 {
@@ -137,12 +123,21 @@ void tsr_table_put_text(const struct tsr_table *t, const char *columns, bool ver
 {
 	struct layout l = { .to = verbose ? TSR_TO_VERBOSE : TSR_TO_TEXT,
 			    .most = verbose ? 0 : t->most_text };
+	struct tsr_table_slot all[TSR_TABLE_SLOTS_MAX];
 	size_t shown = 0;
+	unsigned n;
 
 	out->failed = out->failed || t->failed;
 	if (out->failed)
 		return;
-	choose(t, columns, &l);
+	/* Which columns are shown, and which are remarks. */
+	n = tsr_table_slots(t, columns, all);
+	for (unsigned k = 0; k < n; k++) {
+		if (all[k].column->as == '|')
+			l.remark[l.nremarks++] = all[k];
+		else
+			l.slot[l.n++] = all[k];
+	}
 	measure(t, &l);
 	if (l.n && *l.slot[0].label)
 		put_head(&l, out);
