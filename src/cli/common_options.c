@@ -74,22 +74,16 @@ static const struct {
 	    "show all options by groups; -h shows those of every day" } },
 };
 
-/* A command's own option of the same name replaces a shared one. */
-static bool has_own(const struct cli_cmd *cmd, const char *name)
-{
-	for (const struct cli_opt *o = cmd->opts; o && o->name; o++) {
-		if (strcmp(o->name, name) == 0)
-			return true;
-	}
-	return false;
-}
-
 void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret)
 {
 	ret->n = 0;
 	for (size_t i = 0; i < sizeof(shared) / sizeof(*shared); i++) {
-		if ((!shared[i].takes || cmd->takes & shared[i].takes) &&
-		    !has_own(cmd, shared[i].opt.name))
+		bool own = false;
+
+		/* A command's own option of the same name replaces a shared one. */
+		for (const struct cli_opt *o = cmd->opts; o && o->name; o++)
+			own = own || strcmp(o->name, shared[i].opt.name) == 0;
+		if ((!shared[i].takes || cmd->takes & shared[i].takes) && !own)
 			ret->opt[ret->n++] = &shared[i].opt;
 		for (const struct cli_opt *o = cmd->opts; i == 0 && o && o->name; o++)
 			ret->opt[ret->n++] = o;

@@ -73,25 +73,23 @@ static int parse_gpus(const struct cli_cmd *cmd, const char *device, struct cli_
 	}
 }
 
-/* All there are; the first if there is none, so that whoever uses it says what is missing. */
-static int list_all(const struct cli_cmd *cmd, struct cli_device *ret)
-{
-	const unsigned n = tsr_gpu_count();
-
-	if (n > CLI_GPUS_MAX)
-		return cli_usage(cmd, "device 'cuda:all': found %u GPUs, expected at most %u", n,
-				 CLI_GPUS_MAX);
-	for (ret->ngpus = 0; ret->ngpus < n || !ret->ngpus; ret->ngpus++)
-		ret->gpus[ret->ngpus] = ret->ngpus;
-	return CLI_OK;
-}
-
+/* "cuda:all" is all there are; the first if there is none, so that whoever uses it says what is missing. */
 static int list_gpus(const struct cli_cmd *cmd, const char *device, struct cli_device *ret)
 {
+	const bool all = device && is_all(device);
+	const unsigned n = all ? tsr_gpu_count() : 0;
+
 	ret->ngpus = 0;
 	if (is_auto(device) || is_cpu(device))
 		return CLI_OK;
-	return is_all(device) ? list_all(cmd, ret) : parse_gpus(cmd, device, ret);
+	if (!all)
+		return parse_gpus(cmd, device, ret);
+	if (n > CLI_GPUS_MAX)
+		return cli_usage(cmd, "device 'cuda:all': found %u GPUs, expected at most %u", n,
+				 CLI_GPUS_MAX);
+	for (; ret->ngpus < n || !ret->ngpus; ret->ngpus++)
+		ret->gpus[ret->ngpus] = ret->ngpus;
+	return CLI_OK;
 }
 
 /* --- What --device means ---------------------------------------------------------------------- */

@@ -22,15 +22,6 @@ struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width)
 	return tsr_format_name(has_no_output(common) ? "dry run" : common->output, width);
 }
 
-static bool wants_color(const struct cli_common *common)
-{
-	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-
-	if (common->color && strcmp(common->color, "auto") != 0)
-		return common->color[0] == 'a';
-	return isatty(STDOUT_FILENO) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
-}
-
 /* How the grades look on a terminal: they are coloured where they stand as words of their own. */
 static const struct {
 	const char *word, *color;
@@ -38,10 +29,15 @@ static const struct {
 
 static void color_grades(const struct cli_common *common, struct tsr_text *text)
 {
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+	const bool terminal = isatty(STDOUT_FILENO) && !(no && *no) &&
+			      !(term && strcmp(term, "dumb") == 0);
 	struct tsr_text out = { 0 };
 	size_t n;
 
-	if (text->failed || !text->nbytes || !wants_color(common))
+	if (text->failed || !text->nbytes ||
+	    !(common->color && strcmp(common->color, "auto") != 0 ? common->color[0] == 'a'
+								  : terminal))
 		return;
 	for (const char *at = text->bytes; *at; at += n) {
 		size_t i = 0;

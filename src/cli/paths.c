@@ -34,27 +34,19 @@ bool cli_same_file(const char *a, const char *b)
 
 /* --- Bases of deltas ------------------------------------------------------------------------------ */
 
-static bool is_beside(const char *base, const char *out)
-{
-	char *directory = tsr_path_directory(out);
-	char *path = directory ? tsr_path_join(directory, tsr_path_name(base)) : NULL;
-	const bool beside = path && cli_same_file(path, base);
-
-	free(path);
-	free(directory);
-	return beside;
-}
-
 void cli_warn_not_beside(const struct cli_common *common, const char *base)
 {
-	char *trimmed = tsr_path_trim(base);
+	char *trimmed = tsr_path_trim(base), *directory = tsr_path_directory(common->output);
+	char *path = directory && trimmed ? tsr_path_join(directory, tsr_path_name(trimmed)) : NULL;
 
 	if (trimmed && strcmp(common->output, TSR_STANDARD_OUTPUT) != 0 &&
-	    !is_beside(trimmed, common->output))
+	    !(path && cli_same_file(path, trimmed)))
 		cli_warn(common,
 			 "%s: its base is not beside it: move it to where %s is, or read it with "
 			 "--base",
 			 common->output, base);
+	free(path);
+	free(directory);
 	free(trimmed);
 }
 

@@ -65,34 +65,24 @@ int cli_dispatch(int argc, char **argv)
 	return cmd ? cli_run(cmd, argc - 1, argv + 1) : unknown_command(name);
 }
 
-/*
- * The next file opened would take the number of a closed standard descriptor.  /dev/null takes it
- * first, read-only, so writing results to a closed stdout is still an error.
- */
-static void hold_standard_fds(void)
+int cli_start(void)
 {
+	const char *isa = getenv("TERSOR_ISA");
+
+	/*
+	 * The next file opened would take the number of a closed standard descriptor.  /dev/null takes it
+	 * first, read-only, so writing results to a closed stdout is still an error.
+	 */
 	for (int fd = 0; fd <= 2; fd++) {
 		if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDONLY) != fd)
 			abort();
 	}
-}
-
-static int choose_isa(void)
-{
-	const char *name = getenv("TERSOR_ISA");
-
-	if (!name || !*name || tsr_isa_select(name))
-		return CLI_OK;
-	return cli_fail(CLI_USAGE,
-			"TERSOR_ISA: no SIMD level '%s' in this build or on this processor", name);
-}
-
-int cli_start(void)
-{
-	hold_standard_fds();
 	cli_catch_signals();
 	tsr_pages_map_large();
-	return choose_isa();
+	if (!isa || !*isa || tsr_isa_select(isa))
+		return CLI_OK;
+	return cli_fail(CLI_USAGE,
+			"TERSOR_ISA: no SIMD level '%s' in this build or on this processor", isa);
 }
 
 int cli_finish(int status)

@@ -58,62 +58,46 @@ static char *renamed(const char *message, const char *made, const char *packed)
 	return asprintf(&text, "%s%s", packed, message + n) < 0 ? NULL : text;
 }
 
-static void rename_messages(struct tsr_checkpoint *c, const char *made, const char *packed,
-			    struct tsr_err *err)
-{
-	char *text = renamed(err->msg, made, packed);
-
-	if (text)
-		snprintf(err->msg, sizeof(err->msg), "%s", text);
-	free(text);
-	for (size_t i = 0; c && i < c->nnotes; i++) {
-		text = renamed(c->notes[i], made, packed);
-		if (text)
-			c->notes[i] = tsr_arena_copy(c->arena, text, strlen(text));
-		free(text);
-	}
-}
-
 /* A packed directory is unpacked beside the output, converted, and removed again. */
-static enum tsr_status convert_unpacked(const struct cli_common *common,
-					const struct tsr_write_options *o,
-					const struct tsr_run *run, const char *folder,
-					struct tsr_unpacking **ret, struct tsr_err *err)
-{
-	struct tsr_write_options how = tsr_write_defaults();
-	struct tsr_directory *unpacked = NULL;
-	char *path = tsr_path_join(folder, "checkpoint");
-	enum tsr_status status;
-
-	if (!path)
-		return tsr_fail_nomem(err, common->output);
-	how.open = o->open;
-	how.strict = o->strict;
-	status = tsr_unpack_directory(common->operands.items[0], path, &how, NULL, run, &unpacked,
-				      err);
-	tsr_directory_close(unpacked);
-	if (status == TSR_OK)
-		status = tsr_convert((const char *const *)&path, 1, common->output, o, run, ret,
-				     err);
-	rename_messages(*ret ? (*ret)->source : NULL, path, common->operands.items[0], err);
-	free(path);
-	return status;
-}
-
 static enum tsr_status convert_packed(const struct cli_common *common,
 				      const struct tsr_write_options *o, const struct tsr_run *run,
 				      struct tsr_unpacking **ret, struct tsr_err *err)
 {
+	const char *packed = common->operands.items[0];
+	struct tsr_write_options how = tsr_write_defaults();
+	struct tsr_directory *unpacked = NULL;
 	struct tsr_outdir *made = NULL;
+	struct tsr_checkpoint *c;
 	enum tsr_status status;
-	char *path;
+	char *path, *in = NULL, *text;
 
 	if (asprintf(&path, "%s.unpacked", common->output) < 0)
 		return tsr_fail_nomem(err, common->output);
 	status = tsr_outdir_create(path, &(struct tsr_outdir_rule){ false }, &made, err);
 	if (status == TSR_OK)
-		status = convert_unpacked(common, o, run, tsr_outdir_path(made), ret, err);
+		in = tsr_path_join(tsr_outdir_path(made), "checkpoint");
+	if (status == TSR_OK && !in)
+		status = tsr_fail_nomem(err, common->output);
+	how.open = o->open;
+	how.strict = o->strict;
+	if (status == TSR_OK)
+		status = tsr_unpack_directory(packed, in, &how, NULL, run, &unpacked, err);
+	tsr_directory_close(unpacked);
+	if (status == TSR_OK)
+		status = tsr_convert((const char *const *)&in, 1, common->output, o, run, ret, err);
+	text = in ? renamed(err->msg, in, packed) : NULL;
+	if (text)
+		snprintf(err->msg, sizeof(err->msg), "%s", text);
+	free(text);
+	c = *ret ? (*ret)->source : NULL;
+	for (size_t i = 0; c && i < c->nnotes; i++) {
+		text = renamed(c->notes[i], in, packed);
+		if (text)
+			c->notes[i] = tsr_arena_copy(c->arena, text, strlen(text));
+		free(text);
+	}
 	tsr_outdir_discard(made);
+	free(in);
 	free(path);
 	return status;
 }

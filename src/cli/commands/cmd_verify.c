@@ -116,13 +116,6 @@ static void put_checked(struct tsr_report *r, const struct tsr_verification *v,
 	tsr_report_rows(r, tensors, "tensors", NULL);
 }
 
-/* Whether a part of several files goes on: the joining process says what is wrong with one. */
-static bool is_said_by_join(enum tsr_status status)
-{
-	return status == TSR_PART_DONE || status == TSR_E_FORMAT || status == TSR_E_UNSUPPORTED ||
-	       status == TSR_E_LIMIT || status == TSR_E_BOUND;
-}
-
 /* Verify one file; *status_ret becomes the worst so far.  False if none is to follow. */
 static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const char *path,
 		       const struct tsr_verify_options *o, struct tsr_report *r, int *status_ret)
@@ -138,8 +131,10 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 		return false;
 	}
 	verified = cli_work_end(&work, tsr_verify(path, o, &work.run, &v, &work.err));
+	/* A part of several files goes on: the joining process says what is wrong with one. */
 	if (tsr_part_is_of_files(cli_parts()) && tsr_part_is_one(cli_parts()) &&
-	    is_said_by_join(verified)) {
+	    (verified == TSR_PART_DONE || verified == TSR_E_FORMAT ||
+	     verified == TSR_E_UNSUPPORTED || verified == TSR_E_LIMIT || verified == TSR_E_BOUND)) {
 		tsr_verification_free(v);
 		return !cli_signal();
 	}

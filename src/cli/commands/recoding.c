@@ -118,34 +118,22 @@ int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model)
 
 /* --- Reports ------------------------------------------------------------------------------------- */
 
-/* Elements of the weights: what bytes per parameter are relative to. */
-static uint64_t count_parameters(const struct tsr_checkpoint *c)
-{
-	uint64_t n = 0;
-
-	for (size_t i = 0; i < c->ntensors; i++)
-		n += c->tensors[i].kind == TSR_KIND_WEIGHT ? c->tensors[i].numel : 0;
-	return n;
-}
-
-static uint64_t stored_nbytes(const struct tsr_checkpoint *c)
-{
-	uint64_t n = 0;
-
-	for (size_t i = 0; i < c->ntensors; i++)
-		n += tsr_tensor_stored_nbytes(c, &c->tensors[i]);
-	return n;
-}
-
 static void report(struct tsr_report *r, const struct cli_common *common,
 		   const struct tsr_unpacking *u)
 {
-	const uint64_t parameters = count_parameters(u->source);
+	uint64_t parameters = 0, before = 0;
 
+	/* Elements of the weights: what bytes per parameter are relative to. */
+	for (size_t i = 0; i < u->source->ntensors; i++) {
+		const struct tsr_tensor *t = &u->source->tensors[i];
+
+		parameters += t->kind == TSR_KIND_WEIGHT ? t->numel : 0;
+		before += tsr_tensor_stored_nbytes(u->source, t);
+	}
 	cli_json_output(&r->json, common);
 	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
 	tsr_json_put_u64(&r->json, "plain_nbytes", u->plain_nbytes);
-	tsr_json_put_u64(&r->json, "before_nbytes", stored_nbytes(u->source));
+	tsr_json_put_u64(&r->json, "before_nbytes", before);
 	tsr_json_put_u64(&r->json, "parameters", parameters);
 	tsr_json_put_u64(&r->json, "generation", u->source->generation);
 	tsr_text_printf(&r->text, "%s: packed, %zu tensors, %s%s", cli_output_name(common, 40).text,
@@ -154,7 +142,7 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 	if (parameters && !common->dry_run)
 		tsr_text_printf(&r->text, ", %.3f bytes per parameter, %.3f before",
 				(double)u->nbytes / (double)parameters,
-				(double)stored_nbytes(u->source) / (double)parameters);
+				(double)before / (double)parameters);
 	tsr_text_puts(&r->text, "\n");
 	cli_report_delta(r, u->source, &u->delta);
 }

@@ -15,17 +15,6 @@ struct audited {
 	unsigned ncodings;
 };
 
-/* Those of states; a codebook would have to be learned anew at each step. */
-static void choose_codings(struct audited *a)
-{
-	const unsigned n = tsr_audit_codings(false, a->codings);
-
-	for (unsigned i = 0; i < n; i++) {
-		if (a->codings[i].kind != TSR_KIND_WEIGHT && !a->codings[i].codec->learned)
-			a->codings[a->ncodings++] = a->codings[i];
-	}
-}
-
 /* What all groups of parameters have; 0 if they differ or have none. */
 static double common_value(const struct tsr_hyper *hyper, size_t n, enum tsr_hyper_name name)
 {
@@ -95,9 +84,15 @@ int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *ar
 	struct audited a = { .n = 0 };
 	struct tsr_replay *r = NULL;
 	struct cli_work work;
+	unsigned n;
 	int status;
 
-	choose_codings(&a);
+	n = tsr_audit_codings(false, a.codings);
+	/* Those of states; a codebook would have to be learned anew at each step. */
+	for (unsigned i = 0; i < n; i++) {
+		if (a.codings[i].kind != TSR_KIND_WEIGHT && !a.codings[i].codec->learned)
+			a.codings[a.ncodings++] = a.codings[i];
+	}
 	o->each_step = audit_step;
 	o->ctx = &a;
 	o->ngpus = TSR_REPLAY_CPU;

@@ -44,8 +44,8 @@ static double percent_of(double part, double whole)
 }
 
 /*
- * False if no step has the figure, or a panel would show zeros only.  @whole: the counts that are 100% of each
- * parameter, and last of all.
+ * False if no step has the figure, or a panel would show zeros only.  @whole: the counts that are 100% of
+ * each parameter, and last of all.
  */
 static bool fill_curve(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole)
 {
