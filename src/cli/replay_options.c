@@ -6,83 +6,78 @@
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
-static int put_number(const struct cli_cmd *cmd, const char *option, const char *text,
-		      enum tsr_hyper_name name, struct tsr_hyper *h)
+/* The options that are a hyperparameter, or two with a comma between them. */
+static int parse_hyper(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		       struct tsr_hyper *h)
 {
-	double value;
-
-	if (!text)
-		return CLI_OK;
-	if (!cli_parse_double(text, &value))
-		return cli_usage(cmd, "option --%s: found '%s', expected a number", option, text);
-	tsr_hyper_put(h, name, value);
-	return CLI_OK;
-}
-
-static int parse_betas(const struct cli_cmd *cmd, const char *betas, struct tsr_hyper *h)
-{
-	const char *comma = betas ? strchr(betas, ',') : NULL;
-	double beta1, beta2;
+	const struct {
+		const char *option, *text;
+		enum tsr_hyper_name first, second;
+	} rows[] = {
+		{ "lr", a->lr, TSR_HYPER_LR, TSR_HYPER_COUNT },
+		{ "betas", a->betas, TSR_HYPER_BETA1, TSR_HYPER_BETA2 },
+		{ "eps", a->eps, TSR_HYPER_EPS, TSR_HYPER_COUNT },
+		{ "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY, TSR_HYPER_COUNT },
+	};
+	double value[2];
 	char first[64];
 
-	if (!betas)
-		return CLI_OK;
-	snprintf(first, sizeof(first), "%.*s", (int)(comma ? comma - betas : 0), betas);
-	if (!comma || !cli_parse_double(first, &beta1) || !cli_parse_double(comma + 1, &beta2))
-		return cli_usage(cmd, "option --betas: found '%s', expected two numbers B1,B2",
-				 betas);
-	tsr_hyper_put(h, TSR_HYPER_BETA1, beta1);
-	tsr_hyper_put(h, TSR_HYPER_BETA2, beta2);
-	return CLI_OK;
-}
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		const bool two = rows[i].second != TSR_HYPER_COUNT;
+		const char *text = rows[i].text, *comma = text && two ? strchr(text, ',') : NULL;
 
-static int parse_hyper(const struct cli_cmd *cmd, const char *item, struct tsr_hyper *h)
-{
-	char text[32];
-	struct tsr_nearest nearest = { .wrong = text };
-	double value;
-
-	if (!cli_split_setting(item, text, &value))
-		return cli_usage(cmd, "option --hyper: found '%s', expected NAME=X with a number",
-				 item);
-	for (unsigned name = 0; name < TSR_HYPER_COUNT; name++) {
-		const char *known = tsr_hyper_name((enum tsr_hyper_name)name);
-
-		if (strcmp(known, text) == 0) {
-			tsr_hyper_put(h, (enum tsr_hyper_name)name, value);
-			return CLI_OK;
-		}
-		tsr_nearest_offer(&nearest, known);
+		if (!text)
+			continue;
+		snprintf(first, sizeof(first), "%.*s", comma ? (int)(comma - text) : 0, text);
+		if ((two && !comma) || !cli_parse_double(two ? first : text, &value[0]) ||
+		    (two && !cli_parse_double(comma + 1, &value[1])))
+			return cli_usage(cmd, "option --%s: found '%s', expected %s",
+					 rows[i].option, text,
+					 two ? "two numbers B1,B2" : "a number");
+		tsr_hyper_put(h, rows[i].first, value[0]);
+		if (two)
+			tsr_hyper_put(h, rows[i].second, value[1]);
 	}
-	return cli_unknown(cmd, "option --hyper: unknown name", &nearest,
-			   ", expected momentum or similar");
+	if (a->nesterov)
+		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);
+	if (a->decouple_lr)
+		tsr_hyper_put(h, TSR_HYPER_DECOUPLE_LR, 1);
+	return CLI_OK;
 }
 
 static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 			   struct tsr_replay_options *o)
 {
 	const bool flashoptim = a->state && strcmp(a->state, "flashoptim") == 0;
-	struct tsr_hyper *h = &o->hyper;
 
 	if (a->optimizer)
 		tsr_optimizer_find(a->optimizer, &o->optimizer);
-	for (unsigned i = 0; i < a->hyper.n; i++)
-		CLI_TRY(parse_hyper(cmd, a->hyper.items[i], h));
-	CLI_TRY(put_number(cmd, "lr", a->lr, TSR_HYPER_LR, h));
-	CLI_TRY(parse_betas(cmd, a->betas, h));
-	CLI_TRY(put_number(cmd, "eps", a->eps, TSR_HYPER_EPS, h));
-	CLI_TRY(put_number(cmd, "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY, h));
+	for (unsigned i = 0; i < a->hyper.n; i++) {
+		char text[32];
+		struct tsr_nearest nearest = { .wrong = text };
+		unsigned name = 0;
+		double value;
+
+		if (!cli_split_setting(a->hyper.items[i], text, &value))
+			return cli_usage(
+				cmd, "option --hyper: found '%s', expected NAME=X with a number",
+				a->hyper.items[i]);
+		while (name < TSR_HYPER_COUNT &&
+		       strcmp(tsr_hyper_name((enum tsr_hyper_name)name), text) != 0)
+			tsr_nearest_offer(&nearest, tsr_hyper_name((enum tsr_hyper_name)name++));
+		if (name == TSR_HYPER_COUNT)
+			return cli_unknown(cmd, "option --hyper: unknown name", &nearest,
+					   ", expected momentum or similar");
+		tsr_hyper_put(&o->hyper, (enum tsr_hyper_name)name, value);
+	}
+	CLI_TRY(parse_hyper(cmd, a, &o->hyper));
 	/* Only one state of FlashOptim's form implies an order; others are compared in one. */
 	o->order_given = a->compat || flashoptim;
 	if (a->compat)
 		tsr_order_find(a->compat, &o->order);
 	else if (flashoptim)
 		o->order = TSR_ORDER_FLASHOPTIM;
-	if (a->nesterov)
-		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);
-	if (a->decouple_lr)
-		tsr_hyper_put(h, TSR_HYPER_DECOUPLE_LR, 1);
-	if (a->schedule && tsr_hyper_is_set(h, TSR_HYPER_LR))
+	if (a->schedule && tsr_hyper_is_set(&o->hyper, TSR_HYPER_LR))
 		return cli_usage(cmd, "--schedule and a constant lr exclude each other");
 	o->schedule = a->schedule;
 	return CLI_OK;
@@ -232,24 +227,7 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 	return parse_steps(cmd, a->steps, o);
 }
 
-/* --- Gates and rules -------------------------------------------------------------------------- */
-
-static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_gate *ret)
-{
-	char name[32];
-	struct tsr_nearest nearest = { .wrong = name };
-
-	if (!cli_split_setting(item, name, &ret->limit) || ret->limit < 0)
-		return cli_usage(
-			cmd, "option --max-error: found '%s', expected FIGURE=VALUE with 0 or more",
-			item);
-	if (tsr_figure_find(name, &ret->figure))
-		return CLI_OK;
-	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
-		tsr_nearest_offer(&nearest, tsr_figure_name((enum tsr_figure_name)i));
-	return cli_unknown(cmd, "option --max-error: unknown figure", &nearest,
-			   ", expected update-nmse or similar");
-}
+/* --- All of it -------------------------------------------------------------------------------- */
 
 int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		     struct cli_replay_parsed *ret)
@@ -271,8 +249,23 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 						  : parse_coding(cmd, a, a->state, o->coding));
 	CLI_TRY(parse_modes(cmd, a, o));
 	CLI_TRY(cli_split_bounds(cmd, &a->max_error, words, &o->ngates));
-	for (unsigned i = 0; i < o->ngates; i++)
-		CLI_TRY(parse_gate(cmd, words[i], &ret->gates[i]));
+	for (unsigned i = 0; i < o->ngates; i++) {
+		char name[32];
+		struct tsr_nearest nearest = { .wrong = name };
+		struct tsr_gate *gate = &ret->gates[i];
+
+		if (!cli_split_setting(words[i], name, &gate->limit) || gate->limit < 0)
+			return cli_usage(
+				cmd,
+				"option --max-error: found '%s', expected FIGURE=VALUE with 0 or "
+				"more",
+				words[i]);
+		for (unsigned k = 0; k < TSR_FIGURE_COUNT; k++)
+			tsr_nearest_offer(&nearest, tsr_figure_name((enum tsr_figure_name)k));
+		if (!tsr_figure_find(name, &gate->figure))
+			return cli_unknown(cmd, "option --max-error: unknown figure", &nearest,
+					   ", expected update-nmse or similar");
+	}
 	o->gates = ret->gates;
 	o->rules = ret->rules;
 	CLI_TRY(cli_parse_rules(cmd, NULL, &a->map, ret->rules, &o->nrules));

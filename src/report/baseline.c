@@ -58,23 +58,6 @@ const struct tsr_json *tsr_baseline_find(const struct tsr_json *array, const cha
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* A list by names has each of them once. */
-static enum tsr_status check_names(const struct tsr_json *list, const char *path,
-				   struct tsr_err *err)
-{
-	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v)) {
-		const char *name = tsr_json_string(tsr_json_get(v, "codec"));
-
-		if (!name)
-			return tsr_fail(err, TSR_E_FORMAT, "%s: found an element without codec",
-					path);
-		if (tsr_baseline_find(list, name) != v)
-			return tsr_fail(err, TSR_E_FORMAT, "%s: found codec %.60s twice", path,
-					name);
-	}
-	return TSR_OK;
-}
-
 static enum tsr_status check(const struct tsr_baseline *b, const struct tsr_json *root,
 			     const char *path, struct tsr_err *err)
 {
@@ -89,7 +72,19 @@ static enum tsr_status check(const struct tsr_baseline *b, const struct tsr_json
 				schema, b->schema);
 	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY)
 		return tsr_fail(err, TSR_E_FORMAT, "%s: %s: found no %s", path, b->schema, b->list);
-	return b->named ? check_names(list, path, err) : TSR_OK;
+	/* A list by names has each of them once. */
+	for (const struct tsr_json *v = b->named ? tsr_json_first(list) : NULL; v;
+	     v = tsr_json_next(v)) {
+		const char *name = tsr_json_string(tsr_json_get(v, "codec"));
+
+		if (!name)
+			return tsr_fail(err, TSR_E_FORMAT, "%s: found an element without codec",
+					path);
+		if (tsr_baseline_find(list, name) != v)
+			return tsr_fail(err, TSR_E_FORMAT, "%s: found codec %.60s twice", path,
+					name);
+	}
+	return TSR_OK;
 }
 
 enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path,
@@ -170,20 +165,6 @@ static unsigned put_place(struct comparing *c, const struct place *p, char figur
 	return depth + 1;
 }
 
-static void add_change(struct comparing *c, const struct place *p, const char *was, const char *now)
-{
-	struct tsr_table *t = &c->rows;
-	char figure[200] = "";
-
-	if (++c->n > CHANGES_MAX)
-		return;
-	tsr_row(t);
-	put_place(c, p, figure);
-	TSR_CELL(t, "figure", "figure:n", tsr_keep(t, figure));
-	TSR_CELL(t, "was", "baseline:22", tsr_keep(t, was));
-	TSR_CELL(t, "now", "now:22", tsr_keep(t, now));
-}
-
 static void compare(struct comparing *c, const struct tsr_json *was, const struct tsr_json *now,
 		    const struct place *p);
 
@@ -203,97 +184,81 @@ static void compare_in_order(struct comparing *c, const struct tsr_json *was,
 	}
 }
 
-/* Elements with the same name belong together. */
+/* Whether members of this key are compared now: not paths, which may differ between equal reports. */
+static bool is_compared(const struct tsr_baseline *b, const char *key, bool derived)
+{
+	bool is = false;
+
+	for (unsigned i = 0; i < 2; i++)
+		is = is || (b->derived[i] && strcmp(key, b->derived[i]) == 0);
+	return is == derived && strcmp(key, "file") != 0 && strcmp(key, "inputs") != 0 &&
+	       strcmp(key, "moved") != 0;
+}
+
+/* Members with the same key, and elements with the same name, belong together. */
 static void compare_by_name(struct comparing *c, const struct tsr_json *was,
-			    const struct tsr_json *now, const struct place *p)
-{
-	char name[200];
-	const struct place at = { p, name };
-	size_t i = 0;
-
-	for (const struct tsr_json *v = tsr_json_first(now); v; v = tsr_json_next(v)) {
-		name_element(v, i++, name);
-		compare(c, tsr_baseline_find(was, name), v, &at);
-	}
-	i = 0;
-	for (const struct tsr_json *v = p ? tsr_json_first(was) : NULL; v; v = tsr_json_next(v)) {
-		name_element(v, i++, name);
-		if (tsr_baseline_find(was, name) != v || !tsr_baseline_find(now, name))
-			compare(c, v, NULL, &at);
-	}
-}
-
-/* Paths, which may differ between equal reports. */
-static bool is_ignored(const char *key)
-{
-	return strcmp(key, "file") == 0 || strcmp(key, "inputs") == 0 || strcmp(key, "moved") == 0;
-}
-
-static bool is_derived(const struct tsr_baseline *b, const char *key)
-{
-	for (unsigned i = 0; i < 2; i++) {
-		if (b->derived[i] && strcmp(key, b->derived[i]) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* Lists of things that have names of their own do not add theirs. */
-static const struct place *below(const struct place *at, const struct tsr_json *v)
-{
-	return tsr_json_type(v) == TSR_JSON_ARRAY && tsr_json_first(v) &&
-			       tsr_json_type(tsr_json_first(v)) == TSR_JSON_OBJECT
-		       ? at->above
-		       : at;
-}
-
-static void compare_members(struct comparing *c, const struct tsr_json *was,
 			    const struct tsr_json *now, const struct place *p, bool derived)
 {
-	for (const struct tsr_json *v = tsr_json_first(now); v; v = tsr_json_next(v)) {
-		const struct place at = { p, tsr_json_key(v) };
+	const bool members = tsr_json_type(now) == TSR_JSON_OBJECT;
+	const struct tsr_json *(*find)(const struct tsr_json *,
+				       const char *) = members ? tsr_json_get : tsr_baseline_find;
+	char name[200];
 
-		if (!is_ignored(at.name) && is_derived(c->baseline, at.name) == derived)
-			compare(c, tsr_json_get(was, at.name), v, below(&at, v));
+	for (unsigned side = 0; side < 2; side++) {
+		const struct tsr_json *v = tsr_json_first(side ? was : now);
+		struct place at = { p, name };
+
+		/* Only the baseline's list may have more elements. */
+		for (size_t i = 0; v && (!side || members || p); v = tsr_json_next(v)) {
+			/* Lists of things that have names of their own do not add theirs. */
+			const bool list = members && tsr_json_type(v) == TSR_JSON_ARRAY &&
+					  tsr_json_type(tsr_json_first(v)) == TSR_JSON_OBJECT;
+
+			if (members)
+				at.name = tsr_json_key(v);
+			else
+				name_element(v, i++, name);
+			if (members && !is_compared(c->baseline, at.name, derived))
+				continue;
+			if (!side)
+				compare(c, find(was, at.name), v, list ? p : &at);
+			else if (find(was, at.name) != v || !find(now, at.name))
+				compare(c, v, NULL, list ? p : &at);
+		}
 	}
-	for (const struct tsr_json *v = tsr_json_first(was); v; v = tsr_json_next(v)) {
-		const struct place at = { p, tsr_json_key(v) };
-
-		if (!is_ignored(at.name) && is_derived(c->baseline, at.name) == derived &&
-		    !tsr_json_get(now, at.name))
-			compare(c, v, NULL, below(&at, v));
-	}
-}
-
-static void compare_objects(struct comparing *c, const struct tsr_json *was,
-			    const struct tsr_json *now, const struct place *p)
-{
-	const size_t before = c->n;
-
-	compare_members(c, was, now, p, false);
-	if (c->n == before)
-		compare_members(c, was, now, p, true);
 }
 
 static void compare(struct comparing *c, const struct tsr_json *was, const struct tsr_json *now,
 		    const struct place *p)
 {
-	char before[48], after[48];
+	char before[48], after[48], figure[200] = "";
+	const size_t n = c->n;
+	struct tsr_table *t = &c->rows;
 
 	if (was && now && tsr_json_type(was) == tsr_json_type(now)) {
 		if (tsr_json_type(now) == TSR_JSON_OBJECT) {
-			compare_objects(c, was, now, p);
+			compare_by_name(c, was, now, p, false);
+			if (c->n == n)
+				compare_by_name(c, was, now, p, true);
 			return;
 		}
 		if (tsr_json_type(now) == TSR_JSON_ARRAY) {
-			(c->baseline->named ? compare_by_name : compare_in_order)(c, was, now, p);
+			if (c->baseline->named)
+				compare_by_name(c, was, now, p, false);
+			else
+				compare_in_order(c, was, now, p);
 			return;
 		}
 	}
 	put_value(was, before);
 	put_value(now, after);
-	if (strcmp(before, after) != 0)
-		add_change(c, p, before, after);
+	if (strcmp(before, after) == 0 || ++c->n > CHANGES_MAX)
+		return;
+	tsr_row(t);
+	put_place(c, p, figure);
+	TSR_CELL(t, "figure", "figure:n", tsr_keep(t, figure));
+	TSR_CELL(t, "was", "baseline:22", tsr_keep(t, before));
+	TSR_CELL(t, "now", "now:22", tsr_keep(t, after));
 }
 
 size_t tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *was,

@@ -68,6 +68,9 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r);
 /* The members of a JSON report. */
 void tsr_sweep_put_json(const struct tsr_sweep *s, struct tsr_text *json);
 
+/* Whether all members are equal. */
+bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b);
+
 /* --- Tables that a report shows to people and to programs ------------------------------------ */
 
 /* --- Tables of an audit, and the same for programs ------------------------------------------- */

@@ -105,33 +105,12 @@ static struct tsr_table steps_of(const struct tsr_replay_states *s)
 
 /* --- For people ------------------------------------------------------------------------------- */
 
-static void report_states(const struct tsr_replay_states *s, struct tsr_report *r)
-{
-	const struct tsr_replay *first = s->replay[0];
-	struct tsr_table t = { 0 };
-
-	for (unsigned i = 0; i < s->n; i++)
-		add_state(&t, s, i);
-	tsr_report_heading(r, TSR_TO_TEXT,
-			   "Against replays in FP32 of the same gradients, after step %" PRIu64 ":",
-			   first->steps[tsr_states_last(first)].step);
-	tsr_report_gap(r);
-	tsr_report_heading(r, TSR_TO_PAGE, "States");
-	tsr_report_say(r, TSR_TO_PAGE,
-		       "Errors of all tensors after the last step, and the largest of "
-		       "any tensor at any step.");
-	tsr_report_table(r, t, "state,bytes,momentum,variance,weight,update,worst,tensor", "");
-	tsr_report_gap(r);
-	tsr_report_say(r, TSR_TO_TEXT,
-		       "* is the smallest of its column. The worst update is that of any tensor at "
-		       "any step.");
-}
-
 static void report_people(const struct tsr_replay_states *s, const struct tsr_states_curves *c,
 			  struct tsr_report *r)
 {
 	const struct tsr_replay *first = s->replay[0];
 	const double least = least_of(s, NCOLUMNS);
+	struct tsr_table t = { 0 };
 	struct tsr_findings f;
 	unsigned best = 0;
 	char title[40];
@@ -140,7 +119,23 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 	tsr_report_open(r, "tersor replay", title);
 	tsr_replay_report_facts(first, false, r);
 	if (first->compared && tsr_states_last(first) != SIZE_MAX) {
-		report_states(s, r);
+		for (unsigned i = 0; i < s->n; i++)
+			add_state(&t, s, i);
+		tsr_report_heading(
+			r, TSR_TO_TEXT,
+			"Against replays in FP32 of the same gradients, after step %" PRIu64 ":",
+			first->steps[tsr_states_last(first)].step);
+		tsr_report_gap(r);
+		tsr_report_heading(r, TSR_TO_PAGE, "States");
+		tsr_report_say(r, TSR_TO_PAGE,
+			       "Errors of all tensors after the last step, and the largest of any "
+			       "tensor at any step.");
+		tsr_report_table(r, t, "state,bytes,momentum,variance,weight,update,worst,tensor",
+				 "");
+		tsr_report_gap(r);
+		tsr_report_say(r, TSR_TO_TEXT,
+			       "* is the smallest of its column. The worst update is that of any "
+			       "tensor at any step.");
 		tsr_report_gap(r);
 		/* The gravest finding of each. */
 		for (unsigned i = 0; i < s->n; i++) {

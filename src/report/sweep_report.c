@@ -3,10 +3,40 @@
 #include "report/reports.h"
 
 #include "report/charts/page.h"
-#include "report/sweep_figures.h"
 
 TSR_EMBED(tsr_sweep_html, "src/report/notes/sweep.html");
 TSR_EMBED(tsr_sweep_totals_html, "src/report/notes/sweep_totals.html");
+
+/* --- The figures of one row, by their names in reports ---------------------------------------- */
+
+static const struct {
+	const char *name;
+	size_t at;
+} counts[] = {
+	{ "count", offsetof(struct tsr_sweep_row, count) },
+	{ "exact", offsetof(struct tsr_sweep_row, exact) },
+	{ "overflow", offsetof(struct tsr_sweep_row, overflow) },
+	{ "nan_in", offsetof(struct tsr_sweep_row, nan_in) },
+	{ "nan_out", offsetof(struct tsr_sweep_row, nan_out) },
+	{ "compared", offsetof(struct tsr_sweep_row, compared) },
+};
+
+#define NCOUNTS (sizeof(counts) / sizeof(*counts))
+
+static uint64_t count_of(const struct tsr_sweep_row *row, size_t i)
+{
+	return *(const uint64_t *)(const void *)((const char *)row + counts[i].at);
+}
+
+bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b)
+{
+	for (size_t i = 0; i < NCOUNTS; i++) {
+		if (count_of(a, i) != count_of(b, i))
+			return false;
+	}
+	return a->rel_sum[0] == b->rel_sum[0] && a->rel_sum[1] == b->rel_sum[1] &&
+	       !(a->max_rel < b->max_rel) && !(a->max_rel > b->max_rel) && a->max_ulp == b->max_ulp;
+}
 
 /* --- Tables ----------------------------------------------------------------------------------- */
 
@@ -20,13 +50,18 @@ static void add_row(struct tsr_table *t, const struct tsr_codec *codec,
 	snprintf(fields, sizeof(fields), next == e + 1 ? "%u" : "%u to %u", e, next - 1);
 	snprintf(power, sizeof(power), next == e + 1 ? "%d" : "%d..%d", (int)e - 127,
 		 (int)next - 128);
-	tsr_sweep_format_sum(sum, row->rel_sum);
+	/* In hexadecimal, without leading zeros. */
+	if (row->rel_sum[1])
+		snprintf(sum, sizeof(sum), "%" PRIx64 "%016" PRIx64, row->rel_sum[1],
+			 row->rel_sum[0]);
+	else
+		snprintf(sum, sizeof(sum), "%" PRIx64, row->rel_sum[0]);
 	tsr_row(t);
 	TSR_CELL(t, "-codec", "codec:13", codec->name);
 	if (next)
 		TSR_CELL(t, "exponent", NULL, e);
-	for (unsigned i = 0; i < TSR_SWEEP_COUNTS; i++)
-		TSR_CELL(t, tsr_sweep_count_name(i), NULL, tsr_sweep_get_count(row, i));
+	for (size_t i = 0; i < NCOUNTS; i++)
+		TSR_CELL(t, counts[i].name, NULL, count_of(row, i));
 	TSR_CELL(t, "rel_sum", NULL, tsr_keep(t, sum));
 	TSR_CELL(t, "mean_rel", "mean rel:.3e", tsr_sweep_row_mean(row));
 	TSR_CELL(t, "max_rel", "max rel:.3e", row->max_rel);

@@ -7,7 +7,7 @@
 
 #include "base/isa.h"
 #include "coded.h"
-#include "report/sweep_figures.h"
+#include "report/reports.h"
 #include "report/reports.h"
 #include "tersor/sweep.h"
 

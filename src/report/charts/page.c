@@ -28,24 +28,6 @@ void tsr_page_put_charts(struct tsr_text *html, tsr_chart_put *put, const void *
 	tsr_text_puts(html, "</div>\n<div id=\"tip\" role=\"status\" hidden></div>\n");
 }
 
-/* Names are strings of JSON in which nothing may end the element. */
-static void put_data(struct tsr_text *html, const struct tsr_text *json)
-{
-	size_t from = 0;
-
-	tsr_text_puts(html, "<script type=\"application/json\" id=\"data\">");
-	for (size_t i = 0; i < json->nbytes; i++) {
-		if (json->bytes[i] != '<')
-			continue;
-		tsr_text_put(html, json->bytes + from, i - from);
-		tsr_text_puts(html, "\\u003c");
-		from = i + 1;
-	}
-	if (from < json->nbytes)
-		tsr_text_put(html, json->bytes + from, json->nbytes - from);
-	tsr_text_puts(html, "</script>\n");
-}
-
 void tsr_page_close(struct tsr_text *html, const struct tsr_text *json)
 {
 	tsr_text_puts(html, "</main>\n<script>\n");
@@ -53,8 +35,14 @@ void tsr_page_close(struct tsr_text *html, const struct tsr_text *json)
 	tsr_text_puts(html, "</script>\n");
 	if (json) {
 		html->failed = html->failed || json->failed;
-		put_data(html, json);
-		tsr_text_puts(html, "<script>\n");
+		tsr_text_puts(html, "<script type=\"application/json\" id=\"data\">");
+		/* Names are strings of JSON in which nothing may end the element. */
+		for (const char *at = json->bytes, *end; at && *at; at = end + (*end == '<')) {
+			end = at + strcspn(at, "<");
+			tsr_text_put(html, at, (size_t)(end - at));
+			tsr_text_puts(html, *end ? "\\u003c" : "");
+		}
+		tsr_text_puts(html, "</script>\n<script>\n");
 		tsr_text_puts(html, tsr_page_js);
 		tsr_text_puts(html, "</script>\n");
 	}

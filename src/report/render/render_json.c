@@ -99,34 +99,28 @@ static void put_field(const struct tsr_field *f, struct tsr_text *csv)
 	tsr_text_puts(csv, number);
 }
 
-/* @slots: of the columns that the table has. */
-static void put_line(const struct tsr_table *t, size_t row, const struct tsr_table_slot *slots,
-		     unsigned n, const char *columns, struct tsr_text *csv)
-{
-	for (unsigned k = 0;; columns++) {
-		const size_t len = strcspn(columns, ",");
-		const char *key = k < n ? slots[k].column->key : "";
-		const struct tsr_field *f = NULL;
-
-		if (len && strlen(key) == len && memcmp(key, columns, len) == 0)
-			f = tsr_field_at(t, row, slots[k++].index);
-		if (f)
-			put_field(f, csv);
-		columns += len;
-		tsr_text_puts(csv, *columns ? "," : "\n");
-		if (!*columns)
-			return;
-	}
-}
-
 void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv)
 {
-	struct tsr_table_slot slots[TSR_TABLE_SLOTS_MAX];
+	struct tsr_table_slot slots[TSR_TABLE_SLOTS_MAX]; /* of the columns that the table has */
 	const unsigned n = tsr_table_slots(t, columns, slots);
 
 	csv->failed = csv->failed || t->failed;
-	for (size_t row = 0; row < t->nrows && !csv->failed; row++)
-		put_line(t, row, slots, n, columns, csv);
+	for (size_t row = 0; row < t->nrows && !csv->failed; row++) {
+		unsigned k = 0;
+
+		for (const char *at = columns; at; at = *at ? at + 1 : NULL) {
+			const size_t len = strcspn(at, ",");
+			const char *key = k < n ? slots[k].column->key : "";
+			const struct tsr_field *f = NULL;
+
+			if (len && strlen(key) == len && memcmp(key, at, len) == 0)
+				f = tsr_field_at(t, row, slots[k++].index);
+			if (f)
+				put_field(f, csv);
+			at += len;
+			tsr_text_puts(csv, *at ? "," : "\n");
+		}
+	}
 }
 
 /* --- Tables that are freed ------------------------------------------------------------------- */
