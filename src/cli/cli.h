@@ -145,7 +145,7 @@ struct cli_cmd {
 	bool output_needed; /* of a command with CLI_WRITES */
 	bool (*name_output)(const char *in, char *out,
 			    size_t room); /* without -o, of one input; or NULL */
-	size_t args_nbytes;
+	size_t args_nbytes; /* 0: struct cli_common is all */
 	int (*run)(const struct cli_cmd *cmd, void *args);
 };
 

@@ -135,22 +135,6 @@ static void put_tables(struct work *w, struct tsr_report *r)
 	tsr_report_gap(r);
 }
 
-/* Of a plan with coded planes nothing knows the outcome. */
-static void put_sizes(const struct work *w, struct tsr_text *out)
-{
-	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
-
-	tsr_text_printf(out, "%s: %zu packed, %zu copied; %s", cli_output_name(w->common, 30).text,
-			sizes.npacked, sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
-	tsr_text_printf(
-		out, " to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
-		!w->common->dry_run ? ""
-		: w->coded	    ? " planned before coding"
-				    : " planned",
-		sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
-	tsr_summary_put_per_parameter(&w->summary, "", "\n", out);
-}
-
 /* How many files are deltas; the exit status if none is. */
 static int report_deltas(const struct work *w, struct tsr_report *r)
 {
@@ -176,15 +160,27 @@ static int report_deltas(const struct work *w, struct tsr_report *r)
 
 static int report_packing(struct work *w, struct tsr_report *r)
 {
+	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
+
 	cli_json_output(&r->json, w->common);
 	tsr_losses_put_json(&w->summary.losses, &r->json);
 	tsr_choices_put_json(&w->summary.choices, &r->json);
 	put_tables(w, r);
-	put_sizes(w, &r->text);
+	tsr_text_printf(&r->text, "%s: %zu packed, %zu copied; %s",
+			cli_output_name(w->common, 30).text, sizes.npacked, sizes.ncopied,
+			tsr_format_bytes((double)sizes.nbytes).text);
+	/* Of a plan with coded planes nothing knows the outcome. */
+	tsr_text_printf(
+		&r->text, " to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
+		!w->common->dry_run ? ""
+		: w->coded	    ? " planned before coding"
+				    : " planned",
+		sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
+	tsr_summary_put_per_parameter(&w->summary, "", "\n", &r->text);
 	tsr_summary_put_worst(&w->summary, "largest error", &r->text);
 	tsr_losses_put_text(&w->summary.losses, &r->text);
 	tsr_choices_put_text(&w->summary.choices, &r->text);
-	if (w->done != TSR_OK || cli_directory_sizes(w->d).npacked)
+	if (w->done != TSR_OK || sizes.npacked)
 		return report_deltas(w, r);
 	return cli_nothing_packed(w->common, w->strict, &w->kept, w->d);
 }

@@ -359,7 +359,8 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv)
 {
 	struct cli_opts all;
-	struct cli_common *common = calloc(1, cmd->args_nbytes);
+	struct cli_common *common = calloc(1,
+					   cmd->args_nbytes ? cmd->args_nbytes : sizeof(*common));
 	size_t nwords = 1;
 	int status = CLI_OK;
 

@@ -2,25 +2,6 @@
 /* Totals of a checkpoint by kind and codec, as a table and as JSON. */
 #include "report/remarks.h"
 
-static struct tsr_summary_row *row_for(struct tsr_summary *s, const struct tsr_tensor *t)
-{
-	const struct tsr_codec *codec = t->coding.codec;
-	unsigned i = 0;
-
-	/* A codec with a table of its own ends with its checkpoint. */
-	codec = codec ? tsr_codec_find(codec->name) : NULL;
-	while (i < s->nrows && (s->rows[i].kind != t->kind || s->rows[i].coding.codec != codec ||
-				s->rows[i].coding.scale != t->coding.scale ||
-				s->rows[i].coding.group != t->coding.group))
-		i++;
-	if (i == s->nrows && s->nrows < TSR_SUMMARY_ROWS_MAX) {
-		s->rows[s->nrows] = (struct tsr_summary_row){ .kind = t->kind,
-							      .coding = t->coding };
-		s->rows[s->nrows++].coding.codec = codec;
-	}
-	return &s->rows[i < TSR_SUMMARY_ROWS_MAX ? i : TSR_SUMMARY_ROWS_MAX - 1];
-}
-
 /* Whether it has the largest error so far. */
 static bool add(struct tsr_summary_row *r, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		double nmse)
@@ -39,7 +20,22 @@ static bool add(struct tsr_summary_row *r, const struct tsr_tensor *t, uint64_t 
 void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		     double nmse)
 {
-	add(row_for(s, t), t, stored_nbytes, nmse);
+	/* A codec with a table of its own ends with its checkpoint. */
+	const struct tsr_codec *codec = t->coding.codec ? tsr_codec_find(t->coding.codec->name)
+							: NULL;
+	unsigned i = 0;
+
+	while (i < s->nrows && (s->rows[i].kind != t->kind || s->rows[i].coding.codec != codec ||
+				s->rows[i].coding.scale != t->coding.scale ||
+				s->rows[i].coding.group != t->coding.group))
+		i++;
+	if (i == s->nrows && s->nrows < TSR_SUMMARY_ROWS_MAX) {
+		s->rows[s->nrows] = (struct tsr_summary_row){ .kind = t->kind,
+							      .coding = t->coding };
+		s->rows[s->nrows++].coding.codec = codec;
+	}
+	add(&s->rows[i < TSR_SUMMARY_ROWS_MAX ? i : TSR_SUMMARY_ROWS_MAX - 1], t, stored_nbytes,
+	    nmse);
 	if (add(&s->total, t, stored_nbytes, nmse)) {
 		snprintf(s->worst, sizeof(s->worst), "%s", t->name);
 		snprintf(s->worst_file, sizeof(s->worst_file), "%s", s->file ? s->file : "");

@@ -59,6 +59,5 @@ const struct cli_cmd cmd_apply = {
 	.examples = "  tersor apply update.safetensors model.safetensors\n"
 		    "  tersor apply update.safetensors model.safetensors -o next.safetensors\n",
 	.takes = CLI_WRITES | CLI_WORKS | CLI_REPORTS,
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

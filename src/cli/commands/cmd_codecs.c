@@ -137,6 +137,5 @@ const struct cli_cmd cmd_codecs = {
 	.details = "Lists every codec, or those that are named, with bytes per element.",
 	.examples = "  tersor codecs\n  tersor codecs softsign8 sqrt8\n",
 	.takes = CLI_REPORTS,
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

@@ -258,6 +258,5 @@ const struct cli_cmd cmd_completion = {
 	.details = "Prints a script that completes commands, options, codecs and files.",
 	.examples = "  source <(tersor completion bash)\n"
 		    "  tersor completion fish > ~/.config/fish/completions/tersor.fish\n",
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

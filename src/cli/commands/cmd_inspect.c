@@ -173,6 +173,5 @@ const struct cli_cmd cmd_inspect = {
 		    "  tersor inspect --json=report.json packed.safetensors\n"
 		    "  tersor inspect -v recording\n",
 	.takes = CLI_READS | CLI_REPORTS | CLI_NUMBERS,
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

@@ -33,6 +33,5 @@ const struct cli_cmd cmd_join = {
 	.examples = "  for i in 1 2; do tersor pack big.pt -o o --part $i/2; done; "
 		    "tersor join o\n",
 	.takes = CLI_WORKS,
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

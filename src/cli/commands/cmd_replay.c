@@ -94,34 +94,6 @@ static const struct cli_opt opts[] = {
 
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* @chosen: the GPUs, which the options refer to. */
-static int choose_device(const struct cli_cmd *cmd, const char *device, struct cli_device *chosen,
-			 struct tsr_replay_options *o)
-{
-	if (device && strncmp(device, "cuda", 4) == 0 && o->check_numerics)
-		return cli_usage(cmd, "--check-numerics runs on the CPU: leave --device %s out",
-				 device);
-	CLI_TRY(cli_choose_device(cmd, device, false, chosen));
-	o->gpus = chosen->gpus;
-	if (chosen->ngpus)
-		o->ngpus = (int)chosen->ngpus;
-	else
-		o->ngpus = device && strcmp(device, "cpu") == 0 ? TSR_REPLAY_CPU : TSR_REPLAY_AUTO;
-	return CLI_OK;
-}
-
-static void say_device(const struct cli_replay_args *a, const struct tsr_replay *r)
-{
-	struct cli_device used = { .ngpus = 0 };
-	const unsigned *indices;
-	const unsigned n = tsr_replay_gpus(r, &indices);
-
-	for (; used.ngpus < n && used.ngpus < CLI_GPUS_MAX; used.ngpus++)
-		used.gpus[used.ngpus] = indices[used.ngpus];
-	if (!a->common.dry_run)
-		cli_say_device(&a->common, "replayed", &used);
-}
-
 /* Of one state, or of several side by side. */
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		  const struct tsr_replay_states *states, bool written)
@@ -153,6 +125,9 @@ static int replay(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	const unsigned n = common->operands.n - 1;
 	struct tsr_replay *r[TSR_REPLAY_FORMS_MAX] = { NULL };
 	const struct tsr_replay_states states = { parsed->nforms, parsed->forms, r };
+	struct cli_device used = { .ngpus = 0 };
+	const unsigned *gpus;
+	unsigned ngpus;
 	enum tsr_status replayed;
 	struct cli_work work;
 	int status;
@@ -165,7 +140,11 @@ static int replay(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	cli_work_end(&work, replayed);
 	if (!r[0])
 		return cli_error(&work.err);
-	say_device(a, r[0]);
+	ngpus = tsr_replay_gpus(r[0], &gpus);
+	for (; used.ngpus < ngpus && used.ngpus < CLI_GPUS_MAX; used.ngpus++)
+		used.gpus[used.ngpus] = gpus[used.ngpus];
+	if (!common->dry_run)
+		cli_say_device(common, "replayed", &used);
 	status = report(cmd, common, &states,
 			common->output && replayed != TSR_E_BOUND && !common->dry_run);
 	for (unsigned i = 0; i < TSR_REPLAY_FORMS_MAX; i++)
@@ -177,8 +156,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
-	struct cli_device device;
-	const char *reports[4];
+	const char *name = a->common.device, *reports[4];
+	const bool cuda = name && strncmp(name, "cuda", 4) == 0;
+	struct cli_device device; /* whose GPUs the options refer to */
 
 	if (a->audit && (a->max_error.n || a->compare || a->check_numerics || a->common.output ||
 			 a->common.dry_run))
@@ -186,14 +166,20 @@ static int run(const struct cli_cmd *cmd, void *args)
 				 "--audit takes neither --compare, --max-error, --check-numerics, "
 				 "--dry-run nor -o");
 	CLI_TRY(cli_replay_parse(cmd, a, &parsed));
-	if (a->audit && a->common.device && strncmp(a->common.device, "cuda", 4) == 0)
-		return cli_usage(cmd, "--audit runs on the CPU: leave --device %s out",
-				 a->common.device);
+	if (a->audit && cuda)
+		return cli_usage(cmd, "--audit runs on the CPU: leave --device %s out", name);
 	if (a->audit && parsed.nforms)
 		return cli_usage(cmd, "--audit replays in FP32: leave --state out");
 	if (a->audit)
 		CLI_TRY(cli_part_refuse(cmd, "--audit"));
-	CLI_TRY(choose_device(cmd, a->common.device, &device, &parsed.options));
+	if (cuda && parsed.options.check_numerics)
+		return cli_usage(cmd, "--check-numerics runs on the CPU: leave --device %s out",
+				 name);
+	CLI_TRY(cli_choose_device(cmd, name, false, &device));
+	parsed.options.gpus = device.gpus;
+	parsed.options.ngpus = device.ngpus			  ? (int)device.ngpus
+			       : name && strcmp(name, "cpu") == 0 ? TSR_REPLAY_CPU
+								  : TSR_REPLAY_AUTO;
 	CLI_TRY(cli_check_reports(&a->common));
 	CLI_TRY(cli_check_no_recording(a->common.operands.items[0]));
 	parsed.options.reports = reports;

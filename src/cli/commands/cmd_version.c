@@ -41,6 +41,5 @@ const struct cli_cmd cmd_version = {
 	.details = "Prints the version; with -v also the SIMD level in use and the GPUs.",
 	.examples = "  tersor version -v\n",
 	.takes = CLI_REPORTS,
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

@@ -25,40 +25,34 @@ void cli_put_coded(struct tsr_text *out, uint64_t nbytes, uint64_t plain_nbytes,
 
 /* --- Deltas -------------------------------------------------------------------------------------- */
 
-static void put_plane(struct tsr_table *t, const struct tsr_tensor *tensor, unsigned plane,
-		      const struct tsr_written_plane *w)
-{
-	const struct tsr_codec *codec = tensor->coding.codec;
-	char name[192];
-
-	snprintf(name, sizeof(name), "%s%s", tsr_format_name(tensor->name, 46).text,
-		 codec ? codec->planes[plane].suffix : "");
-	tsr_row(t);
-	TSR_CELL(t, "tensor", NULL, tensor->name);
-	TSR_CELL(t, "plane", NULL, plane);
-	TSR_CELL(t, "-how", "plane:12", w->differs ? "differs" : "on its own");
-	TSR_CELL(t, "nbytes", "stored:10B", w->nbytes);
-	TSR_CELL(t, "-name", "of", tsr_keep(t, name));
-	TSR_CELL(t, "differs", NULL, w->differs);
-}
-
 void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
 		      const struct tsr_written_delta *d)
 {
 	uint64_t nbytes[2] = { 0 };
 	struct tsr_table t = { 0 };
 	size_t n[2] = { 0 };
+	char name[192];
 
 	if (!d->base.name)
 		return;
 	for (size_t i = 0; i < source->ntensors * TSR_PLANES_MAX; i++) {
 		const struct tsr_written_plane *w = &d->planes[i];
+		const struct tsr_tensor *x = &source->tensors[TSR_TAG_TENSOR(i)];
+		const unsigned plane = TSR_TAG_PLANE(i);
 
 		if (!w->nbytes)
 			continue;
 		nbytes[w->differs] += w->nbytes;
 		n[w->differs]++;
-		put_plane(&t, &source->tensors[TSR_TAG_TENSOR(i)], TSR_TAG_PLANE(i), w);
+		snprintf(name, sizeof(name), "%s%s", tsr_format_name(x->name, 46).text,
+			 x->coding.codec ? x->coding.codec->planes[plane].suffix : "");
+		tsr_row(&t);
+		TSR_CELL(&t, "tensor", NULL, x->name);
+		TSR_CELL(&t, "plane", NULL, plane);
+		TSR_CELL(&t, "-how", "plane:12", w->differs ? "differs" : "on its own");
+		TSR_CELL(&t, "nbytes", "stored:10B", w->nbytes);
+		TSR_CELL(&t, "-name", "of", tsr_keep(&t, name));
+		TSR_CELL(&t, "differs", NULL, w->differs);
 	}
 	tsr_json_open(&r->json, "delta", '{');
 	tsr_json_put_string(&r->json, "base", d->base.name);

@@ -46,16 +46,10 @@ static void *run_part(void *arg)
 	return NULL;
 }
 
-static void pause_for(double seconds)
-{
-	const struct timespec t = { .tv_nsec = (long)(seconds * 1e9) };
-
-	nanosleep(&t, NULL);
-}
-
 /* Until every rank's work has ended. */
 static void follow_work(const struct ranks *r, struct part *p, FILE *bar, const char *verb)
 {
+	const struct timespec pause = { .tv_nsec = 10000000 };
 	const double started = tsr_seconds();
 	struct ranks_state all;
 	bool drawn = false;
@@ -78,7 +72,7 @@ static void follow_work(const struct ranks *r, struct part *p, FILE *bar, const 
 		}
 		for (int i = 0;
 		     i < 10 && all.nended < (uint64_t)r->n && ended == atomic_load(&p->ended); i++)
-			pause_for(0.01);
+			nanosleep(&pause, NULL);
 	} while (all.nended < (uint64_t)r->n);
 	if (drawn)
 		cli_wipe_bar(bar);
@@ -118,15 +112,6 @@ static void restore(struct streams *s, char text[MESSAGES_NBYTES])
 	close(s->messages);
 }
 
-static bool was_said(const char *texts, const char *line, size_t len)
-{
-	for (const char *t = texts; t < line; t++) {
-		if ((t == texts || t[-1] == '\n' || t[-1] == '\0') && strncmp(t, line, len) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* The messages of ranks first to last - 1, in their order; what several say is printed once. */
 static void print_messages(const char *texts, int first, int last)
 {
@@ -135,8 +120,12 @@ static void print_messages(const char *texts, int first, int last)
 	for (int rank = 0; rank < last; rank++, line++) {
 		for (; *line; line += strcspn(line, "\n") + (strchr(line, '\n') != NULL)) {
 			const size_t len = strcspn(line, "\n");
+			bool said = false;
 
-			if (rank >= first && !was_said(texts, line, len + 1))
+			for (const char *t = texts; t < line; t++)
+				said = said || ((t == texts || t[-1] == '\n' || t[-1] == '\0') &&
+						strncmp(t, line, len + 1) == 0);
+			if (rank >= first && !said)
 				fprintf(stderr, "%.*s\n", (int)len, line);
 		}
 	}

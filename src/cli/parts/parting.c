@@ -168,26 +168,24 @@ int cli_part_write(void)
 	return tsr_part_end(current, &err) == TSR_OK ? CLI_OK : cli_error(&err);
 }
 
-static int say_done(const struct cli_common *common)
-{
-	const struct tsr_part_request *r = tsr_part_request(current);
-	const struct tsr_part_share share = tsr_part_share(current);
-
-	if (!tsr_part_has_ended(current))
-		return cli_fail(CLI_INPUT, "%s: was not done in parts", r->path);
-	if (cli_wants_text(common))
-		printf("%s: part %u of %u: %s of %s\n", tsr_format_name(r->path, 60).text,
-		       r->number, r->count, tsr_format_bytes((double)share.nbytes).text,
-		       tsr_format_bytes((double)share.all_nbytes).text);
-	return tell_driver(r, tsr_part_text(current));
-}
-
 int cli_part_end(const struct cli_common *common, int status)
 {
+	const struct tsr_part_request *r;
+	struct tsr_part_share share;
+
 	if (!common->part)
 		return status;
-	if (status == CLI_OK)
-		status = say_done(common);
+	r = tsr_part_request(current);
+	if (status == CLI_OK && !tsr_part_has_ended(current)) {
+		status = cli_fail(CLI_INPUT, "%s: was not done in parts", r->path);
+	} else if (status == CLI_OK) {
+		share = tsr_part_share(current);
+		if (cli_wants_text(common))
+			printf("%s: part %u of %u: %s of %s\n", tsr_format_name(r->path, 60).text,
+			       r->number, r->count, tsr_format_bytes((double)share.nbytes).text,
+			       tsr_format_bytes((double)share.all_nbytes).text);
+		status = tell_driver(r, tsr_part_text(current));
+	}
 	tsr_part_free(current);
 	current = NULL;
 	return status;

@@ -16,20 +16,6 @@ enum {
 	HALF = 60 /* of the height of a box */
 };
 
-/* What is shown where the pointer rests: all quantiles, and who has the largest. */
-static void put_words(struct tsr_text *svg, const struct tsr_audit_view *v,
-		      const struct tsr_audit_column *c, size_t worst)
-{
-	tsr_text_printf(svg, "<title>%s, %zu tensors:", c->coding->codec->name, c->n);
-	for (unsigned i = 0; i < TSR_AUDIT_QUANTILES; i++) {
-		tsr_text_printf(svg, "%s %u%% ", i ? "," : "", tsr_audit_percent(i));
-		tsr_audit_put_error(c->quantile[TSR_AUDIT_NMSE][i], 2, svg);
-	}
-	tsr_text_puts(svg, "; largest: ");
-	tsr_html_put_text(svg, v->audit->tensors[worst].tensor->name);
-	tsr_text_puts(svg, "</title>\n");
-}
-
 /* Minimum and maximum are dots, 5 and 95 percent whiskers, 25 and 75 the box with the median inside. */
 static void put_box(struct tsr_text *svg, const struct tsr_axis *axis, const double *q, int y)
 {
@@ -71,14 +57,22 @@ void tsr_audit_boxes_put(const struct tsr_audit_view *v, const struct tsr_audit_
 			p->title);
 	tsr_chart_put_decades(svg, &x, first, bottom, 420);
 	for (unsigned i = 0; i < p->n; i++) {
+		const struct tsr_audit_column *c = &p->columns[i];
 		const int y = first + ROW * (int)i + ROW / 2;
 
 		tsr_text_puts(svg, "<g class=\"row\">\n");
-		put_words(svg, v, &p->columns[i], p->worst[i]);
+		/* What is shown where the pointer rests: all quantiles, and who has the largest. */
+		tsr_text_printf(svg, "<title>%s, %zu tensors:", c->coding->codec->name, c->n);
+		for (unsigned k = 0; k < TSR_AUDIT_QUANTILES; k++) {
+			tsr_text_printf(svg, "%s %u%% ", k ? "," : "", tsr_audit_percent(k));
+			tsr_audit_put_error(c->quantile[TSR_AUDIT_NMSE][k], 2, svg);
+		}
+		tsr_text_puts(svg, "; largest: ");
+		tsr_html_put_text(svg, v->audit->tensors[p->worst[i]].tensor->name);
+		tsr_text_puts(svg, "</title>\n");
 		tsr_chart_put_rect(svg, "field", 0, y - ROW / 2, width, ROW);
-		tsr_chart_put_label(svg, "codec end", LABEL - 120, y + 40,
-				    p->columns[i].coding->codec->name);
-		put_box(svg, &x, p->columns[i].quantile[TSR_AUDIT_NMSE], y);
+		tsr_chart_put_label(svg, "codec end", LABEL - 120, y + 40, c->coding->codec->name);
+		put_box(svg, &x, c->quantile[TSR_AUDIT_NMSE], y);
 		tsr_text_puts(svg, "</g>\n");
 	}
 	tsr_text_puts(svg, "</g>\n");

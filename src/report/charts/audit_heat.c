@@ -25,12 +25,19 @@ enum {
 #define DECADE_FIRST (-5)
 #define CLASSES 7
 
-/* What is shown where the pointer rests. */
-static void put_words(struct tsr_text *svg, const struct tsr_audit_view *v,
-		      const struct tsr_audit_cell *c)
+static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
+		     const struct tsr_audit_cell *c, int top, int each)
 {
+	const int x = LABEL + each * (int)c->v, y = top + ROW * (int)c->m;
 	const struct tsr_audit *a = v->audit;
+	unsigned class = 0;
 
+	while (class + 1 < CLASSES &&
+	       c->nmse[LAST] > tsr_chart_times_power(1, DECADE_FIRST + (int)class))
+		class ++;
+	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n", c->n ? class : CLASSES,
+			c == v->best ? " best" : "");
+	/* What is shown where the pointer rests. */
 	tsr_text_printf(svg, "<title>%s + %s, %.4g bytes for both",
 			a->momenta.codings[c->m].codec->name,
 			a->variances.codings[c->v].codec->name, c->bytes);
@@ -46,20 +53,6 @@ static void put_words(struct tsr_text *svg, const struct tsr_audit_view *v,
 	if (c->nraw)
 		tsr_text_printf(svg, "; %zu pairs that it cannot hold", c->nraw);
 	tsr_text_puts(svg, "</title>\n");
-}
-
-static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
-		     const struct tsr_audit_cell *c, int top, int each)
-{
-	const int x = LABEL + each * (int)c->v, y = top + ROW * (int)c->m;
-	unsigned class = 0;
-
-	while (class + 1 < CLASSES &&
-	       c->nmse[LAST] > tsr_chart_times_power(1, DECADE_FIRST + (int)class))
-		class ++;
-	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n", c->n ? class : CLASSES,
-			c == v->best ? " best" : "");
-	put_words(svg, v, c);
 	tsr_chart_put_rect(svg, NULL, x + 10, y + 10, each - 20, ROW - 20);
 	if (each >= TEXT_MIN && c->n) {
 		tsr_chart_open_label(svg, each < SMALL ? "mid small" : "mid", x + each / 2,

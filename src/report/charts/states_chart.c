@@ -97,26 +97,6 @@ static const char *class_of(unsigned state)
 	return classes[state % STYLES];
 }
 
-/* The first state whose line is that of @state, which hides it. */
-static unsigned first_equal(const struct tsr_states_curves *c, unsigned state,
-			    const struct panel *panel)
-{
-	const double *values = values_of(c, state, panel);
-	const size_t n = c->states->replay[state]->nsteps;
-	unsigned s = 0;
-
-	for (; s < state; s++) {
-		const double *other = values_of(c, s, panel);
-		size_t i = 0;
-
-		while (other && values && i < n && other[i] == values[i])
-			i++;
-		if (other && i == n)
-			break;
-	}
-	return s;
-}
-
 /* "flash = tight" where one line covers another. */
 static void name_equal(const struct tsr_states_curves *c, const struct panel *panel,
 		       const struct tsr_chart_area *area, struct tsr_text *svg)
@@ -124,9 +104,21 @@ static void name_equal(const struct tsr_states_curves *c, const struct panel *pa
 	bool any = false;
 
 	for (unsigned s = 0; s < c->states->n; s++) {
-		const unsigned first = first_equal(c, s, panel);
+		const double *values = values_of(c, s, panel);
+		const size_t n = c->states->replay[s]->nsteps;
+		unsigned first = 0;
 
-		if (first == s)
+		/* The first state whose line is that of this one, which hides it. */
+		for (; first < s && values; first++) {
+			const double *other = values_of(c, first, panel);
+			size_t i = 0;
+
+			while (other && i < n && other[i] == values[i])
+				i++;
+			if (other && i == n)
+				break;
+		}
+		if (first == s || !values)
 			continue;
 		if (!any)
 			tsr_chart_open_label(svg, "tick end", area->right, area->top - 60);
