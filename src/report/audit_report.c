@@ -227,58 +227,37 @@ static void report_all_series(struct tsr_audit *const *audits, size_t n, struct 
 
 /* --- The worst tensors ------------------------------------------------------------------------ */
 
-/* A pair of tensors and its error. */
-struct ranked {
-	size_t pair;
-	double nmse;
-};
-
-static int compare(const void *a, const void *b)
-{
-	const struct ranked *x = a, *y = b;
-
-	return x->nmse != y->nmse ? (x->nmse < y->nmse) - (x->nmse > y->nmse)
-				  : (x->pair > y->pair) - (x->pair < y->pair);
-}
-
 /* Those with the largest errors in the codecs of the verdict. */
 static void report_worst(struct tsr_report *r, const struct tsr_audit *a,
 			 const struct tsr_audit_cell *best)
 {
-	struct ranked *ranked = calloc(a->npairs + 1, sizeof(*ranked));
-	struct tsr_table t = { .failed = !ranked, .most_page = ROWS_SHOWN };
-	size_t n = 0;
+	struct tsr_table t = { .most_page = ROWS_SHOWN };
 
-	for (size_t i = 0; ranked && i < a->npairs; i++) {
+	for (size_t i = 0; i < a->npairs; i++) {
 		const struct tsr_audit_update *u = tsr_audit_update(a, i, best->m, best->v);
-
-		if (u->measured)
-			ranked[n++] = (struct ranked){ i, u->nmse };
-	}
-	if (n)
-		qsort(ranked, n, sizeof(*ranked), compare);
-	for (size_t i = 0; i < n; i++) {
-		const struct tsr_audit_pair *p = &a->pairs[ranked[i].pair];
+		const struct tsr_audit_pair *p = &a->pairs[i];
 		const struct tsr_audit_tensor *m = &a->tensors[p->momentum];
 
+		if (!u->measured)
+			continue;
 		tsr_row(&t);
+		tsr_rank(&t, u->nmse);
 		TSR_CELL(&t, "parameter", "Parameter:n",
 			 m->tensor->weight ? m->tensor->weight : m->tensor->name);
 		TSR_CELL(&t, "elements", "elements:,", m->tensor->numel);
-		TSR_CELL(&t, "update", "update:.1e", ranked[i].nmse);
+		TSR_CELL(&t, "update", "update:.1e", u->nmse);
 		TSR_CELL(&t, "momentum", "momentum:.1e", m->trials[best->m].nmse);
 		TSR_CELL(&t, "variance", "variance:.1e",
 			 a->tensors[p->variance].trials[best->v].nmse);
 		TSR_CELL(&t, "before", "max |u|:.3g", p->max_before);
-		TSR_CELL(&t, "after", "after:.3g",
-			 tsr_audit_update(a, ranked[i].pair, best->m, best->v)->max_after);
+		TSR_CELL(&t, "after", "after:.3g", u->max_after);
 	}
+	tsr_table_sort(&t);
 	tsr_report_heading(r, TSR_TO_PAGE, "Worst tensors");
 	tsr_report_say(r, TSR_TO_PAGE, "With %s and %s%s.", tsr_audit_momentum(a, best),
 		       tsr_audit_variance(a, best),
-		       n > ROWS_SHOWN ? ", those with the largest update error" : "");
+		       t.nrows > ROWS_SHOWN ? ", those with the largest update error" : "");
 	tsr_report_table(r, t, NULL, "");
-	free(ranked);
 }
 
 /* --- All of it -------------------------------------------------------------------------------- */
@@ -328,28 +307,20 @@ static void put_one(const struct tsr_audit *a, bool tables, bool paper, struct t
 	free(cells);
 }
 
-void tsr_audit_put_last(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
+void tsr_audit_report(struct tsr_audit *const *audits, size_t n, enum tsr_audit_text what,
+		      struct tsr_report *r)
 {
-	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
-
-	put_one(audits[n - 1], true, false, &text);
-	if (n > 1)
-		report_all_series(audits, n, &text);
-	r->text = text.text;
-}
-
-void tsr_audit_report(struct tsr_audit *const *audits, size_t n, bool paper, struct tsr_report *r)
-{
+	const bool last = what == TSR_AUDIT_LAST, paper = what == TSR_AUDIT_PAPER;
 	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
 	struct tsr_report page = { .wants_html = r->wants_html };
 	struct tsr_audit_view v;
 
-	text.verbose -= n > 1 && text.verbose;
-	for (size_t i = 0; i < n && r->wants_text; i++) {
-		if (n > 1)
+	text.verbose -= n > 1 && text.verbose && !last;
+	for (size_t i = last ? n - 1 : 0; i < n && r->wants_text; i++) {
+		if (n > 1 && !last)
 			tsr_text_printf(&text.text, "%s%s\n", i ? "\n" : "",
 					tsr_checkpoint_path(audits[i]->source));
-		put_one(audits[i], n == 1 || r->verbose || paper, paper, &text);
+		put_one(audits[i], n == 1 || r->verbose || paper || last, paper, &text);
 	}
 	if (n > 1 && !paper && r->wants_text)
 		report_all_series(audits, n, &text);

@@ -82,49 +82,33 @@ static struct tsr_table errors_of(const struct tsr_granularity_tensor *x)
 	return t;
 }
 
-/* Of two tensors: by the error with one scale, the larger first, then by place. */
-static int compare(const void *a, const void *b)
-{
-	const struct tsr_granularity_tensor *x = *(const struct tsr_granularity_tensor *const *)a;
-	const struct tsr_granularity_tensor *y = *(const struct tsr_granularity_tensor *const *)b;
-	const double p = x->error[0].nmse, q = y->error[0].nmse;
-
-	return p != q ? (p < q) - (p > q) : (x > y) - (x < y);
-}
-
 /* The tensors that count, those first that lose most with one scale, in E4M3 by granularity. */
-static void report_tensors(struct tsr_report *r, const struct tsr_granularities *g,
-			   const struct tsr_granularity_figures *f)
+static void report_tensors(struct tsr_report *r, const struct tsr_granularities *g)
 {
-	const struct tsr_granularity_tensor **counted = calloc(f->ntensors + 1, sizeof(*counted));
-	struct tsr_table t = { .failed = !counted,
-			       .most_text = TENSORS_SHOWN,
-			       .most_page = TENSORS_IN_PAGE };
-	size_t n = 0;
+	struct tsr_table t = { .most_text = TENSORS_SHOWN, .most_page = TENSORS_IN_PAGE };
 	char head[32];
 
-	for (size_t i = 0; counted && i < tsr_granularities_ntensors(g); i++) {
-		if (tsr_granularity_counts(tsr_granularities_tensor(g, i)))
-			counted[n++] = tsr_granularities_tensor(g, i);
-	}
-	if (n)
-		qsort(counted, n, sizeof(*counted), compare);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
+		const struct tsr_granularity_tensor *x = tsr_granularities_tensor(g, i);
+
+		if (!tsr_granularity_counts(x))
+			continue;
 		tsr_row(&t);
-		TSR_CELL(&t, "name", "tensor:n", counted[i]->tensor->name);
-		TSR_CELL(&t, "max", "max |x|:.1e", counted[i]->max);
+		tsr_rank(&t, x->error[0].nmse);
+		TSR_CELL(&t, "name", "tensor:n", x->tensor->name);
+		TSR_CELL(&t, "max", "max |x|:.1e", x->max);
 		for (unsigned c = 0; c < TSR_GRANULARITY_SIZES; c++) {
 			const char *name = tsr_granularity_get(c)->name;
 
 			snprintf(head, sizeof(head), "%s:.2e", name);
-			TSR_CELL(&t, name, head, counted[i]->error[c].nmse);
+			TSR_CELL(&t, name, head, x->error[c].nmse);
 		}
 	}
+	tsr_table_sort(&t);
 	tsr_report_heading(r, TSR_TO_PAGE, "Tensors");
 	tsr_report_heading(r, TSR_TO_TEXT, "E4M3: NMSE with one scale per");
 	tsr_report_say(r, TSR_TO_PAGE, "NMSE in E4M3 with one scale per ..., the largest first.");
 	tsr_report_table(r, t, "name,max,tensor,1x128,1x16,4x4", "");
-	free(counted);
 }
 
 /* --- For people ------------------------------------------------------------------------------- */
@@ -183,7 +167,7 @@ static void report_people(struct tsr_report *r, const struct tsr_granularities *
 			tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors", tsr_fp8_title(i));
 			tsr_report_table(r, rows_of(f, i, TSR_GRANULARITY_SIZES), columns, columns);
 		}
-		report_tensors(r, g, f);
+		report_tensors(r, g);
 	}
 	say_left_out(r, g, f);
 	tsr_report_close(r, NULL);

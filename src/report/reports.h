@@ -11,12 +11,13 @@
 
 /*
  * Text, CSV, SVG and page of @n audits: several are those of one training run, of which the last has charts.
- * @paper: text has the figures of papers, of all pairs of codecs.
+ * Text has the tables of each, or the figures of papers, of all pairs of codecs; or the tables of the last,
+ * and by checkpoint the worst errors of codecs that are best there.
  */
-void tsr_audit_report(struct tsr_audit *const *audits, size_t n, bool paper, struct tsr_report *r);
+enum tsr_audit_text { TSR_AUDIT_EACH, TSR_AUDIT_PAPER, TSR_AUDIT_LAST };
 
-/* Another text: the tables of the last, and by checkpoint the worst errors of codecs that are best there. */
-void tsr_audit_put_last(struct tsr_audit *const *audits, size_t n, struct tsr_report *r);
+void tsr_audit_report(struct tsr_audit *const *audits, size_t n, enum tsr_audit_text what,
+		      struct tsr_report *r);
 
 /* The member "checkpoints": an object of each. */
 void tsr_audit_put_json(struct tsr_audit *const *audits, size_t n, struct tsr_text *json);

@@ -205,7 +205,7 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 
 	for (unsigned i = 0; i < s->n; i++)
 		cli_warn_notes(&a->common, s->audits[i]->source);
-	tsr_audit_report(s->audits, s->n, a->table != NULL, &r);
+	tsr_audit_report(s->audits, s->n, a->table ? TSR_AUDIT_PAPER : TSR_AUDIT_EACH, &r);
 	if (r.wants_json || baseline) {
 		if (a->table)
 			tsr_json_put_string(&r.json, "table", a->table);

@@ -63,13 +63,8 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 {
 	struct tsr_report r = cli_report(cmd, common, "audit");
 
-	if (r.wants_text) {
-		tsr_text_printf(&r.text, "after %s:\n", a->audits[a->n - 1]->name);
-		tsr_audit_put_last(a->audits, a->n, &r);
-	}
-	r.wants_text = false;
-	tsr_audit_report(a->audits, a->n, NULL, &r);
-	r.wants_text = cli_wants_text(common);
+	tsr_text_printf(&r.text, "after %s:\n", a->audits[a->n - 1]->name);
+	tsr_audit_report(a->audits, a->n, TSR_AUDIT_LAST, &r);
 	if (r.wants_json) {
 		tsr_json_put_u64s(&r.json, "steps", a->steps, a->n);
 		tsr_audit_put_json(a->audits, a->n, &r.json);

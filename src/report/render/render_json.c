@@ -38,7 +38,7 @@ static void put_row(const struct tsr_table *t, size_t row, struct tsr_text *json
 	const char *open = "";
 	size_t len = 0; /* of the object's name in @open */
 
-	for (size_t n = tsr_row_nfields(t, row); n; n--, f++) {
+	for (size_t n = t->rows[row].n; n; n--, f++) {
 		const char *key = t->columns[f->column].key;
 		/* How long the name of the object is that a member "object.key" is in; 0: in none. */
 		const char *point = strchr(key, '.');

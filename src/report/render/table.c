@@ -74,6 +74,7 @@ static struct tsr_field *add(struct tsr_table *t, const char *key, const char *s
 		return &spare;
 	t->fields[n] = (struct tsr_field){ .column = column, .type = type };
 	t->nfields++;
+	t->rows[t->nrows - 1].n++;
 	return &t->fields[n];
 }
 
@@ -187,6 +188,27 @@ void tsr_put_aside(struct tsr_table *t, unsigned aside)
 		t->rows[t->nrows - 1].aside = aside;
 }
 
+void tsr_rank(struct tsr_table *t, double value)
+{
+	if (!t->failed)
+		t->rows[t->nrows - 1].rank = value;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+	const struct tsr_row *x = a, *y = b;
+
+	return x->rank < y->rank || y->rank < x->rank
+		       ? (x->rank < y->rank) - (y->rank < x->rank)
+		       : (x->first > y->first) - (x->first < y->first);
+}
+
+void tsr_table_sort(struct tsr_table *t)
+{
+	if (t->nrows)
+		qsort(t->rows, t->nrows, sizeof(*t->rows), compare_rows);
+}
+
 void tsr_table_free(struct tsr_table *t)
 {
 	free(t->columns);
@@ -261,16 +283,11 @@ size_t tsr_table_next(const struct tsr_table *t, unsigned to, size_t most, size_
 
 /* --- Cells ----------------------------------------------------------------------------------- */
 
-size_t tsr_row_nfields(const struct tsr_table *t, size_t row)
-{
-	return (row + 1 < t->nrows ? t->rows[row + 1].first : t->nfields) - t->rows[row].first;
-}
-
 const struct tsr_field *tsr_field_at(const struct tsr_table *t, size_t row, unsigned column)
 {
 	const struct tsr_field *f = &t->fields[t->rows[row].first];
 
-	for (size_t n = tsr_row_nfields(t, row); n; n--, f++) {
+	for (size_t n = t->rows[row].n; n; n--, f++) {
 		if (f->column == column)
 			return f;
 	}

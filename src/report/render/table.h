@@ -77,7 +77,8 @@ struct tsr_table {
 	struct tsr_field *fields; /* of all rows, in the order in which they were put */
 	size_t nfields, fields_room;
 	struct tsr_row {
-		size_t first; /* of its fields */
+		size_t first, n; /* its fields */
+		double rank;
 		unsigned aside; /* enum tsr_to: left out of these */
 	} * rows;
 	size_t nrows, rows_room;
@@ -114,6 +115,10 @@ void tsr_cell_coding(struct tsr_table *t, const struct tsr_coding *coding);
 /* The last cell stands out in its column; the last row is left out of text, page (enum tsr_to). */
 void tsr_mark(struct tsr_table *t, bool marked);
 void tsr_put_aside(struct tsr_table *t, unsigned aside);
+
+/* Put rows with larger values first, those with equal ones in their order; the value is of the last row. */
+void tsr_rank(struct tsr_table *t, double value);
+void tsr_table_sort(struct tsr_table *t);
 
 /* A copy that lives as long as the table. */
 const char *tsr_keep(struct tsr_table *t, const char *text);
@@ -168,8 +173,7 @@ unsigned tsr_table_slots(const struct tsr_table *t, const char *columns,
 size_t tsr_table_next(const struct tsr_table *t, unsigned to, size_t most, size_t row,
 		      size_t *shown);
 
-/* How many fields a row has; the one in a column, or NULL. */
-size_t tsr_row_nfields(const struct tsr_table *t, size_t row);
+/* The one in a column, or NULL. */
 const struct tsr_field *tsr_field_at(const struct tsr_table *t, size_t row, unsigned column);
 
 /* What people see there; "-" of nothing.  @room: of a name. */
