@@ -192,7 +192,7 @@ bool cli_same_file(const char *a, const char *b);
 void cli_warn_not_beside(const struct cli_common *common, const char *base);
 
 /* CLI_OK, or CLI_IO after a message.  Neither a report nor an output lands on another option's file. */
-int cli_check_paths(const struct cli_opts *opts, const void *args);
+int cli_check_paths(const struct cli_opts *opts, void *args);
 
 /*
  * "-" among the inputs and as the output becomes the path of that standard stream.  CLI_OK, or CLI_USAGE

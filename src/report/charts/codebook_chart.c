@@ -27,25 +27,6 @@ static void put_x_axis(struct tsr_text *svg, const struct tsr_chart_area *a,
 	}
 }
 
-/* The outline of the histogram; an empty step is at the axis. */
-static void put_counts(struct tsr_text *svg, const struct tsr_learned *l,
-		       const struct tsr_chart_area *a, const struct tsr_axis *y)
-{
-	tsr_text_puts(svg, "<path class=\"counts\" d=\"");
-	tsr_chart_put_point(svg, false, a->left, a->bottom);
-	for (unsigned i = 0; i < NSTEPS; i++) {
-		const int left = a->left + (int)i * (a->right - a->left) / NSTEPS;
-		const int right = a->left + (int)(i + 1) * (a->right - a->left) / NSTEPS;
-		const uint64_t count = count_of(l, i);
-		const int at = count ? tsr_axis_at(y, (double)count) : a->bottom;
-
-		tsr_chart_put_point(svg, true, left, at);
-		tsr_chart_put_point(svg, true, right, at);
-	}
-	tsr_chart_put_point(svg, true, a->right, a->bottom);
-	tsr_text_puts(svg, "z\"/>\n");
-}
-
 static void put_histogram(struct tsr_text *svg, const struct tsr_learned *l)
 {
 	static const char *const labels[] = { "\xe2\x88\x92\x31", "\xe2\x88\x92\x30.5", "0", "0.5",
@@ -69,7 +50,19 @@ static void put_histogram(struct tsr_text *svg, const struct tsr_learned *l)
 		tsr_chart_open_y_tick(svg, &a, tsr_axis_tick(&y, d));
 		tsr_chart_close_power(svg, 10, d);
 	}
-	put_counts(svg, l, &a, &y);
+	/* The outline of the histogram; an empty step is at the axis. */
+	tsr_text_puts(svg, "<path class=\"counts\" d=\"");
+	tsr_chart_put_point(svg, false, a.left, a.bottom);
+	for (unsigned i = 0; i < NSTEPS; i++) {
+		const uint64_t count = count_of(l, i);
+		const int at = count ? tsr_axis_at(&y, (double)count) : a.bottom;
+
+		for (unsigned end = i; end <= i + 1; end++)
+			tsr_chart_put_point(svg, true,
+					    a.left + (int)end * (a.right - a.left) / NSTEPS, at);
+	}
+	tsr_chart_put_point(svg, true, a.right, a.bottom);
+	tsr_text_puts(svg, "z\"/>\n");
 	for (unsigned i = 0; i < TSR_CODEBOOK_ENTRIES; i++) {
 		const int at = tsr_axis_at(&x, (double)l->codebook[i]);
 

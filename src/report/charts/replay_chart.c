@@ -35,22 +35,6 @@ void tsr_curve_put_limits(struct tsr_text *svg, const struct tsr_lines *l,
 		tsr_lines_put_limit(svg, l, TSR_UPDATE_BAD, "10% of its length");
 }
 
-static void put_panel(struct tsr_text *svg, const struct tsr_curves *curves, unsigned panel,
-		      int left, int top, int width)
-{
-	const struct tsr_curve *c = &curves->curve[panel];
-	struct tsr_lines l;
-	char name[16];
-
-	snprintf(name, sizeof(name), "%u", panel);
-	l = tsr_curve_lines(curves->replay, c->kind, &c->y, name);
-	tsr_lines_open(svg, &l, left, top, width);
-	tsr_lines_put(svg, &l, "worst", c->worst, SQUARE);
-	tsr_lines_put(svg, &l, "all", c->total, CIRCLE);
-	tsr_curve_put_limits(svg, &l, c->kind->figure);
-	tsr_text_puts(svg, "</g>\n");
-}
-
 void tsr_curves_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
 	const struct tsr_curves *c = ctx;
@@ -70,8 +54,18 @@ void tsr_curves_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr
 	} else {
 		tsr_chart_put_label(svg, "key", 60, 240, "no step was compared with FP32");
 	}
-	for (unsigned i = 0; i < c->n; i++)
-		put_panel(svg, c, i, (int)i % columns * width, HEAD + (int)i / columns * height,
-			  width);
+	for (int i = 0; i < (int)c->n; i++) {
+		const struct tsr_curve *curve = &c->curve[i];
+		struct tsr_lines l;
+		char name[16];
+
+		snprintf(name, sizeof(name), "%d", i);
+		l = tsr_curve_lines(c->replay, curve->kind, &curve->y, name);
+		tsr_lines_open(svg, &l, i % columns * width, HEAD + i / columns * height, width);
+		tsr_lines_put(svg, &l, "worst", curve->worst, SQUARE);
+		tsr_lines_put(svg, &l, "all", curve->total, CIRCLE);
+		tsr_curve_put_limits(svg, &l, curve->kind->figure);
+		tsr_text_puts(svg, "</g>\n");
+	}
 	tsr_text_puts(svg, "</svg>\n");
 }
