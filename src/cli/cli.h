@@ -185,9 +185,6 @@ bool cli_name_unpacked(const char *in, char *out, size_t room);
 /* CLI_OK, or CLI_INPUT after a message that says where a recording goes. */
 int cli_check_no_recording(const char *path);
 
-/* Whether two paths name the same file, or would once created. */
-bool cli_same_file(const char *a, const char *b);
-
 /* Warn if a delta was written away from @base. */
 void cli_warn_not_beside(const struct cli_common *common, const char *base);
 

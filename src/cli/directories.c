@@ -38,18 +38,17 @@ static int begin(struct work *w, const char *verb)
 	return cli_work_open(&w->bar, w->cmd, w->common, verb);
 }
 
-/* @fill returns the exit status of what was found. */
-static int report(struct work *w, int (*fill)(struct work *w, struct tsr_report *r))
+static int report(struct work *w, void (*fill)(struct work *w, struct tsr_report *r))
 {
 	struct tsr_report r = cli_report(w->cmd, w->common, "directory");
-	const int found = fill(w, &r), status = cli_end_report(&r, w->common);
 
-	return status == CLI_OK ? found : status;
+	fill(w, &r);
+	return cli_end_report(&r, w->common);
 }
 
 /* After it. */
 static int end(struct work *w, enum tsr_status done,
-	       int (*fill)(struct work *w, struct tsr_report *r))
+	       void (*fill)(struct work *w, struct tsr_report *r))
 {
 	int status;
 
@@ -135,13 +134,13 @@ static void put_tables(struct work *w, struct tsr_report *r)
 	tsr_report_gap(r);
 }
 
-/* How many files are deltas; the exit status if none is. */
-static int report_deltas(const struct work *w, struct tsr_report *r)
+/* How many files are deltas. */
+static void report_deltas(const struct work *w, struct tsr_report *r)
 {
 	const size_t npacked = cli_directory_sizes(w->d).npacked;
 
 	if (!w->delta || w->common->dry_run || w->done != TSR_OK)
-		return CLI_OK;
+		return;
 	tsr_json_open(&r->json, "delta", '{');
 	tsr_json_put_string(&r->json, "base", w->delta);
 	tsr_json_put_u64(&r->json, "files", w->ndeltas);
@@ -150,15 +149,15 @@ static int report_deltas(const struct work *w, struct tsr_report *r)
 			tsr_format_name(w->delta, 40).text, w->ndeltas, npacked);
 	cli_warn_not_beside(w->common, w->delta);
 	if (w->ndeltas || !npacked)
-		return CLI_OK;
+		return;
 	cli_warn(w->common,
 		 "%s: is no smaller than without --delta: %s has no packed file of the same name "
 		 "from which one differs little",
 		 w->common->output, w->delta);
-	return w->strict ? CLI_DIFFERS : CLI_OK;
+	r->differs = w->strict;
 }
 
-static int report_packing(struct work *w, struct tsr_report *r)
+static void report_packing(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
@@ -181,8 +180,9 @@ static int report_packing(struct work *w, struct tsr_report *r)
 	tsr_losses_put_text(&w->summary.losses, &r->text);
 	tsr_choices_put_text(&w->summary.choices, &r->text);
 	if (w->done != TSR_OK || sizes.npacked)
-		return report_deltas(w, r);
-	return cli_nothing_packed(w->common, w->strict, &w->kept, w->d);
+		report_deltas(w, r);
+	else
+		r->differs = cli_nothing_packed(w->common, w->strict, &w->kept, w->d) != CLI_OK;
 }
 
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -210,7 +210,7 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 		   report_packing);
 }
 
-static int report_inspection(struct work *w, struct tsr_report *r)
+static void report_inspection(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
@@ -222,7 +222,6 @@ static int report_inspection(struct work *w, struct tsr_report *r)
 			tsr_format_bytes((double)sizes.stored_nbytes).text);
 	tsr_summary_put_per_parameter(&w->summary, ", ", "", &r->text);
 	tsr_text_puts(&r->text, "\n");
-	return CLI_OK;
 }
 
 int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *common)
@@ -265,7 +264,7 @@ static void put_count(const struct work *w, const char *what, struct tsr_text *o
 			sizes.npacked, plural(sizes.npacked), what, sizes.ncopied);
 }
 
-static int report_unpacking(struct work *w, struct tsr_report *r)
+static void report_unpacking(struct work *w, struct tsr_report *r)
 {
 	warn_remark(w);
 	cli_json_output(&r->json, w->common);
@@ -275,7 +274,6 @@ static int report_unpacking(struct work *w, struct tsr_report *r)
 			tsr_format_bytes((double)cli_directory_sizes(w->d).nbytes).text,
 			w->common->dry_run ? " planned" : "");
 	tsr_summary_put_worst(&w->summary, "  largest error when it was packed", &r->text);
-	return CLI_OK;
 }
 
 int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -317,7 +315,7 @@ static void warn_copied(const struct work *w)
 			 first->path, first->reason);
 }
 
-static int report_recoding(struct work *w, struct tsr_report *r)
+static void report_recoding(struct work *w, struct tsr_report *r)
 {
 	if (!tsr_directory_is_packed(input_of(w)))
 		warn_copied(w);
@@ -333,7 +331,7 @@ static int report_recoding(struct work *w, struct tsr_report *r)
 		tsr_text_printf(&r->text, "%.3f bytes per element of the gradients, %.3f before\n",
 				(double)w->after / (double)w->elements,
 				(double)w->before / (double)w->elements);
-	return report_deltas(w, r);
+	report_deltas(w, r);
 }
 
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -377,7 +375,7 @@ static void on_verified(void *ctx, const struct tsr_directory_entry *e,
 	tsr_losses_merge(&w->summary.losses, &losses);
 }
 
-static int report_verification(struct work *w, struct tsr_report *r)
+static void report_verification(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 	const char *remark = tsr_directory_remark(w->d);
@@ -403,7 +401,6 @@ static int report_verification(struct work *w, struct tsr_report *r)
 					"as recorded\n");
 	if (w->against)
 		tsr_losses_put_text(&w->summary.losses, &r->text);
-	return CLI_OK;
 }
 
 int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -449,7 +446,7 @@ void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d)
 				nfaults);
 }
 
-static int report_comparison(struct work *w, struct tsr_report *r)
+static void report_comparison(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 	const size_t n = sizes.npacked + sizes.ncopied, nfaults = tsr_directory_nfaults(w->d);
@@ -458,7 +455,7 @@ static int report_comparison(struct work *w, struct tsr_report *r)
 	tsr_text_puts(&r->text, w->lines.bytes ? w->lines.bytes : "");
 	cli_report_faults(r, w->d, "differs");
 	tsr_text_printf(&r->text, "%zu file%s compared: %zu differ\n", n, plural(n), nfaults);
-	return nfaults ? CLI_DIFFERS : CLI_OK;
+	r->differs = nfaults;
 }
 
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,

@@ -208,7 +208,7 @@ int cli_end_report(struct tsr_report *r, const struct cli_common *common)
 		status = cli_write_report(&r->json, common->json.value);
 	}
 	tsr_text_free(&r->json);
-	return status;
+	return status == CLI_OK && r->differs ? CLI_DIFFERS : status;
 }
 
 void cli_json_output(struct tsr_text *json, const struct cli_common *common)

@@ -19,7 +19,8 @@ static bool stat_directory(const char *path, struct stat *st)
 	return found;
 }
 
-bool cli_same_file(const char *a, const char *b)
+/* Whether two paths name the same file, or would once created. */
+static bool same_file(const char *a, const char *b)
 {
 	const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
 	struct stat sa, sb;
@@ -40,7 +41,7 @@ void cli_warn_not_beside(const struct cli_common *common, const char *base)
 	char *path = directory && trimmed ? tsr_path_join(directory, tsr_path_name(trimmed)) : NULL;
 
 	if (trimmed && strcmp(common->output, TSR_STANDARD_OUTPUT) != 0 &&
-	    !(path && cli_same_file(path, trimmed)))
+	    !(path && same_file(path, trimmed)))
 		cli_warn(common,
 			 "%s: its base is not beside it: move it to where %s is, or read it with "
 			 "--base",
@@ -116,7 +117,7 @@ static struct cli_list paths_of(const struct cli_opt *o, void *args)
 static int check_not(const struct cli_opt *report, const char *path, struct cli_list others)
 {
 	for (unsigned i = 0; i < others.n; i++) {
-		if (cli_same_file(others.items[i], path))
+		if (same_file(others.items[i], path))
 			return cli_fail(CLI_IO,
 					"%s: --%s would replace %s, another file of this command",
 					path, report->name, others.items[i]);

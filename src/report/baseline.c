@@ -261,8 +261,8 @@ static void compare(struct comparing *c, const struct tsr_json *was, const struc
 	TSR_CELL(t, "now", "now:22", tsr_keep(t, after));
 }
 
-size_t tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *was,
-			   struct tsr_report *r)
+void tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *was,
+			 struct tsr_report *r)
 {
 	const struct tsr_json_rules rules = {
 		.file = "report", .part = "JSON", .max_depth = DEPTH_MAX, .max_values = SIZE_MAX
@@ -284,6 +284,7 @@ size_t tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *
 	r->text.failed = r->text.failed || c.rows.failed;
 	if (r->wants_json)
 		tsr_table_put_json(&c.rows, "moved", &r->json);
+	r->differs = r->differs || c.n;
 	tsr_report_gap(r);
 	if (c.n)
 		tsr_report_say(r, TSR_TO_TEXT, "%s %s from the baseline",
@@ -292,5 +293,4 @@ size_t tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *
 	else
 		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
 	tsr_report_table(r, c.rows, "", NULL);
-	return c.n;
 }

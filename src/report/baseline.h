@@ -26,10 +26,10 @@ enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path
 const struct tsr_json *tsr_baseline_find(const struct tsr_json *array, const char *name);
 
 /*
- * How many figures of a report, whose JSON @r has up to its last member, differ from a baseline.  Puts the
- * first 10,000 behind the text and into the member "moved".
+ * Which figures of a report, whose JSON @r has up to its last member, differ from a baseline: puts the first
+ * 10,000 behind the text and into the member "moved".
  */
-size_t tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *was,
-			   struct tsr_report *r);
+void tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *was,
+			 struct tsr_report *r);
 
 #endif

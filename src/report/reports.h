@@ -66,9 +66,6 @@ void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r);
 /* All forms that are asked for: the totals of each codec; text has its exponents only if it is verbose. */
 void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r);
 
-/* The members of a JSON report. */
-void tsr_sweep_put_json(const struct tsr_sweep *s, struct tsr_text *json);
-
 /* Whether all members are equal. */
 bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b);
 

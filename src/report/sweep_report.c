@@ -108,7 +108,7 @@ static struct tsr_table exponents_of(const struct tsr_sweep_result *r, bool toge
 
 /* --- For programs ----------------------------------------------------------------------------- */
 
-void tsr_sweep_put_json(const struct tsr_sweep *s, struct tsr_text *json)
+static void put_json(const struct tsr_sweep *s, struct tsr_text *json)
 {
 	tsr_json_put_u64(json, "first", s->first);
 	tsr_json_put_u64(json, "last", s->last);
@@ -302,5 +302,5 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
 		tsr_table_end_csv(exponents_of(&s->results[i], false), names, &r->csv);
 	tsr_report_svg(r, "sweep", tsr_sweep_chart_put, s);
 	if (r->wants_json)
-		tsr_sweep_put_json(s, &r->json);
+		put_json(s, &r->json);
 }

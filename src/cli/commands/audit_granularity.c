@@ -5,26 +5,14 @@
 #include "cli/files.h"
 #include "report/reports.h"
 
-static int report(const struct cli_cmd *cmd, const struct cli_common *common,
-		  const struct tsr_granularities *g, enum tsr_granularity_scale scale)
-{
-	struct tsr_report r = cli_report(cmd, common, "granularity");
-	struct tsr_granularity_figures f;
-	int status;
-
-	if (!tsr_granularity_figures_of(g, &f))
-		return cli_fail(CLI_IO, "out of memory for the report");
-	tsr_granularity_report(g, &f, scale, &r);
-	status = cli_end_report(&r, common);
-	return status == CLI_OK && f.nnonfinite ? CLI_DIFFERS : status;
-}
-
 int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *common,
 			  const char *scale, unsigned kinds)
 {
 	const struct cli_list *in = &common->operands;
 	struct tsr_granularity_options o = tsr_granularity_defaults();
 	struct tsr_granularities *g = NULL;
+	struct tsr_granularity_figures f;
+	struct tsr_report r;
 	struct cli_work work;
 	int status;
 
@@ -41,7 +29,14 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 							&work.err)) != TSR_OK)
 		return cli_error(&work.err);
 	cli_warn_notes(common, tsr_granularities_checkpoint(g));
-	status = report(cmd, common, g, o.scale);
+	if (tsr_granularity_figures_of(g, &f)) {
+		r = cli_report(cmd, common, "granularity");
+		r.differs = f.nnonfinite;
+		tsr_granularity_report(g, &f, o.scale, &r);
+		status = cli_end_report(&r, common);
+	} else {
+		status = cli_fail(CLI_IO, "out of memory for the report");
+	}
 	tsr_granularities_free(g);
 	return status;
 }

@@ -148,7 +148,6 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	enum tsr_status compared;
 	struct cli_work work;
 	struct tsr_report report;
-	bool differ;
 	int status;
 
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
@@ -169,12 +168,12 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	put_comparison(&report, a, r);
 	if (others)
 		cli_report_other_files(&report, others);
+	report.differs = r->nexceeding || r->besides.ndiffering ||
+			 (others && tsr_directory_nfaults(others));
 	status = cli_end_report(&report, &a->common);
-	differ = r->nexceeding || r->besides.ndiffering ||
-		 (others && tsr_directory_nfaults(others));
 	tsr_comparison_free(r);
 	tsr_directory_close(others);
-	return status == CLI_OK && differ ? CLI_DIFFERS : status;
+	return status;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)

@@ -88,9 +88,6 @@ void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_head *head);
 void tsr_chart_open_panel(struct tsr_text *svg, const char *name, const char *more,
 			  const struct tsr_chart_area *area);
 
-/* ' x="12.3"' */
-void tsr_chart_put_attribute(struct tsr_text *svg, const char *name, int tenths);
-
 void tsr_chart_put_line(struct tsr_text *svg, const char *class, int x1, int y1, int x2, int y2);
 
 /* A rectangle of a class, which may be NULL. */

@@ -11,6 +11,7 @@ enum tsr_open_list { TSR_IN_NOTHING, TSR_IN_FACTS, TSR_IN_FINDINGS };
 
 /* A report in all the forms that were asked for; the others stay empty. */
 struct tsr_report {
+	bool differs; /* a comparison or a bound failed */
 	bool wants_text, wants_csv, wants_svg, wants_html, wants_json;
 	unsigned verbose;
 	struct tsr_text text, csv, svg, html, json;
