@@ -229,23 +229,26 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct tsr_codec *codec;
 	struct cli_device cpu = { .ngpus = 0 };
 	const bool file = a->common.operands.n;
+	char with_gpu[64];
 	const struct cli_misuse misuses[] = {
-		{ file && !a->entropy, "a file goes with --entropy only" },
 		{ a->entropy && (a->dir || a->codec), "--entropy goes with no codec or directory" },
 		{ file && a->elements && !gpu, "--elements does not go with a file" },
+		{ gpu && a->dir, with_gpu },
 		{ a->dir && (a->codec || a->elements),
 		  "--codec and --elements do not go with --dir" },
 		{ !a->dir && a->file_size, "--file-size needs --dir" },
 		{ 0 }
 	};
 
+	if (file && !a->entropy)
+		return cli_usage(cmd, "a file goes with --entropy only");
 	if (!gpu)
 		CLI_TRY(cli_choose_device(cmd, device, false, &cpu));
 	if (cpu.ngpus)
 		return cli_usage(cmd, "one GPU is measured: found --device %s, expected cuda:N",
 				 device);
-	if (gpu && a->dir)
-		return cli_usage(cmd, "--dir does not go with --device %s", device);
+	snprintf(with_gpu, sizeof(with_gpu), "--dir does not go with --device %s",
+		 gpu ? device : "");
 	CLI_TRY(cli_check(cmd, misuses));
 	if (a->codec)
 		CLI_TRY(cli_parse_codec(cmd, a->codec, ANY_KIND, &codec));

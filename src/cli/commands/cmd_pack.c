@@ -107,12 +107,12 @@ static bool chooses_codecs(const struct args *a)
 }
 
 /* What does not go together. */
-static int check(const struct cli_cmd *cmd, const struct args *a)
+static int check_codecs(const struct cli_cmd *cmd, const struct args *a)
 {
 	const bool gefen = a->state && strcmp(a->state, "gefen") == 0;
 	const bool learns = a->codebook_from || a->learning.partition || a->learning.few ||
 			    (a->compat && strcmp(a->compat, "gefen") == 0);
-	const bool chooses = cli_chooses(&a->choosing), folder = cli_packs_directory(&a->common);
+	const bool chooses = cli_chooses(&a->choosing);
 	const struct cli_misuse misuses[] = {
 		{ !gefen && learns, "--codebook-from, --partition, --few-bins and --compat gefen "
 				    "need --state gefen" },
@@ -124,10 +124,19 @@ static int check(const struct cli_cmd *cmd, const struct args *a)
 		{ chooses && (a->state || a->momentum || a->variance || a->compat),
 		  "--auto and --max-bytes choose the state's codecs: --auto-codecs names them, not "
 		  "--state, --momentum, --variance or --compat" },
-		{ a->choosing.max_bytes && folder,
+		{ a->choosing.max_bytes && cli_packs_directory(&a->common),
 		  "--max-bytes is for one packed file; in a directory every file has its own size, "
 		  "and --auto chooses for each" },
-		{ a->max_chain && !a->delta, "--max-chain needs --delta" },
+		{ 0 }
+	};
+
+	return cli_check(cmd, misuses);
+}
+
+static int check_output(const struct cli_cmd *cmd, const struct args *a)
+{
+	const bool folder = cli_packs_directory(&a->common);
+	const struct cli_misuse misuses[] = {
 		{ a->model && folder, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own" },
 		{ a->as && !a->only, "--as needs --only weights" },
@@ -164,7 +173,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		tsr_scale_find(a->scale, &scale);
 	if (flashoptim && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
-	CLI_TRY(check(cmd, a));
+	CLI_TRY(check_codecs(cmd, a));
 	if (a->state)
 		CLI_TRY(cli_parse_state(cmd, a->state, &o->momentum, &o->variance));
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
@@ -457,11 +466,14 @@ static int run(const struct cli_cmd *cmd, void *args)
 		o.coded = TSR_CODED_ALL;
 	o.delta = a->delta;
 	o.max_chain = (unsigned)a->max_chain;
+	if (a->max_chain && !a->delta)
+		return cli_usage(cmd, "--max-chain needs --delta");
 	if (a->delta && tsr_recording_probe(a->common.operands.items[0]))
 		return cli_usage(cmd, "--delta is for checkpoints; %s is a recording",
 				 a->common.operands.items[0]);
 	if (a->delta && !cli_packs_directory(&a->common))
 		CLI_TRY(cli_check_base(cmd, a->delta, a->only != NULL));
+	CLI_TRY(check_output(cmd, a));
 	if (a->as)
 		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));
 	if ((a->entropy.given || a->delta) && !a->only)
