@@ -66,12 +66,6 @@ static void warn_remark(const struct work *w)
 		cli_warn(w->common, "%s", tsr_directory_remark(w->d));
 }
 
-/* "s" of many. */
-static const char *plural(size_t n)
-{
-	return n == 1 ? "" : "s";
-}
-
 /* --- Pack and inspect ------------------------------------------------------------------------- */
 
 bool cli_packs_directory(const struct cli_common *common)
@@ -260,8 +254,8 @@ static void put_count(const struct work *w, const char *what, struct tsr_text *o
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-	tsr_text_printf(out, "%s: %zu file%s %s, %zu copied", cli_output_name(w->common, 40).text,
-			sizes.npacked, plural(sizes.npacked), what, sizes.ncopied);
+	tsr_text_printf(out, "%s: %s %s, %zu copied", cli_output_name(w->common, 40).text,
+			tsr_format_number(sizes.npacked, "file").text, what, sizes.ncopied);
 }
 
 static void report_unpacking(struct work *w, struct tsr_report *r)
@@ -310,9 +304,9 @@ static void warn_copied(const struct work *w)
 			first = e;
 	}
 	if (n)
-		cli_warn(w->common, "%s: %zu file%s of gradients copied as %s, %s: %s",
-			 tsr_directory_path(w->d), n, plural(n), n == 1 ? "it is" : "they are",
-			 first->path, first->reason);
+		cli_warn(w->common, "%s: %s of gradients copied as %s, %s: %s",
+			 tsr_directory_path(w->d), tsr_format_number(n, "file").text,
+			 n == 1 ? "it is" : "they are", first->path, first->reason);
 }
 
 static void report_recoding(struct work *w, struct tsr_report *r)
@@ -387,9 +381,10 @@ static void report_verification(struct work *w, struct tsr_report *r)
 	if (remark)
 		tsr_text_printf(&r->text, "%s\n", remark);
 	cli_report_faults(r, w->d, remark && !r->verbose ? NULL : "FAULT");
-	tsr_text_printf(&r->text, "%s: %zu packed file%s and %zu cop%s, %s read\n",
-			tsr_format_name(tsr_directory_path(w->d), 40).text, sizes.npacked,
-			plural(sizes.npacked), sizes.ncopied, sizes.ncopied == 1 ? "y" : "ies",
+	tsr_text_printf(&r->text, "%s: %s and %zu cop%s, %s read\n",
+			tsr_format_name(tsr_directory_path(w->d), 40).text,
+			tsr_format_number(sizes.npacked, "packed file").text, sizes.ncopied,
+			sizes.ncopied == 1 ? "y" : "ies",
 			tsr_format_bytes((double)sizes.stored_nbytes).text);
 	if (nfaults)
 		tsr_text_printf(&r->text, "  %zu at fault\n", nfaults);
@@ -442,8 +437,8 @@ void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d)
 
 	cli_report_faults(r, d, "differs");
 	if (n || nfaults)
-		tsr_text_printf(&r->text, "%zu other file%s compared: %zu differ\n", n, plural(n),
-				nfaults);
+		tsr_text_printf(&r->text, "%s compared: %zu differ\n",
+				tsr_format_number(n, "other file").text, nfaults);
 }
 
 static void report_comparison(struct work *w, struct tsr_report *r)
@@ -454,7 +449,8 @@ static void report_comparison(struct work *w, struct tsr_report *r)
 	tsr_json_put_string(&r->json, "remark", tsr_directory_remark(w->d));
 	tsr_text_puts(&r->text, w->lines.bytes ? w->lines.bytes : "");
 	cli_report_faults(r, w->d, "differs");
-	tsr_text_printf(&r->text, "%zu file%s compared: %zu differ\n", n, plural(n), nfaults);
+	tsr_text_printf(&r->text, "%s compared: %zu differ\n", tsr_format_number(n, "file").text,
+			nfaults);
 	r->differs = nfaults;
 }
 

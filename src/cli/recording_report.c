@@ -55,17 +55,16 @@ static void put_totals(struct tsr_report *r, const struct tsr_recording_summary 
 	tsr_json_put_strings(&r->json, "dtypes", names, nnames);
 	put_range(&r->json, "loss", &s->loss);
 	tsr_json_close(&r->json, '}');
-	tsr_text_printf(&r->text,
-			"steps    %" PRIu64 " to %" PRIu64 " (%zu), %" PRIu64 " file%s, %s\n",
-			first, last, rec->nsteps, s->nfiles, s->nfiles == 1 ? "" : "s",
+	tsr_text_printf(&r->text, "steps    %" PRIu64 " to %" PRIu64 " (%zu), %s, %s\n", first,
+			last, rec->nsteps, tsr_format_number(s->nfiles, "file").text,
 			tsr_format_bytes((double)s->nbytes).text);
 	tsr_text_printf(&r->text, "loss     %s\ntensors  %zu", format_range(&s->loss).text,
 			s->ngradients);
 	for (size_t i = 0; i < nnames; i++)
 		tsr_text_printf(&r->text, ", %s", names[i]);
 	if (s->nmissing)
-		tsr_text_printf(&r->text, ", %" PRIu64 " gradient%s missing", s->nmissing,
-				s->nmissing == 1 ? "" : "s");
+		tsr_text_printf(&r->text, ", %s missing",
+				tsr_format_number(s->nmissing, "gradient").text);
 	tsr_text_puts(&r->text, "\n");
 }
 
@@ -113,8 +112,8 @@ static void put_report(struct tsr_report *r, const struct tsr_recording_summary 
 		const struct tsr_recorded_group *g = &s->groups[i];
 		const char *before = "\n         ";
 
-		tsr_text_printf(&r->text, "group %-2zu %" PRIu64 " parameter%s, %s elements, lr %s",
-				i, g->nparams, g->nparams == 1 ? "" : "s",
+		tsr_text_printf(&r->text, "group %-2zu %s, %s elements, lr %s", i,
+				tsr_format_number(g->nparams, "parameter").text,
 				tsr_format_count(g->numel).text, format_range(&g->lr).text);
 		tsr_json_open(&r->json, NULL, '{');
 		tsr_json_put_u64(&r->json, "parameters", g->nparams);

@@ -30,8 +30,8 @@ void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out)
 	put_count(out, &any, l->others, "other value", "other values");
 	tsr_text_puts(out, any ? "\n" : "");
 	if (l->signs)
-		tsr_text_printf(out, "lose the sign of zero: %" PRIu64 " value%s\n", l->signs,
-				l->signs == 1 ? "" : "s");
+		tsr_text_printf(out, "lose the sign of zero: %s\n",
+				tsr_format_number(l->signs, "value").text);
 	if (l->nupdates) {
 		if (l->eps_differs)
 			tsr_text_puts(out, "updates m / (sqrt(v) + eps), eps of each file:\n");

@@ -190,14 +190,14 @@ void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct
 		tsr_report_fact(r, TSR_TO_BOTH, "order", "%s", tsr_order_name(replay->order));
 	report_hyper(replay, r);
 	if (n)
-		tsr_report_fact(r, TSR_TO_BOTH, "steps", "%zu step%s, %" PRIu64 " to %" PRIu64, n,
-				n == 1 ? "" : "s", replay->steps[0].step,
+		tsr_report_fact(r, TSR_TO_BOTH, "steps", "%s, %" PRIu64 " to %" PRIu64,
+				tsr_format_number(n, "step").text, replay->steps[0].step,
 				replay->steps[n - 1].step);
 	else
 		tsr_report_fact(r, TSR_TO_BOTH, "steps", "no steps");
-	tsr_report_fact(r, TSR_TO_BOTH, "parameters", "%s in %zu tensor%s",
-			tsr_format_count(tsr_replay_numel(replay, SIZE_MAX)).text, replay->nparams,
-			replay->nparams == 1 ? "" : "s");
+	tsr_report_fact(r, TSR_TO_BOTH, "parameters", "%s in %s",
+			tsr_format_count(tsr_replay_numel(replay, SIZE_MAX)).text,
+			tsr_format_number(replay->nparams, "tensor").text);
 	if (state)
 		report_state(replay, r);
 	if (!tsr_replay_lr_range(replay, &least, &most))

@@ -5,7 +5,6 @@
 
 #include "report/charts/charts.h"
 #include "report/render/document.h"
-#include "report/render/table.h"
 
 /* --- Reports of audits ----------------------------------------------------------------------- */
 

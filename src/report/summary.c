@@ -181,9 +181,8 @@ void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out)
 	const struct tsr_summary_row *quantized = &s->quantized;
 
 	if (quantized->ntensors)
-		tsr_text_printf(out,
-				"raw, as part of quantized weights: %" PRIu64 " tensor%s, %s\n",
-				quantized->ntensors, quantized->ntensors == 1 ? "" : "s",
+		tsr_text_printf(out, "raw, as part of quantized weights: %s, %s\n",
+				tsr_format_number(quantized->ntensors, "tensor").text,
 				tsr_format_bytes((double)quantized->nbytes).text);
 	for (unsigned i = 0; i < s->copies.nplaces; i++) {
 		tsr_text_printf(out, "%s%s elements under %s", i ? ", " : "copies of parameters: ",

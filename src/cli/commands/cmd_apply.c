@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor apply: a weight update onto the model that it was made for. */
 
-#include "cli/files.h"
 #include "cli/operations.h"
 
 /* The file that is written: without -o the model itself. */

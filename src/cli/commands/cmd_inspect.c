@@ -45,8 +45,8 @@ static void put_head(struct tsr_text *out, const struct tsr_checkpoint *c)
 			c->packed ? "packed " : "", tsr_container_name(c->container),
 			c->coded ? " with compressed states" : "", c->ntensors);
 	if (c->generation)
-		tsr_text_printf(out, ", %u lossy generation%s", c->generation,
-				c->generation > 1 ? "s" : "");
+		tsr_text_printf(out, ", %s",
+				tsr_format_number(c->generation, "lossy generation").text);
 	if (c->weights)
 		tsr_text_printf(out, ", weights in %s", tsr_format_name(c->weights, 50).text);
 	if (plain_nbytes(c))

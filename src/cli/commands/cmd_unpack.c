@@ -35,8 +35,8 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 			u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
 			common->dry_run ? " planned" : "");
 	if (generation)
-		tsr_text_printf(&r->text, ", %u lossy generation%s", generation,
-				generation > 1 ? "s" : "");
+		tsr_text_printf(&r->text, ", %s",
+				tsr_format_number(generation, "lossy generation").text);
 	tsr_text_puts(&r->text, "\n");
 	tsr_summary_add_all(&summary, u->source);
 	tsr_summary_put_worst(&summary, "  largest error when it was packed", &r->text);

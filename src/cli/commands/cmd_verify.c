@@ -81,8 +81,8 @@ static void put_checks(struct tsr_text *out, const struct tsr_verification *v)
 				   "checked\n");
 	tsr_text_printf(out, "  %" PRIu64 " non-finite values\n", nonfinite);
 	if (v->nfaults)
-		tsr_text_printf(out, "  %" PRIu64 " tensor%s at fault\n", v->nfaults,
-				v->nfaults == 1 ? "" : "s");
+		tsr_text_printf(out, "  %s at fault\n",
+				tsr_format_number(v->nfaults, "tensor").text);
 	else if (v->original && !v->besides.ndiffering)
 		tsr_text_puts(out, "  raw tensors equal the original's, errors are as recorded\n");
 }

@@ -13,9 +13,8 @@ void tsr_choices_put_text(const struct tsr_choices *s, struct tsr_text *out)
 	tsr_text_printf(out, "chosen within an error of %.1e, the largest %.1e:\n", s->bound,
 			s->largest);
 	for (unsigned i = 0; i < s->n; i++)
-		tsr_text_printf(&words, "%s%s for %" PRIu64 " tensor%s", i ? ", " : "",
-				s->by[i].codec->name, s->by[i].ntensors,
-				s->by[i].ntensors == 1 ? "" : "s");
+		tsr_text_printf(&words, "%s%s for %s", i ? ", " : "", s->by[i].codec->name,
+				tsr_format_number(s->by[i].ntensors, "tensor").text);
 	if (s->nraw)
 		tsr_text_printf(&words, "%s%" PRIu64 " left raw", s->n ? ", " : "", s->nraw);
 	tsr_text_puts(out, "  ");

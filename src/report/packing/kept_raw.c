@@ -64,8 +64,8 @@ void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
 
 		if (!of->ntensors)
 			continue;
-		tsr_text_printf(out, "kept raw: %s: %" PRIu64 " tensor%s, %s", lines[n].what,
-				of->ntensors, of->ntensors == 1 ? "" : "s",
+		tsr_text_printf(out, "kept raw: %s: %s, %s", lines[n].what,
+				tsr_format_number(of->ntensors, "tensor").text,
 				tsr_format_bytes((double)of->nbytes).text);
 		for (unsigned i = 0; state && i < k->nfields; i++)
 			tsr_text_printf(out, "%s%s", i ? ", " : " (",

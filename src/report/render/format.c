@@ -49,6 +49,14 @@ struct tsr_cell tsr_format_count(uint64_t n)
 	return out;
 }
 
+struct tsr_cell tsr_format_number(uint64_t n, const char *one)
+{
+	struct tsr_cell out;
+
+	snprintf(out.text, sizeof(out.text), "%" PRIu64 " %s%s", n, one, n == 1 ? "" : "s");
+	return out;
+}
+
 struct tsr_cell tsr_format_name(const char *name, unsigned width)
 {
 	struct tsr_cell out;

@@ -35,6 +35,9 @@ struct tsr_cell tsr_format_ulp(double ulp);
 /* "84,288". */
 struct tsr_cell tsr_format_count(uint64_t n);
 
+/* "1 tensor", "3 tensors". */
+struct tsr_cell tsr_format_number(uint64_t n, const char *one);
+
 /* A name for a terminal: escaped, and with its middle left out if it is longer than @width. */
 struct tsr_cell tsr_format_name(const char *name, unsigned width);
 
