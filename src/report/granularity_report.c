@@ -120,23 +120,6 @@ static void say_count(struct tsr_report *r, size_t n, const char *what)
 			       n == 1 ? "" : "s", what);
 }
 
-static void say_left_out(struct tsr_report *r, const struct tsr_granularities *g,
-			 const struct tsr_granularity_figures *f)
-{
-	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
-		const struct tsr_granularity_tensor *t = tsr_granularities_tensor(g, i);
-
-		if (t->floating && t->nonfinite)
-			tsr_report_say(r, TSR_TO_BOTH,
-				       "%s: %s NaN or infinite elements as FP32: not measured",
-				       tsr_format_name(t->tensor->name, 30).text,
-				       tsr_format_count(t->nonfinite).text);
-	}
-	say_count(r, f->nzero, "of zeros alone: not in these figures");
-	say_count(r, f->nempty, "without elements: not in these figures");
-	say_count(r, f->nother, "of other types: not measured");
-}
-
 static void report_people(struct tsr_report *r, const struct tsr_granularities *g,
 			  const struct tsr_granularity_figures *f, enum tsr_granularity_scale scale)
 {
@@ -169,7 +152,18 @@ static void report_people(struct tsr_report *r, const struct tsr_granularities *
 		}
 		report_tensors(r, g);
 	}
-	say_left_out(r, g, f);
+	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
+		const struct tsr_granularity_tensor *t = tsr_granularities_tensor(g, i);
+
+		if (t->floating && t->nonfinite)
+			tsr_report_say(r, TSR_TO_BOTH,
+				       "%s: %s NaN or infinite elements as FP32: not measured",
+				       tsr_format_name(t->tensor->name, 30).text,
+				       tsr_format_count(t->nonfinite).text);
+	}
+	say_count(r, f->nzero, "of zeros alone: not in these figures");
+	say_count(r, f->nempty, "without elements: not in these figures");
+	say_count(r, f->nother, "of other types: not measured");
 	tsr_report_close(r, NULL);
 }
 

@@ -61,20 +61,6 @@ static bool is_asked_for(const struct tsr_codec *c, const struct cli_list *asked
 	return found;
 }
 
-static void report_kind(enum tsr_kind kind, const struct cli_list *asked, struct tsr_report *r)
-{
-	struct tsr_table t = { 0 };
-
-	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		if ((*c)->kinds & kind && is_asked_for(*c, asked))
-			c = add_row(&t, c, kind);
-	}
-	if (!t.nrows)
-		return;
-	tsr_report_table(r, t, "", NULL);
-	tsr_report_gap(r);
-}
-
 static void put_codec(const struct tsr_codec *c, struct tsr_text *json)
 {
 	const struct tsr_coding coding = tsr_coding_default(c);
@@ -117,8 +103,18 @@ static int run(const struct cli_cmd *cmd, void *args)
 	for (unsigned i = 0; i < asked->n; i++)
 		CLI_TRY(cli_parse_codec(cmd, asked->items[i], ~0u, &ignored));
 	r = cli_report(cmd, common, NULL);
-	for (unsigned k = 0; k < 3; k++)
-		report_kind(kinds[k], asked, &r);
+	for (unsigned k = 0; k < 3; k++) {
+		struct tsr_table t = { 0 };
+
+		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+			if ((*c)->kinds & kinds[k] && is_asked_for(*c, asked))
+				c = add_row(&t, c, kinds[k]);
+		}
+		if (t.nrows) {
+			tsr_report_table(&r, t, "", NULL);
+			tsr_report_gap(&r);
+		}
+	}
 	tsr_report_say(&r, TSR_TO_TEXT,
 		       "bytes per element, with usual groups and scales; * is the default");
 	tsr_json_open(&r.json, "codecs", '[');

@@ -13,7 +13,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	(void)cmd;
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
-	status = cli_join(path, common);
+	status = cli_join(path, NULL, 0, common);
 	free(path);
 	return status;
 }

@@ -198,24 +198,11 @@ static int join_reports(const struct ranks *r, const struct part *p,
 	for (int i = 0; all && i < r->n; at += sizes[i++])
 		reports[i] = (struct tsr_text){ .bytes = at, .nbytes = sizes[i] };
 	if (all)
-		status = cli_join_texts(p->work.path, reports, (unsigned)r->n, common);
+		status = cli_join(p->work.path, reports, (unsigned)r->n, common);
 	free(all);
 	free(sizes);
 	free(reports);
 	return status;
-}
-
-/* After all parts are done; the exit status is rank 0's. */
-static int join(const struct ranks *r, const struct part *p)
-{
-	const struct cli_common common = { .threads = r->threads_of_machine };
-	int status = CLI_OK;
-
-	if (p->work.report.nbytes)
-		status = join_reports(r, p, &common);
-	else if (r->rank == 0)
-		status = cli_join(p->work.path, &common);
-	return ranks_from_first(status);
 }
 
 /* Ranks of another version, or with another command line, are refused before anything is read. */
@@ -242,6 +229,7 @@ static int check_agreement(const struct ranks *r, int argc, char **argv)
 
 static int run(const struct ranks *r, int argc, char **argv)
 {
+	const struct cli_common common = { .threads = r->threads_of_machine };
 	const struct cli_cmd *cmd;
 	char part[32];
 	struct part p = {
@@ -262,7 +250,9 @@ static int run(const struct ranks *r, int argc, char **argv)
 	status = run_parts(r, &p);
 	cli_shared_work = NULL;
 	if (status <= CLI_DIFFERS && p.work.path)
-		status = join(r, &p);
+		status = ranks_from_first(p.work.report.nbytes ? join_reports(r, &p, &common)
+					  : r->rank	       ? CLI_OK
+						    : cli_join(p.work.path, NULL, 0, &common));
 	free(p.work.path);
 	tsr_text_free(&p.work.report);
 	return status;

@@ -38,35 +38,20 @@ static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 	return status;
 }
 
-/* Takes over the parts. */
-static int join(struct tsr_parts *parts, const struct cli_common *common)
+int cli_join(const char *path, const struct tsr_text *reports, unsigned n,
+	     const struct cli_common *common)
 {
-	const int status = run_joined(parts, common);
+	struct tsr_parts *parts = NULL;
+	struct tsr_err err = { 0 };
+	int status;
 
+	if ((reports ? tsr_part_join_texts(path, reports, n, &parts, &err)
+		     : tsr_part_join(path, &parts, &err)) != TSR_OK)
+		return cli_error(&err);
+	status = run_joined(parts, common);
 	/* A verdict is an outcome too: what it was made of is of no more use. */
 	if (status == CLI_OK || status == CLI_DIFFERS)
 		tsr_part_remove(parts);
 	tsr_part_free(parts);
 	return status;
-}
-
-int cli_join(const char *path, const struct cli_common *common)
-{
-	struct tsr_parts *parts = NULL;
-	struct tsr_err err = { 0 };
-
-	if (tsr_part_join(path, &parts, &err) != TSR_OK)
-		return cli_error(&err);
-	return join(parts, common);
-}
-
-int cli_join_texts(const char *path, const struct tsr_text *reports, unsigned n,
-		   const struct cli_common *common)
-{
-	struct tsr_parts *parts = NULL;
-	struct tsr_err err = { 0 };
-
-	if (tsr_part_join_texts(path, reports, n, &parts, &err) != TSR_OK)
-		return cli_error(&err);
-	return join(parts, common);
 }

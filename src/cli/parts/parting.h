@@ -32,12 +32,10 @@ int cli_part_refuse(const struct cli_cmd *cmd, const char *what);
 
 /*
  * Join the parts of @path by running their command in this process, with the threads and progress of
- * @common; then remove what they left.  Returns that command's exit status.
+ * @common; then remove what they left.  @reports: @n reports in memory, in the order of the parts; NULL: they
+ * are in files.  Returns that command's exit status.
  */
-int cli_join(const char *path, const struct cli_common *common);
-
-/* The same of @n reports in memory, in the order of the parts. */
-int cli_join_texts(const char *path, const struct tsr_text *reports, unsigned n,
-		   const struct cli_common *common);
+int cli_join(const char *path, const struct tsr_text *reports, unsigned n,
+	     const struct cli_common *common);
 
 #endif

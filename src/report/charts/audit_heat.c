@@ -63,37 +63,6 @@ static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
 	tsr_text_puts(svg, "</g>\n");
 }
 
-static void put_names(struct tsr_text *svg, const struct tsr_audit *a, int top, int each)
-{
-	for (unsigned i = 0; i < a->momenta.n; i++)
-		tsr_chart_put_label(svg, "codec end", LABEL - 60, top + ROW * (int)i + ROW / 2 + 40,
-				    a->momenta.codings[i].codec->name);
-	for (unsigned i = 0; i < a->variances.n; i++)
-		tsr_text_printf(svg,
-				"<text class=\"codec\" transform=\"translate(%d %d) rotate(%d)\">"
-				"%s</text>\n",
-				(LABEL + each * (int)i + each / 2 + 40) / 10, (top - 60) / 10,
-				each < DIGITS_MIN ? -90 : -50, a->variances.codings[i].codec->name);
-}
-
-/* Which colour is which power of ten. */
-static void put_key(struct tsr_text *svg, int y)
-{
-	int x = LABEL;
-
-	tsr_chart_put_label(svg, "tick end", x - 60, y + 130, "at most");
-	for (unsigned i = 0; i < CLASSES; i++, x += 330) {
-		tsr_text_printf(svg, "<g class=\"cell q%u\">", i);
-		tsr_chart_put_rect(svg, NULL, x + 10, y, 310, 180);
-		tsr_chart_open_label(svg, "mid", x + 165, y + 130);
-		if (i + 1 < CLASSES)
-			tsr_chart_close_power(svg, 10, DECADE_FIRST + (int)i);
-		else
-			tsr_text_puts(svg, "more</text>\n");
-		tsr_text_puts(svg, "</g>\n");
-	}
-}
-
 int tsr_audit_heat_height(const struct tsr_audit_view *v)
 {
 	if (!v->audit->npairs || !v->ncells)
@@ -103,23 +72,46 @@ int tsr_audit_heat_height(const struct tsr_audit_view *v)
 
 void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg)
 {
-	const int room = (width - LABEL - RIGHT) / (int)v->audit->variances.n;
+	const struct tsr_audit *a = v->audit;
+	const int room = (width - LABEL - RIGHT) / (int)a->variances.n;
 	const int each = room < CELL_MAX ? room : CELL_MAX, first = top + TITLE + NAMES;
-	const int bottom = first + ROW * (int)v->audit->momenta.n;
-	const struct tsr_chart_area area = { LABEL, LABEL + each * (int)v->audit->variances.n,
-					     first, bottom };
+	const int bottom = first + ROW * (int)a->momenta.n;
+	const struct tsr_chart_area area = { LABEL, LABEL + each * (int)a->variances.n, first,
+					     bottom };
 
 	tsr_chart_open_panel(svg, "updates", "", &area);
 	tsr_chart_put_label(svg, "title", 60, top + 270, "Updates");
 	tsr_chart_put_label(svg, "tick", 60, top + 430,
 			    "worst NMSE; rows: momentum codec, columns: variance codec");
-	put_names(svg, v->audit, first, each);
+	for (unsigned i = 0; i < a->momenta.n; i++)
+		tsr_chart_put_label(svg, "codec end", LABEL - 60,
+				    first + ROW * (int)i + ROW / 2 + 40,
+				    a->momenta.codings[i].codec->name);
+	for (unsigned i = 0; i < a->variances.n; i++)
+		tsr_text_printf(svg,
+				"<text class=\"codec\" transform=\"translate(%d %d) rotate(%d)\">"
+				"%s</text>\n",
+				(LABEL + each * (int)i + each / 2 + 40) / 10, (first - 60) / 10,
+				each < DIGITS_MIN ? -90 : -50, a->variances.codings[i].codec->name);
 	for (size_t i = 0; i < v->ncells; i++) {
 		if (&v->cells[i] != v->best)
 			put_cell(svg, v, &v->cells[i], first, each);
 	}
 	if (v->best)
 		put_cell(svg, v, v->best, first, each);
-	put_key(svg, bottom + 160);
+	/* Which colour is which power of ten. */
+	tsr_chart_put_label(svg, "tick end", LABEL - 60, bottom + 290, "at most");
+	for (int i = 0; i < CLASSES; i++) {
+		const int x = LABEL + 330 * i;
+
+		tsr_text_printf(svg, "<g class=\"cell q%d\">", i);
+		tsr_chart_put_rect(svg, NULL, x + 10, bottom + 160, 310, 180);
+		tsr_chart_open_label(svg, "mid", x + 165, bottom + 290);
+		if (i + 1 < CLASSES)
+			tsr_chart_close_power(svg, 10, DECADE_FIRST + i);
+		else
+			tsr_text_puts(svg, "more</text>\n");
+		tsr_text_puts(svg, "</g>\n");
+	}
 	tsr_text_puts(svg, "</g>\n");
 }

@@ -40,38 +40,35 @@ static struct tsr_lines panel_of(const struct tsr_granularity_figures *f, unsign
 	return l;
 }
 
-static void put_panel(struct tsr_text *svg, const struct tsr_granularity_figures *f, unsigned first,
-		      int left, int top, int width)
-{
-	struct tsr_lines l = panel_of(f, first);
-	double values[TSR_GRANULARITY_SIZES];
-
-	tsr_lines_open(svg, &l, left, top, width);
-	for (int i = 0; i < LINES; i++) {
-		tsr_chart_put_key(svg, l.area.left + 1800 * i, top + 450, classes[i], (unsigned)i,
-				  keys[i]);
-		for (unsigned k = 0; k < TSR_GRANULARITY_SIZES; k++)
-			values[k] = i == MEDIAN ? f->row[first + k].median
-						: f->row[first + k].worst;
-		tsr_lines_put(svg, &l, classes[i], values, (unsigned)i);
-	}
-	tsr_text_puts(svg, "</g>\n");
-}
-
 void tsr_granularity_chart_put(const void *ctx, const struct tsr_chart_frame *f,
 			       struct tsr_text *svg)
 {
+	const struct tsr_granularity_figures *figures = ctx;
 	const struct tsr_lines panel = panel_of(ctx, 0);
 	const int each = 10 * f->width / f->columns, height = tsr_lines_height(&panel);
 	const int rows = TSR_GRANULARITY_FORMATS / f->columns;
+	double values[TSR_GRANULARITY_SIZES];
 
 	tsr_chart_open(
 		svg, &(struct tsr_chart_head){ .id = f->id,
 					       .width = f->width,
 					       .height = rows * height / 10,
 					       .label = "Errors of 8-bit floats by granularity" });
-	for (int i = 0; i < TSR_GRANULARITY_FORMATS; i++)
-		put_panel(svg, ctx, (unsigned)i * TSR_GRANULARITY_SIZES, i % f->columns * each,
-			  i / f->columns * height, each);
+	for (int i = 0; i < TSR_GRANULARITY_FORMATS; i++) {
+		const unsigned first = (unsigned)i * TSR_GRANULARITY_SIZES;
+		const int top = i / f->columns * height;
+		struct tsr_lines l = panel_of(ctx, first);
+
+		tsr_lines_open(svg, &l, i % f->columns * each, top, each);
+		for (unsigned k = 0; k < LINES; k++) {
+			tsr_chart_put_key(svg, l.area.left + 1800 * (int)k, top + 450, classes[k],
+					  k, keys[k]);
+			for (unsigned n = 0; n < TSR_GRANULARITY_SIZES; n++)
+				values[n] = k == MEDIAN ? figures->row[first + n].median
+							: figures->row[first + n].worst;
+			tsr_lines_put(svg, &l, classes[k], values, k);
+		}
+		tsr_text_puts(svg, "</g>\n");
+	}
 	tsr_text_puts(svg, "</svg>\n");
 }

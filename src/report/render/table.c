@@ -294,22 +294,10 @@ const struct tsr_field *tsr_field_at(const struct tsr_table *t, size_t row, unsi
 	return NULL;
 }
 
-static struct tsr_cell share_cell(double percent, int digits)
-{
-	const double least = pow(10, -digits);
-	struct tsr_cell out;
-
-	if (percent <= 0 || percent >= 100)
-		snprintf(out.text, sizeof(out.text), "%s", percent > 0 ? "100" : "0");
-	else
-		snprintf(out.text, sizeof(out.text), "%.*f", digits,
-			 fmin(fmax(percent, least), 100 - least));
-	return out;
-}
-
 static struct tsr_cell number_cell(const struct tsr_column *c, double value, unsigned more_digits)
 {
 	const int digits = (int)(c->digits + (c->as == 'e' ? more_digits : 0)) % 20;
+	const double least = pow(10, -digits);
 	struct tsr_cell out = { "-" };
 	const size_t room = sizeof(out.text);
 
@@ -324,7 +312,11 @@ static struct tsr_cell number_cell(const struct tsr_column *c, double value, uns
 	else if (c->as == ',')
 		return tsr_format_count((uint64_t)value);
 	else if (c->as == '%')
-		return share_cell(value, digits);
+		/* 100 and 0 only if exact. */
+		snprintf(out.text, room, "%.*f", value > 0 && value < 100 ? digits : 0,
+			 value <= 0	? 0
+			 : value >= 100 ? 100
+					: fmin(fmax(value, least), 100 - least));
 	else if (c->as == 'f')
 		snprintf(out.text, room, "%.*f", digits, value);
 	else if (c->as == 'e' && (value > 0 || value < 0))
