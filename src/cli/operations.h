@@ -9,7 +9,7 @@
 #include "report/remarks.h"
 #include "tersor/recording.h"
 
-/* What commands share that write one checkpoint from another: unpack, convert, apply and recoding. */
+/* --- One checkpoint from another: unpack, convert, apply and recoding ------------------------ */
 
 /* How a command does that; @options are those of its own. */
 struct cli_unpacking {
@@ -27,7 +27,7 @@ int cli_end_unpacking(const struct cli_cmd *cmd, const struct cli_common *common
 		      const struct cli_unpacking *how, const void *options, struct cli_work *work,
 		      enum tsr_status written, struct tsr_unpacking *u);
 
-/* What commands do with a directory that is packed file by file, and with a recording that is coded. */
+/* --- Directories that are packed file by file, recordings that are coded --------------------- */
 
 /* What pack says of a packed file, alone or in a directory. */
 struct cli_packing_report {
@@ -88,7 +88,7 @@ void cli_report_faults(struct tsr_report *r, const struct tsr_directory *d, cons
 int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *common,
 			  const char *path, const struct tsr_open_options *options);
 
-/* Packed files whose planes are coded, or no longer: pack --entropy of a packed file, convert --plain. */
+/* --- Planes that are coded, or no longer: pack --entropy, convert --plain -------------------- */
 
 /*
  * Write the one operand again, a packed file or directory or a recording, and report.  @how says which planes

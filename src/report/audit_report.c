@@ -2,7 +2,6 @@
 /* Reports of audits for people. */
 #include "report/reports.h"
 
-#include "report/charts/page.h"
 #include "tersor/version.h"
 
 TSR_EMBED(tsr_audit_html, "src/report/notes/audit.html");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Earlier reports in JSON, read back and compared with. */
-#include "report/baseline.h"
+#include "report/reports.h"
 
 #include "base/fail.h"
 

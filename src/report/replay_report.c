@@ -5,7 +5,6 @@
 #include "ckpt/checkpoint_model.h"
 #include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
-#include "report/charts/page.h"
 #include "tersor/version.h"
 
 TSR_EMBED(tsr_replay_html, "src/report/notes/replay.html");

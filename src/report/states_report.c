@@ -4,7 +4,6 @@
 
 #include "replay/replaying.h"
 #include "replay/findings/replay_figures.h"
-#include "report/charts/page.h"
 
 TSR_EMBED(tsr_states_html, "src/report/notes/states.html");
 

@@ -2,8 +2,6 @@
 /* Reports of sweeps. */
 #include "report/reports.h"
 
-#include "report/charts/page.h"
-
 TSR_EMBED(tsr_sweep_html, "src/report/notes/sweep.html");
 TSR_EMBED(tsr_sweep_totals_html, "src/report/notes/sweep_totals.html");
 

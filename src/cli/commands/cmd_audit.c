@@ -7,7 +7,6 @@
 #include "audit/audit_gates.h"
 #include "audit/audit_presets.h"
 #include "report/reports.h"
-#include "report/baseline.h"
 
 struct args {
 	struct cli_common common;

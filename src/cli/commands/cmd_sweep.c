@@ -5,7 +5,6 @@
 #include "cli/words.h"
 #include "cli/work.h"
 #include "cli/files.h"
-#include "report/baseline.h"
 #include "report/reports.h"
 #include "sweep/sweep_parts.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The boxes of an audit: per codec the quantiles of its NMSE over tensors, as in FlashOptim's figure 4. */
 #include "report/charts/charts.h"
-#include "report/charts/page.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 

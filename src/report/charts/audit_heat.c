@@ -2,7 +2,6 @@
 /* The heat map of an audit: the worst update error of each pair of codecs for momenta and variances. */
 
 #include "report/charts/charts.h"
-#include "report/charts/page.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 #define MEDIAN 3

@@ -5,7 +5,7 @@
 
 #include "audit/audit_series.h"
 #include "audit/granularity_figures.h"
-#include "report/charts/plot_lines.h"
+#include "report/charts/plot.h"
 #include "tersor/replay.h"
 #include "tersor/sweep.h"
 

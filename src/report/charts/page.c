@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pages of reports have in common: one HTML file that needs no network. */
-#include "report/charts/page.h"
+#include "report/charts/plot.h"
 
 #include "report/render/format.h"
 

@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-#include "report/charts/page.h"
-
 TSR_EMBED(tsr_plot_css, "src/report/charts/plot.css");
 
 /* --- Numbers ---------------------------------------------------------------------------------- */

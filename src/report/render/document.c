@@ -2,8 +2,6 @@
 /* Reports that people read: what is said once becomes lines of text and a part of a page. */
 #include "report/render/document.h"
 
-#include "report/charts/page.h"
-
 /* Columns of the names of facts. */
 #define FACT_COLUMNS 12
 
