@@ -22,6 +22,7 @@ static void report_people(const struct tsr_learned *l, struct tsr_report *r)
 		const struct tsr_learned_tensor *x = &l->tensors[i];
 
 		add_tensor(&t, x);
+		/* Of both moments. */
 		bytes += (1 + 4.0 / x->block + 4.0 / x->period) * (double)x->numel;
 		elements += (double)x->numel;
 	}

@@ -144,7 +144,7 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 						tsr_finding_level_name(f.item[0].level),
 						s->form[i].name, f.item[0].text);
 		}
-		/* The state whose worst update is nearest to FP32's, if that is not 0. */
+		/* Whose worst update is nearest to FP32's, of those that are not FP32 themselves. */
 		while (best < s->n && worst_of(s->replay[best]) != least)
 			best++;
 		if (best < s->n) {
