@@ -206,6 +206,9 @@ const char *cli_report_path(const struct cli_opt *o, const char *value);
 /* Whether a file is called .json and is not empty, and is not a report of this tool. */
 bool cli_is_other_json(const char *path);
 
+/* Whether a word is one of those in @words, which spaces separate; TSR_STATE_PAIR is any with a slash. */
+bool cli_is_among(const char *word, size_t len, const char *words);
+
 /* Room for a word of a list. */
 #define CLI_WORD_NBYTES 128
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options that commands share, and all options of a command in the order of its help. */
 #include "cli/cli.h"
+#include "codec/state_forms.h"
 
 #define AT(field) offsetof(struct cli_common, field)
 
@@ -73,6 +74,21 @@ static const struct {
 	  { "help", 'h', NULL, CLI_FLAG, AT(help), 0, 0, NULL,
 	    "show all options by groups; -h shows those of every day" } },
 };
+
+bool cli_is_among(const char *word, size_t len, const char *words)
+{
+	for (; *words; words += strspn(words, " ")) {
+		const size_t n = strcspn(words, " ");
+
+		if (n == len && memcmp(words, word, n) == 0)
+			return true;
+		if (n == strlen(TSR_STATE_PAIR) && memcmp(words, TSR_STATE_PAIR, n) == 0 &&
+		    memchr(word, '/', len))
+			return true;
+		words += n;
+	}
+	return false;
+}
 
 void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret)
 {

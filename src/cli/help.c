@@ -27,18 +27,6 @@ static const struct {
 
 #define NGROUPS (sizeof(groups) / sizeof(*groups))
 
-/* Whether a group has the option by its name. */
-static bool is_named(size_t group, const char *name)
-{
-	const size_t len = strlen(name);
-
-	for (const char *w = groups[group].names; w && *w; w += strcspn(w, " "), w += *w == ' ') {
-		if (strcspn(w, " ") == len && memcmp(w, name, len) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* "  -o, --output OUT", followed by what @brief cuts to the rest of a line. */
 static void put_option(struct tsr_text *help, const struct cli_opt *o, bool brief)
 {
@@ -74,12 +62,14 @@ static void put_group(struct tsr_text *help, const struct cli_opts *all, size_t 
 	bool any = false;
 
 	for (unsigned i = 0; i < all->n; i++) {
-		const bool in = is_named(group, all->opt[i]->name);
-		bool other = false;
+		const char *name = all->opt[i]->name;
+		size_t g = 0;
 
-		for (size_t g = 0; g < NGROUPS; g++)
-			other = other || is_named(g, all->opt[i]->name);
-		if (groups[group].names ? !in : other)
+		/* The group that names it, or that of all others. */
+		while (g < NGROUPS &&
+		       !(groups[g].names && cli_is_among(name, strlen(name), groups[g].names)))
+			g++;
+		if (g < NGROUPS ? g != group : groups[group].names != NULL)
 			continue;
 		if (!any)
 			tsr_text_printf(help, "\n%s:\n", groups[group].title);

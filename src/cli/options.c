@@ -46,22 +46,6 @@ static bool parse_number(const char *text, uint64_t *ret)
 	return true;
 }
 
-/* Whether a word is one of those in @words, which spaces separate; TSR_STATE_PAIR is any with a slash. */
-static bool is_among(const char *word, size_t len, const char *words)
-{
-	for (; *words; words += strspn(words, " ")) {
-		const size_t n = strcspn(words, " ");
-
-		if (n == len && memcmp(words, word, n) == 0)
-			return true;
-		if (n == strlen(TSR_STATE_PAIR) && memcmp(words, TSR_STATE_PAIR, n) == 0 &&
-		    memchr(word, '/', len))
-			return true;
-		words += n;
-	}
-	return false;
-}
-
 bool cli_next_word(const char **list_ref, char word[CLI_WORD_NBYTES])
 {
 	const char *list = *list_ref;
@@ -115,7 +99,7 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		for (const char *w = value;; w += strcspn(w, ",") + 1) {
 			const size_t n = o->type == CLI_WORD ? strlen(w) : strcspn(w, ",");
 
-			if (!n || !is_among(w, n, o->values))
+			if (!n || !cli_is_among(w, n, o->values))
 				return bad_word(cmd, o, value);
 			if (!w[n])
 				break;
@@ -126,7 +110,7 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		*(const char **)at = cli_report_path(o, value);
 		break;
 	case CLI_OPTIONAL:
-		if (value && !is_report(o) && !is_among(value, strlen(value), o->values))
+		if (value && !is_report(o) && !cli_is_among(value, strlen(value), o->values))
 			return bad_word(cmd, o, value);
 		*(struct cli_optional *)at = (struct cli_optional){
 			true, value && strcmp(value, "-") != 0 ? value : NULL

@@ -292,34 +292,29 @@ static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 	tsr_report_close(r, NULL);
 }
 
-/* Text alone, of one; @tables: more than what it says to use. */
-static void put_one(const struct tsr_audit *a, bool tables, bool paper, struct tsr_report *text)
-{
-	struct tsr_audit_cell *cells;
-	const size_t n = tsr_audit_cells(a, &cells);
-
-	text->text.failed |= !cells;
-	if (cells)
-		say_verdict(text, a);
-	if (cells && tables)
-		report_all(text, a, cells, n, paper);
-	free(cells);
-}
-
 void tsr_audit_report(struct tsr_audit *const *audits, size_t n, enum tsr_audit_text what,
 		      struct tsr_report *r)
 {
 	const bool last = what == TSR_AUDIT_LAST, paper = what == TSR_AUDIT_PAPER;
 	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
 	struct tsr_report page = { .wants_html = r->wants_html };
+	struct tsr_audit_cell *cells;
 	struct tsr_audit_view v;
+	size_t ncells;
 
 	text.verbose -= n > 1 && text.verbose && !last;
 	for (size_t i = last ? n - 1 : 0; i < n && r->wants_text; i++) {
 		if (n > 1 && !last)
 			tsr_text_printf(&text.text, "%s%s\n", i ? "\n" : "",
 					tsr_checkpoint_path(audits[i]->source));
-		put_one(audits[i], n == 1 || r->verbose || paper || last, paper, &text);
+		ncells = tsr_audit_cells(audits[i], &cells);
+		text.text.failed |= !cells;
+		if (cells)
+			say_verdict(&text, audits[i]);
+		/* More than what it says to use. */
+		if (cells && (n == 1 || r->verbose || paper || last))
+			report_all(&text, audits[i], cells, ncells, paper);
+		free(cells);
 	}
 	if (n > 1 && !paper && r->wants_text)
 		report_all_series(audits, n, &text);

@@ -123,19 +123,6 @@ struct series {
 	unsigned n;
 };
 
-static int audit_inputs(const struct cli_common *common, const char *const *paths, unsigned npaths,
-			const struct tsr_audit_options *o, struct series *s)
-{
-	struct cli_work work;
-
-	cli_work_start(&work, common, "auditing");
-	if (cli_work_end(&work, tsr_audit_run(paths, npaths, o, &work.run, &s->audits[s->n],
-					      &work.err)) != TSR_OK)
-		return cli_error(&work.err);
-	s->n++;
-	return CLI_OK;
-}
-
 /* --- Faults and gates --------------------------------------------------------------------------- */
 
 static int check_gates(const struct tsr_audit *a, const struct gates *gates)
@@ -222,6 +209,7 @@ static int audit(const struct cli_cmd *cmd, const struct args *a, const struct t
 	const unsigned each = a->steps ? 1 : in->n;
 	struct tsr_json *baseline = NULL;
 	struct series s = { .n = 0 };
+	struct cli_work work;
 	struct tsr_err err;
 	int status = CLI_OK;
 
@@ -231,8 +219,14 @@ static int audit(const struct cli_cmd *cmd, const struct args *a, const struct t
 	s.audits = calloc(in->n, sizeof(struct tsr_audit *));
 	if (!s.audits)
 		status = cli_fail(CLI_IO, "out of memory");
-	for (unsigned i = 0; i < in->n && status == CLI_OK; i += each)
-		status = audit_inputs(&a->common, &in->items[i], each, o, &s);
+	for (unsigned i = 0; i < in->n && status == CLI_OK; i += each) {
+		cli_work_start(&work, &a->common, "auditing");
+		if (cli_work_end(&work, tsr_audit_run(&in->items[i], each, o, &work.run,
+						      &s.audits[s.n], &work.err)) == TSR_OK)
+			s.n++;
+		else
+			status = cli_error(&work.err);
+	}
 	if (status == CLI_OK && tsr_part_is_one(cli_parts())) {
 		status = cli_part_write();
 	} else if (status == CLI_OK) {

@@ -25,19 +25,6 @@ int cli_part_refuse(const struct cli_cmd *cmd, const char *what)
 
 /* --- What a command line says ------------------------------------------------------------------- */
 
-/* Options that decide nothing of what comes out. */
-static bool is_free(const struct cli_opt *o)
-{
-	static const char *const names[] = { "part",	    "continue", "threads",
-					     "no-progress", "device",	"help" };
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		if (strcmp(o->name, names[i]) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* A word of a command line and its NUL. */
 static void add(struct tsr_text *words, const char *name, const char *value)
 {
@@ -53,8 +40,11 @@ static void add_all(struct tsr_text *w, const struct cli_opts *all, const struct
 {
 	for (unsigned i = 0; i < all->n; i++) {
 		const struct cli_opt *o = all->opt[i];
+		/* Some decide nothing of what comes out. */
+		const bool free = cli_is_among(o->name, strlen(o->name),
+					       "part continue threads no-progress device help");
 
-		for (unsigned k = 0; k < common->ngiven && !is_free(o); k++) {
+		for (unsigned k = 0; k < common->ngiven && !free; k++) {
 			if (common->given[k].opt == o)
 				add(w, o->name, common->given[k].value);
 		}

@@ -34,24 +34,6 @@ static int y_of(const struct tsr_lines *l, double value)
 	return isinf(value) ? l->y.infinity : tsr_axis_at(&l->y, value);
 }
 
-/* A linear axis where the values lie within two decades and none is needed. */
-static void set_scale(struct tsr_lines *l)
-{
-	struct tsr_axis *y = &l->y;
-	const bool any = y->most > 0;
-	double step;
-
-	tsr_axis_fit(y, l->area.bottom - FLOOR, l->area.top, EDGE);
-	if (any && (l->wide_log || y->most >= 100 * y->least))
-		return;
-	step = tsr_chart_round_step(any ? y->most / 4 : 1);
-	y->log = false;
-	y->from = l->area.bottom - FLOOR;
-	l->nticks = any ? (int)ceil(y->most / step - 1e-9) : 1;
-	y->low = 0;
-	y->high = step * l->nticks;
-}
-
 /* "0.02", or with more digits "2 x 10^-7". */
 static void put_value(struct tsr_text *svg, const struct tsr_lines *l, double value)
 {
@@ -200,11 +182,23 @@ void tsr_lines_put_limit(struct tsr_text *svg, const struct tsr_lines *l, double
 void tsr_lines_open(struct tsr_text *svg, struct tsr_lines *l, int left, int top, int width)
 {
 	const int first = top + TITLE + l->head;
+	struct tsr_axis *y = &l->y;
+	const bool any = y->most > 0;
 	struct tsr_chart_area places;
+	double step;
 
 	l->area = (struct tsr_chart_area){ left + LEFT, left + width - RIGHT, first, first + PLOT };
 	l->x = tsr_axis_of(l->area.left, l->area.right, 0, (double)l->n - 1, false);
-	set_scale(l);
+	tsr_axis_fit(y, l->area.bottom - FLOOR, l->area.top, EDGE);
+	/* A linear axis where the values lie within two decades and none is needed. */
+	if (!any || (!l->wide_log && y->most < 100 * y->least)) {
+		step = tsr_chart_round_step(any ? y->most / 4 : 1);
+		l->nticks = any ? (int)ceil(y->most / step - 1e-9) : 1;
+		y->log = false;
+		y->from = l->area.bottom - FLOOR;
+		y->low = 0;
+		y->high = step * l->nticks;
+	}
 	places = l->area;
 	places.left = x_of(l, 0);
 	places.right = x_of(l, l->n - 1);
