@@ -189,25 +189,22 @@ int cli_end_report(struct tsr_report *r, const struct cli_common *common)
 		{ &r->csv, r->wants_csv, common->csv.value },
 		{ &r->svg, r->wants_svg, common->svg },
 		{ &r->html, r->wants_html, common->html },
+		{ &r->json, r->wants_json, common->json.value },
 	};
 	int status = r->wants_text ? cli_print_report(common, &r->text) : CLI_OK;
 
 	tsr_text_free(&r->text);
 	warn_of_extension(common, common->svg, ".svg", "SVG");
 	warn_of_extension(common, common->html, ".html", "HTML");
+	tsr_json_close(&r->json, '}');
+	tsr_text_puts(&r->json, "\n");
+	if (r->wants_json && !r->json.failed)
+		escape_controls(&r->json);
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
 		if (all[i].wanted && status == CLI_OK)
 			status = cli_write_report(all[i].text, all[i].path);
 		tsr_text_free(all[i].text);
 	}
-	if (r->wants_json && status == CLI_OK) {
-		tsr_json_close(&r->json, '}');
-		tsr_text_puts(&r->json, "\n");
-		if (!r->json.failed)
-			escape_controls(&r->json);
-		status = cli_write_report(&r->json, common->json.value);
-	}
-	tsr_text_free(&r->json);
 	return status == CLI_OK && r->differs ? CLI_DIFFERS : status;
 }
 
