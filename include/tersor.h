@@ -34,6 +34,7 @@ extern "C" {
 #include "tersor/replay.h"
 #include "tersor/run.h"
 #include "tersor/status.h"
+#include "tersor/store.h"
 #include "tersor/sweep.h"
 #include "tersor/escape.h"
 #include "tersor/version.h"

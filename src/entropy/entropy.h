@@ -102,4 +102,18 @@ size_t tsr_entropy_encode_codes(struct tsr_entropy *e, const struct tsr_entropy_
 const char *tsr_entropy_decode_codes(struct tsr_entropy *e, const struct tsr_entropy_variance *v,
 				     const void *coded, size_t nbytes, void *codes, size_t n);
 
+/* --- Symbols with any contexts ---------------------------------------------------------------- */
+
+/* One more than the largest context. */
+#define TSR_ENTROPY_CONTEXTS 16u
+
+/*
+ * As tsr_entropy_encode() and tsr_entropy_decode() for @n bytes, with tables by @contexts, one per symbol,
+ * which the decoder must have, too.  NULL: one table.
+ */
+size_t tsr_entropy_encode_symbols(struct tsr_entropy *e, const uint8_t *contexts,
+				  const void *symbols, size_t n, void *coded);
+const char *tsr_entropy_decode_symbols(struct tsr_entropy *e, const uint8_t *contexts,
+				       const void *coded, size_t nbytes, void *symbols, size_t n);
+
 #endif

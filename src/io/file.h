@@ -144,6 +144,10 @@ char *tsr_outfile_temporary(const struct tsr_outfile *f);
 enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t nbytes,
 				  uint64_t offset, struct tsr_err *err);
 
+/* Bytes that were written.  Not of standard output. */
+enum tsr_status tsr_outfile_read(const struct tsr_outfile *f, void *buf, size_t nbytes,
+				 uint64_t offset, struct tsr_err *err);
+
 /*
  * Sync, close, rename, sync the directory; frees @f in every case.  TSR_E_DURABILITY if only the
  * last step failed: the file is complete under its name.  TSR_E_IO: the target is untouched.

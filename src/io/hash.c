@@ -13,6 +13,14 @@ uint64_t tsr_hash(const void *bytes, size_t nbytes, uint64_t seed)
 	return hash[tsr_isa_level()](bytes, nbytes, seed);
 }
 
+void tsr_hash128(const void *bytes, size_t nbytes, uint64_t *low_ret, uint64_t *high_ret)
+{
+	const XXH128_hash_t hash = XXH3_128bits(bytes, nbytes);
+
+	*low_ret = hash.low64;
+	*high_ret = hash.high64;
+}
+
 struct tsr_hasher *tsr_hasher_new(void)
 {
 	XXH3_state_t *state = XXH3_createState();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* XXH3-64, of bytes in one place or arriving one after the other. */
+/* XXH3-64 and XXH3-128, of bytes in one place; XXH3-64 of bytes that arrive one after the other, too. */
 #ifndef TSR_BASE_HASH_H
 #define TSR_BASE_HASH_H
 
@@ -10,6 +10,9 @@
 
 /* Of bytes in one place. */
 uint64_t tsr_hash(const void *bytes, size_t nbytes, uint64_t seed);
+
+/* XXH3-128 of bytes in one place. */
+void tsr_hash128(const void *bytes, size_t nbytes, uint64_t *low_ret, uint64_t *high_ret);
 
 /* With seed 0, of bytes that arrive one after the other. */
 struct tsr_hasher;

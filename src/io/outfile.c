@@ -145,8 +145,8 @@ static enum tsr_status open_temp(struct tsr_outfile *f, mode_t mode, struct tsr_
 		free(temp);
 		temp = NULL;
 		TSR_TRY(tsr_temporary_name(f->name, f->path, &temp, err));
-		f->fd = openat(f->dir_fd, temp,
-			       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+		f->fd = openat(f->dir_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+			       mode);
 	} while (f->fd < 0 && (errno == EINTR || errno == EEXIST));
 	if (f->fd < 0) {
 		free(temp);
@@ -389,6 +389,24 @@ enum tsr_status tsr_outfile_write(struct tsr_outfile *f, const void *buf, size_t
 	TSR_TRY(tsr_write_all(f->fd, f->path, f->stream ? TSR_SCRATCH_FAILED : "cannot write", buf,
 			      nbytes, offset, err));
 	tsr_trail_written(f->trail, f->fd, offset, nbytes);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_outfile_read(const struct tsr_outfile *f, void *buf, size_t nbytes,
+				 uint64_t offset, struct tsr_err *err)
+{
+	for (size_t done = 0; done < nbytes;) {
+		const ssize_t n = pread(f->fd, (char *)buf + done, nbytes - done,
+					(off_t)(offset + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return tsr_fail_errno(err, errno, "%s: cannot read", f->path);
+		if (n == 0)
+			return tsr_fail(err, TSR_E_IO, "%s: ends before what was written", f->path);
+		done += (size_t)n;
+	}
 	return TSR_OK;
 }
 

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The objects of a store: files that are named by their hash and never change. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fail.h"
+#include "io/dir.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "store/store_data.h"
+
+char *tsr_store_path(const struct tsr_store *s, const char *fmt, ...)
+{
+	char *name, *path = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&name, fmt, ap) < 0)
+		name = NULL;
+	va_end(ap);
+	if (name)
+		path = tsr_path_join(s->path, name);
+	free(name);
+	return path;
+}
+
+/* --- Names ------------------------------------------------------------------------------------ */
+
+void tsr_object_text(const struct tsr_object_id *id, char text[TSR_OBJECT_TEXT])
+{
+	snprintf(text, TSR_OBJECT_TEXT, "%016" PRIx64 "%016" PRIx64, id->high, id->low);
+}
+
+static bool get_digits(const char *text, uint64_t *ret)
+{
+	*ret = 0;
+	for (unsigned i = 0; i < 16; i++) {
+		const char *digits = "0123456789abcdef", *at = strchr(digits, text[i]);
+
+		if (!text[i] || !at)
+			return false;
+		*ret = *ret << 4 | (uint64_t)(at - digits);
+	}
+	return true;
+}
+
+bool tsr_object_parse(const char *text, struct tsr_object_id *ret)
+{
+	return strlen(text) == 32 && get_digits(text, &ret->high) &&
+	       get_digits(text + 16, &ret->low);
+}
+
+struct tsr_object_id tsr_object_name(const void *bytes, size_t nbytes)
+{
+	struct tsr_object_id id;
+
+	tsr_hash128(bytes, nbytes, &id.low, &id.high);
+	return id;
+}
+
+static char *object_path(const struct tsr_store *s, const struct tsr_object_id *id)
+{
+	char text[TSR_OBJECT_TEXT];
+
+	tsr_object_text(id, text);
+	return tsr_store_path(s, "objects/%.2s/%s", text, text + 2);
+}
+
+/* --- Writing ---------------------------------------------------------------------------------- */
+
+static enum tsr_status write_bytes(int fd, const char *path, const char *bytes, size_t nbytes,
+				   struct tsr_err *err)
+{
+	while (nbytes) {
+		const ssize_t n = write(fd, bytes, nbytes);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return tsr_fail_errno(err, errno, "%s: cannot write an object", path);
+		bytes += n;
+		nbytes -= (size_t)n;
+	}
+	return TSR_OK;
+}
+
+/* The directory of an object is made when the first of its objects is. */
+static int rename_new(const char *temp, const char *path)
+{
+	char *slash;
+
+	if (rename(temp, path) == 0)
+		return 0;
+	if (errno != ENOENT)
+		return -1;
+	slash = strrchr(path, '/');
+	*slash = '\0';
+	if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+		*slash = '/';
+		return -1;
+	}
+	*slash = '/';
+	return rename(temp, path);
+}
+
+static enum tsr_status write_new(const struct tsr_store *s, const char *temp, const char *path,
+				 const void *bytes, size_t nbytes, struct tsr_err *err)
+{
+	const int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+	enum tsr_status status;
+
+	if (fd < 0)
+		return tsr_fail_errno(err, errno, "%s: cannot make an object", s->path);
+	status = write_bytes(fd, s->path, bytes, nbytes, err);
+	if (close(fd) != 0 && status == TSR_OK)
+		status = tsr_fail_errno(err, errno, "%s: cannot write an object", s->path);
+	if (status == TSR_OK && rename_new(temp, (char *)path) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot name an object", s->path);
+	if (status != TSR_OK)
+		unlink(temp);
+	return status;
+}
+
+enum tsr_status tsr_object_put(const struct tsr_store *s, const struct tsr_object_id *id,
+			       const void *bytes, size_t nbytes, bool *is_new, struct tsr_err *err)
+{
+	static atomic_uint counter;
+	char *path = object_path(s, id), *temp;
+	enum tsr_status status = TSR_OK;
+
+	temp = tsr_store_path(s, "new/%ld.%u", (long)getpid(), atomic_fetch_add(&counter, 1));
+	*is_new = false;
+	if (!path || !temp) {
+		status = tsr_fail_nomem(err, s->path);
+	} else if (access(path, F_OK) != 0) {
+		*is_new = true;
+		status = write_new(s, temp, path, bytes, nbytes, err);
+	}
+	free(path);
+	free(temp);
+	return status;
+}
+
+enum tsr_status tsr_objects_sync(const struct tsr_store *s, struct tsr_err *err)
+{
+	const int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	enum tsr_status status = TSR_OK;
+
+	if (fd < 0)
+		return tsr_fail_errno(err, errno, "%s: cannot open", s->path);
+	if (syncfs(fd) != 0)
+		status = tsr_fail_errno(err, errno, "%s: cannot sync", s->path);
+	close(fd);
+	return status;
+}
+
+enum tsr_status tsr_object_remove(const struct tsr_store *s, const struct tsr_object_id *id,
+				  struct tsr_err *err)
+{
+	char *path = object_path(s, id);
+	enum tsr_status status = TSR_OK;
+
+	if (!path)
+		return tsr_fail_nomem(err, s->path);
+	if (unlink(path) != 0 && errno != ENOENT)
+		status = tsr_fail_errno(err, errno, "%s: cannot remove", path);
+	free(path);
+	return status;
+}
+
+/* --- Reading ---------------------------------------------------------------------------------- */
+
+static enum tsr_status read_file(const struct tsr_file *f, uint8_t *bytes, size_t *nbytes_ret,
+				 struct tsr_err *err)
+{
+	if (tsr_file_size(f) > TSR_OBJECT_MAX)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: damaged: it is larger than any object",
+				tsr_file_path(f));
+	*nbytes_ret = (size_t)tsr_file_size(f);
+	return tsr_file_read(f, bytes, *nbytes_ret, 0, err);
+}
+
+static enum tsr_status check_name(const struct tsr_file *f, const struct tsr_object_id *id,
+				  const uint8_t *bytes, size_t nbytes, struct tsr_err *err)
+{
+	const struct tsr_object_id found = tsr_object_name(bytes, nbytes);
+	char text[TSR_OBJECT_TEXT];
+
+	if (tsr_object_is(&found, id))
+		return TSR_OK;
+	tsr_object_text(&found, text);
+	return tsr_fail(err, TSR_E_FORMAT, "%s: damaged: its bytes have the hash %s",
+			tsr_file_path(f), text);
+}
+
+enum tsr_status tsr_object_get(const struct tsr_store *s, const struct tsr_object_id *id,
+			       uint8_t *bytes, size_t *nbytes_ret, struct tsr_err *err)
+{
+	char *path = object_path(s, id);
+	struct tsr_file *f = NULL;
+	enum tsr_status status;
+
+	if (!path)
+		return tsr_fail_nomem(err, s->path);
+	if (access(path, F_OK) != 0 && errno == ENOENT)
+		status = tsr_fail(err, TSR_E_FORMAT, "%s: is missing from the store", path);
+	else
+		status = tsr_file_open(path, &f, err);
+	if (status == TSR_OK)
+		status = read_file(f, bytes, nbytes_ret, err);
+	if (status == TSR_OK)
+		status = check_name(f, id, bytes, *nbytes_ret, err);
+	tsr_file_close(f);
+	free(path);
+	return status;
+}
+
+enum tsr_status tsr_object_reader_open(struct tsr_object_reader *r, bool with_bases,
+				       struct tsr_err *err)
+{
+	bool failed;
+
+	*r = (struct tsr_object_reader){ .coder = tsr_block_coder_new(),
+					 .bytes = malloc(TSR_OBJECT_MAX) };
+	failed = !r->coder || !r->bytes;
+	for (unsigned i = 0; i < 2; i++) {
+		r->version[i] = malloc(TSR_STORE_BLOCK * sizeof(float));
+		r->base[i] = with_bases ? malloc(TSR_STORE_BLOCK * sizeof(float)) : NULL;
+		failed = failed || !r->version[i] || (with_bases && !r->base[i]);
+	}
+	if (!failed)
+		return TSR_OK;
+	tsr_object_reader_close(r);
+	return tsr_fail_nomem(err, "blocks of a store");
+}
+
+void tsr_object_reader_close(struct tsr_object_reader *r)
+{
+	tsr_block_coder_free(r->coder);
+	free(r->bytes);
+	for (unsigned i = 0; i < 2; i++) {
+		free(r->version[i]);
+		free(r->base[i]);
+	}
+}
+
+static enum tsr_status damaged(const struct tsr_store *s, const struct tsr_object_id *id,
+			       const char *wrong, struct tsr_err *err)
+{
+	char text[TSR_OBJECT_TEXT];
+
+	tsr_object_text(id, text);
+	return tsr_fail(err, TSR_E_FORMAT, "%s: object %s: %s", s->path, text, wrong);
+}
+
+/* The versions that an object is decoded with, down to one that stands alone. */
+static enum tsr_status find_chain(const struct tsr_store *s, struct tsr_object_reader *r,
+				  struct tsr_object_id id, size_t *nbytes, struct tsr_err *err)
+{
+	struct tsr_object_head head = { .depth = TSR_STORE_CHAIN_MAX + 1 };
+	unsigned depth;
+
+	r->nchain = 0;
+	do {
+		const char *wrong;
+
+		depth = head.depth;
+		r->chain[r->nchain++] = id;
+		TSR_TRY(tsr_object_get(s, &id, r->bytes, nbytes, err));
+		wrong = tsr_object_head(r->bytes, *nbytes, &head);
+		if (!wrong && head.depth >= depth)
+			wrong = "its depth is not that of its base and one";
+		if (wrong)
+			return damaged(s, &id, wrong, err);
+		id = head.base;
+	} while (head.depth);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_reader *r,
+				const struct tsr_object_id *id, const struct tsr_block_of *of,
+				void *const y[TSR_SLOTS], struct tsr_err *err)
+{
+	const float *base = NULL;
+	size_t nbytes;
+
+	TSR_TRY(find_chain(s, r, *id, &nbytes, err));
+	r->base_at[0] = r->nchain > TSR_STORE_CHAIN_MAX ? 1 : 0;
+	r->base_at[1] = r->nchain > TSR_STORE_CHAIN_MAX ? TSR_STORE_CHAIN_MAX / 2 : 0;
+	for (unsigned i = r->nchain; i-- > 0;) {
+		void *const to[TSR_SLOTS] = { i ? r->version[i % 2] : y[0], i ? NULL : y[1] };
+		const char *wrong;
+
+		if (i + 1 < r->nchain)
+			TSR_TRY(tsr_object_get(s, &r->chain[i], r->bytes, &nbytes, err));
+		if (i && (of->slots != 1 || of->dtype != TSR_F32))
+			return damaged(s, id, "only weights have earlier versions", err);
+		wrong = tsr_block_decode(r->coder, of, r->bytes, nbytes, base, to);
+		if (wrong)
+			return damaged(s, &r->chain[i], wrong, err);
+		base = to[0];
+		for (unsigned k = 0; k < 2; k++)
+			if (r->base[k] && i == r->base_at[k])
+				memcpy(r->base[k], base, of->at.n * sizeof(*base));
+	}
+	return TSR_OK;
+}
+
+/* --- Listing ---------------------------------------------------------------------------------- */
+
+static enum tsr_status list_one(struct tsr_store *s, const char *directory, const char *prefix,
+				const char *name, size_t *room, struct tsr_err *err)
+{
+	char text[TSR_OBJECT_TEXT], *path = tsr_path_join(directory, name);
+	struct tsr_known_object o = { .found = true };
+	struct stat st;
+	bool is;
+
+	if (!path)
+		return tsr_fail_nomem(err, s->path);
+	is = stat(path, &st) == 0;
+	free(path);
+	snprintf(text, sizeof(text), "%s%.30s", prefix, name);
+	if (!is || !S_ISREG(st.st_mode) || strlen(name) != 30 || !tsr_object_parse(text, &o.id))
+		return tsr_fail(err, TSR_E_FORMAT, "%s/%s: is no object of the store", directory,
+				name);
+	o.nbytes = (uint64_t)st.st_size;
+	if (s->nobjects == *room) {
+		const size_t more = *room ? 2 * *room : 1024;
+		struct tsr_known_object *grown = realloc(s->objects, more * sizeof(*grown));
+
+		if (!grown)
+			return tsr_fail_nomem(err, s->path);
+		s->objects = grown;
+		*room = more;
+	}
+	s->objects[s->nobjects++] = o;
+	return TSR_OK;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const struct tsr_object_id *x = &((const struct tsr_known_object *)a)->id,
+				   *y = &((const struct tsr_known_object *)b)->id;
+
+	if (x->high != y->high)
+		return x->high < y->high ? -1 : 1;
+	return x->low < y->low ? -1 : x->low > y->low;
+}
+
+static enum tsr_status list_directory(struct tsr_store *s, const char *path, const char *prefix,
+				      size_t *room, struct tsr_err *err)
+{
+	struct tsr_dir names = { 0 };
+	enum tsr_status status = tsr_dir_list(path, "", &names, err);
+
+	for (size_t i = 0; status == TSR_OK && i < names.n; i++)
+		status = list_one(s, path, prefix, names.names[i], room, err);
+	tsr_dir_free(&names);
+	return status;
+}
+
+enum tsr_status tsr_objects_list(struct tsr_store *s, struct tsr_err *err)
+{
+	size_t room = 0;
+	enum tsr_status status = TSR_OK;
+
+	free(s->objects);
+	s->objects = NULL;
+	s->nobjects = 0;
+	for (unsigned i = 0; status == TSR_OK && i < 256; i++) {
+		char prefix[3], *path;
+
+		snprintf(prefix, sizeof(prefix), "%02x", i);
+		path = tsr_store_path(s, "objects/%s", prefix);
+		if (!path)
+			return tsr_fail_nomem(err, s->path);
+		if (tsr_dir_is(path))
+			status = list_directory(s, path, prefix, &room, err);
+		free(path);
+	}
+	if (status == TSR_OK && s->nobjects)
+		qsort(s->objects, s->nobjects, sizeof(*s->objects), by_id);
+	return status;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing a checkpoint of a store again: the file or directory as it was. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/little_endian.h"
+#include "base/pipeline.h"
+#include "base/progress.h"
+#include "io/crc.h"
+#include "io/dir.h"
+#include "io/dir_output.h"
+#include "io/file.h"
+#include "store/ranges.h"
+
+#define BUFFER_NBYTES ((size_t)1 << 20)
+
+struct getting {
+	struct tsr_store *store;
+	const struct tsr_snapshot *snapshot;
+	struct tsr_outfile **files; /* per path of the snapshot; NULL: a directory */
+	struct tsr_progress progress;
+	uint64_t *first_job; /* per tensor, then per path: its first job */
+};
+
+/* --- Blocks ----------------------------------------------------------------------------------- */
+
+struct scratch {
+	struct tsr_object_reader reader;
+	void *y[TSR_SLOTS];
+	uint64_t nbytes;
+};
+
+static void close_scratch(void *ctx, void *scratch)
+{
+	struct scratch *s = scratch;
+
+	(void)ctx;
+	tsr_object_reader_close(&s->reader);
+	free(s->y[0]);
+	free(s->y[1]);
+}
+
+static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *scratch,
+				    struct tsr_err *err)
+{
+	struct scratch *s = scratch;
+
+	(void)run;
+	*s = (struct scratch){ .nbytes = 0 };
+	for (unsigned i = 0; i < TSR_SLOTS; i++)
+		s->y[i] = malloc((size_t)TSR_STORE_BLOCK * TSR_ENTROPY_WIDTH);
+	if (s->y[0] && s->y[1] && tsr_object_reader_open(&s->reader, false, NULL) == TSR_OK)
+		return TSR_OK;
+	close_scratch(ctx, s);
+	return tsr_fail_nomem(err, "blocks of a store");
+}
+
+static enum tsr_status get_tensor(const struct getting *g, struct scratch *s, size_t item,
+				  uint64_t piece, struct tsr_err *err)
+{
+	const struct tsr_stored_tensor *t = &g->snapshot->tensors[item];
+	const struct tsr_block_of of = tsr_stored_block(t, piece);
+	const uint64_t element = tsr_dtype_bits(t->dtype) / 8;
+
+	s->nbytes = of.at.n * element * t->slots;
+	TSR_TRY(tsr_object_read(g->store, &s->reader, &t->objects[piece], &of, s->y, err));
+	for (unsigned i = 0; i < t->slots; i++)
+		TSR_TRY(tsr_outfile_write(g->files[t->file[i]], s->y[i],
+					  (size_t)(of.at.n * element),
+					  t->offset[i] + piece * TSR_STORE_BLOCK * element, err));
+	return TSR_OK;
+}
+
+struct writing_rest {
+	struct tsr_outfile *f;
+	const uint8_t *bytes;
+};
+
+static enum tsr_status write_part(void *ctx, uint64_t offset, size_t at, size_t nbytes,
+				  struct tsr_err *err)
+{
+	const struct writing_rest *w = ctx;
+
+	return tsr_outfile_write(w->f, w->bytes + at, nbytes, offset, err);
+}
+
+static enum tsr_status get_rest(const struct getting *g, struct scratch *s, size_t item,
+				uint64_t piece, struct tsr_err *err)
+{
+	const struct tsr_stored_path *p = &g->snapshot->paths[item];
+	const struct tsr_block_of of = tsr_rest_block(p->rest_nbytes, piece);
+	struct writing_rest w = { g->files[item], s->y[0] };
+
+	s->nbytes = of.at.n;
+	TSR_TRY(tsr_object_read(g->store, &s->reader, &p->rest[piece], &of, s->y, err));
+	return tsr_rest_each(p, piece * TSR_STORE_BLOCK, of.at.n, write_part, &w, err);
+}
+
+/* The tensor or path that a job is of, and its first job. */
+static size_t find_item(const struct getting *g, uint64_t job)
+{
+	size_t low = 0, high = g->snapshot->ntensors + g->snapshot->npaths;
+
+	while (high - low > 1) {
+		const size_t middle = low + (high - low) / 2;
+
+		if (g->first_job[middle] <= job)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static enum tsr_status work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct getting *g = ctx;
+	const size_t item = find_item(g, job);
+	const uint64_t piece = job - g->first_job[item];
+
+	if (item < g->snapshot->ntensors)
+		return get_tensor(g, scratch, item, piece, err);
+	return get_rest(g, scratch, item - g->snapshot->ntensors, piece, err);
+}
+
+static enum tsr_status commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct getting *g = ctx;
+
+	(void)job;
+	return tsr_progress_add(&g->progress, ((struct scratch *)scratch)->nbytes, err);
+}
+
+static enum tsr_status write_blocks(struct getting *g, const struct tsr_run *run,
+				    struct tsr_err *err)
+{
+	struct tsr_pipeline p = { .scratch_nbytes = sizeof(struct scratch),
+				  .open = open_scratch,
+				  .close = close_scratch,
+				  .work = work,
+				  .commit = commit,
+				  .ctx = g };
+	const struct tsr_snapshot *s = g->snapshot;
+
+	for (size_t i = 0; i < s->ntensors; i++) {
+		g->first_job[i] = p.njobs;
+		p.njobs += tsr_entropy_pieces(s->tensors[i].n);
+	}
+	for (size_t i = 0; i < s->npaths; i++) {
+		g->first_job[s->ntensors + i] = p.njobs;
+		p.njobs += tsr_entropy_pieces(s->paths[i].rest_nbytes);
+	}
+	return p.njobs ? tsr_pipeline_run(&p, run, err) : TSR_OK;
+}
+
+/* --- Files ------------------------------------------------------------------------------------ */
+
+static enum tsr_status crc_of(const struct tsr_outfile *f, const struct tsr_stored_crc *c,
+			      void *buffer, uint32_t *ret, struct tsr_err *err)
+{
+	*ret = 0;
+	for (uint64_t at = 0; at < c->nbytes;) {
+		const uint64_t left = c->nbytes - at;
+		const size_t n = left < BUFFER_NBYTES ? (size_t)left : BUFFER_NBYTES;
+
+		TSR_TRY(tsr_outfile_read(f, buffer, n, c->offset + at, err));
+		*ret = tsr_crc32(*ret, buffer, n);
+		at += n;
+	}
+	return TSR_OK;
+}
+
+/* The checksums of zip members are those of what was written. */
+static enum tsr_status correct_crcs(struct tsr_outfile *f, const struct tsr_stored_path *p,
+				    void *buffer, struct tsr_err *err)
+{
+	uint32_t crc = 0;
+
+	for (size_t i = 0; i < p->ncrcs; i++) {
+		const struct tsr_stored_crc *c = &p->crcs[i];
+		uint8_t bytes[4];
+
+		if (!i || c[-1].offset != c->offset || c[-1].nbytes != c->nbytes)
+			TSR_TRY(crc_of(f, c, buffer, &crc, err));
+		tsr_put_le(bytes, crc, 4);
+		TSR_TRY(tsr_outfile_write(f, bytes, 4, c->at, err));
+	}
+	return TSR_OK;
+}
+
+/* Complete the files, each of which is then done with. */
+static enum tsr_status publish(struct getting *g, void *buffer, struct tsr_err *err)
+{
+	for (size_t i = 0; i < g->snapshot->npaths; i++) {
+		const struct tsr_stored_path *p = &g->snapshot->paths[i];
+		struct tsr_outfile *f = g->files[i];
+
+		if (!f)
+			continue;
+		TSR_TRY(correct_crcs(f, p, buffer, err));
+		g->files[i] = NULL;
+		TSR_TRY(tsr_outfile_publish(f, err));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status write_all(struct getting *g, const struct tsr_run *run, struct tsr_err *err)
+{
+	enum tsr_status status = write_blocks(g, run, err);
+
+	void *buffer = malloc(BUFFER_NBYTES);
+
+	if (status == TSR_OK)
+		status = buffer ? publish(g, buffer, err) : tsr_fail_nomem(err, g->store->path);
+	free(buffer);
+	for (size_t i = 0; i < g->snapshot->npaths; i++)
+		tsr_outfile_discard(g->files[i]);
+	return status;
+}
+
+static enum tsr_status make_folder(const char *root, const struct tsr_stored_path *p,
+				   struct tsr_err *err)
+{
+	char *path = tsr_path_join(root, p->path);
+	enum tsr_status status = path ? tsr_dir_make(path, err) : tsr_fail_nomem(err, root);
+
+	free(path);
+	return status;
+}
+
+/* Permissions last: a directory may not let its owner write. */
+static enum tsr_status set_modes(const struct tsr_snapshot *s, const char *root,
+				 struct tsr_err *err)
+{
+	for (size_t i = s->npaths; i-- > 0;) {
+		char *path = tsr_path_join(root, s->paths[i].path);
+		enum tsr_status status = path ? tsr_dir_set_mode(path, s->paths[i].mode, err)
+					      : tsr_fail_nomem(err, root);
+
+		free(path);
+		if (status != TSR_OK)
+			return status;
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status write_directory(struct getting *g, struct tsr_outdir *d,
+				       const struct tsr_run *run, struct tsr_err *err)
+{
+	const struct tsr_snapshot *s = g->snapshot;
+
+	for (size_t i = 0; i < s->npaths; i++) {
+		const struct tsr_stored_path *p = &s->paths[i];
+		enum tsr_status status = p->is_directory ? make_folder(tsr_outdir_path(d), p, err)
+							 : tsr_outdir_file(d, p->path, p->nbytes,
+									   &g->files[i], err);
+
+		if (status != TSR_OK) {
+			while (i-- > 0)
+				tsr_outfile_discard(g->files[i]);
+			return status;
+		}
+	}
+	TSR_TRY(write_all(g, run, err));
+	return set_modes(s, tsr_outdir_path(d), err);
+}
+
+static bool owns(const void *ctx, const char *path)
+{
+	const struct tsr_snapshot *s = ctx;
+
+	for (size_t i = 0; i < s->npaths; i++)
+		if (strcmp(s->paths[i].path, path) == 0)
+			return true;
+	return false;
+}
+
+static enum tsr_status get_directory(struct getting *g, const char *out, bool force,
+				     const struct tsr_run *run, struct tsr_err *err)
+{
+	const struct tsr_outdir_rule rule = { force, owns, g->snapshot };
+	struct tsr_outdir *d = NULL;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_outdir_create(out, &rule, &d, err));
+	status = write_directory(g, d, run, err);
+	if (status == TSR_OK)
+		return tsr_outdir_publish(d, &rule, err);
+	tsr_outdir_discard(d);
+	return status;
+}
+
+static enum tsr_status get(struct getting *g, const char *out, bool force,
+			   const struct tsr_run *run, struct tsr_err *err)
+{
+	if (!g->snapshot->is_file)
+		return get_directory(g, out, force, run, err);
+	TSR_TRY(tsr_outfile_create(out, force, g->snapshot->paths[0].nbytes, &g->files[0], err));
+	TSR_TRY(write_all(g, run, err));
+	return tsr_dir_set_mode(out, g->snapshot->paths[0].mode, err);
+}
+
+enum tsr_status tsr_store_get(struct tsr_store *s, uint64_t step, const char *out, bool force,
+			      const struct tsr_run *run, struct tsr_err *err)
+{
+	struct getting g = { .store = s, .snapshot = tsr_store_find(s, step) };
+	enum tsr_status status;
+
+	if (!g.snapshot)
+		return tsr_fail(err, TSR_E_USAGE, "%s: has no step %" PRIu64, s->path, step);
+	TSR_TRY(tsr_outdir_check_outside(out, s->path, err));
+	TSR_TRY(tsr_outdir_check_not_below(out, s->path, err));
+	g.progress = (struct tsr_progress){ .run = run,
+					    .what = s->path,
+					    .total_nbytes = g.snapshot->info.nbytes };
+	g.files = calloc(g.snapshot->npaths + 1, sizeof(*g.files));
+	g.first_job = calloc(g.snapshot->ntensors + g.snapshot->npaths + 1, sizeof(*g.first_job));
+	status = g.files && g.first_job ? get(&g, out, force, run, err)
+					: tsr_fail_nomem(err, s->path);
+	free(g.files);
+	free(g.first_job);
+	return status;
+}

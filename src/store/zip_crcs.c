@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CRC-32s of zip members that hold tensors: they change with the elements.  Files of PyTorch are such
+ * archives, and those of torch.distributed.checkpoint have many, one behind the other.  Headers are found by
+ * their signatures in what tensors leave of a file; one counts only where all that it says fits.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/little_endian.h"
+#include "store/ranges.h"
+
+#define LOCAL_NBYTES 30u
+#define CENTRAL_NBYTES 46u
+
+/* A local header. */
+struct local {
+	uint64_t offset, data; /* in the file: of the header, of the member */
+	const uint8_t *at, *name;
+	size_t name_nbytes;
+};
+
+struct scanning {
+	struct tsr_stored_path *p;
+	const uint8_t *bytes; /* the rest of the file */
+	size_t nbytes;
+	struct local *locals;
+	size_t nlocals, room, ncrcs;
+};
+
+/* Where a byte of the rest is in the file. */
+static enum tsr_status note_offset(void *ctx, uint64_t offset, size_t at, size_t nbytes,
+				   struct tsr_err *err)
+{
+	(void)at;
+	(void)nbytes;
+	(void)err;
+	*(uint64_t *)ctx = offset;
+	return TSR_OK;
+}
+
+static uint64_t offset_of(const struct scanning *s, size_t at)
+{
+	uint64_t offset = 0;
+
+	(void)tsr_rest_each(s->p, at, 1, note_offset, &offset, NULL);
+	return offset;
+}
+
+/* Where a byte of the file is in the rest; SIZE_MAX: it belongs to a tensor, or is not there. */
+static size_t rest_of(const struct scanning *s, uint64_t offset)
+{
+	const struct tsr_stored_range *before = NULL;
+
+	for (size_t low = 0, high = s->p->nranges; low < high;) {
+		const size_t middle = low + (high - low) / 2;
+
+		if (s->p->ranges[middle].offset <= offset) {
+			before = &s->p->ranges[middle];
+			low = middle + 1;
+		} else {
+			high = middle;
+		}
+	}
+	if (offset >= s->p->nbytes || (before && offset < before->offset + before->nbytes))
+		return SIZE_MAX;
+	return (size_t)(before ? offset - before->offset - before->nbytes + before->rest : offset);
+}
+
+/* Whether any tensor is within these bytes of the file. */
+static bool has_tensor(const struct scanning *s, uint64_t offset, uint64_t nbytes)
+{
+	size_t low = 0, high = s->p->nranges;
+
+	while (low < high) {
+		const size_t middle = low + (high - low) / 2;
+
+		if (s->p->ranges[middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < s->p->nranges && s->p->ranges[low].offset < offset + nbytes;
+}
+
+static bool add_local(struct scanning *s, size_t at)
+{
+	const uint8_t *b = s->bytes + at;
+	const size_t name = (size_t)tsr_get_le(b + 26, 2), extra = (size_t)tsr_get_le(b + 28, 2);
+
+	if (s->nbytes - at < LOCAL_NBYTES + name + extra)
+		return true;
+	if (s->nlocals == s->room) {
+		const size_t room = s->room ? 2 * s->room : 256;
+		struct local *grown = realloc(s->locals, room * sizeof(*grown));
+
+		if (!grown)
+			return false;
+		s->locals = grown;
+		s->room = room;
+	}
+	s->locals[s->nlocals] = (struct local){
+		.offset = offset_of(s, at), .at = b, .name = b + LOCAL_NBYTES, .name_nbytes = name
+	};
+	s->locals[s->nlocals].data = s->locals[s->nlocals].offset + LOCAL_NBYTES + name + extra;
+	s->nlocals++;
+	return true;
+}
+
+/* The size of a member: of 64 bits in the extra field of zip64, if it does not fit. */
+static uint64_t member_nbytes(const uint8_t *central, size_t name, size_t extra)
+{
+	const uint64_t size = tsr_get_le(central + 24, 4);
+	const uint8_t *at = central + CENTRAL_NBYTES + name, *end = at + extra;
+
+	if (size != UINT32_MAX)
+		return size;
+	while (end - at >= 12) {
+		const size_t n = (size_t)tsr_get_le(at + 2, 2);
+
+		if (tsr_get_le(at, 2) == 1)
+			return tsr_get_le(at + 4, 8);
+		if (n + 4 > (size_t)(end - at))
+			break;
+		at += n + 4;
+	}
+	return 0;
+}
+
+/* The last one of this name: archives follow each other, and names in one differ. */
+static const struct local *find_local(const struct scanning *s, const uint8_t *name, size_t nbytes)
+{
+	for (size_t i = s->nlocals; i-- > 0;)
+		if (s->locals[i].name_nbytes == nbytes &&
+		    memcmp(s->locals[i].name, name, nbytes) == 0)
+			return &s->locals[i];
+	return NULL;
+}
+
+static void put_crc(struct scanning *s, uint64_t at, const struct local *local, uint64_t nbytes)
+{
+	if (s->p->crcs)
+		s->p->crcs[s->ncrcs] = (struct tsr_stored_crc){ at, local->data, nbytes };
+	s->ncrcs++;
+}
+
+static void add_central(struct scanning *s, size_t at)
+{
+	const uint8_t *b = s->bytes + at;
+	const size_t name = (size_t)tsr_get_le(b + 28, 2), extra = (size_t)tsr_get_le(b + 30, 2);
+	const uint64_t crc = tsr_get_le(b + 16, 4);
+	const struct local *local;
+	uint64_t nbytes;
+	size_t behind;
+
+	if (s->nbytes - at < CENTRAL_NBYTES + name + extra || tsr_get_le(b + 10, 2) != 0 || !crc)
+		return;
+	nbytes = member_nbytes(b, name, extra);
+	local = find_local(s, b + CENTRAL_NBYTES, name);
+	if (!local || !nbytes || nbytes > s->p->nbytes || !has_tensor(s, local->data, nbytes))
+		return;
+	put_crc(s, offset_of(s, at) + 16, local, nbytes);
+	if (tsr_get_le(local->at + 14, 4) == crc)
+		put_crc(s, local->offset + 14, local, nbytes);
+	behind = rest_of(s, local->data + nbytes);
+	if (behind != SIZE_MAX && s->nbytes - behind >= 8 &&
+	    memcmp(s->bytes + behind, "PK\7\10", 4) == 0 &&
+	    tsr_get_le(s->bytes + behind + 4, 4) == crc)
+		put_crc(s, local->data + nbytes + 4, local, nbytes);
+}
+
+static bool scan(struct scanning *s)
+{
+	s->nlocals = s->ncrcs = 0;
+	for (size_t at = 0; at + LOCAL_NBYTES <= s->nbytes; at++) {
+		const uint8_t *b = s->bytes + at;
+
+		if (b[0] != 'P' || b[1] != 'K')
+			continue;
+		if (b[2] == 3 && b[3] == 4 && !add_local(s, at))
+			return false;
+		if (b[2] == 1 && b[3] == 2 && s->nbytes - at >= CENTRAL_NBYTES)
+			add_central(s, at);
+	}
+	return true;
+}
+
+enum tsr_status tsr_find_crcs(struct tsr_arena *arena, struct tsr_stored_path *p,
+			      const uint8_t *bytes, struct tsr_err *err)
+{
+	struct scanning s = { .p = p, .bytes = bytes, .nbytes = (size_t)p->rest_nbytes };
+	bool done = scan(&s);
+
+	if (done) {
+		p->ncrcs = s.ncrcs;
+		p->crcs = tsr_arena_alloc(arena, s.ncrcs * sizeof(*p->crcs));
+		done = p->crcs && scan(&s);
+	}
+	free(s.locals);
+	return done ? TSR_OK : tsr_fail_nomem(err, p->path);
+}
