@@ -43,7 +43,7 @@ struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width)
 
 /*
  * What is asked for of a report, of which JSON has begun: with "tersor.COMMAND.v1", or if @part is not NULL
- * "tersor.COMMAND-PART.v1", and the operands as "inputs".
+ * "tersor.COMMAND-PART.v1", and as "inputs" the operands, if the command needs any.
  */
 struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
 			     const char *part);

@@ -174,7 +174,7 @@ struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common 
 		 part ? part : "");
 	tsr_json_open(&r.json, NULL, '{');
 	tsr_json_put_string(&r.json, "schema", schema);
-	if (cmd->takes & (CLI_READS | CLI_WRITES))
+	if (*cmd->operands && *cmd->operands != '[')
 		tsr_json_put_strings(&r.json, "inputs", common->operands.items, common->operands.n);
 	return r;
 }
