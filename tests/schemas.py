@@ -53,6 +53,15 @@ convert delta -o plain --plain --json
 convert d/tiny-gpt/recording -o r --entropy --json
 pack x.safetensors -o w --only weights --delta x.safetensors --as bf16 --json
 apply w x.safetensors -o y --json
+store add s d/tiny-gpt/checkpoint.pt --step 1 --json
+store add s d/tiny-gpt/checkpoint.pt --step 2 --tier 1e-2 --json
+store ls s --json
+store du s --json
+store get s 1 -o sg --json
+store diff s 1 2 --json
+store verify s --json
+store thin s --keep 1e-2:rest --json
+store drop s 1 --json
 audit d/tiny-gpt/checkpoint.pt --codec bf16,softsign8,sqrt8 --json=a
 audit d/tiny-gpt/checkpoint.safetensors --codec bf16,softsign8,sqrt8 --baseline a --json
 audit d/tiny-gpt/checkpoint.pt --codec bf16+ulp8,softsign8,sqrt8 --json

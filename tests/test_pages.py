@@ -35,7 +35,8 @@ def test_readme(tmp_path):
     check_sessions(ROOT / "README.md", tmp_path)
 
 
-@pytest.mark.parametrize("page, program", [("resume.md", ["gen/resume_tables.py", "docs/resume"])])
+@pytest.mark.parametrize("page, program", [("resume.md", ["gen/resume_tables.py", "docs/resume"]),
+                                           ("series.md", ["gen/series_tables.py", "docs/series/study.csv"])])
 def test_tables_are_those_of_the_data(page, program):
     script, *args = program
     done = subprocess.run([sys.executable, ROOT / "tests" / script, *args], cwd=ROOT, check=True, text=True,
@@ -45,6 +46,12 @@ def test_tables_are_those_of_the_data(page, program):
     text = (DOCS / page).read_text()
     for table in tables:
         assert table.strip() in text, table
+
+
+def test_the_chart_of_a_series_is_its_datas(tmp_path):
+    subprocess.run([sys.executable, ROOT / "tests/gen/series_tables.py", DOCS / "series/study.csv", "--figure",
+                    tmp_path / "series.svg"], check=True, stdout=subprocess.DEVNULL)
+    assert (tmp_path / "series.svg").read_text() == (DOCS / "series.svg").read_text()
 
 
 def anchors(page):

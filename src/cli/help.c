@@ -12,7 +12,7 @@ static const struct {
 } groups[] = {
 	{ "Everyday",
 	  "output to optimizer state auto max-error codec compare against entropy delta "
-	  "steps strict force dry-run" },
+	  "steps strict step tier force dry-run" },
 	{ "Options", NULL }, /* those that are in no other group */
 	{ "Codecs", "weights momentum variance other scale group seed min-elements keep map" },
 	{ "Choosing", "max-bytes auto-codecs table kind baseline granularity" },

@@ -124,8 +124,8 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
 }
 
 /*
- * Behind the longest chain, the version before the last.  When weights have moved this much further since then,
- * each doubling of which takes a bit, it is the one in the middle, which others can follow; unless weights have
+ * Behind the longest chain, the version before the last.  When weights have moved this much further since
+ * then, each doubling of which takes a bit, it is the one in the middle, which others can follow; unless they
  * moved much less than between these two, as where a schedule ends.
  */
 #define FURTHER 4.0

@@ -20,7 +20,7 @@ struct tsr_block {
 /* The rows that a block touches; 0 if they and the columns are too many to say something of each. */
 uint32_t tsr_block_rows(const struct tsr_block *b);
 
-/* Symbols: 0, -1, 1, -2 ... up to 126 in magnitude, then these: no number (TSR_INTEGER_NONE), and a larger one. */
+/* Symbols: 0, -1, 1, -2 ... up to 126, then these: no number (TSR_INTEGER_NONE), and a larger one. */
 #define TSR_SYMBOL_NONE 253u
 #define TSR_SYMBOL_ESCAPE 254u
 

@@ -111,8 +111,8 @@ struct tsr_object_reader {
 	unsigned nchain; /* what the last one was decoded with, itself the first */
 	struct tsr_object_id chain[TSR_STORE_CHAIN_MAX + 1];
 	/*
-	 * Of a reader that is asked for them: versions that a new one can be steps from, and where they are in
-	 * the chain.  Behind the longest chain these are the one before the last, and one in the middle.
+	 * Of a reader that is asked for them: versions that a new one can be steps from, and where they are
+	 * in the chain.  Behind the longest chain these are the one before the last, and one in the middle.
 	 */
 	float *base[2];
 	unsigned base_at[2];

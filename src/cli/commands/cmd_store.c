@@ -92,6 +92,11 @@ static double per_parameter(uint64_t nbytes, uint64_t nparameters)
 	return nparameters ? (double)nbytes / (double)nparameters : NAN;
 }
 
+static const char *files(const struct tsr_snapshot_info *i)
+{
+	return i->nfiles == 1 ? "file" : "files";
+}
+
 static void put_snapshot(struct tsr_table *t, const struct tsr_snapshot_info *i)
 {
 	tsr_row(t);
@@ -180,9 +185,9 @@ static int report_added(const struct cli_cmd *cmd, const struct args *a,
 	if (added->has_note)
 		cli_warn(&a->common, "%s: stored bit by bit, since its tensors were not found",
 			 added->note);
-	tsr_report_say(&r, TSR_TO_TEXT,
-		       "%s: step %" PRIu64 ", tier %s: %" PRIu64 " files, %s in %s", store_name(a),
-		       i->step, i->tier.name, i->nfiles, tsr_format_bytes((double)i->nbytes).text,
+	tsr_report_say(&r, TSR_TO_TEXT, "%s: step %" PRIu64 ", tier %s: %" PRIu64 " %s, %s in %s",
+		       store_name(a), i->step, i->tier.name, i->nfiles, files(i),
+		       tsr_format_bytes((double)i->nbytes).text,
 		       tsr_format_bytes((double)added->new_nbytes).text);
 	if (i->nparameters)
 		tsr_report_say(&r, TSR_TO_TEXT,
@@ -299,9 +304,9 @@ static int get(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 		return cli_error(&err);
 	info = find(s, step);
 	r = cli_report(cmd, &a->common, "get");
-	tsr_report_say(&r, TSR_TO_TEXT, "%s: step %" PRIu64 ", tier %s, %" PRIu64 " files, %s",
+	tsr_report_say(&r, TSR_TO_TEXT, "%s: step %" PRIu64 ", tier %s, %" PRIu64 " %s, %s",
 		       cli_output_name(&a->common, 40).text, step, info->tier.name, info->nfiles,
-		       tsr_format_bytes((double)info->nbytes).text);
+		       files(info), tsr_format_bytes((double)info->nbytes).text);
 	put_snapshot(&t, info);
 	if (info->tier.as != TSR_STORE_LOSSLESS && info->errors.weight_ulps >= 0)
 		tsr_report_lines(&r, &t,
