@@ -305,6 +305,10 @@ def test_a_baseline(tmp_path):
     codecs = ("--codec", "softsign8,sqrt8")
     run_tersor("audit", TRAINED, *codecs, "--json", base, check=0)
     assert "every figure is as in the baseline" in run_tersor("audit", TRAINED, *codecs, "--baseline", base, check=0).stdout
+    table = tmp_path / "table.json"
+    run_tersor("audit", TRAINED, "--table", "flashoptim-4", "--json", table, check=0)
+    done = run_tersor("audit", TRAINED, "--table", "flashoptim-4", "--baseline", table, check=0)
+    assert "every figure is as in the baseline" in done.stdout
     report = json.loads(base.read_text())
     trial = report["checkpoints"][0]["tensors"][1]["codecs"][0]
     trial["nmse"] *= 2

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of pack that choose codecs by their errors. */
-#include "cli/choosing.h"
-
-#include <stdio.h>
-#include <string.h>
-
-#include "cli/codec_words.h"
+#include "cli/words.h"
 
 #define STATE_KINDS (TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 
@@ -42,23 +37,6 @@ static int parse_word(const struct cli_cmd *cmd, const char *item, struct tsr_ca
 	return CLI_OK;
 }
 
-static int parse_list(const struct cli_cmd *cmd, const char *list, struct tsr_choice_options *o)
-{
-	char item[CLI_WORD_NBYTES];
-
-	o->ncandidates = 0;
-	while (cli_next_word(&list, item)) {
-		struct tsr_candidate *to = &o->candidates[o->ncandidates];
-
-		if (o->ncandidates == TSR_CANDIDATES_MAX)
-			return cli_usage(cmd, "--auto-codecs: more than %u", TSR_CANDIDATES_MAX);
-		*to = (struct tsr_candidate){ .weight = { .codec = NULL } };
-		CLI_TRY(parse_word(cmd, item, to));
-		o->ncandidates++;
-	}
-	return CLI_OK;
-}
-
 static void set_scale(struct tsr_coding *coding, enum tsr_scale scale, uint32_t group)
 {
 	/* A form of state may have brought its own. */
@@ -71,6 +49,8 @@ static void set_scale(struct tsr_coding *coding, enum tsr_scale scale, uint32_t 
 int cli_parse_choosing(const struct cli_cmd *cmd, const struct cli_choosing *choosing,
 		       enum tsr_scale scale, uint32_t group, struct tsr_choice_options *ret)
 {
+	char item[CLI_WORD_NBYTES];
+
 	*ret = tsr_choice_defaults();
 	if (choosing->bound && choosing->max_bytes)
 		return cli_usage(cmd, "--auto and --max-bytes exclude each other");
@@ -79,7 +59,16 @@ int cli_parse_choosing(const struct cli_cmd *cmd, const struct cli_choosing *cho
 				 choosing->bound);
 	ret->max_nbytes = choosing->max_bytes;
 	if (choosing->codecs)
-		CLI_TRY(parse_list(cmd, choosing->codecs, ret));
+		ret->ncandidates = 0;
+	for (const char *list = choosing->codecs; cli_next_word(&list, item);) {
+		struct tsr_candidate *to = &ret->candidates[ret->ncandidates];
+
+		if (ret->ncandidates == TSR_CANDIDATES_MAX)
+			return cli_usage(cmd, "--auto-codecs: more than %u", TSR_CANDIDATES_MAX);
+		*to = (struct tsr_candidate){ .weight = { .codec = NULL } };
+		CLI_TRY(parse_word(cmd, item, to));
+		ret->ncandidates++;
+	}
 	for (unsigned i = 0; i < ret->ncandidates; i++) {
 		set_scale(&ret->candidates[i].weight, scale, group);
 		set_scale(&ret->candidates[i].momentum, scale, group);

@@ -3,12 +3,12 @@
 #ifndef TSR_CLI_CLI_H
 #define TSR_CLI_CLI_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "tersor/checkpoint.h"
-#include "tersor/status.h"
 #include "text/nearest.h"
 
 /*
@@ -137,7 +137,7 @@ struct cli_common {
 struct cli_cmd {
 	const char *name;
 	const char *summary;
-	const char *operands; /* for the usage line */
+	const char *operands; /* for the usage line, which says how many they are */
 	const char *details; /* a paragraph for --help */
 	const char *examples; /* lines for --help */
 	const struct cli_opt *opts; /* its own; NULL for none */
@@ -145,13 +145,15 @@ struct cli_cmd {
 	bool output_needed; /* of a command with CLI_WRITES */
 	bool (*name_output)(const char *in, char *out,
 			    size_t room); /* without -o, of one input; or NULL */
-	unsigned operands_min, operands_max;
-	size_t args_nbytes;
+	size_t args_nbytes; /* 0: struct cli_common is all */
 	int (*run)(const struct cli_cmd *cmd, void *args);
 };
 
 /* The table of commands; NULL at the end. */
 extern const struct cli_cmd *const cli_cmds[];
+
+/* The one of this name, or NULL. */
+const struct cli_cmd *cli_find(const char *name);
 
 /*
  * The tool in three calls: hold the standard streams, catch signals and choose a SIMD level; run the
@@ -183,14 +185,11 @@ bool cli_name_unpacked(const char *in, char *out, size_t room);
 /* CLI_OK, or CLI_INPUT after a message that says where a recording goes. */
 int cli_check_no_recording(const char *path);
 
-/* Whether two paths name the same file, or would once created. */
-bool cli_same_file(const char *a, const char *b);
-
 /* Warn if a delta was written away from @base. */
 void cli_warn_not_beside(const struct cli_common *common, const char *base);
 
 /* CLI_OK, or CLI_IO after a message.  Neither a report nor an output lands on another option's file. */
-int cli_check_paths(const struct cli_opts *opts, const void *args);
+int cli_check_paths(const struct cli_opts *opts, void *args);
 
 /*
  * "-" among the inputs and as the output becomes the path of that standard stream.  CLI_OK, or CLI_USAGE
@@ -206,6 +205,9 @@ const char *cli_report_path(const struct cli_opt *o, const char *value);
 
 /* Whether a file is called .json and is not empty, and is not a report of this tool. */
 bool cli_is_other_json(const char *path);
+
+/* Whether a word is one of those in @words, which spaces separate; TSR_STATE_PAIR is any with a slash. */
+bool cli_is_among(const char *word, size_t len, const char *words);
 
 /* Room for a word of a list. */
 #define CLI_WORD_NBYTES 128
@@ -225,6 +227,14 @@ void cli_print_main_help(void);
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+
+/* Options that do not go together, up to a row without words.  CLI_USAGE after the first that holds. */
+struct cli_misuse {
+	bool holds;
+	const char *words;
+};
+int cli_check(const struct cli_cmd *cmd, const struct cli_misuse *misuses);
+
 /* That the wrong name is not a known @what ("option --max-error: unknown figure"); returns CLI_USAGE. */
 int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_nearest *nearest,
 		const char *advice);

@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words of the command line that name codecs, bounds and rules. */
-#include "cli/codec_words.h"
+#include "cli/words.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "cli/work.h"
 #include "tersor/recording.h"
-
-/* "weight ", or nothing if any kind will do. */
-static const char *kind_text(char out[32], unsigned kinds)
-{
-	const bool one = (kinds & (kinds - 1)) == 0;
-
-	snprintf(out, 32, "%s%s", one ? tsr_kind_name((enum tsr_kind)kinds) : "", one ? " " : "");
-	return out;
-}
 
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		    const struct tsr_codec **ret)
 {
 	struct tsr_nearest nearest = { .wrong = name };
+	/* "weight ", or nothing if any kind will do. */
+	const bool one = (kinds & (kinds - 1)) == 0;
 	char kind[32], what[64];
 
 	*ret = tsr_codec_find(name);
@@ -29,7 +19,8 @@ int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 				 name);
 	if (*ret && ((*ret)->kinds & kinds))
 		return CLI_OK;
-	kind_text(kind, kinds);
+	snprintf(kind, sizeof(kind), "%s%s", one ? tsr_kind_name((enum tsr_kind)kinds) : "",
+		 one ? " " : "");
 	if (*ret)
 		return cli_usage(cmd, "codec '%s' is not for %stensors; 'tersor codecs' lists them",
 				 name, kind);
@@ -158,38 +149,27 @@ struct tsr_learn_options cli_learn_options(const struct cli_learning *learning)
 	return o;
 }
 
-/* Of a recording the first step. */
-static enum tsr_status open_input(const struct cli_list *in, bool recorded,
-				  const struct tsr_open_options *open, struct tsr_checkpoint **ret,
-				  struct tsr_err *err)
-{
-	struct tsr_recording *r = NULL;
-	enum tsr_status status;
-
-	if (!recorded)
-		return tsr_checkpoint_open(in->items, in->n, open, ret, err);
-	status = tsr_recording_open(in->items[0], open, &r, err);
-	if (status == TSR_OK)
-		status = tsr_recording_open_step(r, 0, ret, err);
-	tsr_recording_close(r);
-	return status;
-}
-
-int cli_learn(const struct cli_learning *learning, const struct cli_list *in, bool recorded,
-	      bool gradients, const struct tsr_open_options *open, const struct tsr_run *run,
-	      struct tsr_learned **ret)
+int cli_learn(const struct cli_learning *learning, const struct cli_common *common,
+	      const struct cli_list *in, bool recorded, bool gradients, struct tsr_learned **ret)
 {
 	struct tsr_learn_options o = cli_learn_options(learning);
+	struct tsr_recording *r = NULL;
 	struct tsr_checkpoint *c = NULL;
-	struct tsr_err err = { 0 };
 	enum tsr_status status;
+	struct cli_work work;
 
+	cli_work_start(&work, common, "learning");
 	o.gradients = gradients || recorded;
-	status = open_input(in, recorded, open, &c, &err);
+	/* Of a recording the first step. */
+	status = recorded ? tsr_recording_open(in->items[0], &common->open, &r, &work.err)
+			  : tsr_checkpoint_open(in->items, in->n, &common->open, &c, &work.err);
+	if (status == TSR_OK && recorded)
+		status = tsr_recording_open_step(r, 0, &c, &work.err);
+	tsr_recording_close(r);
 	if (status == TSR_OK && !o.gradients)
-		status = tsr_names_assign(c, NULL, 0, &err);
+		status = tsr_names_assign(c, NULL, 0, &work.err);
 	if (status == TSR_OK)
-		status = tsr_learn(c, &o, run, ret, &err);
+		status = tsr_learn(c, &o, &work.run, ret, &work.err);
 	tsr_checkpoint_close(c);
-	return status == TSR_OK ? CLI_OK : cli_error(&err);
+	return cli_work_end(&work, status) == TSR_OK ? CLI_OK : cli_error(&work.err);
 }

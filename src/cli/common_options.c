@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options that commands share, and all options of a command in the order of its help. */
 #include "cli/cli.h"
-
-#include <string.h>
+#include "codec/state_forms.h"
 
 #define AT(field) offsetof(struct cli_common, field)
 
@@ -76,12 +75,17 @@ static const struct {
 	    "show all options by groups; -h shows those of every day" } },
 };
 
-/* A command's own option of the same name replaces a shared one. */
-static bool has_own(const struct cli_cmd *cmd, const char *name)
+bool cli_is_among(const char *word, size_t len, const char *words)
 {
-	for (const struct cli_opt *o = cmd->opts; o && o->name; o++) {
-		if (strcmp(o->name, name) == 0)
+	for (; *words; words += strspn(words, " ")) {
+		const size_t n = strcspn(words, " ");
+
+		if (n == len && memcmp(words, word, n) == 0)
 			return true;
+		if (n == strlen(TSR_STATE_PAIR) && memcmp(words, TSR_STATE_PAIR, n) == 0 &&
+		    memchr(word, '/', len))
+			return true;
+		words += n;
 	}
 	return false;
 }
@@ -90,8 +94,12 @@ void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret)
 {
 	ret->n = 0;
 	for (size_t i = 0; i < sizeof(shared) / sizeof(*shared); i++) {
-		if ((!shared[i].takes || cmd->takes & shared[i].takes) &&
-		    !has_own(cmd, shared[i].opt.name))
+		bool own = false;
+
+		/* A command's own option of the same name replaces a shared one. */
+		for (const struct cli_opt *o = cmd->opts; o && o->name; o++)
+			own = own || strcmp(o->name, shared[i].opt.name) == 0;
+		if ((!shared[i].takes || cmd->takes & shared[i].takes) && !own)
 			ret->opt[ret->n++] = &shared[i].opt;
 		for (const struct cli_opt *o = cmd->opts; i == 0 && o && o->name; o++)
 			ret->opt[ret->n++] = o;

@@ -1,28 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which GPUs --device means. */
-#include "cli/device.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "cli/work.h"
 
 #include "base/isa.h"
-#include "tersor/codec.h"
-#include "tersor/gpu.h"
-
-static bool is_cpu(const char *device)
-{
-	return strcmp(device, "cpu") == 0;
-}
 
 static bool is_auto(const char *device)
 {
 	return !device || strcmp(device, "auto") == 0;
 }
 
-/* Every GPU that there is. */
-static bool is_all(const char *device)
+/* Whether no GPU is named. */
+static bool is_cpu(const char *device)
 {
-	return strcmp(device, "cuda:all") == 0;
+	return is_auto(device) || strcmp(device, "cpu") == 0;
 }
 
 static int unknown(const struct cli_cmd *cmd, const char *device)
@@ -78,25 +68,23 @@ static int parse_gpus(const struct cli_cmd *cmd, const char *device, struct cli_
 	}
 }
 
-/* All there are; the first if there is none, so that whoever uses it says what is missing. */
-static int list_all(const struct cli_cmd *cmd, struct cli_device *ret)
+/* "cuda:all" is all there are; the first if there is none, so that whoever uses it says what is missing. */
+static int list_gpus(const struct cli_cmd *cmd, const char *device, struct cli_device *ret)
 {
-	const unsigned n = tsr_gpu_count();
+	const bool all = device && strcmp(device, "cuda:all") == 0;
+	const unsigned n = all ? tsr_gpu_count() : 0;
 
+	ret->ngpus = 0;
+	if (is_cpu(device))
+		return CLI_OK;
+	if (!all)
+		return parse_gpus(cmd, device, ret);
 	if (n > CLI_GPUS_MAX)
 		return cli_usage(cmd, "device 'cuda:all': found %u GPUs, expected at most %u", n,
 				 CLI_GPUS_MAX);
-	for (ret->ngpus = 0; ret->ngpus < n || !ret->ngpus; ret->ngpus++)
+	for (; ret->ngpus < n || !ret->ngpus; ret->ngpus++)
 		ret->gpus[ret->ngpus] = ret->ngpus;
 	return CLI_OK;
-}
-
-static int list_gpus(const struct cli_cmd *cmd, const char *device, struct cli_device *ret)
-{
-	ret->ngpus = 0;
-	if (is_auto(device) || is_cpu(device))
-		return CLI_OK;
-	return is_all(device) ? list_all(cmd, ret) : parse_gpus(cmd, device, ret);
 }
 
 /* --- What --device means ---------------------------------------------------------------------- */
@@ -122,11 +110,11 @@ int cli_choose_device(const struct cli_cmd *cmd, const char *device, bool worth_
 int cli_deal_device(const struct cli_cmd *cmd, const char *device, unsigned process, char *text,
 		    size_t room)
 {
-	const bool all = strcmp(device, "cuda") == 0 || is_all(device);
+	const bool all = strcmp(device, "cuda") == 0 || strcmp(device, "cuda:all") == 0;
 	const unsigned n = all ? tsr_gpu_count() : 0;
 	struct cli_device named;
 
-	if (is_auto(device) || is_cpu(device) || (all && !n)) {
+	if (is_cpu(device) || (all && !n)) {
 		snprintf(text, room, "%s", all ? "cuda" : device);
 	} else if (all) {
 		snprintf(text, room, "cuda:%u", process % n);

@@ -1,36 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What commands do with a directory that is packed file by file, and with a recording that is coded. */
-#include "cli/directories.h"
+#include "cli/operations.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
-#include "ckpt/checkpoint_model.h"
-#include "cli/commands/nothing_packed.h"
-#include "cli/directory_report.h"
-#include "cli/input.h"
-#include "cli/output.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "cli/work.h"
 #include "io/dir.h"
-#include "io/file.h"
-#include "names/copies/copies.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "tersor/names.h"
-#include "tersor/recording.h"
-#include "text/json.h"
 
 /* A command on a directory, and what it found in all files. */
 struct work {
+	const struct cli_cmd *cmd;
 	const struct cli_common *common;
-	const void *options; /* those of the library's function */
+	struct tsr_directory_watch watch;
 	const struct cli_packing_report *how; /* of pack */
 	bool coded, strict, against; /* what the options say */
 	const char *delta; /* the directory of bases, or NULL */
-	size_t ndeltas; /* files in which a plane differs from that of its base */
-	struct tsr_directory *d;
+	struct cli_work bar;
 	enum tsr_status done;
+	struct tsr_directory *d;
+	size_t ndeltas; /* files in which a plane differs from that of its base */
 	struct tsr_summary summary;
 	struct tsr_kept_raw kept;
 	struct tsr_text lines; /* of each file */
@@ -38,44 +25,38 @@ struct work {
 		after; /* of gradients that were coded, and bytes of their files */
 };
 
-struct operation {
-	const char *verb;
-	enum tsr_status (*run)(struct work *w, const struct tsr_directory_watch *watch,
-			       const struct tsr_run *run, struct tsr_err *err);
-	int (*report)(struct work *w, struct tsr_report *r); /* the exit status of what was found */
-	const struct tsr_directory_watch watch;
-};
-
 static const char *input_of(const struct work *w)
 {
 	return w->common->operands.items[0];
 }
 
-static int report(const struct cli_cmd *cmd, struct work *w, const struct operation *op)
+/* Before the library's function, which is given the watch, run, directory and error of the work. */
+static int begin(struct work *w, const char *verb)
 {
-	struct tsr_report r = cli_report(cmd, w->common, "directory");
-	const int found = op->report(w, &r);
-	const int status = cli_end_report(&r, w->common);
-
-	return status == CLI_OK ? found : status;
+	w->watch.size = sizeof(w->watch);
+	w->watch.ctx = w;
+	return cli_work_open(&w->bar, w->cmd, w->common, verb);
 }
 
-static int work_on(const struct cli_cmd *cmd, struct work *w, const struct operation *op)
+static int report(struct work *w, void (*fill)(struct work *w, struct tsr_report *r))
 {
-	struct tsr_directory_watch watch = op->watch;
-	struct tsr_err err = { 0 };
-	struct cli_work bar;
+	struct tsr_report r = cli_report(w->cmd, w->common, "directory");
+
+	fill(w, &r);
+	return cli_end_report(&r, w->common);
+}
+
+/* After it. */
+static int end(struct work *w, enum tsr_status done,
+	       void (*fill)(struct work *w, struct tsr_report *r))
+{
 	int status;
 
-	watch.size = sizeof(watch);
-	watch.ctx = w;
-	CLI_TRY(cli_work_open(&bar, cmd, w->common, op->verb));
-	w->done = op->run(w, &watch, &bar.run, &err);
-	cli_work_end(&bar);
-	status = w->d ? report(cmd, w, op) : CLI_OK;
+	w->done = cli_work_end(&w->bar, done);
+	status = w->d ? report(w, fill) : CLI_OK;
 	tsr_text_free(&w->lines);
 	tsr_directory_close(w->d);
-	return w->done == TSR_OK ? status : cli_error(&err);
+	return w->done == TSR_OK ? status : cli_error(&w->bar.err);
 }
 
 /* What is wrong with the directory as a whole, where the report does not say it. */
@@ -83,12 +64,6 @@ static void warn_remark(const struct work *w)
 {
 	if (tsr_directory_remark(w->d))
 		cli_warn(w->common, "%s", tsr_directory_remark(w->d));
-}
-
-/* "s" of many. */
-static const char *plural(size_t n)
-{
-	return n == 1 ? "" : "s";
 }
 
 /* --- Pack and inspect ------------------------------------------------------------------------- */
@@ -153,29 +128,13 @@ static void put_tables(struct work *w, struct tsr_report *r)
 	tsr_report_gap(r);
 }
 
-/* Of a plan with coded planes nothing knows the outcome. */
-static void put_sizes(const struct work *w, struct tsr_text *out)
-{
-	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
-
-	tsr_text_printf(out, "%s: %zu packed, %zu copied; %s", cli_output_name(w->common, 30).text,
-			sizes.npacked, sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
-	tsr_text_printf(
-		out, " to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
-		!w->common->dry_run ? ""
-		: w->coded	    ? " planned before coding"
-				    : " planned",
-		sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
-	tsr_summary_put_per_parameter(&w->summary, "", "\n", out);
-}
-
-/* How many files are deltas; the exit status if none is. */
-static int report_deltas(const struct work *w, struct tsr_report *r)
+/* How many files are deltas. */
+static void report_deltas(const struct work *w, struct tsr_report *r)
 {
 	const size_t npacked = cli_directory_sizes(w->d).npacked;
 
 	if (!w->delta || w->common->dry_run || w->done != TSR_OK)
-		return CLI_OK;
+		return;
 	tsr_json_open(&r->json, "delta", '{');
 	tsr_json_put_string(&r->json, "base", w->delta);
 	tsr_json_put_u64(&r->json, "files", w->ndeltas);
@@ -184,45 +143,48 @@ static int report_deltas(const struct work *w, struct tsr_report *r)
 			tsr_format_name(w->delta, 40).text, w->ndeltas, npacked);
 	cli_warn_not_beside(w->common, w->delta);
 	if (w->ndeltas || !npacked)
-		return CLI_OK;
+		return;
 	cli_warn(w->common,
 		 "%s: is no smaller than without --delta: %s has no packed file of the same name "
 		 "from which one differs little",
 		 w->common->output, w->delta);
-	return w->strict ? CLI_DIFFERS : CLI_OK;
+	r->differs = w->strict;
 }
 
-static int report_packing(struct work *w, struct tsr_report *r)
+static void report_packing(struct work *w, struct tsr_report *r)
 {
-	cli_json_inputs(&r->json, w->common);
+	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
+
 	cli_json_output(&r->json, w->common);
 	tsr_losses_put_json(&w->summary.losses, &r->json);
 	tsr_choices_put_json(&w->summary.choices, &r->json);
 	put_tables(w, r);
-	put_sizes(w, &r->text);
+	tsr_text_printf(&r->text, "%s: %zu packed, %zu copied; %s",
+			cli_output_name(w->common, 30).text, sizes.npacked, sizes.ncopied,
+			tsr_format_bytes((double)sizes.nbytes).text);
+	/* Of a plan with coded planes nothing knows the outcome. */
+	tsr_text_printf(
+		&r->text, " to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
+		!w->common->dry_run ? ""
+		: w->coded	    ? " planned before coding"
+				    : " planned",
+		sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
+	tsr_summary_put_per_parameter(&w->summary, "", "\n", &r->text);
 	tsr_summary_put_worst(&w->summary, "largest error", &r->text);
 	tsr_losses_put_text(&w->summary.losses, &r->text);
 	tsr_choices_put_text(&w->summary.choices, &r->text);
-	if (w->done != TSR_OK || cli_directory_sizes(w->d).npacked)
-		return report_deltas(w, r);
-	return cli_nothing_packed(w->common, w->strict, &w->kept, w->d);
-}
-
-static enum tsr_status run_pack(struct work *w, const struct tsr_directory_watch *watch,
-				const struct tsr_run *run, struct tsr_err *err)
-{
-	return tsr_pack_directory(input_of(w), w->common->output, w->options, watch, run, &w->d,
-				  err);
+	if (w->done != TSR_OK || sizes.npacked)
+		report_deltas(w, r);
+	else
+		r->differs = cli_nothing_packed(w->common, w->strict, &w->kept, w->d) != CLI_OK;
 }
 
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_pack_options *o, const struct cli_packing_report *how)
 {
-	static const struct operation op = {
-		"packing", run_pack, report_packing, { .packed = on_packed }
-	};
-	struct work w = { .common = common,
-			  .options = o,
+	struct work w = { .cmd = cmd,
+			  .common = common,
+			  .watch = { .packed = on_packed },
 			  .how = how,
 			  .coded = o->coded != TSR_CODED_NONE,
 			  .strict = o->strict,
@@ -235,14 +197,17 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 				 "a directory is packed into a directory, and %s has the name of a "
 				 "file; one packed file needs a name that ends in .safetensors",
 				 common->output);
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "packing"));
+	return end(&w,
+		   tsr_pack_directory(input_of(&w), common->output, o, &w.watch, &w.bar.run, &w.d,
+				      &w.bar.err),
+		   report_packing);
 }
 
-static int report_inspection(struct work *w, struct tsr_report *r)
+static void report_inspection(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-	cli_json_inputs(&r->json, w->common);
 	tsr_text_printf(&r->text, "%s: packed directory, %zu packed, %zu copied\n\n",
 			tsr_format_name(tsr_directory_path(w->d), 30).text, sizes.npacked,
 			sizes.ncopied);
@@ -251,25 +216,22 @@ static int report_inspection(struct work *w, struct tsr_report *r)
 			tsr_format_bytes((double)sizes.stored_nbytes).text);
 	tsr_summary_put_per_parameter(&w->summary, ", ", "", &r->text);
 	tsr_text_puts(&r->text, "\n");
-	return CLI_OK;
 }
 
 int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *common)
 {
-	static const struct operation op = { .report = report_inspection };
-	struct work w = { .common = common };
+	struct work w = { .cmd = cmd, .common = common };
 	const struct tsr_directory_entry *e;
-	struct tsr_err err = { 0 };
 	int status = CLI_OK;
 
-	if (tsr_directory_open(input_of(&w), &w.d, &err) != TSR_OK)
-		return cli_error(&err);
+	if (tsr_directory_open(input_of(&w), &w.d, &w.bar.err) != TSR_OK)
+		return cli_error(&w.bar.err);
 	for (size_t i = 0; status == CLI_OK && (e = tsr_directory_entry(w.d, i)); i++) {
 		if (e->as == TSR_STORED_PACKED || e->reason)
 			status = add_file(&w, e);
 	}
 	if (status == CLI_OK)
-		status = report(cmd, &w, &op);
+		status = report(&w, report_inspection);
 	tsr_directory_close(w.d);
 	return status;
 }
@@ -292,14 +254,13 @@ static void put_count(const struct work *w, const char *what, struct tsr_text *o
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-	tsr_text_printf(out, "%s: %zu file%s %s, %zu copied", cli_output_name(w->common, 40).text,
-			sizes.npacked, plural(sizes.npacked), what, sizes.ncopied);
+	tsr_text_printf(out, "%s: %s %s, %zu copied", cli_output_name(w->common, 40).text,
+			tsr_format_number(sizes.npacked, "file").text, what, sizes.ncopied);
 }
 
-static int report_unpacking(struct work *w, struct tsr_report *r)
+static void report_unpacking(struct work *w, struct tsr_report *r)
 {
 	warn_remark(w);
-	cli_json_inputs(&r->json, w->common);
 	cli_json_output(&r->json, w->common);
 	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,nbytes" : NULL);
 	put_count(w, "unpacked", &r->text);
@@ -307,25 +268,18 @@ static int report_unpacking(struct work *w, struct tsr_report *r)
 			tsr_format_bytes((double)cli_directory_sizes(w->d).nbytes).text,
 			w->common->dry_run ? " planned" : "");
 	tsr_summary_put_worst(&w->summary, "  largest error when it was packed", &r->text);
-	return CLI_OK;
-}
-
-static enum tsr_status run_unpack(struct work *w, const struct tsr_directory_watch *watch,
-				  const struct tsr_run *run, struct tsr_err *err)
-{
-	return tsr_unpack_directory(input_of(w), w->common->output, w->options, watch, run, &w->d,
-				    err);
 }
 
 int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_write_options *o)
 {
-	static const struct operation op = {
-		"unpacking", run_unpack, report_unpacking, { .unpacked = on_unpacked }
-	};
-	struct work w = { .common = common, .options = o };
+	struct work w = { .cmd = cmd, .common = common, .watch = { .unpacked = on_unpacked } };
 
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "unpacking"));
+	return end(&w,
+		   tsr_unpack_directory(input_of(&w), common->output, o, &w.watch, &w.bar.run, &w.d,
+					&w.bar.err),
+		   report_unpacking);
 }
 
 /* A step of a recording. */
@@ -350,17 +304,16 @@ static void warn_copied(const struct work *w)
 			first = e;
 	}
 	if (n)
-		cli_warn(w->common, "%s: %zu file%s of gradients copied as %s, %s: %s",
-			 tsr_directory_path(w->d), n, plural(n), n == 1 ? "it is" : "they are",
-			 first->path, first->reason);
+		cli_warn(w->common, "%s: %s of gradients copied as %s, %s: %s",
+			 tsr_directory_path(w->d), tsr_format_number(n, "file").text,
+			 n == 1 ? "it is" : "they are", first->path, first->reason);
 }
 
-static int report_recoding(struct work *w, struct tsr_report *r)
+static void report_recoding(struct work *w, struct tsr_report *r)
 {
 	if (!tsr_directory_is_packed(input_of(w)))
 		warn_copied(w);
 	warn_remark(w);
-	cli_json_inputs(&r->json, w->common);
 	cli_json_output(&r->json, w->common);
 	tsr_json_put_u64(&r->json, "gradients", w->elements);
 	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,stored_nbytes,reason" : NULL);
@@ -372,47 +325,35 @@ static int report_recoding(struct work *w, struct tsr_report *r)
 		tsr_text_printf(&r->text, "%.3f bytes per element of the gradients, %.3f before\n",
 				(double)w->after / (double)w->elements,
 				(double)w->before / (double)w->elements);
-	return report_deltas(w, r);
-}
-
-static enum tsr_status run_recode(struct work *w, const struct tsr_directory_watch *watch,
-				  const struct tsr_run *run, struct tsr_err *err)
-{
-	const char *path = input_of(w);
-
-	return (tsr_directory_is_packed(path) ? tsr_recode_directory : tsr_recode_recording)(
-		path, w->common->output, w->options, watch, run, &w->d, err);
+	report_deltas(w, r);
 }
 
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
 		     const struct tsr_recode_options *how, bool strict)
 {
-	static const struct operation op = { "coding",
-					     run_recode,
-					     report_recoding,
-					     { .packed = on_coded, .unpacked = on_unpacked } };
-	struct work w = { .common = common,
-			  .options = how,
+	const char *in = common->operands.items[0];
+	const bool packed = tsr_directory_is_packed(in);
+	struct work w = { .cmd = cmd,
+			  .common = common,
+			  .watch = { .packed = on_coded, .unpacked = on_unpacked },
 			  .coded = how->coded != TSR_CODED_NONE,
 			  .strict = strict,
 			  .delta = how->delta };
 
 	if (common->max_shard)
 		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");
-	if (!tsr_directory_is_packed(input_of(&w)))
+	if (!packed)
 		CLI_TRY(cli_part_refuse(cmd, "a recording"));
-	if (how->coded == TSR_CODED_STATES && !tsr_directory_is_packed(input_of(&w)))
+	if (how->coded == TSR_CODED_STATES && !packed)
 		return cli_usage(cmd, "--entropy=states is for packed files; a recording has none");
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "coding"));
+	return end(&w,
+		   (packed ? tsr_recode_directory : tsr_recode_recording)(
+			   in, common->output, how, &w.watch, &w.bar.run, &w.d, &w.bar.err),
+		   report_recoding);
 }
 
 /* --- Verify and diff -------------------------------------------------------------------------- */
-
-static void put_inputs(const struct work *w, struct tsr_text *json)
-{
-	cli_json_inputs(json, w->common);
-	tsr_json_put_string(json, "remark", tsr_directory_remark(w->d));
-}
 
 static void on_verified(void *ctx, const struct tsr_directory_entry *e,
 			const struct tsr_verification *v)
@@ -428,21 +369,22 @@ static void on_verified(void *ctx, const struct tsr_directory_entry *e,
 	tsr_losses_merge(&w->summary.losses, &losses);
 }
 
-static int report_verification(struct work *w, struct tsr_report *r)
+static void report_verification(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 	const char *remark = tsr_directory_remark(w->d);
 	const size_t nfaults = tsr_directory_nfaults(w->d);
 
-	put_inputs(w, &r->json);
+	tsr_json_put_string(&r->json, "remark", tsr_directory_remark(w->d));
 	if (w->against)
 		tsr_losses_put_json(&w->summary.losses, &r->json);
 	if (remark)
 		tsr_text_printf(&r->text, "%s\n", remark);
 	cli_report_faults(r, w->d, remark && !r->verbose ? NULL : "FAULT");
-	tsr_text_printf(&r->text, "%s: %zu packed file%s and %zu cop%s, %s read\n",
-			tsr_format_name(tsr_directory_path(w->d), 40).text, sizes.npacked,
-			plural(sizes.npacked), sizes.ncopied, sizes.ncopied == 1 ? "y" : "ies",
+	tsr_text_printf(&r->text, "%s: %s and %zu cop%s, %s read\n",
+			tsr_format_name(tsr_directory_path(w->d), 40).text,
+			tsr_format_number(sizes.npacked, "packed file").text, sizes.ncopied,
+			sizes.ncopied == 1 ? "y" : "ies",
 			tsr_format_bytes((double)sizes.stored_nbytes).text);
 	if (nfaults)
 		tsr_text_printf(&r->text, "  %zu at fault\n", nfaults);
@@ -454,24 +396,20 @@ static int report_verification(struct work *w, struct tsr_report *r)
 					"as recorded\n");
 	if (w->against)
 		tsr_losses_put_text(&w->summary.losses, &r->text);
-	return CLI_OK;
-}
-
-static enum tsr_status run_verify(struct work *w, const struct tsr_directory_watch *watch,
-				  const struct tsr_run *run, struct tsr_err *err)
-{
-	return tsr_verify_directory(input_of(w), w->options, watch, run, &w->d, err);
 }
 
 int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_verify_options *o)
 {
-	static const struct operation op = {
-		"verifying", run_verify, report_verification, { .verified = on_verified }
-	};
-	struct work w = { .common = common, .options = o, .against = o->nagainst };
+	struct work w = { .cmd = cmd,
+			  .common = common,
+			  .watch = { .verified = on_verified },
+			  .against = o->nagainst };
 
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "verifying"));
+	return end(&w,
+		   tsr_verify_directory(input_of(&w), o, &w.watch, &w.bar.run, &w.d, &w.bar.err),
+		   report_verification);
 }
 
 bool cli_diffs_directories(const struct cli_common *common)
@@ -499,36 +437,31 @@ void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d)
 
 	cli_report_faults(r, d, "differs");
 	if (n || nfaults)
-		tsr_text_printf(&r->text, "%zu other file%s compared: %zu differ\n", n, plural(n),
-				nfaults);
+		tsr_text_printf(&r->text, "%s compared: %zu differ\n",
+				tsr_format_number(n, "other file").text, nfaults);
 }
 
-static int report_comparison(struct work *w, struct tsr_report *r)
+static void report_comparison(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 	const size_t n = sizes.npacked + sizes.ncopied, nfaults = tsr_directory_nfaults(w->d);
 
-	put_inputs(w, &r->json);
+	tsr_json_put_string(&r->json, "remark", tsr_directory_remark(w->d));
 	tsr_text_puts(&r->text, w->lines.bytes ? w->lines.bytes : "");
 	cli_report_faults(r, w->d, "differs");
-	tsr_text_printf(&r->text, "%zu file%s compared: %zu differ\n", n, plural(n), nfaults);
-	return nfaults ? CLI_DIFFERS : CLI_OK;
-}
-
-static enum tsr_status run_diff(struct work *w, const struct tsr_directory_watch *watch,
-				const struct tsr_run *run, struct tsr_err *err)
-{
-	return tsr_diff_directory(input_of(w), w->common->operands.items[1], w->options, watch, run,
-				  &w->d, err);
+	tsr_text_printf(&r->text, "%s compared: %zu differ\n", tsr_format_number(n, "file").text,
+			nfaults);
+	r->differs = nfaults;
 }
 
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 		       const struct tsr_diff_options *o)
 {
-	static const struct operation op = {
-		"comparing", run_diff, report_comparison, { .compared = on_compared }
-	};
-	struct work w = { .common = common, .options = o };
+	struct work w = { .cmd = cmd, .common = common, .watch = { .compared = on_compared } };
 
-	return work_on(cmd, &w, &op);
+	CLI_TRY(begin(&w, "comparing"));
+	return end(&w,
+		   tsr_diff_directory(input_of(&w), common->operands.items[1], o, &w.watch,
+				      &w.bar.run, &w.d, &w.bar.err),
+		   report_comparison);
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables and JSON of the files of a directory. */
-#include "cli/directory_report.h"
-
-#include "text/json.h"
+#include "cli/operations.h"
 
 struct cli_directory_sizes cli_directory_sizes(const struct tsr_directory *d)
 {
@@ -58,7 +56,7 @@ static void report(struct tsr_report *r, const struct tsr_directory *d, struct t
 		tsr_summary_put_json(totals, &r->json);
 	for (size_t i = 0; (e = tsr_directory_entry(d, i)); i++)
 		put_file(&t, e, lead);
-	tsr_report_rows(r, &t, "files", shown);
+	tsr_report_rows(r, t, "files", shown);
 }
 
 void cli_report_files(struct tsr_report *r, const struct tsr_directory *d,

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The help texts, made from the tables of commands and options. */
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "cli/output.h"
-#include "report/render/format.h"
+#include "cli/files.h"
 
 #define HELP_COLUMN 26
 
@@ -29,27 +26,6 @@ static const struct {
 };
 
 #define NGROUPS (sizeof(groups) / sizeof(*groups))
-
-/* Whether a group has the option by its name. */
-static bool is_named(size_t group, const char *name)
-{
-	const size_t len = strlen(name);
-
-	for (const char *w = groups[group].names; w && *w; w += strcspn(w, " "), w += *w == ' ') {
-		if (strcspn(w, " ") == len && memcmp(w, name, len) == 0)
-			return true;
-	}
-	return false;
-}
-
-static bool is_in(size_t group, const char *name)
-{
-	bool other = false;
-
-	for (size_t i = 0; !groups[group].names && i < NGROUPS; i++)
-		other = other || is_named(i, name);
-	return groups[group].names ? is_named(group, name) : !other;
-}
 
 /* "  -o, --output OUT", followed by what @brief cuts to the rest of a line. */
 static void put_option(struct tsr_text *help, const struct cli_opt *o, bool brief)
@@ -86,7 +62,14 @@ static void put_group(struct tsr_text *help, const struct cli_opts *all, size_t 
 	bool any = false;
 
 	for (unsigned i = 0; i < all->n; i++) {
-		if (!is_in(group, all->opt[i]->name))
+		const char *name = all->opt[i]->name;
+		size_t g = 0;
+
+		/* The group that names it, or that of all others. */
+		while (g < NGROUPS &&
+		       !(groups[g].names && cli_is_among(name, strlen(name), groups[g].names)))
+			g++;
+		if (g < NGROUPS ? g != group : groups[group].names != NULL)
 			continue;
 		if (!any)
 			tsr_text_printf(help, "\n%s:\n", groups[group].title);
@@ -95,20 +78,10 @@ static void put_group(struct tsr_text *help, const struct cli_opts *all, size_t 
 	}
 }
 
-/* So many lines of the examples. */
-static void put_examples(struct tsr_text *help, const struct cli_cmd *cmd, unsigned most)
-{
-	const char *end = cmd->examples;
-
-	while (end && *end && most--)
-		end += strcspn(end, "\n") + 1;
-	if (end)
-		tsr_text_printf(help, "\nExamples:\n%.*s", (int)(end - cmd->examples),
-				cmd->examples);
-}
-
 void cli_print_help(const struct cli_cmd *cmd, bool brief)
 {
+	const char *end = cmd->examples; /* of so many lines */
+	unsigned most = brief ? 3 : UINT_MAX;
 	struct tsr_text help = { 0 };
 	struct cli_opts all;
 
@@ -121,7 +94,11 @@ void cli_print_help(const struct cli_cmd *cmd, bool brief)
 	cli_collect_opts(cmd, &all);
 	for (size_t i = 0; i < (brief ? 1 : NGROUPS); i++)
 		put_group(&help, &all, i, brief);
-	put_examples(&help, cmd, brief ? 3 : UINT_MAX);
+	while (end && *end && most--)
+		end += strcspn(end, "\n") + 1;
+	if (end)
+		tsr_text_printf(&help, "\nExamples:\n%.*s", (int)(end - cmd->examples),
+				cmd->examples);
 	tsr_text_puts(&help, "\n");
 	if (brief)
 		tsr_text_printf(&help, "All %u options: tersor %s --help\n", all.n, cmd->name);

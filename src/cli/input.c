@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the options about inputs and outputs mean. */
-#include "cli/input.h"
+#include "cli/files.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #include "base/fail.h"
-#include "io/dir.h"
 #include "io/spool.h"
-#include "ckpt/checkpoint_model.h"
 #include "tersor/recording.h"
 
 /* The longest file of --params. */
@@ -123,23 +119,18 @@ static int read_order(const struct cli_cmd *cmd, struct cli_common *common, stru
 	return CLI_OK;
 }
 
-/* NULL: the option was not given. */
-static enum tsr_opaque opaque_of(const char *word)
-{
-	if (!word || strcmp(word, "carry") == 0)
-		return TSR_OPAQUE_CARRY;
-	return strcmp(word, "drop") == 0 ? TSR_OPAQUE_DROP : TSR_OPAQUE_REFUSE;
-}
-
 int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *ret)
 {
+	const char *word = common->opaque;
 	int status = CLI_OK;
 
 	*ret = (struct cli_input){ 0 };
 	common->open = tsr_open_defaults();
 	common->open.follow = common->follow;
 	common->open.base = common->base;
-	common->open.opaque = opaque_of(common->opaque);
+	common->open.opaque = !word || strcmp(word, "carry") == 0 ? TSR_OPAQUE_CARRY
+			      : strcmp(word, "drop") == 0	  ? TSR_OPAQUE_DROP
+								  : TSR_OPAQUE_REFUSE;
 	common->open.numbered = (cmd->takes & CLI_NUMBERS) != 0;
 	if (common->npy_dtype)
 		status = cli_parse_dtype(cmd, common->npy_dtype, &common->open.as);
@@ -174,22 +165,10 @@ static const struct {
 	{ ".npy", TSR_CONTAINER_NPY },
 };
 
-static enum tsr_container by_extension(const char *out)
-{
-	const size_t len = strlen(out);
-
-	for (size_t i = 0; i < sizeof(extensions) / sizeof(*extensions); i++) {
-		const size_t n = strlen(extensions[i].extension);
-
-		if (len > n && strcmp(out + len - n, extensions[i].extension) == 0)
-			return extensions[i].container;
-	}
-	return TSR_CONTAINER_COUNT;
-}
-
 struct tsr_write_options cli_write_options(const struct cli_common *common, const char *to)
 {
 	struct tsr_write_options o = tsr_write_defaults();
+	const size_t len = to ? 0 : strlen(common->output);
 
 	o.flashoptim = to && strcmp(to, "flashoptim") == 0;
 	if (o.flashoptim)
@@ -197,7 +176,13 @@ struct tsr_write_options cli_write_options(const struct cli_common *common, cons
 	else if (to)
 		(void)tsr_container_find(to, &o.container);
 	else
-		o.container = by_extension(common->output);
+		o.container = TSR_CONTAINER_COUNT;
+	for (size_t i = 0; !to && i < sizeof(extensions) / sizeof(*extensions); i++) {
+		const size_t n = strlen(extensions[i].extension);
+
+		if (len > n && strcmp(common->output + len - n, extensions[i].extension) == 0)
+			o.container = extensions[i].container;
+	}
 	o.max_shard_nbytes = common->max_shard;
 	o.open = &common->open;
 	o.force = common->force;

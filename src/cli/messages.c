@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors and warnings on stderr, and the signals that stop the tool. */
-#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -41,6 +38,13 @@ int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
 	vsnprintf(raw, sizeof(raw), fmt, ap);
 	va_end(ap);
 	return cli_fail(CLI_USAGE, "%s: %s (see 'tersor %s --help')", cmd->name, raw, cmd->name);
+}
+
+int cli_check(const struct cli_cmd *cmd, const struct cli_misuse *misuses)
+{
+	while (misuses->words && !misuses->holds)
+		misuses++;
+	return misuses->words ? cli_usage(cmd, "%s", misuses->words) : CLI_OK;
 }
 
 int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_nearest *nearest,

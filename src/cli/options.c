@@ -2,21 +2,19 @@
 /* Command lines: parsed by the tables of options, then run. */
 #include <errno.h>
 #include <getopt.h>
-#include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-#include "cli/codec_words.h"
-#include "cli/device.h"
-#include "cli/input.h"
-#include "cli/parts/parting.h"
+#include "cli/words.h"
 #include "cli/work.h"
+#include "cli/files.h"
+#include "cli/parts/parting.h"
 #include "io/dir.h"
 #include "io/temporary.h"
+
+/* Inputs of one command. */
+#define OPERANDS_MAX 4096
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
@@ -48,22 +46,6 @@ static bool parse_number(const char *text, uint64_t *ret)
 	return true;
 }
 
-/* Whether a word is one of those in @words, which spaces separate; TSR_STATE_PAIR is any with a slash. */
-static bool is_among(const char *word, size_t len, const char *words)
-{
-	for (; *words; words += strspn(words, " ")) {
-		const size_t n = strcspn(words, " ");
-
-		if (n == len && memcmp(words, word, n) == 0)
-			return true;
-		if (n == strlen(TSR_STATE_PAIR) && memcmp(words, TSR_STATE_PAIR, n) == 0 &&
-		    memchr(word, '/', len))
-			return true;
-		words += n;
-	}
-	return false;
-}
-
 bool cli_next_word(const char **list_ref, char word[CLI_WORD_NBYTES])
 {
 	const char *list = *list_ref;
@@ -74,18 +56,6 @@ bool cli_next_word(const char **list_ref, char word[CLI_WORD_NBYTES])
 	n = strcspn(list, ",");
 	snprintf(word, CLI_WORD_NBYTES, "%.*s", (int)n, list);
 	*list_ref = list[n] ? list + n + 1 : NULL;
-	return true;
-}
-
-/* The same of words with commas between them. */
-static bool are_among(const char *list, const char *words)
-{
-	char word[CLI_WORD_NBYTES];
-
-	while (cli_next_word(&list, word)) {
-		if (!*word || !is_among(word, strlen(word), words))
-			return false;
-	}
 	return true;
 }
 
@@ -125,16 +95,22 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		break;
 	case CLI_WORD:
 	case CLI_WORDS:
-		if (!(o->type == CLI_WORD ? is_among(value, strlen(value), o->values)
-					  : are_among(value, o->values)))
-			return bad_word(cmd, o, value);
+		/* Several have commas between them. */
+		for (const char *w = value;; w += strcspn(w, ",") + 1) {
+			const size_t n = o->type == CLI_WORD ? strlen(w) : strcspn(w, ",");
+
+			if (!n || !cli_is_among(w, n, o->values))
+				return bad_word(cmd, o, value);
+			if (!w[n])
+				break;
+		}
 		*(const char **)at = value;
 		break;
 	case CLI_STRING:
 		*(const char **)at = cli_report_path(o, value);
 		break;
 	case CLI_OPTIONAL:
-		if (value && !is_report(o) && !is_among(value, strlen(value), o->values))
+		if (value && !is_report(o) && !cli_is_among(value, strlen(value), o->values))
 			return bad_word(cmd, o, value);
 		*(struct cli_optional *)at = (struct cli_optional){
 			true, value && strcmp(value, "-") != 0 ? value : NULL
@@ -185,47 +161,6 @@ static struct cli_list *list_at(const struct cli_opts *all, void *args, unsigned
 	return all->opt[i]->type == CLI_LIST ? (void *)((char *)args + all->opt[i]->at) : NULL;
 }
 
-/* Every list has room for as many items as there are words; short options can be many in one. */
-static bool allocate_lists(const struct cli_opts *all, void *args, int argc, char **argv)
-{
-	struct cli_common *common = args;
-	size_t most = 1;
-
-	for (unsigned i = 0; i <= all->n; i++) {
-		struct cli_list *list = list_at(all, args, i);
-
-		if (list)
-			list->items = calloc((size_t)argc + 1, sizeof(*list->items));
-		if (list && !list->items)
-			return false;
-	}
-	for (int i = 0; i < argc; i++)
-		most += strlen(argv[i]);
-	common->given = calloc(most, sizeof(*common->given));
-	return common->given != NULL;
-}
-
-static void free_lists(const struct cli_opts *all, void *args)
-{
-	for (unsigned i = 0; i <= all->n; i++) {
-		struct cli_list *list = list_at(all, args, i);
-
-		if (list)
-			free(list->items);
-	}
-	free(((struct cli_common *)args)->given);
-}
-
-/* Whether a word behind --json or --csv is the name of its report; an index of shards is an input. */
-static bool names_report(const struct cli_opt *o, const char *word)
-{
-	const char *dot = strrchr(word, '.');
-
-	if (!dot || strcmp(dot + 1, o->name) != 0 || word[0] == '-')
-		return false;
-	return dot - word < 6 || strncmp(dot - 6, ".index", 6) != 0;
-}
-
 /*
  * The report options --json and --csv may stand alone.  Behind a blank their FILE is "-", or a name with
  * the extension of that report: a checkpoint that follows is an operand.  *ret stays NULL without one.
@@ -233,8 +168,10 @@ static bool names_report(const struct cli_opt *o, const char *word)
 static int take_report_file(const struct cli_cmd *cmd, const struct cli_opt *o, int argc,
 			    char **argv, const char **ret)
 {
-	const char *word = optind < argc ? argv[optind] : "";
-	const bool named = names_report(o, word);
+	const char *word = optind < argc ? argv[optind] : "", *dot = strrchr(word, '.');
+	/* An index of shards is an input. */
+	const bool named = dot && strcmp(dot + 1, o->name) == 0 && word[0] != '-' &&
+			   (dot - word < 6 || strncmp(dot - 6, ".index", 6) != 0);
 
 	if (!named && strcmp(word, "-") != 0) {
 		if (!*word || *word == '-' || !(cmd->takes & CLI_READS) || access(word, F_OK) == 0)
@@ -316,14 +253,22 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 	return CLI_OK;
 }
 
+/* As many as the usage line says: "A B", "IN...", "[FILE]". */
 static int check_operands(const struct cli_cmd *cmd, const struct cli_common *common)
 {
-	if (common->operands.n < cmd->operands_min)
+	unsigned least = 0, most = 0;
+
+	for (const char *w = cmd->operands; *w; w += strcspn(w, " "), w += *w == ' ') {
+		const bool many = strcspn(w, ".") < strcspn(w, " ");
+
+		least += *w != '[';
+		most = !many ? most + (most < OPERANDS_MAX) : *w == '[' ? UINT_MAX : OPERANDS_MAX;
+	}
+	if (common->operands.n < least)
 		return cli_usage(cmd, "missing operand; usage: tersor %s [options]%s%s", cmd->name,
 				 *cmd->operands ? " " : "", cmd->operands);
-	if (common->operands.n > cmd->operands_max)
-		return cli_usage(cmd, "unexpected operand '%s'%s",
-				 common->operands.items[cmd->operands_max],
+	if (common->operands.n > most)
+		return cli_usage(cmd, "unexpected operand '%s'%s", common->operands.items[most],
 				 cmd->output_needed ? "; an output goes behind -o" : "");
 	return CLI_OK;
 }
@@ -398,20 +343,41 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv)
 {
 	struct cli_opts all;
-	struct cli_common *common = calloc(1, cmd->args_nbytes);
+	struct cli_common *common = calloc(1,
+					   cmd->args_nbytes ? cmd->args_nbytes : sizeof(*common));
+	size_t nwords = 1;
 	int status = CLI_OK;
 
 	cli_collect_opts(cmd, &all);
-	if (!common || !allocate_lists(&all, common, argc, argv))
+	/* Short options can be many in one word; every list has room for all words. */
+	for (int i = 0; i < argc; i++)
+		nwords += strlen(argv[i]);
+	if (common)
+		common->given = calloc(nwords, sizeof(*common->given));
+	if (!common || !common->given)
 		status = cli_fail(CLI_IO, "out of memory for the command line");
+	for (unsigned i = 0; i <= all.n && status == CLI_OK; i++) {
+		struct cli_list *list = list_at(&all, common, i);
+
+		if (list)
+			list->items = calloc((size_t)argc + 1, sizeof(*list->items));
+		if (list && !list->items)
+			status = cli_fail(CLI_IO, "out of memory for the command line");
+	}
 	if (status == CLI_OK)
 		status = parse(cmd, &all, argc, argv, common);
 	if (status == CLI_OK && common->help)
 		cli_print_help(cmd, common->brief);
 	else if (status == CLI_OK)
 		status = run_parsed(cmd, &all, common);
+	for (unsigned i = 0; i <= all.n && common; i++) {
+		struct cli_list *list = list_at(&all, common, i);
+
+		if (list)
+			free(list->items);
+	}
 	if (common)
-		free_lists(&all, common);
+		free(common->given);
 	free(common);
 	return status;
 }

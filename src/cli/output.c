@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports: on standard output, or in files. */
-#include "cli/output.h"
+#include "cli/files.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "io/dir.h"
-#include "io/file.h"
 #include "io/temporary.h"
-#include "report/render/format.h"
-#include "text/json.h"
 
 bool cli_wants_text(const struct cli_common *common)
 {
@@ -28,15 +22,6 @@ struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width)
 	return tsr_format_name(has_no_output(common) ? "dry run" : common->output, width);
 }
 
-static bool wants_color(const struct cli_common *common)
-{
-	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-
-	if (common->color && strcmp(common->color, "auto") != 0)
-		return common->color[0] == 'a';
-	return isatty(STDOUT_FILENO) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
-}
-
 /* How the grades look on a terminal: they are coloured where they stand as words of their own. */
 static const struct {
 	const char *word, *color;
@@ -44,10 +29,15 @@ static const struct {
 
 static void color_grades(const struct cli_common *common, struct tsr_text *text)
 {
+	const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+	const bool terminal = isatty(STDOUT_FILENO) && !(no && *no) &&
+			      !(term && strcmp(term, "dumb") == 0);
 	struct tsr_text out = { 0 };
 	size_t n;
 
-	if (text->failed || !text->nbytes || !wants_color(common))
+	if (text->failed || !text->nbytes ||
+	    !(common->color && strcmp(common->color, "auto") != 0 ? common->color[0] == 'a'
+								  : terminal))
 		return;
 	for (const char *at = text->bytes; *at; at += n) {
 		size_t i = 0;
@@ -169,21 +159,6 @@ static void escape_controls(struct tsr_text *json)
 	*json = safe;
 }
 
-void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part)
-{
-	char schema[64];
-
-	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
-		 part ? part : "");
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "schema", schema);
-}
-
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd)
-{
-	cli_json_begin_part(json, cmd, NULL);
-}
-
 struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
 			     const char *part)
 {
@@ -193,8 +168,14 @@ struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common 
 				.wants_html = common->html,
 				.wants_json = common->json.given,
 				.verbose = common->verbose };
+	char schema[64];
 
-	cli_json_begin_part(&r.json, cmd, part);
+	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
+		 part ? part : "");
+	tsr_json_open(&r.json, NULL, '{');
+	tsr_json_put_string(&r.json, "schema", schema);
+	if (*cmd->operands && *cmd->operands != '[')
+		tsr_json_put_strings(&r.json, "inputs", common->operands.items, common->operands.n);
 	return r;
 }
 
@@ -208,26 +189,23 @@ int cli_end_report(struct tsr_report *r, const struct cli_common *common)
 		{ &r->csv, r->wants_csv, common->csv.value },
 		{ &r->svg, r->wants_svg, common->svg },
 		{ &r->html, r->wants_html, common->html },
+		{ &r->json, r->wants_json, common->json.value },
 	};
 	int status = r->wants_text ? cli_print_report(common, &r->text) : CLI_OK;
 
 	tsr_text_free(&r->text);
 	warn_of_extension(common, common->svg, ".svg", "SVG");
 	warn_of_extension(common, common->html, ".html", "HTML");
+	tsr_json_close(&r->json, '}');
+	tsr_text_puts(&r->json, "\n");
+	if (r->wants_json && !r->json.failed)
+		escape_controls(&r->json);
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
 		if (all[i].wanted && status == CLI_OK)
 			status = cli_write_report(all[i].text, all[i].path);
 		tsr_text_free(all[i].text);
 	}
-	if (r->wants_json && status == CLI_OK) {
-		tsr_json_close(&r->json, '}');
-		tsr_text_puts(&r->json, "\n");
-		if (!r->json.failed)
-			escape_controls(&r->json);
-		status = cli_write_report(&r->json, common->json.value);
-	}
-	tsr_text_free(&r->json);
-	return status;
+	return status == CLI_OK && r->differs ? CLI_DIFFERS : status;
 }
 
 void cli_json_output(struct tsr_text *json, const struct cli_common *common)
@@ -236,26 +214,7 @@ void cli_json_output(struct tsr_text *json, const struct cli_common *common)
 	tsr_json_put_bool(json, "dry_run", common->dry_run);
 }
 
-void cli_json_inputs(struct tsr_text *json, const struct cli_common *common)
-{
-	tsr_json_put_strings(json, "inputs", common->operands.items, common->operands.n);
-}
-
 /* --- Tensors --------------------------------------------------------------------------------- */
-
-static void put_coding(struct tsr_table *t, const struct tsr_coding *coding)
-{
-	const struct tsr_codec *codec = coding->codec;
-
-	TSR_CELL(t, "codec", NULL, codec ? codec->name : "raw");
-	if (codec && codec->grouped) {
-		TSR_CELL(t, "scale", NULL, tsr_scale_name(coding->scale));
-		TSR_CELL(t, "group", NULL, coding->group);
-	}
-	if (codec && codec->stochastic)
-		TSR_CELL(t, "seed", NULL, coding->seed);
-	TSR_CELL(t, "-coding", "stored as", tsr_keep(t, tsr_format_coding(coding).text));
-}
 
 /* What a tensor belongs to: a member, if it belongs to anything, and a line. */
 static void put_of(struct tsr_table *t, const char *key, const char *line, const char *what,
@@ -282,7 +241,8 @@ void cli_put_tensor(struct tsr_table *t, const struct tsr_tensor *x)
 	put_of(t, "quantized", "-quantized", "of the quantized", x->quantized);
 	TSR_CELL(t, "dtype", "dtype", tsr_dtype_name(x->dtype));
 	tsr_cell_shape(t, "shape", "shape", x->rank, x->shape);
-	put_coding(t, &x->coding);
+	tsr_cell_coding(t, &x->coding);
+	TSR_CELL(t, "-coding", "stored as", tsr_keep(t, tsr_format_coding(&x->coding).text));
 	put_of(t, "narrow", "-narrow", "master of", x->narrow);
 	TSR_CELL(t, "nbytes", NULL, tsr_tensor_nbytes(x));
 }

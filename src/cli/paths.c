@@ -2,15 +2,11 @@
 /* Names of outputs, and whether a report would replace another file that the command line names. */
 #include "cli/cli.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"
-#include "tersor/pack.h"
 
 /* The directory of a path, resolved as far as stat() does. */
 static bool stat_directory(const char *path, struct stat *st)
@@ -23,7 +19,8 @@ static bool stat_directory(const char *path, struct stat *st)
 	return found;
 }
 
-bool cli_same_file(const char *a, const char *b)
+/* Whether two paths name the same file, or would once created. */
+static bool same_file(const char *a, const char *b)
 {
 	const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
 	struct stat sa, sb;
@@ -38,27 +35,19 @@ bool cli_same_file(const char *a, const char *b)
 
 /* --- Bases of deltas ------------------------------------------------------------------------------ */
 
-static bool is_beside(const char *base, const char *out)
-{
-	char *directory = tsr_path_directory(out);
-	char *path = directory ? tsr_path_join(directory, tsr_path_name(base)) : NULL;
-	const bool beside = path && cli_same_file(path, base);
-
-	free(path);
-	free(directory);
-	return beside;
-}
-
 void cli_warn_not_beside(const struct cli_common *common, const char *base)
 {
-	char *trimmed = tsr_path_trim(base);
+	char *trimmed = tsr_path_trim(base), *directory = tsr_path_directory(common->output);
+	char *path = directory && trimmed ? tsr_path_join(directory, tsr_path_name(trimmed)) : NULL;
 
 	if (trimmed && strcmp(common->output, TSR_STANDARD_OUTPUT) != 0 &&
-	    !is_beside(trimmed, common->output))
+	    !(path && same_file(path, trimmed)))
 		cli_warn(common,
 			 "%s: its base is not beside it: move it to where %s is, or read it with "
 			 "--base",
 			 common->output, base);
+	free(path);
+	free(directory);
 	free(trimmed);
 }
 
@@ -113,31 +102,26 @@ bool cli_name_unpacked(const char *in, char *out, size_t room)
 
 /* --- Files of a command line ----------------------------------------------------------------------- */
 
-/* The file that an option names, if it names one: "@file" and "@report". */
-static const char *path_of(const struct cli_opt *o, const void *args)
+/* The files that an option names, if it names any: "@file" and "@report". */
+static struct cli_list paths_of(const struct cli_opt *o, void *args)
 {
-	const void *at = (const char *)args + o->at;
+	void *at = (char *)args + o->at;
+	const char **path = o->type == CLI_OPTIONAL ? &((struct cli_optional *)at)->value : at;
 
 	if (!o->values || (strcmp(o->values, "@file") != 0 && strcmp(o->values, "@report") != 0))
-		return NULL;
-	if (o->type == CLI_OPTIONAL)
-		return ((const struct cli_optional *)at)->value;
-	return o->type == CLI_STRING ? *(const char *const *)at : NULL;
+		return (struct cli_list){ 0 };
+	return o->type == CLI_LIST ? *(struct cli_list *)at
+				   : (struct cli_list){ path, *path != NULL };
 }
 
-static int check_not(const struct cli_opt *report, const char *path, const char *other)
+static int check_not(const struct cli_opt *report, const char *path, struct cli_list others)
 {
-	if (!other || !cli_same_file(other, path))
-		return CLI_OK;
-	return cli_fail(CLI_IO, "%s: --%s would replace %s, another file of this command", path,
-			report->name, other);
-}
-
-static int check_list_not(const struct cli_opt *report, const char *path,
-			  const struct cli_list *list)
-{
-	for (unsigned i = 0; i < list->n; i++)
-		CLI_TRY(check_not(report, path, list->items[i]));
+	for (unsigned i = 0; i < others.n; i++) {
+		if (same_file(others.items[i], path))
+			return cli_fail(CLI_IO,
+					"%s: --%s would replace %s, another file of this command",
+					path, report->name, others.items[i]);
+	}
 	return CLI_OK;
 }
 
@@ -148,28 +132,21 @@ static bool is_output(const struct cli_opt *o)
 }
 
 /* A report must not land on any other file that the command line names, nor the output. */
-int cli_check_paths(const struct cli_opts *all, const void *args)
+int cli_check_paths(const struct cli_opts *all, void *args)
 {
 	const struct cli_common *common = args;
 
 	for (unsigned i = 0; i < all->n; i++) {
 		const struct cli_opt *o = all->opt[i];
-		const char *path = path_of(o, args);
+		const struct cli_list path = paths_of(o, args);
 
-		if (!path || (strcmp(o->values, "@report") != 0 && !is_output(o)))
+		if (!path.n || (strcmp(o->values, "@report") != 0 && !is_output(o)))
 			continue;
 		if (!is_output(o))
-			CLI_TRY(check_list_not(o, path, &common->operands));
+			CLI_TRY(check_not(o, path.items[0], common->operands));
 		for (unsigned j = 0; j < all->n; j++) {
-			const struct cli_opt *other = all->opt[j];
-
-			if (j == i)
-				continue;
-			CLI_TRY(check_not(o, path, path_of(other, args)));
-			if (other->type == CLI_LIST && other->values &&
-			    strcmp(other->values, "@file") == 0)
-				CLI_TRY(check_list_not(
-					o, path, (const void *)((const char *)args + other->at)));
+			if (j != i)
+				CLI_TRY(check_not(o, path.items[0], paths_of(all->opt[j], args)));
 		}
 	}
 	return CLI_OK;
@@ -177,29 +154,33 @@ int cli_check_paths(const struct cli_opts *all, const void *args)
 
 /* --- Standard streams --------------------------------------------------------------------------- */
 
-static void take_input(const char **path, unsigned *n)
-{
-	if (strcmp(*path, "-") == 0)
-		*path = TSR_STANDARD_INPUT;
-	*n += strcmp(*path, TSR_STANDARD_INPUT) == 0;
-}
-
-static void take_inputs(struct cli_list *list, unsigned *n)
-{
-	for (unsigned i = 0; i < list->n; i++)
-		take_input(&list->items[i], n);
-}
-
 static bool is_stdout(const char *path)
 {
 	return path && strcmp(path, TSR_STANDARD_OUTPUT) == 0;
 }
 
+/* The output, or the first, second ... of the reports. */
+static bool fills(const struct cli_common *common, unsigned which)
+{
+	switch (which) {
+	case 0:
+		return is_stdout(common->output) && !common->dry_run;
+	case 1:
+		return common->json.given && !common->json.value;
+	case 2:
+		return common->csv.given && !common->csv.value;
+	default:
+		return is_stdout(which == 3 ? common->svg : common->html);
+	}
+}
+
 bool cli_fills_stdout(const struct cli_common *common)
 {
-	return (is_stdout(common->output) && !common->dry_run) || is_stdout(common->svg) ||
-	       is_stdout(common->html) || (common->json.given && !common->json.value) ||
-	       (common->csv.given && !common->csv.value);
+	unsigned i = 0;
+
+	while (i < 5 && !fills(common, i))
+		i++;
+	return i < 5;
 }
 
 const char *cli_report_path(const struct cli_opt *o, const char *value)
@@ -225,47 +206,24 @@ bool cli_is_other_json(const char *path)
 	return other && strcmp(path + strlen(path) - 5, ".json") == 0;
 }
 
-/* Standard output takes one thing. */
-static int check_stdout(const struct cli_cmd *cmd, const struct cli_common *common)
-{
-	static const char *const names[] = { "the output", "--json", "--csv", "--svg", "--html" };
-	const bool on[] = {
-		is_stdout(common->output) && !common->dry_run,
-		common->json.given && !common->json.value,
-		common->csv.given && !common->csv.value,
-		is_stdout(common->svg),
-		is_stdout(common->html),
-	};
-	const char *first = NULL;
-
-	for (unsigned i = 0; i < sizeof(on) / sizeof(*on); i++) {
-		if (on[i] && first)
-			return cli_usage(cmd, "%s and %s both on the standard output", first,
-					 names[i]);
-		if (on[i])
-			first = names[i];
-	}
-	return CLI_OK;
-}
-
 int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void *args)
 {
+	static const char *const names[] = { "the output", "--json", "--csv", "--svg", "--html" };
 	struct cli_common *common = args;
+	const char *first = NULL;
 	unsigned n = 0;
 
-	if (cmd->takes & CLI_READS)
-		take_inputs(&common->operands, &n);
-	for (unsigned i = 0; i < all->n; i++) {
-		const struct cli_opt *o = all->opt[i];
-		void *at = (char *)args + o->at;
+	for (unsigned i = 0; i <= all->n && cmd->takes & CLI_READS; i++) {
+		const struct cli_opt *o = i < all->n ? all->opt[i] : NULL;
+		const struct cli_list in = o ? paths_of(o, args) : common->operands;
 
-		if (!o->values || strcmp(o->values, "@file") != 0 || is_output(o) ||
-		    !(cmd->takes & CLI_READS))
-			continue;
-		if (o->type == CLI_LIST)
-			take_inputs(at, &n);
-		else if (o->type == CLI_STRING && *(const char **)at)
-			take_input(at, &n);
+		for (unsigned k = 0; k < in.n; k++) {
+			if (o && (strcmp(o->values, "@file") != 0 || is_output(o)))
+				continue;
+			if (strcmp(in.items[k], "-") == 0)
+				in.items[k] = TSR_STANDARD_INPUT;
+			n += strcmp(in.items[k], TSR_STANDARD_INPUT) == 0;
+		}
 	}
 	if (n > 1)
 		return cli_usage(cmd, "standard input can be read once; found it %u times", n);
@@ -273,5 +231,12 @@ int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void
 		common->output = TSR_STANDARD_OUTPUT;
 	if (is_stdout(common->output) && common->max_shard)
 		return cli_usage(cmd, "--max-shard-size needs a file as output");
-	return check_stdout(cmd, common);
+	/* Standard output takes one thing. */
+	for (unsigned i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (fills(common, i) && first)
+			return cli_usage(cmd, "%s and %s both on the standard output", first,
+					 names[i]);
+		first = fills(common, i) ? names[i] : first;
+	}
+	return CLI_OK;
 }

@@ -1,31 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What inspect says of a recording, for people and for machines. */
-#include "cli/recording_report.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
+#include "cli/operations.h"
 
 #include "recording/recording_summary.h"
-#include "text/json.h"
-#include "cli/output.h"
-#include "report/render/format.h"
-
-static void warn_extra(const struct cli_common *common, const struct tsr_recording_summary *t)
-{
-	const char *first = NULL;
-	size_t n = 0;
-
-	for (size_t i = 0; i < t->ngradients; i++) {
-		if (t->gradients[i].group)
-			continue;
-		first = first ? first : t->gradients[i].name;
-		n++;
-	}
-	if (n)
-		cli_warn(common, "%s: tensor %.200s: is in no group of the manifest (%zu such)",
-			 t->recording->path, first, n);
-}
+#include "cli/files.h"
 
 /* "0.001 to 0.01" */
 static struct tsr_cell format_range(const struct tsr_recorded_range *r)
@@ -77,45 +55,16 @@ static void put_totals(struct tsr_report *r, const struct tsr_recording_summary 
 	tsr_json_put_strings(&r->json, "dtypes", names, nnames);
 	put_range(&r->json, "loss", &s->loss);
 	tsr_json_close(&r->json, '}');
-	tsr_text_printf(&r->text,
-			"steps    %" PRIu64 " to %" PRIu64 " (%zu), %" PRIu64 " file%s, %s\n",
-			first, last, rec->nsteps, s->nfiles, s->nfiles == 1 ? "" : "s",
+	tsr_text_printf(&r->text, "steps    %" PRIu64 " to %" PRIu64 " (%zu), %s, %s\n", first,
+			last, rec->nsteps, tsr_format_number(s->nfiles, "file").text,
 			tsr_format_bytes((double)s->nbytes).text);
 	tsr_text_printf(&r->text, "loss     %s\ntensors  %zu", format_range(&s->loss).text,
 			s->ngradients);
 	for (size_t i = 0; i < nnames; i++)
 		tsr_text_printf(&r->text, ", %s", names[i]);
 	if (s->nmissing)
-		tsr_text_printf(&r->text, ", %" PRIu64 " gradient%s missing", s->nmissing,
-				s->nmissing == 1 ? "" : "s");
-	tsr_text_puts(&r->text, "\n");
-}
-
-static void put_group(struct tsr_report *r, const struct tsr_recording_summary *s, size_t group)
-{
-	const struct tsr_hyper *h = &s->recording->groups[group].hyper;
-	const struct tsr_recorded_group *g = &s->groups[group];
-	const char *before = "\n         ";
-
-	tsr_text_printf(&r->text, "group %-2zu %" PRIu64 " parameter%s, %s elements, lr %s", group,
-			g->nparams, g->nparams == 1 ? "" : "s", tsr_format_count(g->numel).text,
-			format_range(&g->lr).text);
-	tsr_json_open(&r->json, NULL, '{');
-	tsr_json_put_u64(&r->json, "parameters", g->nparams);
-	tsr_json_put_u64(&r->json, "elements", g->numel);
-	tsr_json_open(&r->json, "hyperparameters", '{');
-	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		const char *name = tsr_hyper_name((enum tsr_hyper_name)i);
-
-		if (!tsr_hyper_is_set(h, (enum tsr_hyper_name)i))
-			continue;
-		tsr_json_put_double(&r->json, name, h->value[i]);
-		tsr_text_printf(&r->text, "%s%s %.9g", before, name, h->value[i]);
-		before = ", ";
-	}
-	tsr_json_close(&r->json, '}');
-	put_range(&r->json, "lr", &g->lr);
-	tsr_json_close(&r->json, '}');
+		tsr_text_printf(&r->text, ", %s missing",
+				tsr_format_number(s->nmissing, "gradient").text);
 	tsr_text_puts(&r->text, "\n");
 }
 
@@ -144,20 +93,6 @@ static void put_step(struct tsr_table *t, const struct tsr_recording_summary *s,
 	TSR_CELL(t, "-file", "file", tsr_keep(t, file));
 }
 
-static void put_gradient(struct tsr_table *t, const struct tsr_recording_summary *s,
-			 const struct tsr_recorded_gradient *g)
-{
-	tsr_row(t);
-	TSR_CELL(t, "name", NULL, g->name);
-	if (g->group)
-		TSR_CELL(t, "param_group", NULL, (uint64_t)(g->group - s->recording->groups));
-	else
-		tsr_cell_str(t, "param_group", NULL, NULL);
-	TSR_CELL(t, "dtype", NULL, tsr_dtype_name(g->dtype));
-	tsr_cell_shape(t, "shape", NULL, g->rank, g->shape);
-	TSR_CELL(t, "steps", NULL, g->nsteps);
-}
-
 static void put_report(struct tsr_report *r, const struct tsr_recording_summary *s)
 {
 	const struct tsr_recording *rec = s->recording;
@@ -172,18 +107,54 @@ static void put_report(struct tsr_report *r, const struct tsr_recording_summary 
 			optimizer ? optimizer : "optimizer not recorded");
 	put_totals(r, s);
 	tsr_json_open(&r->json, "param_groups", '[');
-	for (size_t g = 0; g < rec->ngroups; g++)
-		put_group(r, s, g);
+	for (size_t i = 0; i < rec->ngroups; i++) {
+		const struct tsr_hyper *h = &rec->groups[i].hyper;
+		const struct tsr_recorded_group *g = &s->groups[i];
+		const char *before = "\n         ";
+
+		tsr_text_printf(&r->text, "group %-2zu %s, %s elements, lr %s", i,
+				tsr_format_number(g->nparams, "parameter").text,
+				tsr_format_count(g->numel).text, format_range(&g->lr).text);
+		tsr_json_open(&r->json, NULL, '{');
+		tsr_json_put_u64(&r->json, "parameters", g->nparams);
+		tsr_json_put_u64(&r->json, "elements", g->numel);
+		tsr_json_open(&r->json, "hyperparameters", '{');
+		for (unsigned k = 0; k < TSR_HYPER_COUNT; k++) {
+			const char *name = tsr_hyper_name((enum tsr_hyper_name)k);
+
+			if (!tsr_hyper_is_set(h, (enum tsr_hyper_name)k))
+				continue;
+			tsr_json_put_double(&r->json, name, h->value[k]);
+			tsr_text_printf(&r->text, "%s%s %.9g", before, name, h->value[k]);
+			before = ", ";
+		}
+		tsr_json_close(&r->json, '}');
+		put_range(&r->json, "lr", &g->lr);
+		tsr_json_close(&r->json, '}');
+		tsr_text_puts(&r->text, "\n");
+	}
 	tsr_json_close(&r->json, ']');
 	for (size_t i = 0; i < rec->nsteps; i++)
 		put_step(&steps, s, i);
 	if (r->verbose)
 		tsr_report_gap(r);
-	tsr_report_rows(r, &steps, "steps",
+	tsr_report_rows(r, steps, "steps",
 			r->verbose ? "step,tensors,nbytes,-lr,loss,-file" : NULL);
-	for (size_t i = 0; i < s->ngradients; i++)
-		put_gradient(&gradients, s, &s->gradients[i]);
-	tsr_report_rows(r, &gradients, "tensors", NULL);
+	for (size_t i = 0; i < s->ngradients; i++) {
+		const struct tsr_recorded_gradient *g = &s->gradients[i];
+
+		tsr_row(&gradients);
+		TSR_CELL(&gradients, "name", NULL, g->name);
+		if (g->group)
+			TSR_CELL(&gradients, "param_group", NULL,
+				 (uint64_t)(g->group - rec->groups));
+		else
+			tsr_cell_str(&gradients, "param_group", NULL, NULL);
+		TSR_CELL(&gradients, "dtype", NULL, tsr_dtype_name(g->dtype));
+		tsr_cell_shape(&gradients, "shape", NULL, g->rank, g->shape);
+		TSR_CELL(&gradients, "steps", NULL, g->nsteps);
+	}
+	tsr_report_rows(r, gradients, "tensors", NULL);
 }
 
 int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -191,8 +162,10 @@ int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *co
 {
 	struct tsr_recording_summary *s = NULL;
 	struct tsr_recording *recording = NULL;
+	const char *first = NULL;
 	struct tsr_report r;
 	struct tsr_err err;
+	size_t n = 0;
 	int status;
 
 	if (tsr_recording_open(path, options, &recording, &err) != TSR_OK)
@@ -200,9 +173,17 @@ int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *co
 	if (tsr_recording_summarize(recording, &s, &err) != TSR_OK) {
 		status = cli_error(&err);
 	} else {
-		warn_extra(common, s);
+		for (size_t i = 0; i < s->ngradients; i++) {
+			if (s->gradients[i].group)
+				continue;
+			first = first ? first : s->gradients[i].name;
+			n++;
+		}
+		if (n)
+			cli_warn(common,
+				 "%s: tensor %.200s: is in no group of the manifest (%zu such)",
+				 recording->path, first, n);
 		r = cli_report(cmd, common, NULL);
-		cli_json_inputs(&r.json, common);
 		put_report(&r, s);
 		status = cli_end_report(&r, common);
 	}

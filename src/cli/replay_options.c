@@ -1,97 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the options of `tersor replay` mean. */
-#include "cli/replay_options.h"
+#include "cli/words.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cli/codec_words.h"
-#include "cli/input.h"
+#include "cli/files.h"
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
-static int put_number(const struct cli_cmd *cmd, const char *option, const char *text,
-		      enum tsr_hyper_name name, struct tsr_hyper *h)
+/* The options that are a hyperparameter, or two with a comma between them. */
+static int parse_hyper(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		       struct tsr_hyper *h)
 {
-	double value;
-
-	if (!text)
-		return CLI_OK;
-	if (!cli_parse_double(text, &value))
-		return cli_usage(cmd, "option --%s: found '%s', expected a number", option, text);
-	tsr_hyper_put(h, name, value);
-	return CLI_OK;
-}
-
-static int parse_betas(const struct cli_cmd *cmd, const char *betas, struct tsr_hyper *h)
-{
-	const char *comma = betas ? strchr(betas, ',') : NULL;
-	double beta1, beta2;
+	const struct {
+		const char *option, *text;
+		enum tsr_hyper_name first, second;
+	} rows[] = {
+		{ "lr", a->lr, TSR_HYPER_LR, TSR_HYPER_COUNT },
+		{ "betas", a->betas, TSR_HYPER_BETA1, TSR_HYPER_BETA2 },
+		{ "eps", a->eps, TSR_HYPER_EPS, TSR_HYPER_COUNT },
+		{ "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY, TSR_HYPER_COUNT },
+	};
+	double value[2];
 	char first[64];
 
-	if (!betas)
-		return CLI_OK;
-	snprintf(first, sizeof(first), "%.*s", (int)(comma ? comma - betas : 0), betas);
-	if (!comma || !cli_parse_double(first, &beta1) || !cli_parse_double(comma + 1, &beta2))
-		return cli_usage(cmd, "option --betas: found '%s', expected two numbers B1,B2",
-				 betas);
-	tsr_hyper_put(h, TSR_HYPER_BETA1, beta1);
-	tsr_hyper_put(h, TSR_HYPER_BETA2, beta2);
-	return CLI_OK;
-}
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		const bool two = rows[i].second != TSR_HYPER_COUNT;
+		const char *text = rows[i].text, *comma = text && two ? strchr(text, ',') : NULL;
 
-static int parse_hyper(const struct cli_cmd *cmd, const char *item, struct tsr_hyper *h)
-{
-	char text[32];
-	struct tsr_nearest nearest = { .wrong = text };
-	double value;
-
-	if (!cli_split_setting(item, text, &value))
-		return cli_usage(cmd, "option --hyper: found '%s', expected NAME=X with a number",
-				 item);
-	for (unsigned name = 0; name < TSR_HYPER_COUNT; name++) {
-		const char *known = tsr_hyper_name((enum tsr_hyper_name)name);
-
-		if (strcmp(known, text) == 0) {
-			tsr_hyper_put(h, (enum tsr_hyper_name)name, value);
-			return CLI_OK;
-		}
-		tsr_nearest_offer(&nearest, known);
+		if (!text)
+			continue;
+		snprintf(first, sizeof(first), "%.*s", comma ? (int)(comma - text) : 0, text);
+		if ((two && !comma) || !cli_parse_double(two ? first : text, &value[0]) ||
+		    (two && !cli_parse_double(comma + 1, &value[1])))
+			return cli_usage(cmd, "option --%s: found '%s', expected %s",
+					 rows[i].option, text,
+					 two ? "two numbers B1,B2" : "a number");
+		tsr_hyper_put(h, rows[i].first, value[0]);
+		if (two)
+			tsr_hyper_put(h, rows[i].second, value[1]);
 	}
-	return cli_unknown(cmd, "option --hyper: unknown name", &nearest,
-			   ", expected momentum or similar");
-}
-
-/* Only one state of FlashOptim's form implies an order; others are compared in one. */
-static void put_order(const struct cli_replay_args *a, struct tsr_replay_options *o)
-{
-	if (a->compat)
-		tsr_order_find(a->compat, &o->order);
-	else if (a->state && strcmp(a->state, "flashoptim") == 0)
-		o->order = TSR_ORDER_FLASHOPTIM;
+	if (a->nesterov)
+		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);
+	if (a->decouple_lr)
+		tsr_hyper_put(h, TSR_HYPER_DECOUPLE_LR, 1);
+	return CLI_OK;
 }
 
 static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 			   struct tsr_replay_options *o)
 {
-	struct tsr_hyper *h = &o->hyper;
+	const bool flashoptim = a->state && strcmp(a->state, "flashoptim") == 0;
 
 	if (a->optimizer)
 		tsr_optimizer_find(a->optimizer, &o->optimizer);
-	for (unsigned i = 0; i < a->hyper.n; i++)
-		CLI_TRY(parse_hyper(cmd, a->hyper.items[i], h));
-	CLI_TRY(put_number(cmd, "lr", a->lr, TSR_HYPER_LR, h));
-	CLI_TRY(parse_betas(cmd, a->betas, h));
-	CLI_TRY(put_number(cmd, "eps", a->eps, TSR_HYPER_EPS, h));
-	CLI_TRY(put_number(cmd, "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY, h));
-	o->order_given = a->compat || (a->state && strcmp(a->state, "flashoptim") == 0);
-	put_order(a, o);
-	if (a->nesterov)
-		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);
-	if (a->decouple_lr)
-		tsr_hyper_put(h, TSR_HYPER_DECOUPLE_LR, 1);
-	if (a->schedule && tsr_hyper_is_set(h, TSR_HYPER_LR))
+	for (unsigned i = 0; i < a->hyper.n; i++) {
+		char text[32];
+		struct tsr_nearest nearest = { .wrong = text };
+		unsigned name = 0;
+		double value;
+
+		if (!cli_split_setting(a->hyper.items[i], text, &value))
+			return cli_usage(
+				cmd, "option --hyper: found '%s', expected NAME=X with a number",
+				a->hyper.items[i]);
+		while (name < TSR_HYPER_COUNT &&
+		       strcmp(tsr_hyper_name((enum tsr_hyper_name)name), text) != 0)
+			tsr_nearest_offer(&nearest, tsr_hyper_name((enum tsr_hyper_name)name++));
+		if (name == TSR_HYPER_COUNT)
+			return cli_unknown(cmd, "option --hyper: unknown name", &nearest,
+					   ", expected momentum or similar");
+		tsr_hyper_put(&o->hyper, (enum tsr_hyper_name)name, value);
+	}
+	CLI_TRY(parse_hyper(cmd, a, &o->hyper));
+	/* Only one state of FlashOptim's form implies an order; others are compared in one. */
+	o->order_given = a->compat || flashoptim;
+	if (a->compat)
+		tsr_order_find(a->compat, &o->order);
+	else if (flashoptim)
+		o->order = TSR_ORDER_FLASHOPTIM;
+	if (a->schedule && tsr_hyper_is_set(&o->hyper, TSR_HYPER_LR))
 		return cli_usage(cmd, "--schedule and a constant lr exclude each other");
 	o->schedule = a->schedule;
 	return CLI_OK;
@@ -99,67 +85,42 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 
 /* --- State ------------------------------------------------------------------------------------ */
 
-static int put_state(const struct cli_cmd *cmd, const char *state,
-		     struct tsr_coding coding[TSR_SLOTS])
+/* What a state, or without one (NULL) the other options, name. */
+static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+			const char *state, struct tsr_coding coding[TSR_SLOTS])
 {
-	coding[TSR_SLOT_WEIGHT] = tsr_pack_defaults().weight;
-	if (strcmp(state, "fp32") != 0)
-		return cli_parse_state(cmd, state, &coding[TSR_SLOT_MOMENTUM],
-				       &coding[TSR_SLOT_VARIANCE]);
-	for (unsigned p = 0; p < TSR_SLOTS; p++)
-		coding[p] = tsr_coding_default(tsr_codec_find("f32"));
-	return CLI_OK;
-}
-
-static int parse_codecs(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			struct tsr_coding coding[TSR_SLOTS])
-{
+	const bool fp32 = state && strcmp(state, "fp32") == 0;
+	enum tsr_scale scale = TSR_SCALE_COUNT;
+	bool learned = false, grouped = false, had = false, refused = false;
 	double number;
 
+	for (unsigned p = 0; fp32 && p < TSR_SLOTS; p++)
+		coding[p] = tsr_coding_default(tsr_codec_find("f32"));
+	if (state && !fp32) {
+		coding[TSR_SLOT_WEIGHT] = tsr_pack_defaults().weight;
+		CLI_TRY(cli_parse_state(cmd, state, &coding[TSR_SLOT_MOMENTUM],
+					&coding[TSR_SLOT_VARIANCE]));
+	}
 	if (a->codec[TSR_SLOT_MOMENTUM] && cli_parse_double(a->codec[TSR_SLOT_MOMENTUM], &number))
 		return cli_usage(cmd,
 				 "option --momentum: found a number, expected a codec; the "
 				 "hyperparameter is --hyper momentum=%s",
 				 a->codec[TSR_SLOT_MOMENTUM]);
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
-		const struct tsr_codec *codec;
+		const enum tsr_kind kind = tsr_slot_kind((enum tsr_slot)p);
+		const struct tsr_codec *codec = a->codec[p] ? tsr_codec_find(a->codec[p]) : NULL;
 
-		if (!a->codec[p])
-			continue;
-		codec = tsr_codec_find(a->codec[p]);
-		if (!codec || !codec->learned || !(codec->kinds & tsr_slot_kind((enum tsr_slot)p)))
-			CLI_TRY(cli_parse_codec(cmd, a->codec[p], tsr_slot_kind((enum tsr_slot)p),
-						&codec));
-		if (coding[p].codec)
+		if (a->codec[p] && (!codec || !codec->learned || !(codec->kinds & kind)))
+			CLI_TRY(cli_parse_codec(cmd, a->codec[p], kind, &codec));
+		if (codec && coding[p].codec)
 			coding[p].codec = codec;
-		else
+		else if (codec)
 			coding[p] = tsr_coding_default(codec);
+		learned = learned || (coding[p].codec && coding[p].codec->learned);
 	}
-	return CLI_OK;
-}
-
-static bool is_learned(const struct tsr_coding coding[TSR_SLOTS])
-{
-	for (unsigned p = 0; p < TSR_SLOTS; p++) {
-		if (coding[p].codec && coding[p].codec->learned)
-			return true;
-	}
-	return false;
-}
-
-/* What a state, or without one (NULL) the other options, name. */
-static int parse_coding(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			const char *state, struct tsr_coding coding[TSR_SLOTS])
-{
-	enum tsr_scale scale = TSR_SCALE_COUNT;
-	bool grouped = false, had = false, refused = false;
-
-	if (state)
-		CLI_TRY(put_state(cmd, state, coding));
-	CLI_TRY(parse_codecs(cmd, a, coding));
 	if (a->scale)
 		tsr_scale_find(a->scale, &scale);
-	if ((a->scale || a->group) && is_learned(coding))
+	if ((a->scale || a->group) && learned)
 		return cli_usage(cmd,
 				 "--scale and --group do not go with gefen8 and blockmean, whose "
 				 "blocks are learned");
@@ -206,17 +167,6 @@ static int parse_forms(const struct cli_cmd *cmd, const struct cli_replay_args *
 				 a->common.output ? "-o" : "--check-numerics");
 	ret->options.compare = true;
 	return CLI_OK;
-}
-
-static int parse_state(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-		       struct cli_replay_parsed *ret)
-{
-	ret->options.keep_scales = a->scale != NULL;
-	ret->learn = cli_learn_options(&a->learning);
-	ret->options.learn = &ret->learn;
-	if (a->state && strchr(a->state, ','))
-		return parse_forms(cmd, a, ret);
-	return parse_coding(cmd, a, a->state, ret->options.coding);
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */
@@ -277,46 +227,48 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 	return parse_steps(cmd, a->steps, o);
 }
 
-/* --- Gates and rules -------------------------------------------------------------------------- */
-
-static int parse_gate(const struct cli_cmd *cmd, const char *item, struct tsr_gate *ret)
-{
-	char name[32];
-	struct tsr_nearest nearest = { .wrong = name };
-
-	if (!cli_split_setting(item, name, &ret->limit) || ret->limit < 0)
-		return cli_usage(
-			cmd, "option --max-error: found '%s', expected FIGURE=VALUE with 0 or more",
-			item);
-	if (tsr_figure_find(name, &ret->figure))
-		return CLI_OK;
-	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++)
-		tsr_nearest_offer(&nearest, tsr_figure_name((enum tsr_figure_name)i));
-	return cli_unknown(cmd, "option --max-error: unknown figure", &nearest,
-			   ", expected update-nmse or similar");
-}
-
-static int parse_lists(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-		       struct cli_replay_parsed *ret)
-{
-	char words[CLI_BOUNDS_MAX][CLI_WORD_NBYTES];
-
-	CLI_TRY(cli_split_bounds(cmd, &a->max_error, words, &ret->options.ngates));
-	for (unsigned i = 0; i < ret->options.ngates; i++)
-		CLI_TRY(parse_gate(cmd, words[i], &ret->gates[i]));
-	ret->options.gates = ret->gates;
-	ret->options.rules = ret->rules;
-	return cli_parse_rules(cmd, NULL, &a->map, ret->rules, &ret->options.nrules);
-}
-
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static int parse_output(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			struct tsr_replay_options *o)
+int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		     struct cli_replay_parsed *ret)
 {
 	const struct cli_common *common = &a->common;
+	struct tsr_replay_options *o = &ret->options;
+	char words[CLI_BOUNDS_MAX][CLI_WORD_NBYTES];
 	struct tsr_write_options write;
 
+	*o = tsr_replay_defaults();
+	ret->nforms = 0;
+	o->dry_run = common->dry_run;
+	o->open = &common->open;
+	CLI_TRY(parse_optimizer(cmd, a, o));
+	o->keep_scales = a->scale != NULL;
+	ret->learn = cli_learn_options(&a->learning);
+	o->learn = &ret->learn;
+	CLI_TRY(a->state && strchr(a->state, ',') ? parse_forms(cmd, a, ret)
+						  : parse_coding(cmd, a, a->state, o->coding));
+	CLI_TRY(parse_modes(cmd, a, o));
+	CLI_TRY(cli_split_bounds(cmd, &a->max_error, words, &o->ngates));
+	for (unsigned i = 0; i < o->ngates; i++) {
+		char name[32];
+		struct tsr_nearest nearest = { .wrong = name };
+		struct tsr_gate *gate = &ret->gates[i];
+
+		if (!cli_split_setting(words[i], name, &gate->limit) || gate->limit < 0)
+			return cli_usage(
+				cmd,
+				"option --max-error: found '%s', expected FIGURE=VALUE with 0 or "
+				"more",
+				words[i]);
+		for (unsigned k = 0; k < TSR_FIGURE_COUNT; k++)
+			tsr_nearest_offer(&nearest, tsr_figure_name((enum tsr_figure_name)k));
+		if (!tsr_figure_find(name, &gate->figure))
+			return cli_unknown(cmd, "option --max-error: unknown figure", &nearest,
+					   ", expected update-nmse or similar");
+	}
+	o->gates = ret->gates;
+	o->rules = ret->rules;
+	CLI_TRY(cli_parse_rules(cmd, NULL, &a->map, ret->rules, &o->nrules));
 	if (!common->output && (a->to || common->max_shard || common->force))
 		return cli_usage(cmd, "--to, --max-shard-size and --force need an output; give it "
 				      "with -o OUT");
@@ -329,20 +281,4 @@ static int parse_output(const struct cli_cmd *cmd, const struct cli_replay_args 
 	o->max_shard_nbytes = write.max_shard_nbytes;
 	o->force = write.force;
 	return CLI_OK;
-}
-
-int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-		     struct cli_replay_parsed *ret)
-{
-	struct tsr_replay_options *o = &ret->options;
-
-	*o = tsr_replay_defaults();
-	ret->nforms = 0;
-	o->dry_run = a->common.dry_run;
-	o->open = &a->common.open;
-	CLI_TRY(parse_optimizer(cmd, a, o));
-	CLI_TRY(parse_state(cmd, a, ret));
-	CLI_TRY(parse_modes(cmd, a, o));
-	CLI_TRY(parse_lists(cmd, a, ret));
-	return parse_output(cmd, a, o);
 }

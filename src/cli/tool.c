@@ -3,15 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
 #include "base/isa.h"
 #include "io/pages.h"
-#include "tersor/codec.h"
 
 extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_diff, cmd_convert,
 	cmd_sweep, cmd_audit, cmd_replay, cmd_codecs, cmd_codebook, cmd_bench, cmd_completion,
@@ -23,7 +19,7 @@ const struct cli_cmd *const cli_cmds[] = {
 	&cmd_codecs, &cmd_codebook, &cmd_bench,	  &cmd_completion, &cmd_version, NULL,
 };
 
-static const struct cli_cmd *find(const char *name)
+const struct cli_cmd *cli_find(const char *name)
 {
 	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
 		if (strcmp((*c)->name, name) == 0)
@@ -57,7 +53,7 @@ int cli_dispatch(int argc, char **argv)
 		return CLI_OK;
 	}
 	if (strcmp(name, "help") == 0) {
-		cmd = find(argv[2]);
+		cmd = cli_find(argv[2]);
 		if (!cmd)
 			return unknown_command(argv[2]);
 		cli_print_help(cmd, false);
@@ -65,38 +61,28 @@ int cli_dispatch(int argc, char **argv)
 	}
 	if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
 		name = "version";
-	cmd = find(name);
+	cmd = cli_find(name);
 	return cmd ? cli_run(cmd, argc - 1, argv + 1) : unknown_command(name);
-}
-
-/*
- * The next file opened would take the number of a closed standard descriptor.  /dev/null takes it
- * first, read-only, so writing results to a closed stdout is still an error.
- */
-static void hold_standard_fds(void)
-{
-	for (int fd = 0; fd <= 2; fd++) {
-		if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDONLY) != fd)
-			abort();
-	}
-}
-
-static int choose_isa(void)
-{
-	const char *name = getenv("TERSOR_ISA");
-
-	if (!name || !*name || tsr_isa_select(name))
-		return CLI_OK;
-	return cli_fail(CLI_USAGE,
-			"TERSOR_ISA: no SIMD level '%s' in this build or on this processor", name);
 }
 
 int cli_start(void)
 {
-	hold_standard_fds();
+	const char *isa = getenv("TERSOR_ISA");
+
+	/*
+	 * The next file opened would take the number of a closed standard descriptor.  /dev/null takes it
+	 * first, read-only, so writing results to a closed stdout is still an error.
+	 */
+	for (int fd = 0; fd <= 2; fd++) {
+		if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", O_RDONLY) != fd)
+			abort();
+	}
 	cli_catch_signals();
 	tsr_pages_map_large();
-	return choose_isa();
+	if (!isa || !*isa || tsr_isa_select(isa))
+		return CLI_OK;
+	return cli_fail(CLI_USAGE,
+			"TERSOR_ISA: no SIMD level '%s' in this build or on this processor", isa);
 }
 
 int cli_finish(int status)

@@ -1,46 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What commands share that write one checkpoint from another: unpack, convert, apply and recoding. */
-#include "cli/unpacking.h"
+#include "cli/operations.h"
 
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/work.h"
+#include "cli/files.h"
 
-static int report(const struct cli_cmd *cmd, const struct cli_common *common,
-		  const struct cli_unpacking *how, const struct tsr_unpacking *u)
+int cli_end_unpacking(const struct cli_cmd *cmd, const struct cli_common *common,
+		      const struct cli_unpacking *how, const void *options, struct cli_work *work,
+		      enum tsr_status written, struct tsr_unpacking *u)
 {
-	struct tsr_report r = cli_report(cmd, common, NULL);
-	const bool listed = r.verbose && how->shown;
+	const bool listed = common->verbose && how->shown;
 	struct tsr_table t = { 0 };
+	struct tsr_report r;
+	int status;
 
+	cli_work_end(work, written);
+	if (!u)
+		return cli_error(&work->err);
+	cli_warn_notes(common, u->source);
+	r = cli_report(cmd, common, NULL);
+	r.differs = how->check && how->check(common, options, u) != CLI_OK;
 	for (size_t i = 0; (r.wants_json || listed) && i < u->source->ntensors; i++)
 		cli_put_tensor(&t, &u->source->tensors[i]);
 	if (listed)
 		tsr_report_lines(&r, &t, how->shown);
 	how->report(&r, common, u);
-	tsr_report_rows(&r, &t, "tensors", NULL);
-	return cli_end_report(&r, common);
-}
-
-int cli_unpack(const struct cli_cmd *cmd, const struct cli_common *common,
-	       const struct cli_unpacking *how, const void *options)
-{
-	struct tsr_unpacking *u = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status written;
-	struct cli_work work;
-	int status, found;
-
-	CLI_TRY(cli_work_open(&work, cmd, common, how->verb));
-	written = how->write(common, options, &work.run, &u, &err);
-	cli_work_end(&work);
-	if (!u)
-		return cli_error(&err);
-	cli_warn_notes(common, u->source);
-	found = how->check ? how->check(common, options, u) : CLI_OK;
-	status = report(cmd, common, how, u);
+	tsr_report_rows(&r, t, "tensors", NULL);
+	status = cli_end_report(&r, common);
 	tsr_unpacking_free(u);
-	if (written != TSR_OK)
-		return cli_error(&err);
-	return status == CLI_OK ? found : status;
+	return written == TSR_OK ? status : cli_error(&work->err);
 }

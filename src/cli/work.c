@@ -2,7 +2,6 @@
 /* Long work: threads, a GPU, cancellation by signals, and the progress bar on stderr. */
 #include "cli/work.h"
 
-#include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -53,14 +52,6 @@ void cli_wipe_bar(FILE *to)
 	fprintf(to, "\r%*s\r", columns < 79 ? columns : 79, "");
 }
 
-/* Whether to go on. */
-static bool share_progress(struct cli_shared_work *shared, uint64_t done, uint64_t total)
-{
-	atomic_store(&shared->done, done);
-	atomic_store(&shared->total, total);
-	return !atomic_load(&shared->stop);
-}
-
 static bool on_progress(void *ctx, uint64_t done, uint64_t total)
 {
 	struct cli_work *w = ctx;
@@ -72,9 +63,11 @@ static bool on_progress(void *ctx, uint64_t done, uint64_t total)
 		w->shown = true;
 		cli_bar_shown(true);
 	}
-	if (cli_shared_work && !share_progress(cli_shared_work, done, total))
-		return false;
-	return !cli_signal();
+	if (cli_shared_work) {
+		atomic_store(&cli_shared_work->done, done);
+		atomic_store(&cli_shared_work->total, total);
+	}
+	return !cli_signal() && !(cli_shared_work && atomic_load(&cli_shared_work->stop));
 }
 
 void cli_work_start(struct cli_work *w, const struct cli_common *common, const char *verb)
@@ -98,11 +91,12 @@ int cli_work_open(struct cli_work *w, const struct cli_cmd *cmd, const struct cl
 					 : CLI_OK;
 }
 
-void cli_work_end(struct cli_work *w)
+enum tsr_status cli_work_end(struct cli_work *w, enum tsr_status status)
 {
 	if (w->shown)
 		cli_wipe_bar(stderr);
 	cli_bar_shown(false);
 	for (unsigned i = 0; i < w->run.ngpus; i++)
 		tsr_gpu_close(w->gpus[i]);
+	return status;
 }

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of audits for people. */
-#include "report/audit_report.h"
+#include "report/reports.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "audit/audit_series.h"
-#include "report/audit_tables.h"
-#include "report/charts/audit_chart.h"
 #include "tersor/version.h"
+
+TSR_EMBED(tsr_audit_html, "src/report/notes/audit.html");
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 
@@ -26,9 +19,8 @@ static void say_form(struct tsr_report *r, const struct tsr_audit *a,
 {
 	const char *level = tsr_finding_level_name(f->level);
 	struct tsr_text command = { 0 };
-	char lead[16], words[320];
+	char words[320];
 
-	snprintf(lead, sizeof(lead), "%-5s ", level);
 	snprintf(words, sizeof(words),
 		 "%s%s: %s %.2g%% of %s length%s (update NMSE at most %.1e: %s)",
 		 a->asked ? "" : "use ", f->name,
@@ -36,7 +28,7 @@ static void say_form(struct tsr_report *r, const struct tsr_audit *a,
 		 100 * sqrt(f->update_nmse), f->level == TSR_FINDING_FINE ? "its" : "their",
 		 f->level == TSR_FINDING_FINE ? "" : " off", f->update_nmse,
 		 tsr_format_name(f->worst, 60).text);
-	tsr_report_find(r, TSR_TO_BOTH, level, lead, words);
+	tsr_report_find(r, TSR_TO_BOTH, level, "", words);
 	tsr_audit_put_command(a, f, &command);
 	/* A command that is wrapped cannot be pasted. */
 	if (strcmp(a->name, tsr_checkpoint_path(a->source)) == 0) {
@@ -51,7 +43,6 @@ static void say_form(struct tsr_report *r, const struct tsr_audit *a,
 static void say_verdict(struct tsr_report *r, const struct tsr_audit *a)
 {
 	struct tsr_audit_verdict v;
-	struct tsr_table forms;
 	char steps[256] = "";
 
 	if (tsr_audit_judge(a, &v, NULL) != TSR_OK) {
@@ -61,13 +52,12 @@ static void say_verdict(struct tsr_report *r, const struct tsr_audit *a)
 	if (v.found)
 		say_form(r, a, &v.form[0]);
 	else if (a->npairs)
-		tsr_report_find(r, TSR_TO_BOTH, "bad", "bad   ",
+		tsr_report_find(r, TSR_TO_BOTH, "bad", "",
 				a->asked ? "this state does not hold all momenta and variances"
 					 : "use no codec for the states: none of at most 2.2 bytes "
 					   "for both holds all of them");
-	forms = tsr_audit_forms(&v);
 	tsr_report_gap(r);
-	tsr_report_table(r, &forms, v.n ? "" : NULL, v.n ? "" : NULL);
+	tsr_report_table(r, tsr_audit_forms(&v), "", "");
 	if (v.lr > 0)
 		snprintf(steps, sizeof(steps),
 			 "; rounded by at most %.2g steps at lr %.3g, in %s%s", v.weight_step, v.lr,
@@ -96,23 +86,6 @@ const char *tsr_audit_fault_text(const struct tsr_audit_tensor *t, char *text, s
 	return text;
 }
 
-static void say_faults(struct tsr_report *r, const struct tsr_audit *a)
-{
-	char text[120];
-	bool any = false;
-
-	for (size_t i = 0; i < a->ntensors; i++) {
-		const char *fault = tsr_audit_fault_text(&a->tensors[i], text, sizeof(text));
-
-		if (!fault)
-			continue;
-		if (!any)
-			tsr_report_heading(r, TSR_TO_PAGE, "Tensors without figures");
-		tsr_report_say(r, TSR_TO_PAGE, "%s: %s", a->tensors[i].tensor->name, fault);
-		any = true;
-	}
-}
-
 /* --- Tables for people ------------------------------------------------------------------------ */
 
 static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
@@ -137,7 +110,7 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
 		       "variances, the smallest worst error first%s. The largest |u| was %.3g.",
 		       (double)a->eps, a->npairs, n > ROWS_SHOWN ? "; the first of them" : "",
 		       (double)cells[0].max_before);
-	tsr_report_table(r, &t,
+	tsr_report_table(r, t,
 			 paper ? "-m,-v,bytes,pooled,-median,-95,-most,raw"
 			       : "-m,-v,bytes,-median,-95,-most,max_after,exposed,raw",
 			 "-m,-v,bytes,nmse,pooled,max_after,exposed,raw");
@@ -170,25 +143,10 @@ static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum 
 	tsr_report_say(r, TSR_TO_PAGE, "NMSE over %zu tensors.", n);
 	if (r->wants_text)
 		tsr_table_put_text(&t, "-coding,bytes,nmse,raw", r->verbose, &r->text);
-	tsr_report_table(r, &t,
+	tsr_report_table(r, t,
 			 "-coding,-max_abs,-mean_rel,zeroed_total,-underflow,-overflow,-range,"
 			 "-range_max,-stuck",
 			 "-coding,bytes,nmse,zeroed_total,-stuck,raw");
-}
-
-static void report_tensors(struct tsr_report *r, const struct tsr_audit *a)
-{
-	if (!r->wants_text || !r->verbose)
-		return;
-	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of each tensor");
-	for (size_t i = 0; i < a->ntensors; i++) {
-		struct tsr_table t = tsr_audit_trials(a, &a->tensors[i], true);
-
-		tsr_report_say(r, TSR_TO_TEXT, "%s",
-			       tsr_format_name(a->tensors[i].tensor->name, TSR_COLUMNS).text);
-		tsr_table_put_text(&t, "codec,nmse", false, &r->text);
-		tsr_table_free(&t);
-	}
 }
 
 static void report_all(struct tsr_report *r, const struct tsr_audit *a,
@@ -203,7 +161,14 @@ static void report_all(struct tsr_report *r, const struct tsr_audit *a,
 			       "stuck: groups that a decay by beta1 %.4g or beta2 %.4g (%s) does "
 			       "not change",
 			       a->beta1, a->beta2, a->betas_known ? "of the optimizer" : "assumed");
-	report_tensors(r, a);
+	if (!r->wants_text || !r->verbose)
+		return;
+	tsr_report_heading(r, TSR_TO_TEXT, "NMSE of each tensor");
+	for (size_t i = 0; i < a->ntensors; i++) {
+		tsr_report_say(r, TSR_TO_TEXT, "%s",
+			       tsr_format_name(a->tensors[i].tensor->name, TSR_COLUMNS).text);
+		tsr_report_table(r, tsr_audit_trials(a, &a->tensors[i], true), "codec,nmse", NULL);
+	}
 }
 
 /* --- Several checkpoints ---------------------------------------------------------------------- */
@@ -236,7 +201,7 @@ static void report_series(struct tsr_report *r, struct tsr_audit *const *audits,
 		       "Worst NMSE of updates. What follows, and the charts above but the first, "
 		       "are of the last one.");
 	tsr_report_gap(r);
-	tsr_report_table(r, &t, "checkpoint,a,b,c,d", "");
+	tsr_report_table(r, t, "checkpoint,a,b,c,d", "");
 }
 
 static void report_all_series(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
@@ -256,174 +221,116 @@ static void report_all_series(struct tsr_audit *const *audits, size_t n, struct 
 	}
 	if (t.nrows)
 		tsr_report_gap(r);
-	tsr_report_table(r, &t, t.nrows ? "" : NULL, NULL);
+	tsr_report_table(r, t, "", NULL);
 }
 
 /* --- The worst tensors ------------------------------------------------------------------------ */
-
-/* A pair of tensors and its error. */
-struct ranked {
-	size_t pair;
-	double nmse;
-};
-
-static int compare(const void *a, const void *b)
-{
-	const struct ranked *x = a, *y = b;
-
-	return x->nmse != y->nmse ? (x->nmse < y->nmse) - (x->nmse > y->nmse)
-				  : (x->pair > y->pair) - (x->pair < y->pair);
-}
 
 /* Those with the largest errors in the codecs of the verdict. */
 static void report_worst(struct tsr_report *r, const struct tsr_audit *a,
 			 const struct tsr_audit_cell *best)
 {
-	struct ranked *ranked = calloc(a->npairs + 1, sizeof(*ranked));
-	struct tsr_table t = { .failed = !ranked, .most_page = ROWS_SHOWN };
-	size_t n = 0;
+	struct tsr_table t = { .most_page = ROWS_SHOWN };
 
-	for (size_t i = 0; ranked && i < a->npairs; i++) {
+	for (size_t i = 0; i < a->npairs; i++) {
 		const struct tsr_audit_update *u = tsr_audit_update(a, i, best->m, best->v);
-
-		if (u->measured)
-			ranked[n++] = (struct ranked){ i, u->nmse };
-	}
-	if (n)
-		qsort(ranked, n, sizeof(*ranked), compare);
-	for (size_t i = 0; i < n; i++) {
-		const struct tsr_audit_pair *p = &a->pairs[ranked[i].pair];
+		const struct tsr_audit_pair *p = &a->pairs[i];
 		const struct tsr_audit_tensor *m = &a->tensors[p->momentum];
 
+		if (!u->measured)
+			continue;
 		tsr_row(&t);
+		tsr_rank(&t, u->nmse);
 		TSR_CELL(&t, "parameter", "Parameter:n",
 			 m->tensor->weight ? m->tensor->weight : m->tensor->name);
 		TSR_CELL(&t, "elements", "elements:,", m->tensor->numel);
-		TSR_CELL(&t, "update", "update:.1e", ranked[i].nmse);
+		TSR_CELL(&t, "update", "update:.1e", u->nmse);
 		TSR_CELL(&t, "momentum", "momentum:.1e", m->trials[best->m].nmse);
 		TSR_CELL(&t, "variance", "variance:.1e",
 			 a->tensors[p->variance].trials[best->v].nmse);
 		TSR_CELL(&t, "before", "max |u|:.3g", p->max_before);
-		TSR_CELL(&t, "after", "after:.3g",
-			 tsr_audit_update(a, ranked[i].pair, best->m, best->v)->max_after);
+		TSR_CELL(&t, "after", "after:.3g", u->max_after);
 	}
+	tsr_table_sort(&t);
 	tsr_report_heading(r, TSR_TO_PAGE, "Worst tensors");
 	tsr_report_say(r, TSR_TO_PAGE, "With %s and %s%s.", tsr_audit_momentum(a, best),
 		       tsr_audit_variance(a, best),
-		       n > ROWS_SHOWN ? ", those with the largest update error" : "");
-	tsr_report_table(r, &t, NULL, "");
-	free(ranked);
+		       t.nrows > ROWS_SHOWN ? ", those with the largest update error" : "");
+	tsr_report_table(r, t, NULL, "");
 }
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static const char how_to_read[] =
-	"<h2>How to read it</h2>\n<ul>\n"
-	"<li>NMSE is the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of x\xc2\xb2, x before and "
-	"y after the codec: its square root is the error as a share of the length of the "
-	"tensor.</li>\n"
-	"<li>Boxes are tensors: from 25 to 75 percent of them with the median inside, whiskers "
-	"from 5 to 95 percent, and dots for the smallest and the largest error. Each quantile is "
-	"the error of one tensor.</li>\n"
-	"<li>The <em>update</em> is what an optimizer of Adam\xe2\x80\x99s kind makes of both "
-	"moments. It can be far off though both are near: a variance that comes back too small "
-	"divides by little. The map shows the worst tensor of each pair of codecs; a star marks "
-	"pairs that cannot hold all tensors, and the frame is the verdict.</li>\n"
-	"<li><em>v lost</em> are variances that come back 0 under a momentum that does not. "
-	"<em>Stuck</em> are groups that one step of decay does not change: a state that is stored "
-	"so after every step never decays. <em>Raw</em> are tensors that the codec cannot "
-	"hold.</li>\n"
-	"<li>Rest the pointer on a box or a field for its figures.</li>\n</ul>\n";
-
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	tsr_audit_charts_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, svg);
-}
-
 static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 {
 	const struct tsr_audit *a = v->audit;
-	const char *path = tsr_checkpoint_path(a->source);
+	const char *path = tsr_checkpoint_path(a->source), *fault;
+	bool any = false;
+	char text[120];
 
 	tsr_report_open(r, "tersor audit", "Audit");
 	say_verdict(r, a);
 	tsr_report_say(r, TSR_TO_PAGE, "%s%s%s, %zu tensors; made by tersor " TSR_VERSION, a->name,
 		       strcmp(a->name, path) == 0 ? "" : " of ",
 		       strcmp(a->name, path) == 0 ? "" : path, a->ntensors);
-	say_faults(r, a);
-	tsr_report_charts(r, draw, v);
+	for (size_t i = 0; i < a->ntensors; i++) {
+		fault = tsr_audit_fault_text(&a->tensors[i], text, sizeof(text));
+		if (!fault)
+			continue;
+		if (!any)
+			tsr_report_heading(r, TSR_TO_PAGE, "Tensors without figures");
+		tsr_report_say(r, TSR_TO_PAGE, "%s: %s", a->tensors[i].tensor->name, fault);
+		any = true;
+	}
+	tsr_report_charts(r, tsr_audit_chart_put, v);
 	if (v->naudits > 1 && a->npairs)
 		report_series(r, v->audits, v->naudits);
 	if (v->best)
 		report_worst(r, a, v->best);
 	report_all(r, a, v->cells, v->ncells, false);
-	tsr_report_markup(r, how_to_read);
+	tsr_report_markup(r, tsr_audit_html);
 	tsr_report_close(r, NULL);
 }
 
-/* Charts and page have the same figures. */
-static void draw_all(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
+void tsr_audit_report(struct tsr_audit *const *audits, size_t n, enum tsr_audit_text what,
+		      struct tsr_report *r)
 {
+	const bool last = what == TSR_AUDIT_LAST, paper = what == TSR_AUDIT_PAPER;
+	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
 	struct tsr_report page = { .wants_html = r->wants_html };
-	struct tsr_audit_view v;
-	const bool made = tsr_audit_view_of(audits, n, &v);
-
-	if (made && r->wants_svg)
-		tsr_audit_chart_put(&v, "audit", 960, &r->svg);
-	if (made && r->wants_html)
-		put_page(&v, &page);
-	r->html = page.html;
-	r->html.failed |= !made;
-	r->svg.failed |= !made;
-	tsr_audit_view_free(&v);
-}
-
-/* Text alone, of one; @tables: more than what it says to use. */
-static void put_one(const struct tsr_audit *a, bool tables, bool paper, struct tsr_report *text)
-{
 	struct tsr_audit_cell *cells;
-	const size_t n = tsr_audit_cells(a, &cells);
+	struct tsr_audit_view v;
+	size_t ncells;
 
-	text->text.failed |= !cells;
-	if (cells)
-		say_verdict(text, a);
-	if (cells && tables)
-		report_all(text, a, cells, n, paper);
-	free(cells);
-}
-
-void tsr_audit_put_last(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
-{
-	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
-
-	put_one(audits[n - 1], true, false, &text);
-	if (n > 1)
-		report_all_series(audits, n, &text);
-	r->text = text.text;
-}
-
-static void put_texts(struct tsr_audit *const *audits, size_t n, bool paper, struct tsr_report *r)
-{
-	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
-
-	text.verbose -= n > 1 && text.verbose;
-	for (size_t i = 0; i < n; i++) {
-		if (n > 1)
+	text.verbose -= n > 1 && text.verbose && !last;
+	for (size_t i = last ? n - 1 : 0; i < n && r->wants_text; i++) {
+		if (n > 1 && !last)
 			tsr_text_printf(&text.text, "%s%s\n", i ? "\n" : "",
 					tsr_checkpoint_path(audits[i]->source));
-		put_one(audits[i], n == 1 || r->verbose || paper, paper, &text);
+		ncells = tsr_audit_cells(audits[i], &cells);
+		text.text.failed |= !cells;
+		if (cells)
+			say_verdict(&text, audits[i]);
+		/* More than what it says to use. */
+		if (cells && (n == 1 || r->verbose || paper || last))
+			report_all(&text, audits[i], cells, ncells, paper);
+		free(cells);
 	}
-	if (n > 1 && !paper)
+	if (n > 1 && !paper && r->wants_text)
 		report_all_series(audits, n, &text);
 	r->text = text.text;
-}
-
-void tsr_audit_report(struct tsr_audit *const *audits, size_t n, bool paper, struct tsr_report *r)
-{
-	if (r->wants_text)
-		put_texts(audits, n, paper, r);
 	if (r->wants_csv)
 		tsr_audit_put_csv(audits, n, &r->csv);
-	if (r->wants_svg || r->wants_html)
-		draw_all(audits, n, r);
+	if (!r->wants_svg && !r->wants_html)
+		return;
+	/* Charts and page have the same figures. */
+	if (tsr_audit_view_of(audits, n, &v)) {
+		tsr_report_svg(r, "audit", tsr_audit_chart_put, &v);
+		if (r->wants_html)
+			put_page(&v, &page);
+		r->html = page.html;
+	} else {
+		r->html.failed = r->svg.failed = true;
+	}
+	tsr_audit_view_free(&v);
 }

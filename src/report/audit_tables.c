@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of an audit, and the same for programs: JSON and comma-separated values. */
-#include "report/audit_tables.h"
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "report/audit_report.h"
-#include "text/json.h"
+#include "report/reports.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 #define MEDIAN TSR_AUDIT_MEDIAN
@@ -41,7 +33,7 @@ static const char *label_of(const struct tsr_audit_list *list, unsigned i, struc
 	return coding->codec->name;
 }
 
-/* One codec over all tensors; the members that say how they are stored are those of tsr_coding_put_json(). */
+/* One codec over all tensors. */
 void tsr_audit_add_codec(struct tsr_table *t, const struct tsr_audit *a, enum tsr_kind kind,
 			 unsigned i)
 {
@@ -53,14 +45,8 @@ void tsr_audit_add_codec(struct tsr_table *t, const struct tsr_audit *a, enum ts
 	}
 	tsr_row(t);
 	TSR_CELL(t, "kind", NULL, tsr_kind_name(kind));
-	TSR_CELL(t, "codec", NULL, c.coding->codec->name);
+	tsr_cell_coding(t, c.coding);
 	TSR_CELL(t, "-coding", "codec", label_of(tsr_audit_list(a, kind), i, t));
-	if (c.coding->codec->grouped) {
-		TSR_CELL(t, "scale", NULL, tsr_scale_name(c.coding->scale));
-		TSR_CELL(t, "group", NULL, c.coding->group);
-	}
-	if (c.coding->codec->stochastic)
-		TSR_CELL(t, "seed", NULL, c.coding->seed);
 	TSR_CELL(t, "tensors", NULL, c.n);
 	TSR_CELL(t, "raw", "raw", c.nraw);
 	TSR_CELL(t, "bytes", "bytes:.3f", c.bytes);
@@ -136,21 +122,15 @@ struct tsr_table tsr_audit_pairs(const struct tsr_audit *a, const struct tsr_aud
 	return t;
 }
 
-static const char *raw_name(enum tsr_raw_reason raw)
-{
-	static const char *const names[] = {
-		[TSR_RAW_NONFINITE] = "nonfinite", [TSR_RAW_NEGATIVE] = "negative",
-		[TSR_RAW_OVERFLOW] = "overflow",   [TSR_RAW_SMALL] = "small",
-		[TSR_RAW_INTEGERS] = "integers",
-	};
-
-	return names[raw];
-}
-
 /* One tensor in every codec; those that cannot be tried are put aside, if they are not left out. */
 struct tsr_table tsr_audit_trials(const struct tsr_audit *a, const struct tsr_audit_tensor *tensor,
 				  bool measured)
 {
+	static const char *const raw_names[] = {
+		[TSR_RAW_NONFINITE] = "nonfinite", [TSR_RAW_NEGATIVE] = "negative",
+		[TSR_RAW_OVERFLOW] = "overflow",   [TSR_RAW_SMALL] = "small",
+		[TSR_RAW_INTEGERS] = "integers",
+	};
 	const struct tsr_audit_list *list = tsr_audit_list(a, tensor->tensor->kind);
 	struct tsr_table t = { 0 };
 
@@ -168,7 +148,7 @@ struct tsr_table tsr_audit_trials(const struct tsr_audit *a, const struct tsr_au
 		TSR_CELL(&t, "measured", NULL, x->measured);
 		if (!x->measured)
 			continue;
-		TSR_CELL(&t, "raw", NULL, raw_name(x->raw));
+		TSR_CELL(&t, "raw", NULL, raw_names[x->raw]);
 		TSR_CELL(&t, "nbytes", NULL, x->nbytes);
 		TSR_CELL(&t, "nmse", "NMSE:.1e", x->nmse);
 		TSR_CELL(&t, "max_abs", NULL, x->max_abs);
@@ -219,17 +199,10 @@ static double bytes_of(const struct tsr_audit_verdict *v, const struct tsr_audit
 	return f->bytes + (v->weight ? v->weight_bytes : 0);
 }
 
-static const char *option_of(struct tsr_table *t, const struct tsr_audit_form *f)
-{
-	char text[80];
-
-	snprintf(text, sizeof(text), "--state %s", f->name);
-	return f->usual ? "(default)" : tsr_keep(t, text);
-}
-
 struct tsr_table tsr_audit_forms(const struct tsr_audit_verdict *v)
 {
 	struct tsr_table t = { 0 };
+	char option[80];
 
 	for (unsigned i = 0; i < v->n; i++) {
 		const struct tsr_audit_form *f = &v->form[i];
@@ -245,124 +218,84 @@ struct tsr_table tsr_audit_forms(const struct tsr_audit_verdict *v)
 		TSR_CELL(&t, "bytes_per_parameter",
 			 v->weight ? "bytes/\nparam:.3f" : "bytes of\nboth:.3f", bytes_of(v, f));
 		TSR_CELL(&t, "default", NULL, f->usual);
-		TSR_CELL(&t, "-option", "pack", option_of(&t, f));
+		snprintf(option, sizeof(option), "--state %s", f->name);
+		TSR_CELL(&t, "-option", "pack", f->usual ? "(default)" : tsr_keep(&t, option));
 	}
 	return t;
-}
-
-/* The path as a shell takes it. */
-static void put_path(const char *path, struct tsr_text *out)
-{
-	const bool plain = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-					"0123456789_./:+=@%-") == strlen(path);
-
-	tsr_text_printf(out, plain ? "%s" : !strpbrk(path, "'\n\r\t\033") ? "'%s'" : "IN", path);
 }
 
 void tsr_audit_put_command(const struct tsr_audit *a, const struct tsr_audit_form *f,
 			   struct tsr_text *out)
 {
+	/* The path as a shell takes it. */
+	const bool plain = strspn(a->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+					   "0123456789_./:+=@%-") == strlen(a->name);
+
 	tsr_text_puts(out, "tersor pack ");
-	put_path(a->name, out);
+	tsr_text_printf(out,
+			plain				   ? "%s"
+			: !strpbrk(a->name, "'\n\r\t\033") ? "'%s'"
+							   : "IN",
+			a->name);
 	if (!f->usual)
 		tsr_text_printf(out, " --state %s", f->name);
-}
-
-/* What an audit recommends, for programs; null if it is nothing. */
-static void put_recommended(const struct tsr_audit *a, const struct tsr_audit_verdict *v,
-			    struct tsr_text *json)
-{
-	const struct tsr_audit_form *f = &v->form[0];
-	struct tsr_text command = { 0 };
-
-	if (!v->found) {
-		tsr_json_put_string(json, "recommended", NULL);
-		return;
-	}
-	tsr_audit_put_command(a, f, &command);
-	tsr_json_open(json, "recommended", '{');
-	tsr_json_put_string(json, "form", f->name);
-	tsr_json_put_string(json, "momentum", f->momentum->codec->name);
-	tsr_json_put_string(json, "variance", f->variance->codec->name);
-	tsr_json_put_string(json, "weight", v->weight ? v->weight->codec->name : NULL);
-	tsr_json_put_double(json, "update_nmse", f->update_nmse);
-	tsr_json_put_string(json, "grade", tsr_finding_level_name(f->level));
-	tsr_json_put_double(json, "bytes_per_parameter", bytes_of(v, f));
-	if (v->lr > 0)
-		tsr_json_put_double(json, "weight_step", v->weight_step);
-	tsr_json_put_string(json, "command", command.bytes);
-	tsr_json_close(json, '}');
-	json->failed |= command.failed;
-	tsr_text_free(&command);
 }
 
 /* --- JSON and CSV ----------------------------------------------------------------------------- */
 
 static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
 
-static void take_json(struct tsr_table t, const char *key, struct tsr_text *json)
-{
-	tsr_table_put_json(&t, key, json);
-	tsr_table_free(&t);
-}
-
 static void put_summaries(const struct tsr_audit *a, struct tsr_text *json)
 {
 	struct tsr_table codecs = { 0 };
 	struct tsr_audit_cell *cells;
 	const size_t n = tsr_audit_cells(a, &cells);
-	struct tsr_audit_verdict verdict;
+	struct tsr_text command = { 0 };
+	struct tsr_audit_verdict v;
+	const struct tsr_audit_form *f = &v.form[0];
 
-	json->failed |= !cells || tsr_audit_judge(a, &verdict, NULL) != TSR_OK;
+	json->failed |= !cells || tsr_audit_judge(a, &v, NULL) != TSR_OK;
 	if (json->failed) {
 		free(cells);
 		return;
 	}
-	put_recommended(a, &verdict, json);
-	take_json(tsr_audit_forms(&verdict), "forms", json);
+	/* Null if it recommends nothing. */
+	if (v.found) {
+		tsr_audit_put_command(a, f, &command);
+		tsr_json_open(json, "recommended", '{');
+		tsr_json_put_string(json, "form", f->name);
+		tsr_json_put_string(json, "momentum", f->momentum->codec->name);
+		tsr_json_put_string(json, "variance", f->variance->codec->name);
+		tsr_json_put_string(json, "weight", v.weight ? v.weight->codec->name : NULL);
+		tsr_json_put_double(json, "update_nmse", f->update_nmse);
+		tsr_json_put_string(json, "grade", tsr_finding_level_name(f->level));
+		tsr_json_put_double(json, "bytes_per_parameter", bytes_of(&v, f));
+		if (v.lr > 0)
+			tsr_json_put_double(json, "weight_step", v.weight_step);
+		tsr_json_put_string(json, "command", command.bytes);
+		tsr_json_close(json, '}');
+		json->failed |= command.failed;
+		tsr_text_free(&command);
+	} else {
+		tsr_json_put_null(json, "recommended");
+	}
+	tsr_table_end_json(tsr_audit_forms(&v), "forms", json);
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
 		for (unsigned i = 0; i < tsr_audit_list(a, kinds[k])->n; i++)
 			tsr_audit_add_codec(&codecs, a, kinds[k], i);
 	}
-	take_json(codecs, "codecs", json);
-	take_json(tsr_audit_pairs(a, cells, n), "pairs", json);
+	tsr_table_end_json(codecs, "codecs", json);
+	tsr_table_end_json(tsr_audit_pairs(a, cells, n), "pairs", json);
 	free(cells);
 }
 
-static void put_tensor(const struct tsr_audit *a, const struct tsr_audit_tensor *t,
-		       struct tsr_text *json)
+static void put_checkpoint(const struct tsr_audit *a, struct tsr_text *json)
 {
 	static const char *const states[] = {
 		[TSR_AUDIT_SOUND] = "sound",	     [TSR_AUDIT_SMALL] = "small",
 		[TSR_AUDIT_NONFINITE] = "nonfinite", [TSR_AUDIT_NEGATIVE] = "negative",
 		[TSR_AUDIT_ZERO] = "zero",
 	};
-
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "name", t->tensor->name);
-	tsr_json_put_string(json, "kind", tsr_kind_name(t->tensor->kind));
-	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->tensor->dtype));
-	tsr_json_put_u64(json, "elements", t->tensor->numel);
-	tsr_json_put_string(json, "state", states[t->fault]);
-	take_json(tsr_audit_trials(a, t, false), "codecs", json);
-	tsr_json_close(json, '}');
-}
-
-static void put_pair(const struct tsr_audit *a, size_t i, struct tsr_text *json)
-{
-	const struct tsr_audit_pair *p = &a->pairs[i];
-
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "momentum", a->tensors[p->momentum].tensor->name);
-	tsr_json_put_string(json, "variance", a->tensors[p->variance].tensor->name);
-	tsr_json_put_double(json, "max_before", (double)p->max_before);
-	tsr_json_put_u64(json, "nonfinite", p->nonfinite);
-	take_json(updates_of(a, i), "codecs", json);
-	tsr_json_close(json, '}');
-}
-
-static void put_checkpoint(const struct tsr_audit *a, struct tsr_text *json)
-{
 	const double betas[2] = { a->beta1, a->beta2 };
 
 	tsr_json_open(json, NULL, '{');
@@ -374,12 +307,31 @@ static void put_checkpoint(const struct tsr_audit *a, struct tsr_text *json)
 	tsr_json_put_u64(json, "alone", a->nalone);
 	put_summaries(a, json);
 	tsr_json_open(json, "tensors", '[');
-	for (size_t i = 0; i < a->ntensors; i++)
-		put_tensor(a, &a->tensors[i], json);
+	for (size_t i = 0; i < a->ntensors; i++) {
+		const struct tsr_audit_tensor *t = &a->tensors[i];
+
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "name", t->tensor->name);
+		tsr_json_put_string(json, "kind", tsr_kind_name(t->tensor->kind));
+		tsr_json_put_string(json, "dtype", tsr_dtype_name(t->tensor->dtype));
+		tsr_json_put_u64(json, "elements", t->tensor->numel);
+		tsr_json_put_string(json, "state", states[t->fault]);
+		tsr_table_end_json(tsr_audit_trials(a, t, false), "codecs", json);
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, ']');
 	tsr_json_open(json, "updates", '[');
-	for (size_t i = 0; i < a->npairs; i++)
-		put_pair(a, i, json);
+	for (size_t i = 0; i < a->npairs; i++) {
+		const struct tsr_audit_pair *p = &a->pairs[i];
+
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "momentum", a->tensors[p->momentum].tensor->name);
+		tsr_json_put_string(json, "variance", a->tensors[p->variance].tensor->name);
+		tsr_json_put_double(json, "max_before", (double)p->max_before);
+		tsr_json_put_u64(json, "nonfinite", p->nonfinite);
+		tsr_table_end_json(updates_of(a, i), "codecs", json);
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, ']');
 	tsr_json_close(json, '}');
 }
@@ -392,12 +344,6 @@ void tsr_audit_put_json(struct tsr_audit *const *audits, size_t n, struct tsr_te
 	tsr_json_close(json, ']');
 }
 
-static void take_csv(struct tsr_table t, const char *columns, struct tsr_text *csv)
-{
-	tsr_table_put_csv(&t, columns, csv);
-	tsr_table_free(&t);
-}
-
 void tsr_audit_put_csv(struct tsr_audit *const *audits, size_t n, struct tsr_text *csv)
 {
 	tsr_text_puts(csv,
@@ -408,15 +354,17 @@ void tsr_audit_put_csv(struct tsr_audit *const *audits, size_t n, struct tsr_tex
 		const struct tsr_audit *a = audits[k];
 
 		for (size_t i = 0; i < a->ntensors; i++)
-			take_csv(tsr_audit_trials(a, &a->tensors[i], true),
-				 "-checkpoint,-kind,-tensor,codec,,nmse,max_abs,mean_rel,zeroed,"
-				 "scale_underflow,scale_overflow,groups,stuck,range_mean,range_max,"
-				 "nbytes,raw,,,",
-				 csv);
+			tsr_table_end_csv(
+				tsr_audit_trials(a, &a->tensors[i], true),
+				"-checkpoint,-kind,-tensor,codec,,nmse,max_abs,mean_rel,zeroed,"
+				"scale_underflow,scale_overflow,groups,stuck,range_mean,range_max,"
+				"nbytes,raw,,,",
+				csv);
 		for (size_t i = 0; i < a->npairs; i++)
-			take_csv(updates_of(a, i),
-				 "-checkpoint,-kind,-tensor,momentum,variance,nmse,,,,,,,,,,,,"
-				 "-max_before,max_after,exposed",
-				 csv);
+			tsr_table_end_csv(
+				updates_of(a, i),
+				"-checkpoint,-kind,-tensor,momentum,variance,nmse,,,,,,,,,,,,"
+				"-max_before,max_after,exposed",
+				csv);
 	}
 }

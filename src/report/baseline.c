@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Earlier reports in JSON, read back and compared with. */
-#include "report/baseline.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "report/reports.h"
 
 #include "base/fail.h"
-#include "io/file.h"
 
 /* A report of 1,000 tensors in all pairs of codecs is 15 MB. */
 #define NBYTES_MAX (UINT64_C(256) << 20)
@@ -64,23 +58,6 @@ const struct tsr_json *tsr_baseline_find(const struct tsr_json *array, const cha
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* A list by names has each of them once. */
-static enum tsr_status check_names(const struct tsr_json *list, const char *path,
-				   struct tsr_err *err)
-{
-	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v)) {
-		const char *name = tsr_json_string(tsr_json_get(v, "codec"));
-
-		if (!name)
-			return tsr_fail(err, TSR_E_FORMAT, "%s: found an element without codec",
-					path);
-		if (tsr_baseline_find(list, name) != v)
-			return tsr_fail(err, TSR_E_FORMAT, "%s: found codec %.60s twice", path,
-					name);
-	}
-	return TSR_OK;
-}
-
 static enum tsr_status check(const struct tsr_baseline *b, const struct tsr_json *root,
 			     const char *path, struct tsr_err *err)
 {
@@ -95,7 +72,19 @@ static enum tsr_status check(const struct tsr_baseline *b, const struct tsr_json
 				schema, b->schema);
 	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY)
 		return tsr_fail(err, TSR_E_FORMAT, "%s: %s: found no %s", path, b->schema, b->list);
-	return b->named ? check_names(list, path, err) : TSR_OK;
+	/* A list by names has each of them once. */
+	for (const struct tsr_json *v = b->named ? tsr_json_first(list) : NULL; v;
+	     v = tsr_json_next(v)) {
+		const char *name = tsr_json_string(tsr_json_get(v, "codec"));
+
+		if (!name)
+			return tsr_fail(err, TSR_E_FORMAT, "%s: found an element without codec",
+					path);
+		if (tsr_baseline_find(list, name) != v)
+			return tsr_fail(err, TSR_E_FORMAT, "%s: found codec %.60s twice", path,
+					name);
+	}
+	return TSR_OK;
 }
 
 enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path,
@@ -130,7 +119,8 @@ struct place {
 
 struct comparing {
 	const struct tsr_baseline *baseline;
-	struct tsr_changes *changes;
+	struct tsr_table rows; /* figures that differ */
+	size_t n;
 };
 
 /* A value that is no array or object. */
@@ -169,24 +159,10 @@ static unsigned put_place(struct comparing *c, const struct place *p, char figur
 	if (!key)
 		snprintf(figure + used, 200 - used, "%s%.80s", used ? ": " : "", p->name);
 	else if (depth == 0)
-		TSR_CELL(&c->changes->rows, key, "moved:13", tsr_keep(&c->changes->rows, p->name));
+		TSR_CELL(&c->rows, key, "moved:13", tsr_keep(&c->rows, p->name));
 	else
-		TSR_CELL(&c->changes->rows, key, key, (uint64_t)strtoull(p->name, NULL, 10));
+		TSR_CELL(&c->rows, key, key, (uint64_t)strtoull(p->name, NULL, 10));
 	return depth + 1;
-}
-
-static void add_change(struct comparing *c, const struct place *p, const char *was, const char *now)
-{
-	struct tsr_table *t = &c->changes->rows;
-	char figure[200] = "";
-
-	if (++c->changes->n > CHANGES_MAX)
-		return;
-	tsr_row(t);
-	put_place(c, p, figure);
-	TSR_CELL(t, "figure", "figure:n", tsr_keep(t, figure));
-	TSR_CELL(t, "was", "baseline:22", tsr_keep(t, was));
-	TSR_CELL(t, "now", "now:22", tsr_keep(t, now));
 }
 
 static void compare(struct comparing *c, const struct tsr_json *was, const struct tsr_json *now,
@@ -208,132 +184,113 @@ static void compare_in_order(struct comparing *c, const struct tsr_json *was,
 	}
 }
 
-/* Elements with the same name belong together. */
+/* Whether members of this key are compared now: not paths, which may differ between equal reports. */
+static bool is_compared(const struct tsr_baseline *b, const char *key, bool derived)
+{
+	bool is = false;
+
+	for (unsigned i = 0; i < 2; i++)
+		is = is || (b->derived[i] && strcmp(key, b->derived[i]) == 0);
+	return is == derived && strcmp(key, "file") != 0 && strcmp(key, "inputs") != 0 &&
+	       strcmp(key, "moved") != 0;
+}
+
+/* Members with the same key, and elements with the same name, belong together. */
 static void compare_by_name(struct comparing *c, const struct tsr_json *was,
-			    const struct tsr_json *now, const struct place *p)
-{
-	char name[200];
-	const struct place at = { p, name };
-	size_t i = 0;
-
-	for (const struct tsr_json *v = tsr_json_first(now); v; v = tsr_json_next(v)) {
-		name_element(v, i++, name);
-		compare(c, tsr_baseline_find(was, name), v, &at);
-	}
-	i = 0;
-	for (const struct tsr_json *v = p ? tsr_json_first(was) : NULL; v; v = tsr_json_next(v)) {
-		name_element(v, i++, name);
-		if (tsr_baseline_find(was, name) != v || !tsr_baseline_find(now, name))
-			compare(c, v, NULL, &at);
-	}
-}
-
-/* Paths, which may differ between equal reports. */
-static bool is_ignored(const char *key)
-{
-	return strcmp(key, "file") == 0 || strcmp(key, "inputs") == 0 || strcmp(key, "moved") == 0;
-}
-
-static bool is_derived(const struct tsr_baseline *b, const char *key)
-{
-	for (unsigned i = 0; i < 2; i++) {
-		if (b->derived[i] && strcmp(key, b->derived[i]) == 0)
-			return true;
-	}
-	return false;
-}
-
-/* Lists of things that have names of their own do not add theirs. */
-static const struct place *below(const struct place *at, const struct tsr_json *v)
-{
-	return tsr_json_type(v) == TSR_JSON_ARRAY && tsr_json_first(v) &&
-			       tsr_json_type(tsr_json_first(v)) == TSR_JSON_OBJECT
-		       ? at->above
-		       : at;
-}
-
-static void compare_members(struct comparing *c, const struct tsr_json *was,
 			    const struct tsr_json *now, const struct place *p, bool derived)
 {
-	for (const struct tsr_json *v = tsr_json_first(now); v; v = tsr_json_next(v)) {
-		const struct place at = { p, tsr_json_key(v) };
+	const bool members = tsr_json_type(now) == TSR_JSON_OBJECT;
+	const struct tsr_json *(*find)(const struct tsr_json *,
+				       const char *) = members ? tsr_json_get : tsr_baseline_find;
+	char name[200];
 
-		if (!is_ignored(at.name) && is_derived(c->baseline, at.name) == derived)
-			compare(c, tsr_json_get(was, at.name), v, below(&at, v));
+	for (unsigned side = 0; side < 2; side++) {
+		const struct tsr_json *v = tsr_json_first(side ? was : now);
+		struct place at = { p, name };
+
+		/* Only the baseline's list may have more elements. */
+		for (size_t i = 0; v && (!side || members || p); v = tsr_json_next(v)) {
+			/* Lists of things that have names of their own do not add theirs. */
+			const bool list = members && tsr_json_type(v) == TSR_JSON_ARRAY &&
+					  tsr_json_type(tsr_json_first(v)) == TSR_JSON_OBJECT;
+
+			if (members)
+				at.name = tsr_json_key(v);
+			else
+				name_element(v, i++, name);
+			if (members && !is_compared(c->baseline, at.name, derived))
+				continue;
+			if (!side)
+				compare(c, find(was, at.name), v, list ? p : &at);
+			else if (find(was, at.name) != v || !find(now, at.name))
+				compare(c, v, NULL, list ? p : &at);
+		}
 	}
-	for (const struct tsr_json *v = tsr_json_first(was); v; v = tsr_json_next(v)) {
-		const struct place at = { p, tsr_json_key(v) };
-
-		if (!is_ignored(at.name) && is_derived(c->baseline, at.name) == derived &&
-		    !tsr_json_get(now, at.name))
-			compare(c, v, NULL, below(&at, v));
-	}
-}
-
-static void compare_objects(struct comparing *c, const struct tsr_json *was,
-			    const struct tsr_json *now, const struct place *p)
-{
-	const size_t before = c->changes->n;
-
-	compare_members(c, was, now, p, false);
-	if (c->changes->n == before)
-		compare_members(c, was, now, p, true);
 }
 
 static void compare(struct comparing *c, const struct tsr_json *was, const struct tsr_json *now,
 		    const struct place *p)
 {
-	char before[48], after[48];
+	char before[48], after[48], figure[200] = "";
+	const size_t n = c->n;
+	struct tsr_table *t = &c->rows;
 
 	if (was && now && tsr_json_type(was) == tsr_json_type(now)) {
 		if (tsr_json_type(now) == TSR_JSON_OBJECT) {
-			compare_objects(c, was, now, p);
+			compare_by_name(c, was, now, p, false);
+			if (c->n == n)
+				compare_by_name(c, was, now, p, true);
 			return;
 		}
 		if (tsr_json_type(now) == TSR_JSON_ARRAY) {
-			(c->baseline->named ? compare_by_name : compare_in_order)(c, was, now, p);
+			if (c->baseline->named)
+				compare_by_name(c, was, now, p, false);
+			else
+				compare_in_order(c, was, now, p);
 			return;
 		}
 	}
 	put_value(was, before);
 	put_value(now, after);
-	if (strcmp(before, after) != 0)
-		add_change(c, p, before, after);
+	if (strcmp(before, after) == 0 || ++c->n > CHANGES_MAX)
+		return;
+	tsr_row(t);
+	put_place(c, p, figure);
+	TSR_CELL(t, "figure", "figure:n", tsr_keep(t, figure));
+	TSR_CELL(t, "was", "baseline:22", tsr_keep(t, before));
+	TSR_CELL(t, "now", "now:22", tsr_keep(t, after));
 }
 
-enum tsr_status tsr_baseline_compare(const struct tsr_baseline *b, const struct tsr_json *was,
-				     struct tsr_text *now, struct tsr_changes *ret,
-				     struct tsr_err *err)
+void tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *was,
+			 struct tsr_report *r)
 {
 	const struct tsr_json_rules rules = {
 		.file = "report", .part = "JSON", .max_depth = DEPTH_MAX, .max_values = SIZE_MAX
 	};
-	struct comparing c = { b, ret };
+	struct comparing c = { .baseline = b, .rows = { .most_text = CHANGES_SHOWN } };
 	struct tsr_json *root = NULL;
-	enum tsr_status status;
+	struct tsr_text now = { 0 };
+	struct tsr_err err;
 
-	*ret = (struct tsr_changes){ .rows = { .most_text = CHANGES_SHOWN } };
-	tsr_json_close(now, '}');
-	status = now->failed ? tsr_fail_nomem(err, "report")
-			     : tsr_json_parse(now->bytes, now->nbytes, &rules, &root, err);
-	tsr_text_free(now);
-	TSR_TRY(status);
-	compare(&c, was, root, NULL);
+	tsr_text_put(&now, r->json.bytes, r->json.nbytes);
+	tsr_json_close(&now, '}');
+	if (r->json.failed || now.failed ||
+	    tsr_json_parse(now.bytes, now.nbytes, &rules, &root, &err) != TSR_OK)
+		r->text.failed = true;
+	else
+		compare(&c, was, root, NULL);
+	tsr_text_free(&now);
 	tsr_json_free(root);
-	return TSR_OK;
-}
-
-void tsr_baseline_report(struct tsr_changes *changes, struct tsr_report *r)
-{
-	r->text.failed = r->text.failed || changes->rows.failed;
+	r->text.failed = r->text.failed || c.rows.failed;
 	if (r->wants_json)
-		tsr_table_put_json(&changes->rows, "moved", &r->json);
+		tsr_table_put_json(&c.rows, "moved", &r->json);
+	r->differs = r->differs || c.n;
 	tsr_report_gap(r);
-	if (changes->n)
+	if (c.n)
 		tsr_report_say(r, TSR_TO_TEXT, "%s %s from the baseline",
-			       tsr_format_count(changes->n).text,
-			       changes->n == 1 ? "figure differs" : "figures differ");
+			       tsr_format_count(c.n).text,
+			       c.n == 1 ? "figure differs" : "figures differ");
 	else
 		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
-	tsr_report_table(r, &changes->rows, changes->n ? "" : NULL, NULL);
+	tsr_report_table(r, c.rows, "", NULL);
 }

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports on 8-bit floats by granularity. */
-#include "report/granularity_report.h"
+#include "report/reports.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "report/charts/granularity_chart.h"
 #include "tersor/version.h"
-#include "text/json.h"
 
 /* Tensors in the text unless it is verbose, and in a page. */
 #define TENSORS_SHOWN 10
@@ -88,49 +82,33 @@ static struct tsr_table errors_of(const struct tsr_granularity_tensor *x)
 	return t;
 }
 
-/* Of two tensors: by the error with one scale, the larger first, then by place. */
-static int compare(const void *a, const void *b)
-{
-	const struct tsr_granularity_tensor *x = *(const struct tsr_granularity_tensor *const *)a;
-	const struct tsr_granularity_tensor *y = *(const struct tsr_granularity_tensor *const *)b;
-	const double p = x->error[0].nmse, q = y->error[0].nmse;
-
-	return p != q ? (p < q) - (p > q) : (x > y) - (x < y);
-}
-
 /* The tensors that count, those first that lose most with one scale, in E4M3 by granularity. */
-static void report_tensors(struct tsr_report *r, const struct tsr_granularities *g,
-			   const struct tsr_granularity_figures *f)
+static void report_tensors(struct tsr_report *r, const struct tsr_granularities *g)
 {
-	const struct tsr_granularity_tensor **counted = calloc(f->ntensors + 1, sizeof(*counted));
-	struct tsr_table t = { .failed = !counted,
-			       .most_text = TENSORS_SHOWN,
-			       .most_page = TENSORS_IN_PAGE };
-	size_t n = 0;
+	struct tsr_table t = { .most_text = TENSORS_SHOWN, .most_page = TENSORS_IN_PAGE };
 	char head[32];
 
-	for (size_t i = 0; counted && i < tsr_granularities_ntensors(g); i++) {
-		if (tsr_granularity_counts(tsr_granularities_tensor(g, i)))
-			counted[n++] = tsr_granularities_tensor(g, i);
-	}
-	if (n)
-		qsort(counted, n, sizeof(*counted), compare);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
+		const struct tsr_granularity_tensor *x = tsr_granularities_tensor(g, i);
+
+		if (!tsr_granularity_counts(x))
+			continue;
 		tsr_row(&t);
-		TSR_CELL(&t, "name", "tensor:n", counted[i]->tensor->name);
-		TSR_CELL(&t, "max", "max |x|:.1e", counted[i]->max);
+		tsr_rank(&t, x->error[0].nmse);
+		TSR_CELL(&t, "name", "tensor:n", x->tensor->name);
+		TSR_CELL(&t, "max", "max |x|:.1e", x->max);
 		for (unsigned c = 0; c < TSR_GRANULARITY_SIZES; c++) {
 			const char *name = tsr_granularity_get(c)->name;
 
 			snprintf(head, sizeof(head), "%s:.2e", name);
-			TSR_CELL(&t, name, head, counted[i]->error[c].nmse);
+			TSR_CELL(&t, name, head, x->error[c].nmse);
 		}
 	}
+	tsr_table_sort(&t);
 	tsr_report_heading(r, TSR_TO_PAGE, "Tensors");
 	tsr_report_heading(r, TSR_TO_TEXT, "E4M3: NMSE with one scale per");
 	tsr_report_say(r, TSR_TO_PAGE, "NMSE in E4M3 with one scale per ..., the largest first.");
-	tsr_report_table(r, &t, "name,max,tensor,1x128,1x16,4x4", "");
-	free(counted);
+	tsr_report_table(r, t, "name,max,tensor,1x128,1x16,4x4", "");
 }
 
 /* --- For people ------------------------------------------------------------------------------- */
@@ -142,9 +120,38 @@ static void say_count(struct tsr_report *r, size_t n, const char *what)
 			       n == 1 ? "" : "s", what);
 }
 
-static void say_left_out(struct tsr_report *r, const struct tsr_granularities *g,
-			 const struct tsr_granularity_figures *f)
+static void report_people(struct tsr_report *r, const struct tsr_granularities *g,
+			  const struct tsr_granularity_figures *f, enum tsr_granularity_scale scale)
 {
+	static const char *const rules[TSR_GRANULARITY_SCALE_COUNT] = {
+		[TSR_GRANULARITY_BF16] = "scales rounded up to BF16",
+		[TSR_GRANULARITY_F32] = "scales in FP32",
+		[TSR_GRANULARITY_COAT] = "scales as in COAT's program: FP32 divides, BF16 decodes",
+	};
+	static const char columns[] =
+		"granularity,bytes_per_element,median_nmse,largest_nmse,-zeroed";
+	struct tsr_text verdict = { 0 };
+
+	tsr_report_open(r, "tersor audit", "8-bit floats by granularity");
+	put_verdict(f, &verdict);
+	r->text.failed |= verdict.failed;
+	if (verdict.nbytes)
+		tsr_report_find(r, TSR_TO_BOTH, "fine", NULL, verdict.bytes);
+	tsr_text_free(&verdict);
+	tsr_report_say(r, TSR_TO_PAGE, "%s; made by tersor " TSR_VERSION,
+		       tsr_checkpoint_path(tsr_granularities_checkpoint(g)));
+	if (f->ntensors) {
+		tsr_report_gap(r);
+		tsr_report_say(r, TSR_TO_BOTH, "%s tensor%s, %s elements, %s",
+			       tsr_format_count(f->ntensors).text, f->ntensors == 1 ? "" : "s",
+			       tsr_format_count(f->elements).text, rules[scale]);
+		tsr_report_charts(r, tsr_granularity_chart_put, f);
+		for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i += TSR_GRANULARITY_SIZES) {
+			tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors", tsr_fp8_title(i));
+			tsr_report_table(r, rows_of(f, i, TSR_GRANULARITY_SIZES), columns, columns);
+		}
+		report_tensors(r, g);
+	}
 	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
 		const struct tsr_granularity_tensor *t = tsr_granularities_tensor(g, i);
 
@@ -157,86 +164,14 @@ static void say_left_out(struct tsr_report *r, const struct tsr_granularities *g
 	say_count(r, f->nzero, "of zeros alone: not in these figures");
 	say_count(r, f->nempty, "without elements: not in these figures");
 	say_count(r, f->nother, "of other types: not measured");
-}
-
-static void report_formats(struct tsr_report *r, const struct tsr_granularity_figures *f)
-{
-	static const char columns[] =
-		"granularity,bytes_per_element,median_nmse,largest_nmse,-zeroed";
-
-	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i += TSR_GRANULARITY_SIZES) {
-		struct tsr_table t = rows_of(f, i, TSR_GRANULARITY_SIZES);
-
-		tsr_report_heading(r, TSR_TO_BOTH, "%s over tensors", tsr_fp8_title(i));
-		tsr_report_table(r, &t, columns, columns);
-	}
-}
-
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	tsr_granularity_chart_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, wide ? 2 : 1,
-				  svg);
-}
-
-static void report_people(struct tsr_report *r, const struct tsr_granularities *g,
-			  const struct tsr_granularity_figures *f, enum tsr_granularity_scale scale)
-{
-	static const char *const rules[TSR_GRANULARITY_SCALE_COUNT] = {
-		[TSR_GRANULARITY_BF16] = "scales rounded up to BF16",
-		[TSR_GRANULARITY_F32] = "scales in FP32",
-		[TSR_GRANULARITY_COAT] = "scales as in COAT's program: FP32 divides, BF16 decodes",
-	};
-	struct tsr_text verdict = { 0 };
-
-	tsr_report_open(r, "tersor audit", "8-bit floats by granularity");
-	put_verdict(f, &verdict);
-	r->text.failed |= verdict.failed;
-	if (verdict.nbytes)
-		tsr_report_find(r, TSR_TO_BOTH, "fine", "", verdict.bytes);
-	tsr_text_free(&verdict);
-	tsr_report_say(r, TSR_TO_PAGE, "%s; made by tersor " TSR_VERSION,
-		       tsr_checkpoint_path(tsr_granularities_checkpoint(g)));
-	if (f->ntensors) {
-		tsr_report_gap(r);
-		tsr_report_say(r, TSR_TO_BOTH, "%s tensor%s, %s elements, %s",
-			       tsr_format_count(f->ntensors).text, f->ntensors == 1 ? "" : "s",
-			       tsr_format_count(f->elements).text, rules[scale]);
-		tsr_report_charts(r, draw, f);
-		report_formats(r, f);
-		report_tensors(r, g, f);
-	}
-	say_left_out(r, g, f);
 	tsr_report_close(r, NULL);
 }
 
 /* --- For programs ----------------------------------------------------------------------------- */
 
-static void put_tensor(const struct tsr_granularity_tensor *x, struct tsr_text *json)
-{
-	struct tsr_table errors = errors_of(x);
-
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "name", x->tensor->name);
-	tsr_json_put_string(json, "dtype", tsr_dtype_name(x->tensor->dtype));
-	tsr_json_put_u64s(json, "shape", x->tensor->shape, x->tensor->rank);
-	tsr_json_put_bool(json, "measured", x->floating && !x->nonfinite);
-	if (x->floating) {
-		tsr_json_put_u64(json, "rows", x->rows);
-		tsr_json_put_u64(json, "columns", x->columns);
-		tsr_json_put_u64(json, "nonfinite", x->nonfinite);
-		tsr_json_put_double(json, "max", x->max);
-	}
-	if (x->floating && !x->nonfinite)
-		tsr_table_put_json(&errors, "errors", json);
-	tsr_json_close(json, '}');
-	tsr_table_free(&errors);
-}
-
 static void put_json(const struct tsr_granularities *g, const struct tsr_granularity_figures *f,
 		     enum tsr_granularity_scale scale, struct tsr_text *json)
 {
-	struct tsr_table rows = rows_of(f, 0, TSR_GRANULARITY_COUNT);
-
 	tsr_json_put_string(json, "scale", tsr_granularity_scale_name(scale));
 	tsr_json_put_u64(json, "counted", f->ntensors);
 	tsr_json_put_u64(json, "elements", f->elements);
@@ -246,27 +181,28 @@ static void put_json(const struct tsr_granularities *g, const struct tsr_granula
 		tsr_json_put_string(json, "granularity", tsr_granularity_get(f->enough)->name);
 		tsr_json_close(json, '}');
 	}
-	tsr_table_put_json(&rows, "over_tensors", json);
+	tsr_table_end_json(rows_of(f, 0, TSR_GRANULARITY_COUNT), "over_tensors", json);
 	tsr_json_open(json, "tensors", '[');
-	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++)
-		put_tensor(tsr_granularities_tensor(g, i), json);
-	tsr_json_close(json, ']');
-	tsr_table_free(&rows);
-}
-
-static void put_csv(const struct tsr_granularities *g, struct tsr_text *csv)
-{
-	static const char columns[] =
-		"-tensor,-dtype,-rows,-columns,format,granularity,nmse,max_abs,zeroed,nbytes";
-
-	tsr_text_puts(csv,
-		      "tensor,dtype,rows,columns,format,granularity,nmse,max_abs,zeroed,nbytes\n");
 	for (size_t i = 0; i < tsr_granularities_ntensors(g); i++) {
-		struct tsr_table errors = errors_of(tsr_granularities_tensor(g, i));
+		const struct tsr_granularity_tensor *x = tsr_granularities_tensor(g, i);
+		const bool measured = x->floating && !x->nonfinite;
 
-		tsr_table_put_csv(&errors, columns, csv);
-		tsr_table_free(&errors);
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "name", x->tensor->name);
+		tsr_json_put_string(json, "dtype", tsr_dtype_name(x->tensor->dtype));
+		tsr_json_put_u64s(json, "shape", x->tensor->shape, x->tensor->rank);
+		tsr_json_put_bool(json, "measured", measured);
+		if (x->floating) {
+			tsr_json_put_u64(json, "rows", x->rows);
+			tsr_json_put_u64(json, "columns", x->columns);
+			tsr_json_put_u64(json, "nonfinite", x->nonfinite);
+			tsr_json_put_double(json, "max", x->max);
+		}
+		if (measured)
+			tsr_table_end_json(errors_of(x), "errors", json);
+		tsr_json_close(json, '}');
 	}
+	tsr_json_close(json, ']');
 }
 
 void tsr_granularity_report(const struct tsr_granularities *g,
@@ -275,9 +211,14 @@ void tsr_granularity_report(const struct tsr_granularities *g,
 {
 	report_people(r, g, f, scale);
 	if (r->wants_csv)
-		put_csv(g, &r->csv);
-	if (r->wants_svg)
-		tsr_granularity_chart_put(f, "granularity", 960, 2, &r->svg);
+		tsr_text_puts(&r->csv, "tensor,dtype,rows,columns,format,granularity,nmse,max_abs,"
+				       "zeroed,nbytes\n");
+	for (size_t i = 0; i < tsr_granularities_ntensors(g) && r->wants_csv; i++)
+		tsr_table_end_csv(errors_of(tsr_granularities_tensor(g, i)),
+				  "-tensor,-dtype,-rows,-columns,format,granularity,nmse,max_abs,"
+				  "zeroed,nbytes",
+				  &r->csv);
+	tsr_report_svg(r, "granularity", tsr_granularity_chart_put, f);
 	if (r->wants_json)
 		put_json(g, f, scale, &r->json);
 }

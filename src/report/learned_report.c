@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of what was learned: blocks and a codebook. */
-#include "report/learned_report.h"
-
-#include "report/charts/codebook_chart.h"
-#include "text/json.h"
+#include "report/reports.h"
 
 static void add_tensor(struct tsr_table *t, const struct tsr_learned_tensor *x)
 {
@@ -15,12 +12,6 @@ static void add_tensor(struct tsr_table *t, const struct tsr_learned_tensor *x)
 	TSR_CELL(t, "counted", "counted", x->counted);
 }
 
-/* Bytes of both moments, per parameter. */
-static double bytes_of(const struct tsr_learned_tensor *t)
-{
-	return 1 + 4.0 / t->block + 4.0 / t->period;
-}
-
 static void report_people(const struct tsr_learned *l, struct tsr_report *r)
 {
 	double bytes = 0, elements = 0;
@@ -28,13 +19,16 @@ static void report_people(const struct tsr_learned *l, struct tsr_report *r)
 	uint64_t values = 0;
 
 	for (size_t i = 0; i < l->ntensors; i++) {
-		add_tensor(&t, &l->tensors[i]);
-		bytes += bytes_of(&l->tensors[i]) * (double)l->tensors[i].numel;
-		elements += (double)l->tensors[i].numel;
+		const struct tsr_learned_tensor *x = &l->tensors[i];
+
+		add_tensor(&t, x);
+		/* Of both moments. */
+		bytes += (1 + 4.0 / x->block + 4.0 / x->period) * (double)x->numel;
+		elements += (double)x->numel;
 	}
 	for (unsigned i = 0; i < TSR_LEARNED_BINS; i++)
 		values += l->count[i];
-	tsr_report_table(r, &t, "", NULL);
+	tsr_report_table(r, t, "", NULL);
 	tsr_report_gap(r);
 	tsr_report_say(r, TSR_TO_TEXT,
 		       "%d entries learned from %s values in %u of %d bins, NMSE %.4e",
@@ -47,24 +41,6 @@ static void report_people(const struct tsr_learned *l, struct tsr_report *r)
 				i % 6 == 5 || i == TSR_CODEBOOK_ENTRIES - 1 ? "\n" : "");
 }
 
-static void put_tensor(struct tsr_text *json, const struct tsr_learned_tensor *x)
-{
-	struct tsr_table t = { 0 }, candidates = { 0 };
-
-	add_tensor(&t, x);
-	for (size_t i = 0; i < x->ncandidates; i++) {
-		tsr_row(&candidates);
-		TSR_CELL(&candidates, "length", NULL, x->candidates[i].length);
-		TSR_CELL(&candidates, "score", NULL, x->candidates[i].score);
-	}
-	tsr_json_open(json, NULL, '{');
-	tsr_table_put_members(&t, json);
-	tsr_table_put_json(&candidates, "candidates", json);
-	tsr_json_close(json, '}');
-	tsr_table_free(&t);
-	tsr_table_free(&candidates);
-}
-
 static void put_json(const struct tsr_learned *l, struct tsr_text *json)
 {
 	double entries[TSR_CODEBOOK_ENTRIES];
@@ -72,8 +48,21 @@ static void put_json(const struct tsr_learned *l, struct tsr_text *json)
 	for (unsigned i = 0; i < TSR_CODEBOOK_ENTRIES; i++)
 		entries[i] = (double)l->codebook[i];
 	tsr_json_open(json, "tensors", '[');
-	for (size_t i = 0; i < l->ntensors; i++)
-		put_tensor(json, &l->tensors[i]);
+	for (size_t i = 0; i < l->ntensors; i++) {
+		const struct tsr_learned_tensor *x = &l->tensors[i];
+		struct tsr_table t = { 0 }, candidates = { 0 };
+
+		add_tensor(&t, x);
+		for (size_t k = 0; k < x->ncandidates; k++) {
+			tsr_row(&candidates);
+			TSR_CELL(&candidates, "length", NULL, x->candidates[k].length);
+			TSR_CELL(&candidates, "score", NULL, x->candidates[k].score);
+		}
+		tsr_json_open(json, NULL, '{');
+		tsr_table_end_members(t, json);
+		tsr_table_end_json(candidates, "candidates", json);
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, ']');
 	tsr_json_put_u64s(json, "counts", l->count, TSR_LEARNED_BINS);
 	tsr_json_put_u64(json, "nonempty", l->nonempty);
@@ -84,8 +73,7 @@ static void put_json(const struct tsr_learned *l, struct tsr_text *json)
 void tsr_learned_report(const struct tsr_learned *l, struct tsr_report *r)
 {
 	report_people(l, r);
-	if (r->wants_svg)
-		tsr_codebook_put_svg(l, &r->svg);
+	tsr_report_svg(r, "codebook", tsr_codebook_put, l);
 	if (r->wants_json)
 		put_json(l, &r->json);
 }

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What decoded tensors lost, as text and as JSON. */
-#include "report/losses.h"
-
-#include <inttypes.h>
-#include <math.h>
-
-#include "report/render/format.h"
-#include "text/json.h"
+#include "report/remarks.h"
 
 static void put_count(struct tsr_text *out, bool *any, uint64_t n, const char *one,
 		      const char *many)
@@ -18,7 +12,13 @@ static void put_count(struct tsr_text *out, bool *any, uint64_t n, const char *o
 	*any = true;
 }
 
-static void put_zeroed(const struct tsr_losses *l, struct tsr_text *out)
+static void put_unmeasured(struct tsr_text *out, uint64_t n, const char *why)
+{
+	if (n)
+		tsr_text_printf(out, "updates not measured: variances %s: %" PRIu64 "\n", why, n);
+}
+
+void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out)
 {
 	bool any = false;
 
@@ -29,20 +29,9 @@ static void put_zeroed(const struct tsr_losses *l, struct tsr_text *out)
 		tsr_text_printf(out, " (%" PRIu64 " under a momentum that does not)", l->exposed);
 	put_count(out, &any, l->others, "other value", "other values");
 	tsr_text_puts(out, any ? "\n" : "");
-}
-
-static void put_unmeasured(struct tsr_text *out, uint64_t n, const char *why)
-{
-	if (n)
-		tsr_text_printf(out, "updates not measured: variances %s: %" PRIu64 "\n", why, n);
-}
-
-void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out)
-{
-	put_zeroed(l, out);
 	if (l->signs)
-		tsr_text_printf(out, "lose the sign of zero: %" PRIu64 " value%s\n", l->signs,
-				l->signs == 1 ? "" : "s");
+		tsr_text_printf(out, "lose the sign of zero: %s\n",
+				tsr_format_number(l->signs, "value").text);
 	if (l->nupdates) {
 		if (l->eps_differs)
 			tsr_text_puts(out, "updates m / (sqrt(v) + eps), eps of each file:\n");

@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of a replay for people. */
-#include "report/replay_report.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
+#include "report/reports.h"
 
 #include "ckpt/checkpoint_model.h"
 #include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
-#include "report/charts/replay_chart.h"
-#include "report/charts/states_chart.h"
-#include "report/replay_tables.h"
-#include "step/hyperparameters.h"
 #include "tersor/version.h"
-#include "text/json.h"
+
+TSR_EMBED(tsr_replay_html, "src/report/notes/replay.html");
 
 /* Unless verbose: lines of lists; rows of a page. */
 #define LINES_SHOWN 8
@@ -32,7 +24,7 @@ static struct tsr_table tensors_of(const struct tsr_replay *r, const struct tsr_
 		tsr_row(&t);
 		TSR_CELL(&t, "tensor", "tensor:n", r->params[p]);
 		for (unsigned k = 0; k < c->n; k++) {
-			const size_t step = tsr_curve_worst_step(&c->curve[k], r->nsteps);
+			const size_t step = tsr_first_largest(c->curve[k].worst, r->nsteps);
 
 			TSR_CELL(&t, c->curve[k].kind->key, c->curve[k].kind->shown,
 				 tsr_curve_largest(&c->curve[k], r, p));
@@ -50,12 +42,6 @@ static const enum tsr_figure_name named[] = {
 	TSR_FIGURE_VARIANCE_LOST,
 };
 
-/* Counts are shown as such. */
-static bool is_count(double value)
-{
-	return value < 1e10 && value == floor(value);
-}
-
 static struct tsr_table worst_of(const struct tsr_replay *r)
 {
 	struct tsr_table t = { 0 };
@@ -66,7 +52,9 @@ static struct tsr_table worst_of(const struct tsr_replay *r)
 
 		if (!w.any || w.value == 0)
 			continue;
-		snprintf(value, sizeof(value), is_count(w.value) ? "%.0f" : "%.2e", w.value);
+		/* Counts are shown as such. */
+		snprintf(value, sizeof(value),
+			 w.value < 1e10 && w.value == floor(w.value) ? "%.0f" : "%.2e", w.value);
 		tsr_row(&t);
 		TSR_CELL(&t, "figure", "worst tensor", tsr_figure_name(named[i]));
 		TSR_CELL(&t, "value", "value", tsr_keep(&t, value));
@@ -100,36 +88,19 @@ static struct tsr_table lost_of(const struct tsr_replay *r)
 /* --- Values for the script of the page -------------------------------------------------------- */
 
 /* JSON has no infinity, but readers take a number that is too large for one. */
-static void put_number(struct tsr_text *json, const char *lead, double value)
-{
-	if (isnan(value))
-		tsr_text_printf(json, "%snull", lead);
-	else if (isinf(value))
-		tsr_text_printf(json, "%s1e999", lead);
-	else
-		tsr_text_printf(json, "%s%.*g", lead, value >= 1e4 && value < 1e10 ? 10 : 4, value);
-}
-
 static void put_values(struct tsr_text *json, const char *key, const double *values, size_t n)
 {
 	tsr_json_open(json, key, '[');
-	for (size_t i = 0; i < n; i++)
-		put_number(json, i ? "," : "", values[i]);
-	tsr_json_close(json, ']');
-}
+	for (size_t i = 0; i < n; i++) {
+		const double v = values[i];
 
-static void put_panel_data(struct tsr_text *json, const struct tsr_curve *c, size_t n)
-{
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "title", c->kind->title);
-	tsr_json_put_string(json, "unit", c->kind->unit);
-	put_values(json, "total", c->total, n);
-	put_values(json, "worst", c->worst, n);
-	tsr_json_open(json, "tensor", '[');
-	for (size_t i = 0; i < n; i++)
-		tsr_json_put_u64(json, NULL, c->tensor[i]);
+		tsr_text_puts(json, i ? "," : "");
+		if (isfinite(v))
+			tsr_text_printf(json, "%.*g", v >= 1e4 && v < 1e10 ? 10 : 4, v);
+		else
+			tsr_text_puts(json, isnan(v) ? "null" : "1e999");
+	}
 	tsr_json_close(json, ']');
-	tsr_json_close(json, '}');
 }
 
 static void put_json(struct tsr_text *json, const struct tsr_curves *c)
@@ -141,33 +112,37 @@ static void put_json(struct tsr_text *json, const struct tsr_curves *c)
 	tsr_json_put_u64(json, "n", r->nsteps);
 	tsr_json_put_strings(json, "names", r->params, r->nparams);
 	tsr_json_open(json, "panels", '[');
-	for (unsigned i = 0; i < c->n; i++)
-		put_panel_data(json, &c->curve[i], r->nsteps);
+	for (unsigned k = 0; k < c->n; k++) {
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "title", c->curve[k].kind->title);
+		tsr_json_put_string(json, "unit", c->curve[k].kind->unit);
+		put_values(json, "total", c->curve[k].total, r->nsteps);
+		put_values(json, "worst", c->curve[k].worst, r->nsteps);
+		tsr_json_open(json, "tensor", '[');
+		for (size_t i = 0; i < r->nsteps; i++)
+			tsr_json_put_u64(json, NULL, c->curve[k].tensor[i]);
+		tsr_json_close(json, ']');
+		tsr_json_close(json, '}');
+	}
 	tsr_json_close(json, ']');
 	tsr_json_close(json, '}');
 }
 
 /* --- For people: what was replayed ------------------------------------------------------------ */
 
-/* Learned blocks differ from tensor to tensor. */
-static const char *coding_text(const struct tsr_coding *c, struct tsr_cell *cell)
-{
-	*cell = tsr_format_coding(c);
-	return c->codec->learned ? c->codec->name : cell->text;
-}
-
 static void report_state(const struct tsr_replay *replay, struct tsr_report *r)
 {
 	static const char *const slots[TSR_SLOTS] = { "weight", "momentum", "variance" };
-	struct tsr_cell cell;
 	char line[256] = "";
 
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
+		const struct tsr_coding *c = &replay->coding[p];
 		const size_t at = strlen(line);
 
-		if (replay->coding[p].codec)
+		/* Learned blocks differ from tensor to tensor. */
+		if (c->codec)
 			snprintf(line + at, sizeof(line) - at, "%s%s %s", at ? ", " : "", slots[p],
-				 coding_text(&replay->coding[p], &cell));
+				 c->codec->learned ? c->codec->name : tsr_format_coding(c).text);
 	}
 	tsr_report_fact(r, TSR_TO_BOTH, "state", "%s", line);
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
@@ -199,33 +174,12 @@ static void report_hyper(const struct tsr_replay *replay, struct tsr_report *r)
 	}
 }
 
-static void report_steps_fact(const struct tsr_replay *replay, struct tsr_report *r)
+void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct tsr_report *r)
 {
 	const size_t n = replay->nsteps;
-
-	if (n)
-		tsr_report_fact(r, TSR_TO_BOTH, "steps", "%zu step%s, %" PRIu64 " to %" PRIu64, n,
-				n == 1 ? "" : "s", replay->steps[0].step,
-				replay->steps[n - 1].step);
-	else
-		tsr_report_fact(r, TSR_TO_BOTH, "steps", "no steps");
-}
-
-static void report_lr(const struct tsr_replay *replay, struct tsr_report *r)
-{
 	double least, most;
 	char range[64], groups[64] = "";
 
-	if (!tsr_replay_lr_range(replay, &least, &most))
-		return;
-	snprintf(range, sizeof(range), most > least ? "%.6g to %.6g" : "%.6g", least, most);
-	if (replay->ngroups > 1)
-		snprintf(groups, sizeof(groups), " in %zu groups of parameters", replay->ngroups);
-	tsr_report_fact(r, TSR_TO_BOTH, "lr", "%s%s", range, groups);
-}
-
-void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct tsr_report *r)
-{
 	if (replay->source)
 		tsr_report_fact(r, TSR_TO_PAGE, "checkpoint", "%s", replay->source->path);
 	if (replay->recording)
@@ -234,27 +188,23 @@ void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct
 	if (replay->order != TSR_ORDER_PYTORCH)
 		tsr_report_fact(r, TSR_TO_BOTH, "order", "%s", tsr_order_name(replay->order));
 	report_hyper(replay, r);
-	report_steps_fact(replay, r);
-	tsr_report_fact(r, TSR_TO_BOTH, "parameters", "%s in %zu tensor%s",
-			tsr_format_count(tsr_replay_numel(replay, SIZE_MAX)).text, replay->nparams,
-			replay->nparams == 1 ? "" : "s");
+	if (n)
+		tsr_report_fact(r, TSR_TO_BOTH, "steps", "%s, %" PRIu64 " to %" PRIu64,
+				tsr_format_number(n, "step").text, replay->steps[0].step,
+				replay->steps[n - 1].step);
+	else
+		tsr_report_fact(r, TSR_TO_BOTH, "steps", "no steps");
+	tsr_report_fact(r, TSR_TO_BOTH, "parameters", "%s in %s",
+			tsr_format_count(tsr_replay_numel(replay, SIZE_MAX)).text,
+			tsr_format_number(replay->nparams, "tensor").text);
 	if (state)
 		report_state(replay, r);
-	report_lr(replay, r);
-}
-
-static void report_bytes(const struct tsr_replay *replay, struct tsr_report *r)
-{
-	char out[80] = "";
-
-	if (replay->out_nbytes)
-		snprintf(out, sizeof(out), ", %.30s %s",
-			 tsr_format_bytes((double)replay->out_nbytes).text,
-			 replay->dry_run ? "to be written" : "written");
-	tsr_report_fact(r, TSR_TO_BOTH, "bytes", "%s of state, %s of gradients read%s",
-			tsr_format_bytes((double)replay->state_nbytes).text,
-			tsr_format_bytes((double)replay->grad_nbytes).text, out);
-	tsr_report_fact(r, TSR_TO_PAGE, "made by", "tersor " TSR_VERSION);
+	if (!tsr_replay_lr_range(replay, &least, &most))
+		return;
+	snprintf(range, sizeof(range), most > least ? "%.6g to %.6g" : "%.6g", least, most);
+	if (replay->ngroups > 1)
+		snprintf(groups, sizeof(groups), " in %zu groups of parameters", replay->ngroups);
+	tsr_report_fact(r, TSR_TO_BOTH, "lr", "%s%s", range, groups);
 }
 
 /* --- For people: figures ---------------------------------------------------------------------- */
@@ -276,7 +226,7 @@ static void report_steps(const struct tsr_replay *replay, const struct tsr_curve
 		"Over all tensors; the largest of each column is bold. Of more than %d steps "
 		"evenly spaced ones, with the largest among them.%s",
 		ROWS_SHOWN, replay->ngroups > 1 ? " The lr is that of the first group." : "");
-	tsr_report_table(r, &t, "step,-lr,-momentum,-variance,-weight,-update,-stalled,-skipped",
+	tsr_report_table(r, t, "step,-lr,-momentum,-variance,-weight,-update,-stalled,-skipped",
 			 "");
 	tsr_report_gap(r);
 	if (shown < replay->nsteps)
@@ -294,33 +244,18 @@ static void report_any(struct tsr_report *r, struct tsr_table t, const char *tex
 {
 	if (t.nrows && text)
 		tsr_report_gap(r);
-	tsr_report_table(r, &t, t.nrows ? text : NULL, t.nrows ? page : NULL);
+	tsr_report_table(r, t, text, page);
 }
 
 static void report_findings(const struct tsr_replay *replay, enum tsr_to to, struct tsr_report *r)
 {
 	struct tsr_findings f;
-	char lead[16];
 
 	tsr_replay_find(replay, &f);
 	if (f.n && to == TSR_TO_TEXT)
 		tsr_report_gap(r);
-	for (unsigned i = 0; i < f.n; i++) {
-		const char *level = tsr_finding_level_name(f.item[i].level);
-
-		snprintf(lead, sizeof(lead), "%-5s ", level);
-		tsr_report_find(r, to, level, lead, f.item[i].text);
-	}
-}
-
-static void report_warnings(const struct tsr_replay *replay, struct tsr_report *r)
-{
-	if (replay->nwarnings)
-		tsr_report_heading(r, TSR_TO_BOTH,
-				   "The lr is too small to move the largest weights of %zu of %zu "
-				   "tensors:",
-				   replay->nwarnings, replay->nparams);
-	report_any(r, tsr_replay_warnings(replay), "", "");
+	for (unsigned i = 0; i < f.n; i++)
+		tsr_report_find(r, to, tsr_finding_level_name(f.item[i].level), "", f.item[i].text);
 }
 
 static void report_skipped(const struct tsr_replay *replay, struct tsr_report *r)
@@ -364,44 +299,16 @@ void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static const char how_to_read[] =
-	"<h2>How to read it</h2>\n<ul>\n"
-	"<li>The same gradients were stepped twice: with the state in the form above, and in FP32. "
-	"Figures compare the two. NMSE is the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of "
-	"x\xc2\xb2, x being FP32's: its square root is the error as a share of the length.</li>\n"
-	"<li>The <em>update error</em> is that of what a step adds to the weights, before they are "
-	"stored. 1 is that of not stepping at all; at 0.01 the update is 10% of its length off. "
-	"The noise of gradients is larger, but averages out; what a form of state does to an "
-	"update comes back at every step.</li>\n"
-	"<li>The <em>storing error of updates</em> is what storing the weights makes of that: 1 is "
-	"that of weights that stay where they were. Below, it is rounding. <em>Stalled</em> are "
-	"weights that the update moves in FP32 arithmetic, and that are stored as what they "
-	"were.</li>\n"
-	"<li>A group whose scale is stored as 0 loses its momentum or variance. Where a variance "
-	"is stored as 0, the next update is divided by little more than its own gradient and eps, "
-	"and "
-	"explodes if the momentum survived.</li>\n"
-	"<li>Point at a panel, or move with the arrow keys, for the values of one step. A skipped "
-	"step breaks the lines.</li>\n</ul>\n";
-
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	const struct tsr_curves_layout layout = { .id = wide ? "wide" : "narrow",
-						  .width = wide ? 1040 : 366,
-						  .columns = wide ? 2 : 1 };
-
-	tsr_curves_put(ctx, &layout, svg);
-}
-
-/* How the first curve, the update error, went on: whether errors build up. */
-static void say_course(const struct tsr_replay *replay, const struct tsr_curves *c,
-		       struct tsr_report *r)
+static void report_figures(const struct tsr_replay *replay, const struct tsr_curves *c,
+			   struct tsr_report *r)
 {
 	const size_t last = tsr_states_last(replay);
 	size_t first = 0;
 
+	tsr_report_charts(r, tsr_curves_put, c);
 	while (first < replay->nsteps && !tsr_replay_has_figures(replay, first))
 		first++;
+	/* Whether errors build up. */
 	for (unsigned i = 0; i < c->n && last != SIZE_MAX; i++) {
 		if (c->curve[i].kind->figure == TSR_FIGURE_UPDATE_NMSE)
 			tsr_report_say(r, TSR_TO_PAGE,
@@ -410,13 +317,6 @@ static void say_course(const struct tsr_replay *replay, const struct tsr_curves 
 				       c->curve[i].total[first], replay->steps[first].step,
 				       c->curve[i].total[last], replay->steps[last].step);
 	}
-}
-
-static void report_figures(const struct tsr_replay *replay, const struct tsr_curves *c,
-			   struct tsr_report *r)
-{
-	tsr_report_charts(r, draw, c);
-	say_course(replay, c, r);
 	report_steps(replay, c, r);
 	report_any(r, worst_of(replay), "", NULL);
 	report_any(r, lost_of(replay), "lost,of,share,tensor", NULL);
@@ -433,15 +333,28 @@ static void report_people(const struct tsr_replay *replay, const struct tsr_curv
 {
 	const bool drawn = replay->compared && replay->nsteps;
 	struct tsr_text json = { 0 };
+	char out[80] = "";
 
 	tsr_report_open(r, "tersor replay", "Replay");
 	tsr_replay_report_facts(replay, true, r);
-	report_bytes(replay, r);
+	if (replay->out_nbytes)
+		snprintf(out, sizeof(out), ", %.30s %s",
+			 tsr_format_bytes((double)replay->out_nbytes).text,
+			 replay->dry_run ? "to be written" : "written");
+	tsr_report_fact(r, TSR_TO_BOTH, "bytes", "%s of state, %s of gradients read%s",
+			tsr_format_bytes((double)replay->state_nbytes).text,
+			tsr_format_bytes((double)replay->grad_nbytes).text, out);
+	tsr_report_fact(r, TSR_TO_PAGE, "made by", "tersor " TSR_VERSION);
 	report_findings(replay, TSR_TO_PAGE, r);
 	if (drawn)
 		report_figures(replay, c, r);
 	report_findings(replay, TSR_TO_TEXT, r);
-	report_warnings(replay, r);
+	if (replay->nwarnings)
+		tsr_report_heading(r, TSR_TO_BOTH,
+				   "The lr is too small to move the largest weights of %zu of %zu "
+				   "tensors:",
+				   replay->nwarnings, replay->nparams);
+	report_any(r, tsr_replay_warnings(replay), "", "");
 	if (replay->nmissing)
 		tsr_report_heading(r, TSR_TO_BOTH,
 				   "Steps without a gradient for a parameter did not step it:");
@@ -450,7 +363,7 @@ static void report_people(const struct tsr_replay *replay, const struct tsr_curv
 	report_skipped(replay, r);
 	tsr_replay_report_gate(replay, NULL, r);
 	if (drawn) {
-		tsr_report_markup(r, how_to_read);
+		tsr_report_markup(r, tsr_replay_html);
 		put_json(&json, c);
 	}
 	tsr_report_close(r, drawn ? &json : NULL);
@@ -458,7 +371,6 @@ static void report_people(const struct tsr_replay *replay, const struct tsr_curv
 
 void tsr_replay_report(const struct tsr_replay *replay, struct tsr_report *r)
 {
-	const struct tsr_curves_layout layout = { .id = "replay", .width = 960, .columns = 2 };
 	struct tsr_curves c;
 
 	if (!tsr_curves_find(&c, replay)) {
@@ -470,8 +382,7 @@ void tsr_replay_report(const struct tsr_replay *replay, struct tsr_report *r)
 		tsr_replay_put_csv_names("", &r->csv);
 		tsr_replay_put_csv(replay, NULL, &r->csv);
 	}
-	if (r->wants_svg)
-		tsr_curves_put(&c, &layout, &r->svg);
+	tsr_report_svg(r, "replay", tsr_curves_put, &c);
 	if (r->wants_json)
 		tsr_replay_put_json(replay, &r->json);
 	tsr_curves_free(&c);

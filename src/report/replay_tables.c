@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of a replay, and the same for programs: JSON and comma-separated values. */
-#include "report/replay_tables.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
+#include "report/reports.h"
 
 #include "ckpt/checkpoint_model.h"
 #include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
-#include "report/replay_report.h"
-#include "step/hyperparameters.h"
-#include "text/json.h"
 
 /* Unless verbose: steps in the text besides the worst, and lines of lists; rows of a page. */
 #define STEPS_SHOWN 20
@@ -55,10 +48,12 @@ struct tsr_table tsr_replay_steps_table(const struct tsr_replay *r, const struct
 			add_figures(&t, keys, &s->total);
 		TSR_CELL(&t, "-lr", "lr:.2e", s->lr ? s->lr[0] : NAN);
 		for (unsigned k = 0; k < c->n; k++) {
-			TSR_CELL(&t, c->curve[k].kind->key, c->curve[k].kind->shown,
-				 c->curve[k].total[i]);
-			tsr_mark(&t, tsr_curve_worst(&c->curve[k], r->nsteps) == i);
-			worst |= tsr_curve_worst(&c->curve[k], r->nsteps) == i;
+			const struct tsr_curve *x = &c->curve[k];
+			const bool largest = tsr_first_largest(x->total, r->nsteps) == i;
+
+			TSR_CELL(&t, x->kind->key, x->kind->shown, x->total[i]);
+			tsr_mark(&t, largest);
+			worst |= largest;
 		}
 		if (r->nskipped)
 			TSR_CELL(&t, "-skipped", " ", s->skipped ? "(skipped)" : "");
@@ -108,76 +103,34 @@ static void put_state(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_open(json, "state", '{');
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		const struct tsr_coding *c = &r->coding[p];
+		struct tsr_table t = { 0 };
 
 		if (!c->codec)
 			continue;
-		tsr_json_open(json, tsr_kind_name(tsr_slot_kind((enum tsr_slot)p)), '{');
+		tsr_row(&t);
 		/* Blocks differ from tensor to tensor. */
 		if (c->codec->learned)
-			tsr_json_put_string(json, "codec", c->codec->name);
+			TSR_CELL(&t, "codec", NULL, c->codec->name);
 		else
-			tsr_coding_put_json(c, json);
+			tsr_cell_coding(&t, c);
 		if (r->widened[p])
-			tsr_json_put_string(json, "scale_instead_of",
-					    tsr_scale_name(TSR_SCALE_E8M8));
+			TSR_CELL(&t, "scale_instead_of", NULL, tsr_scale_name(TSR_SCALE_E8M8));
+		tsr_json_open(json, tsr_kind_name(tsr_slot_kind((enum tsr_slot)p)), '{');
+		tsr_table_end_members(t, json);
 		tsr_json_close(json, '}');
 	}
 	tsr_json_close(json, '}');
 }
 
-static void put_groups(const struct tsr_replay *r, struct tsr_text *json)
-{
-	tsr_json_open(json, "groups", '[');
-	for (size_t g = 0; g < r->ngroups && r->hyper; g++) {
-		tsr_json_open(json, NULL, '{');
-		for (unsigned h = 0; h < TSR_HYPER_COUNT; h++) {
-			const enum tsr_hyper_name name = (enum tsr_hyper_name)h;
-
-			if (tsr_replay_has_hyper(r, g, name))
-				tsr_json_put_double(json, tsr_hyper_name(name),
-						    r->hyper[g].value[name]);
-		}
-		tsr_json_close(json, '}');
-	}
-	tsr_json_close(json, ']');
-}
-
 /* --- JSON: figures ---------------------------------------------------------------------------- */
 
-static void take_json(struct tsr_table t, const char *key, struct tsr_text *json)
+static double figure_at(const struct tsr_replay *r, size_t step, size_t param, unsigned figure)
 {
-	tsr_table_put_json(&t, key, json);
-	tsr_table_free(&t);
+	return tsr_replay_has_figures(r, step) ? r->steps[step].tensors[param].value[figure]
+					       : (double)NAN;
 }
 
-/* Whether a parameter has a figure at any step. */
-static bool has_figure(const struct tsr_replay *r, size_t param, enum tsr_figure_name name)
-{
-	for (size_t i = 0; i < r->nsteps; i++) {
-		if (tsr_replay_has_figures(r, i) && !isnan(r->steps[i].tensors[param].value[name]))
-			return true;
-	}
-	return false;
-}
-
-/* One array per figure with a value per step, null for a skipped one. */
-static void put_series(const struct tsr_replay *r, size_t param, struct tsr_text *json)
-{
-	for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++) {
-		const enum tsr_figure_name name = (enum tsr_figure_name)f;
-
-		if (!has_figure(r, param, name))
-			continue;
-		tsr_json_open(json, tsr_figure_name(name), '[');
-		for (size_t i = 0; i < r->nsteps; i++)
-			tsr_json_put_double(json, NULL,
-					    tsr_replay_has_figures(r, i)
-						    ? r->steps[i].tensors[param].value[f]
-						    : NAN);
-		tsr_json_close(json, ']');
-	}
-}
-
+/* Of each figure that a parameter has at any step, an array with a value per step, null for a skipped one. */
 static void put_tensors(const struct tsr_replay *r, struct tsr_text *json)
 {
 	tsr_json_open(json, "tensors", '[');
@@ -186,7 +139,18 @@ static void put_tensors(const struct tsr_replay *r, struct tsr_text *json)
 		tsr_json_put_string(json, "name", r->params[p]);
 		tsr_json_put_u64(json, "elements", tsr_replay_numel(r, p));
 		tsr_json_put_u64(json, "scales", tsr_replay_ngroups(r, p));
-		put_series(r, p, json);
+		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++) {
+			bool any = false;
+
+			for (size_t i = 0; i < r->nsteps && !any; i++)
+				any = !isnan(figure_at(r, i, p, f));
+			if (!any)
+				continue;
+			tsr_json_open(json, tsr_figure_name((enum tsr_figure_name)f), '[');
+			for (size_t i = 0; i < r->nsteps; i++)
+				tsr_json_put_double(json, NULL, figure_at(r, i, p, f));
+			tsr_json_close(json, ']');
+		}
 		tsr_json_close(json, '}');
 	}
 	tsr_json_close(json, ']');
@@ -209,29 +173,14 @@ static void put_worst(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
-static void put_findings(const struct tsr_replay *r, struct tsr_text *json)
-{
-	struct tsr_table t = { 0 };
-	struct tsr_findings f;
-
-	tsr_replay_find(r, &f);
-	for (unsigned i = 0; i < f.n; i++) {
-		tsr_row(&t);
-		TSR_CELL(&t, "level", NULL, tsr_finding_level_name(f.item[i].level));
-		TSR_CELL(&t, "text", NULL, f.item[i].text);
-	}
-	take_json(t, "findings", json);
-}
-
 static void put_gate(const struct tsr_replay *r, struct tsr_text *json)
 {
-	const struct tsr_replay_step *s;
+	const struct tsr_replay_step *s = &r->steps[r->gate_step];
 
 	if (!r->gate_failed) {
 		tsr_json_put_null(json, "gate_failed");
 		return;
 	}
-	s = &r->steps[r->gate_step];
 	tsr_json_open(json, "gate_failed", '{');
 	tsr_json_put_string(json, "figure", tsr_figure_name(r->failed.figure));
 	tsr_json_put_double(json, "limit", r->failed.limit);
@@ -245,12 +194,25 @@ static void put_gate(const struct tsr_replay *r, struct tsr_text *json)
 
 void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 {
+	struct tsr_table findings = { 0 };
+	struct tsr_findings found;
+
 	if (r->source)
 		tsr_json_put_string(json, "checkpoint", r->source->path);
 	tsr_json_put_string(json, "optimizer", tsr_optimizer_name(r->optimizer));
 	tsr_json_put_string(json, "order", tsr_order_name(r->order));
 	put_state(r, json);
-	put_groups(r, json);
+	tsr_json_open(json, "groups", '[');
+	for (size_t g = 0; g < r->ngroups && r->hyper; g++) {
+		tsr_json_open(json, NULL, '{');
+		for (unsigned h = 0; h < TSR_HYPER_COUNT; h++) {
+			if (tsr_replay_has_hyper(r, g, (enum tsr_hyper_name)h))
+				tsr_json_put_double(json, tsr_hyper_name((enum tsr_hyper_name)h),
+						    r->hyper[g].value[h]);
+		}
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
 	tsr_json_put_u64(json, "parameters", tsr_replay_numel(r, SIZE_MAX));
 	tsr_json_put_u64(json, "steps_before", r->first_count);
 	tsr_json_put_u64(json, "skipped", r->nskipped);
@@ -260,14 +222,21 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_put_u64(json, "output_nbytes", r->out_nbytes);
 	tsr_json_put_bool(json, "compared", r->compared);
 	put_gate(r, json);
-	take_json(tsr_replay_warnings(r), "warnings", json);
-	take_json(tsr_replay_missing_table(r), "missing", json);
-	take_json(tsr_replay_steps_table(r, &(struct tsr_curves){ .n = 0 }), "steps", json);
-	if (r->compared) {
-		put_findings(r, json);
-		put_worst(r, json);
-		put_tensors(r, json);
+	tsr_table_end_json(tsr_replay_warnings(r), "warnings", json);
+	tsr_table_end_json(tsr_replay_missing_table(r), "missing", json);
+	tsr_table_end_json(tsr_replay_steps_table(r, &(struct tsr_curves){ .n = 0 }), "steps",
+			   json);
+	if (!r->compared)
+		return;
+	tsr_replay_find(r, &found);
+	for (unsigned i = 0; i < found.n; i++) {
+		tsr_row(&findings);
+		TSR_CELL(&findings, "level", NULL, tsr_finding_level_name(found.item[i].level));
+		TSR_CELL(&findings, "text", NULL, found.item[i].text);
 	}
+	tsr_table_end_json(findings, "findings", json);
+	put_worst(r, json);
+	put_tensors(r, json);
 }
 
 /* --- CSV -------------------------------------------------------------------------------------- */
@@ -307,8 +276,7 @@ void tsr_replay_put_csv(const struct tsr_replay *r, const char *state, struct ts
 			add_line(&t, state, s, r->params[p], &s->tensors[p]);
 		add_line(&t, state, s, "*", &s->total);
 		names.bytes[names.nbytes - 1] = '\0';
-		tsr_table_put_csv(&t, names.bytes, csv);
-		tsr_table_free(&t);
+		tsr_table_end_csv(t, names.bytes, csv);
 	}
 	tsr_text_free(&names);
 }

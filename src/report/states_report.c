@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of replays of the same steps in several states, side by side. */
-#include "report/states_report.h"
+#include "report/reports.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "replay/replay_result.h"
 #include "replay/replaying.h"
 #include "replay/findings/replay_figures.h"
-#include "report/replay_report.h"
-#include "report/charts/states_chart.h"
-#include "text/json.h"
+
+TSR_EMBED(tsr_states_html, "src/report/notes/states.html");
 
 /* Rows of a page. */
 #define STEPS_SHOWN 200
@@ -111,96 +104,61 @@ static struct tsr_table steps_of(const struct tsr_replay_states *s)
 
 /* --- For people ------------------------------------------------------------------------------- */
 
-static void report_states(const struct tsr_replay_states *s, struct tsr_report *r)
-{
-	const struct tsr_replay *first = s->replay[0];
-	struct tsr_table t = { 0 };
-
-	for (unsigned i = 0; i < s->n; i++)
-		add_state(&t, s, i);
-	tsr_report_heading(r, TSR_TO_TEXT,
-			   "Against replays in FP32 of the same gradients, after step %" PRIu64 ":",
-			   first->steps[tsr_states_last(first)].step);
-	tsr_report_gap(r);
-	tsr_report_heading(r, TSR_TO_PAGE, "States");
-	tsr_report_say(r, TSR_TO_PAGE,
-		       "Errors of all tensors after the last step, and the largest of "
-		       "any tensor at any step.");
-	tsr_report_table(r, &t, "state,bytes,momentum,variance,weight,update,worst,tensor", "");
-	tsr_report_gap(r);
-	tsr_report_say(r, TSR_TO_TEXT,
-		       "* is the smallest of its column. The worst update is that of any tensor at "
-		       "any step.");
-}
-
-/* The state whose worst update is nearest to FP32's, of those that are not FP32 themselves. */
-static void report_conclusion(const struct tsr_replay_states *s, struct tsr_report *r)
-{
-	const double least = least_of(s, NCOLUMNS);
-
-	for (unsigned i = 0; i < s->n; i++) {
-		if (worst_of(s->replay[i]) != least)
-			continue;
-		tsr_report_gap(r);
-		tsr_report_say(r, TSR_TO_BOTH,
-			       "So take %s: its updates stay nearest to FP32's, within %.2g%% of "
-			       "their length, in %.4g bytes per parameter.",
-			       s->form[i].name, 100 * sqrt(least), tsr_state_bytes(s->replay[i]));
-		return;
-	}
-}
-
-/* The gravest finding of each. */
-static void report_findings(const struct tsr_replay_states *s, struct tsr_report *r)
-{
-	struct tsr_findings f;
-	char lead[64];
-
-	tsr_report_gap(r);
-	for (unsigned i = 0; i < s->n; i++) {
-		tsr_replay_find(s->replay[i], &f);
-		if (!f.n)
-			continue;
-		snprintf(lead, sizeof(lead), "%-5s %s: ", tsr_finding_level_name(f.item[0].level),
-			 s->form[i].name);
-		tsr_report_find(r, TSR_TO_BOTH, tsr_finding_level_name(f.item[0].level), lead,
-				f.item[0].text);
-	}
-}
-
-static const char how_to_read[] =
-	"<h2>How to read it</h2>\n<ul>\n"
-	"<li>Each state was stepped with the same gradients, and so was FP32 from the same values. "
-	"Errors are NMSE against that: the sum of (x \xe2\x88\x92 y)\xc2\xb2 over the sum of "
-	"x\xc2\xb2, x being FP32's. The square root is the error as a share of the length.</li>\n"
-	"<li>The <em>update error</em> is that of what a step adds to the weights, before they are "
-	"stored: 1 is that of not stepping at all, at 0.01 the update is 10% of its length off."
-	"</li>\n</ul>\n";
-
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	tsr_states_curves_put(ctx, wide ? "wide" : "narrow", wide ? 1040 : 366, wide ? 2 : 1, svg);
-}
-
 static void report_people(const struct tsr_replay_states *s, const struct tsr_states_curves *c,
 			  struct tsr_report *r)
 {
 	const struct tsr_replay *first = s->replay[0];
+	const double least = least_of(s, NCOLUMNS);
+	struct tsr_table t = { 0 };
+	struct tsr_findings f;
+	unsigned best = 0;
 	char title[40];
 
 	snprintf(title, sizeof(title), "Replay in %u states", s->n);
 	tsr_report_open(r, "tersor replay", title);
 	tsr_replay_report_facts(first, false, r);
 	if (first->compared && tsr_states_last(first) != SIZE_MAX) {
-		struct tsr_table steps = steps_of(s);
-
-		report_states(s, r);
-		report_findings(s, r);
-		report_conclusion(s, r);
-		tsr_report_charts(r, draw, c);
+		for (unsigned i = 0; i < s->n; i++)
+			add_state(&t, s, i);
+		tsr_report_heading(
+			r, TSR_TO_TEXT,
+			"Against replays in FP32 of the same gradients, after step %" PRIu64 ":",
+			first->steps[tsr_states_last(first)].step);
+		tsr_report_gap(r);
+		tsr_report_heading(r, TSR_TO_PAGE, "States");
+		tsr_report_say(r, TSR_TO_PAGE,
+			       "Errors of all tensors after the last step, and the largest of any "
+			       "tensor at any step.");
+		tsr_report_table(r, t, "state,bytes,momentum,variance,weight,update,worst,tensor",
+				 "");
+		tsr_report_gap(r);
+		tsr_report_say(r, TSR_TO_TEXT,
+			       "* is the smallest of its column. The worst update is that of any "
+			       "tensor at any step.");
+		tsr_report_gap(r);
+		/* The gravest finding of each. */
+		for (unsigned i = 0; i < s->n; i++) {
+			tsr_replay_find(s->replay[i], &f);
+			if (f.n)
+				tsr_report_find(r, TSR_TO_BOTH,
+						tsr_finding_level_name(f.item[0].level),
+						s->form[i].name, f.item[0].text);
+		}
+		/* Whose worst update is nearest to FP32's, of those that are not FP32 themselves. */
+		while (best < s->n && worst_of(s->replay[best]) != least)
+			best++;
+		if (best < s->n) {
+			tsr_report_gap(r);
+			tsr_report_say(r, TSR_TO_BOTH,
+				       "So take %s: its updates stay nearest to FP32's, within "
+				       "%.2g%% of their length, in %.4g bytes per parameter.",
+				       s->form[best].name, 100 * sqrt(least),
+				       tsr_state_bytes(s->replay[best]));
+		}
+		tsr_report_charts(r, tsr_states_curves_put, c);
 		tsr_report_heading(r, TSR_TO_PAGE, "Update error over steps");
-		tsr_report_table(r, &steps, NULL, "");
-		tsr_report_markup(r, how_to_read);
+		tsr_report_table(r, steps_of(s), NULL, "");
+		tsr_report_markup(r, tsr_states_html);
 	}
 	for (unsigned i = 0; i < s->n; i++)
 		tsr_replay_report_gate(s->replay[i], s->form[i].name, r);
@@ -208,19 +166,6 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 }
 
 /* --- All of it -------------------------------------------------------------------------------- */
-
-static void put_json(const struct tsr_replay_states *s, struct tsr_text *json)
-{
-	tsr_json_open(json, "states", '[');
-	for (unsigned i = 0; i < s->n; i++) {
-		tsr_json_open(json, NULL, '{');
-		tsr_json_put_string(json, "name", s->form[i].name);
-		tsr_json_put_double(json, "bytes_per_parameter", tsr_state_bytes(s->replay[i]));
-		tsr_replay_put_json(s->replay[i], json);
-		tsr_json_close(json, '}');
-	}
-	tsr_json_close(json, ']');
-}
 
 void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r)
 {
@@ -235,9 +180,15 @@ void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r)
 		tsr_replay_put_csv_names("state,", &r->csv);
 	for (unsigned i = 0; i < s->n && r->wants_csv; i++)
 		tsr_replay_put_csv(s->replay[i], s->form[i].name, &r->csv);
-	if (r->wants_svg)
-		tsr_states_curves_put(&c, "replay", 960, 2, &r->svg);
-	if (r->wants_json)
-		put_json(s, &r->json);
+	tsr_report_svg(r, "replay", tsr_states_curves_put, &c);
+	tsr_json_open(&r->json, "states", '[');
+	for (unsigned i = 0; i < s->n && r->wants_json; i++) {
+		tsr_json_open(&r->json, NULL, '{');
+		tsr_json_put_string(&r->json, "name", s->form[i].name);
+		tsr_json_put_double(&r->json, "bytes_per_parameter", tsr_state_bytes(s->replay[i]));
+		tsr_replay_put_json(s->replay[i], &r->json);
+		tsr_json_close(&r->json, '}');
+	}
+	tsr_json_close(&r->json, ']');
 	tsr_states_curves_free(&c);
 }

@@ -1,32 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Totals of a checkpoint by kind and codec, as a table and as JSON. */
-#include "report/summary.h"
-
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-
-#include "text/json.h"
-#include "report/render/format.h"
-
-static struct tsr_summary_row *row_for(struct tsr_summary *s, const struct tsr_tensor *t)
-{
-	const struct tsr_codec *codec = t->coding.codec;
-	unsigned i = 0;
-
-	/* A codec with a table of its own ends with its checkpoint. */
-	codec = codec ? tsr_codec_find(codec->name) : NULL;
-	while (i < s->nrows && (s->rows[i].kind != t->kind || s->rows[i].coding.codec != codec ||
-				s->rows[i].coding.scale != t->coding.scale ||
-				s->rows[i].coding.group != t->coding.group))
-		i++;
-	if (i == s->nrows && s->nrows < TSR_SUMMARY_ROWS_MAX) {
-		s->rows[s->nrows] = (struct tsr_summary_row){ .kind = t->kind,
-							      .coding = t->coding };
-		s->rows[s->nrows++].coding.codec = codec;
-	}
-	return &s->rows[i < TSR_SUMMARY_ROWS_MAX ? i : TSR_SUMMARY_ROWS_MAX - 1];
-}
+#include "report/remarks.h"
 
 /* Whether it has the largest error so far. */
 static bool add(struct tsr_summary_row *r, const struct tsr_tensor *t, uint64_t stored_nbytes,
@@ -46,7 +20,22 @@ static bool add(struct tsr_summary_row *r, const struct tsr_tensor *t, uint64_t 
 void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
 		     double nmse)
 {
-	add(row_for(s, t), t, stored_nbytes, nmse);
+	/* A codec with a table of its own ends with its checkpoint. */
+	const struct tsr_codec *codec = t->coding.codec ? tsr_codec_find(t->coding.codec->name)
+							: NULL;
+	unsigned i = 0;
+
+	while (i < s->nrows && (s->rows[i].kind != t->kind || s->rows[i].coding.codec != codec ||
+				s->rows[i].coding.scale != t->coding.scale ||
+				s->rows[i].coding.group != t->coding.group))
+		i++;
+	if (i == s->nrows && s->nrows < TSR_SUMMARY_ROWS_MAX) {
+		s->rows[s->nrows] = (struct tsr_summary_row){ .kind = t->kind,
+							      .coding = t->coding };
+		s->rows[s->nrows++].coding.codec = codec;
+	}
+	add(&s->rows[i < TSR_SUMMARY_ROWS_MAX ? i : TSR_SUMMARY_ROWS_MAX - 1], t, stored_nbytes,
+	    nmse);
 	if (add(&s->total, t, stored_nbytes, nmse)) {
 		snprintf(s->worst, sizeof(s->worst), "%s", t->name);
 		snprintf(s->worst_file, sizeof(s->worst_file), "%s", s->file ? s->file : "");
@@ -95,25 +84,6 @@ void tsr_summary_put_per_parameter(const struct tsr_summary *s, const char *befo
 				tsr_summary_bytes_per_parameter(s), after);
 }
 
-/* Weights first, other last. */
-static int kind_order(enum tsr_kind kind)
-{
-	return kind == TSR_KIND_OTHER ? 8 : (int)kind;
-}
-
-static void sort_rows(struct tsr_summary *s)
-{
-	for (unsigned i = 1; i < s->nrows; i++) {
-		for (unsigned j = i;
-		     j && kind_order(s->rows[j].kind) < kind_order(s->rows[j - 1].kind); j--) {
-			const struct tsr_summary_row moved = s->rows[j];
-
-			s->rows[j] = s->rows[j - 1];
-			s->rows[j - 1] = moved;
-		}
-	}
-}
-
 static void put_sizes(struct tsr_table *t, const struct tsr_summary_row *r)
 {
 	TSR_CELL(t, "tensors", "tensors:7", r->ntensors);
@@ -132,19 +102,22 @@ static void open_object(const char *key, const struct tsr_summary_row *r, struct
 	tsr_row(&t);
 	put_sizes(&t, r);
 	tsr_json_open(json, key, '{');
-	tsr_table_put_members(&t, json);
-	tsr_table_free(&t);
+	tsr_table_end_members(t, json);
 }
 
-static struct tsr_table by_kind(struct tsr_summary *s)
+/* Weights first, other last. */
+static struct tsr_table by_kind(const struct tsr_summary *s)
 {
+	static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM,
+					       TSR_KIND_VARIANCE, TSR_KIND_OTHER };
 	struct tsr_table t = { 0 };
 
-	sort_rows(s);
-	for (unsigned i = 0; i < s->nrows; i++) {
-		const struct tsr_summary_row *row = &s->rows[i];
+	for (unsigned i = 0; i < 4 * s->nrows; i++) {
+		const struct tsr_summary_row *row = &s->rows[i % s->nrows];
 		const struct tsr_codec *codec = row->coding.codec;
 
+		if (row->kind != kinds[i / s->nrows])
+			continue;
 		tsr_row(&t);
 		TSR_CELL(&t, "kind", "kind:9", tsr_kind_name(row->kind));
 		TSR_CELL(&t, "codec", NULL, codec ? codec->name : "raw");
@@ -157,7 +130,7 @@ static struct tsr_table by_kind(struct tsr_summary *s)
 	return t;
 }
 
-void tsr_summary_put_table(struct tsr_summary *s, struct tsr_report *r)
+void tsr_summary_put_table(const struct tsr_summary *s, struct tsr_report *r)
 {
 	struct tsr_table t = by_kind(s);
 
@@ -166,15 +139,15 @@ void tsr_summary_put_table(struct tsr_summary *s, struct tsr_report *r)
 	TSR_CELL(&t, "-codec", "codec:17", "");
 	put_sizes(&t, &s->total);
 	TSR_CELL(&t, "-nmse", NULL, "");
-	tsr_report_rows(r, &t, NULL,
+	tsr_report_rows(r, t, NULL,
 			s->total.measured
 				? "kind,-codec,tensors,elements,nbytes,stored_nbytes,-per,-nmse"
 				: "kind,-codec,tensors,elements,nbytes,stored_nbytes,-per");
 }
 
-void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
+void tsr_summary_put_json(const struct tsr_summary *s, struct tsr_text *json)
 {
-	struct tsr_table copies = { 0 }, rows = by_kind(s);
+	struct tsr_table copies = { 0 };
 
 	open_object("totals", &s->total, json);
 	tsr_json_put_u64(json, "parameters", parameters(s));
@@ -184,15 +157,13 @@ void tsr_summary_put_json(struct tsr_summary *s, struct tsr_text *json)
 		TSR_CELL(&copies, "under", NULL, s->copies.places[i].name);
 		TSR_CELL(&copies, "elements", NULL, s->copies.places[i].nelements);
 	}
-	tsr_table_put_json(&copies, "copies", json);
+	tsr_table_end_json(copies, "copies", json);
 	tsr_json_close(json, '}');
 	if (s->quantized.ntensors) {
 		open_object("quantized", &s->quantized, json);
 		tsr_json_close(json, '}');
 	}
-	tsr_table_put_json(&rows, "by_kind", json);
-	tsr_table_free(&copies);
-	tsr_table_free(&rows);
+	tsr_table_end_json(by_kind(s), "by_kind", json);
 }
 
 void tsr_summary_put_worst(const struct tsr_summary *s, const char *lead, struct tsr_text *out)
@@ -210,9 +181,8 @@ void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out)
 	const struct tsr_summary_row *quantized = &s->quantized;
 
 	if (quantized->ntensors)
-		tsr_text_printf(out,
-				"raw, as part of quantized weights: %" PRIu64 " tensor%s, %s\n",
-				quantized->ntensors, quantized->ntensors == 1 ? "" : "s",
+		tsr_text_printf(out, "raw, as part of quantized weights: %s, %s\n",
+				tsr_format_number(quantized->ntensors, "tensor").text,
 				tsr_format_bytes((double)quantized->nbytes).text);
 	for (unsigned i = 0; i < s->copies.nplaces; i++) {
 		tsr_text_printf(out, "%s%s elements under %s", i ? ", " : "copies of parameters: ",

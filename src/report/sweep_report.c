@@ -1,15 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports of sweeps. */
-#include "report/sweep_report.h"
+#include "report/reports.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
+TSR_EMBED(tsr_sweep_html, "src/report/notes/sweep.html");
+TSR_EMBED(tsr_sweep_totals_html, "src/report/notes/sweep_totals.html");
 
-#include "report/charts/page.h"
-#include "report/charts/sweep_chart.h"
-#include "report/sweep_figures.h"
-#include "text/json.h"
+/* --- The figures of one row, by their names in reports ---------------------------------------- */
+
+static const struct {
+	const char *name;
+	size_t at;
+} counts[] = {
+	{ "count", offsetof(struct tsr_sweep_row, count) },
+	{ "exact", offsetof(struct tsr_sweep_row, exact) },
+	{ "overflow", offsetof(struct tsr_sweep_row, overflow) },
+	{ "nan_in", offsetof(struct tsr_sweep_row, nan_in) },
+	{ "nan_out", offsetof(struct tsr_sweep_row, nan_out) },
+	{ "compared", offsetof(struct tsr_sweep_row, compared) },
+};
+
+#define NCOUNTS (sizeof(counts) / sizeof(*counts))
+
+static uint64_t count_of(const struct tsr_sweep_row *row, size_t i)
+{
+	return *(const uint64_t *)(const void *)((const char *)row + counts[i].at);
+}
+
+bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b)
+{
+	for (size_t i = 0; i < NCOUNTS; i++) {
+		if (count_of(a, i) != count_of(b, i))
+			return false;
+	}
+	return a->rel_sum[0] == b->rel_sum[0] && a->rel_sum[1] == b->rel_sum[1] &&
+	       !(a->max_rel < b->max_rel) && !(a->max_rel > b->max_rel) && a->max_ulp == b->max_ulp;
+}
 
 /* --- Tables ----------------------------------------------------------------------------------- */
 
@@ -23,13 +48,18 @@ static void add_row(struct tsr_table *t, const struct tsr_codec *codec,
 	snprintf(fields, sizeof(fields), next == e + 1 ? "%u" : "%u to %u", e, next - 1);
 	snprintf(power, sizeof(power), next == e + 1 ? "%d" : "%d..%d", (int)e - 127,
 		 (int)next - 128);
-	tsr_sweep_format_sum(sum, row->rel_sum);
+	/* In hexadecimal, without leading zeros. */
+	if (row->rel_sum[1])
+		snprintf(sum, sizeof(sum), "%" PRIx64 "%016" PRIx64, row->rel_sum[1],
+			 row->rel_sum[0]);
+	else
+		snprintf(sum, sizeof(sum), "%" PRIx64, row->rel_sum[0]);
 	tsr_row(t);
 	TSR_CELL(t, "-codec", "codec:13", codec->name);
 	if (next)
 		TSR_CELL(t, "exponent", NULL, e);
-	for (unsigned i = 0; i < TSR_SWEEP_COUNTS; i++)
-		TSR_CELL(t, tsr_sweep_count_name(i), NULL, tsr_sweep_get_count(row, i));
+	for (size_t i = 0; i < NCOUNTS; i++)
+		TSR_CELL(t, counts[i].name, NULL, count_of(row, i));
 	TSR_CELL(t, "rel_sum", NULL, tsr_keep(t, sum));
 	TSR_CELL(t, "mean_rel", "mean rel:.3e", tsr_sweep_row_mean(row));
 	TSR_CELL(t, "max_rel", "max rel:.3e", row->max_rel);
@@ -76,44 +106,25 @@ static struct tsr_table exponents_of(const struct tsr_sweep_result *r, bool toge
 
 /* --- For programs ----------------------------------------------------------------------------- */
 
-static void put_codec(const struct tsr_sweep_result *r, struct tsr_text *json)
-{
-	struct tsr_table total = { 0 }, exponents = exponents_of(r, false);
-
-	add_total(&total, r);
-	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "codec", r->codec->name);
-	tsr_json_open(json, "finite", '{');
-	tsr_table_put_members(&total, json);
-	tsr_json_close(json, '}');
-	tsr_table_put_json(&exponents, "exponents", json);
-	tsr_json_close(json, '}');
-	tsr_table_free(&total);
-	tsr_table_free(&exponents);
-}
-
-void tsr_sweep_put_json(const struct tsr_sweep *s, struct tsr_text *json)
+static void put_json(const struct tsr_sweep *s, struct tsr_text *json)
 {
 	tsr_json_put_u64(json, "first", s->first);
 	tsr_json_put_u64(json, "last", s->last);
 	tsr_json_open(json, "codecs", '[');
-	for (unsigned i = 0; i < s->ncodecs; i++)
-		put_codec(&s->results[i], json);
-	tsr_json_close(json, ']');
-}
-
-static void put_csv(const struct tsr_sweep *s, struct tsr_text *csv)
-{
-	static const char names[] = "-codec,exponent,count,exact,overflow,nan_in,nan_out,compared,"
-				    "rel_sum,mean_rel,max_rel,max_ulp";
-
-	tsr_text_printf(csv, "%s\n", names + 1);
 	for (unsigned i = 0; i < s->ncodecs; i++) {
-		struct tsr_table t = exponents_of(&s->results[i], false);
+		const struct tsr_sweep_result *r = &s->results[i];
+		struct tsr_table total = { 0 };
 
-		tsr_table_put_csv(&t, names, csv);
-		tsr_table_free(&t);
+		add_total(&total, r);
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "codec", r->codec->name);
+		tsr_json_open(json, "finite", '{');
+		tsr_table_end_members(total, json);
+		tsr_json_close(json, '}');
+		tsr_table_end_json(exponents_of(r, false), "exponents", json);
+		tsr_json_close(json, '}');
 	}
+	tsr_json_close(json, ']');
 }
 
 /* --- The chart of the page -------------------------------------------------------------------- */
@@ -162,17 +173,6 @@ static void put_keys(const struct tsr_sweep *s, enum tsr_sweep_panel panel, stru
 	tsr_text_puts(html, "</fieldset>\n");
 }
 
-static void draw(const void *ctx, bool wide, struct tsr_text *svg)
-{
-	const struct tsr_sweep_chart f = { .sweep = ctx,
-					   .id = wide ? "wide" : "narrow",
-					   .width = wide ? 1040 : 366,
-					   .panel_height = wide ? 380 : 330,
-					   .all = true };
-
-	tsr_sweep_chart_put(&f, svg);
-}
-
 /* The powers of two around 1, or from the first of the range on, with at most twice the error there. */
 static void say_range(const struct tsr_sweep_result *x, struct tsr_report *r)
 {
@@ -197,41 +197,7 @@ static void say_range(const struct tsr_sweep_result *x, struct tsr_report *r)
 			       x->codec->name, (int)first - 127, (int)last - 126, (double)most);
 }
 
-static void report_chart(const struct tsr_sweep *s, struct tsr_report *r)
-{
-	tsr_report_charts(r, draw, s);
-	for (unsigned i = 0; i < s->ncodecs; i++) {
-		if (tsr_sweep_chart_shows(s, s->results[i].codec))
-			say_range(&s->results[i], r);
-	}
-	for (unsigned p = 0; p < TSR_PANEL_COUNT && r->wants_html; p++)
-		put_keys(s, (enum tsr_sweep_panel)p, &r->html);
-	tsr_report_markup(r, "<button id=\"reset\" type=\"button\">As at first</button>"
-			     "<button id=\"all\" type=\"button\">All</button>"
-			     "<button id=\"none\" type=\"button\">None</button>\n");
-}
-
 /* What the script of the page shows. */
-static void put_rows(const struct tsr_sweep_result *r, struct tsr_text *json)
-{
-	for (unsigned e = 0, next; e + 1 < TSR_SWEEP_ROWS; e = next) {
-		const struct tsr_sweep_row *row = &r->rows[e];
-
-		next = end_of_level(r, e);
-		if (!row->count)
-			continue;
-		tsr_json_open(json, NULL, '[');
-		tsr_text_printf(json, "%d,%d", (int)e - 127, (int)next - 128);
-		tsr_json_put_u64(json, NULL, row->count);
-		tsr_json_put_u64(json, NULL, row->exact);
-		tsr_json_put_double(json, NULL, tsr_sweep_row_mean(row));
-		tsr_json_put_double(json, NULL, (double)row->max_rel);
-		tsr_json_put_u64(json, NULL, row->max_ulp);
-		tsr_json_put_u64(json, NULL, row->overflow);
-		tsr_json_close(json, ']');
-	}
-}
-
 static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
 {
 	tsr_json_open(json, NULL, '[');
@@ -243,7 +209,22 @@ static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
 		tsr_json_put_string(json, "panel",
 				    tsr_sweep_panel_name(tsr_sweep_panel_of(r->codec)));
 		tsr_json_open(json, "rows", '[');
-		put_rows(r, json);
+		for (unsigned e = 0, next; e + 1 < TSR_SWEEP_ROWS; e = next) {
+			const struct tsr_sweep_row *row = &r->rows[e];
+
+			next = end_of_level(r, e);
+			if (!row->count)
+				continue;
+			tsr_json_open(json, NULL, '[');
+			tsr_text_printf(json, "%d,%d", (int)e - 127, (int)next - 128);
+			tsr_json_put_u64(json, NULL, row->count);
+			tsr_json_put_u64(json, NULL, row->exact);
+			tsr_json_put_double(json, NULL, tsr_sweep_row_mean(row));
+			tsr_json_put_double(json, NULL, (double)row->max_rel);
+			tsr_json_put_u64(json, NULL, row->max_ulp);
+			tsr_json_put_u64(json, NULL, row->overflow);
+			tsr_json_close(json, ']');
+		}
 		tsr_json_close(json, ']');
 		tsr_json_close(json, '}');
 	}
@@ -251,34 +232,6 @@ static void put_values(const struct tsr_sweep *s, struct tsr_text *json)
 }
 
 /* --- For people ------------------------------------------------------------------------------- */
-
-static const char how_to_read[] =
-	"<h2>How to read it</h2>\n<ul>\n"
-	"<li>Every FP32 bit pattern of the range went through each codec: encoded, decoded, "
-	"compared. "
-	"Nothing is sampled.</li>\n"
-	"<li>A line shows, for each power of two, the mean of |x \xe2\x88\x92 y| / |x| over all "
-	"weights x from it to the next, y being what came back. Both axes are logarithmic; "
-	"further down is better, and on the line marked 0 every weight comes back bit for "
-	"bit.</li>\n"
-	"<li>Grey bands between dotted lines are the ranges in which the narrow format has only "
-	"subnormal numbers, with fewer bits the smaller they are. The leftmost point of the BF16 "
-	"panel stands for all FP32 subnormals.</li>\n"
-	"<li>An error of 1 means that weights come back as zero. Where FP16 overflows there is no "
-	"line: infinite values have no relative error and are counted in the table.</li>\n"
-	"<li>With stochastic rounding (<code>sr</code>) the rounding is undone, so its lines are "
-	"those of the truncated split (<code>trunc</code>) with as many bits.</li>\n"
-	"<li>Point at a panel, or move through it with the arrow keys, for the values of one "
-	"power of two: mean and largest relative error, and the share that comes back bit for "
-	"bit.</li>\n</ul>\n";
-
-static const char table_note[] =
-	"<p>Of all finite patterns of the range. <em>exact</em>: come back bit for bit; "
-	"<em>error</em>: |x \xe2\x88\x92 y| / |x| over all that are not zero and come back finite; "
-	"<em>ULP</em>: distance in FP32 bit patterns; <em>overflow</em>: come back infinite; "
-	"<em>bytes</em> are per weight. Every bit pattern counts alike: most are far from the size "
-	"of weights, and those that come back as 0 have an error of 1. What weights lose stands "
-	"under the chart.</p>\n";
 
 /* Losses that no codec should have; the table does not show them. */
 static void say_oddities(const struct tsr_sweep_result *x, struct tsr_report *r)
@@ -294,34 +247,11 @@ static void say_oddities(const struct tsr_sweep_result *x, struct tsr_report *r)
 			       x->codec->name, special->nan_in, special->nan_out);
 }
 
-static void report_totals(const struct tsr_sweep *s, struct tsr_report *r)
+static void report_people(const struct tsr_sweep *s, struct tsr_report *r)
 {
 	static const char columns[] = "-codec,-bytes,-exact,mean_rel,max_rel,max_ulp,-over";
-	struct tsr_table t = { 0 };
-
-	for (unsigned i = 0; i < s->ncodecs; i++)
-		add_total(&t, &s->results[i]);
-	tsr_report_heading(r, TSR_TO_PAGE, "Totals");
-	tsr_report_markup(r, table_note);
-	tsr_report_table(r, &t, columns, columns);
-	for (unsigned i = 0; i < s->ncodecs; i++)
-		say_oddities(&s->results[i], r);
-}
-
-static void report_exponents(const struct tsr_sweep *s, struct tsr_report *r)
-{
-	for (unsigned i = 0; i < s->ncodecs; i++) {
-		struct tsr_table t = exponents_of(&s->results[i], true);
-
-		tsr_report_heading(r, TSR_TO_TEXT, "%s", s->results[i].codec->name);
-		tsr_report_table(r, &t, "-fields,-power,-exact,mean_rel,max_rel,max_ulp,-over",
-				 NULL);
-	}
-}
-
-void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
-{
 	const struct tsr_cell patterns = tsr_format_count((uint64_t)s->last - s->first + 1);
+	struct tsr_table totals = { 0 };
 	struct tsr_text json = { 0 };
 
 	tsr_report_open(r, "tersor sweep", "What comes back of FP32 weights");
@@ -330,18 +260,45 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
 		       "; shares are of the finite ones",
 		       patterns.text, s->first, s->last);
 	tsr_report_gap(r);
-	report_chart(s, r);
-	tsr_report_markup(r, how_to_read);
-	report_totals(s, r);
-	if (r->verbose)
-		report_exponents(s, r);
+	tsr_report_charts(r, tsr_sweep_chart_put, s);
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		if (tsr_sweep_chart_shows(s, s->results[i].codec))
+			say_range(&s->results[i], r);
+	}
+	for (unsigned p = 0; p < TSR_PANEL_COUNT && r->wants_html; p++)
+		put_keys(s, (enum tsr_sweep_panel)p, &r->html);
+	tsr_report_markup(r, "<button id=\"reset\" type=\"button\">As at first</button>"
+			     "<button id=\"all\" type=\"button\">All</button>"
+			     "<button id=\"none\" type=\"button\">None</button>\n");
+	tsr_report_markup(r, tsr_sweep_html);
+	for (unsigned i = 0; i < s->ncodecs; i++)
+		add_total(&totals, &s->results[i]);
+	tsr_report_heading(r, TSR_TO_PAGE, "Totals");
+	tsr_report_markup(r, tsr_sweep_totals_html);
+	tsr_report_table(r, totals, columns, columns);
+	for (unsigned i = 0; i < s->ncodecs; i++)
+		say_oddities(&s->results[i], r);
+	for (unsigned i = 0; i < s->ncodecs && r->verbose; i++) {
+		tsr_report_heading(r, TSR_TO_TEXT, "%s", s->results[i].codec->name);
+		tsr_report_table(r, exponents_of(&s->results[i], true),
+				 "-fields,-power,-exact,mean_rel,max_rel,max_ulp,-over", NULL);
+	}
 	if (r->wants_html)
 		put_values(s, &json);
 	tsr_report_close(r, &json);
+}
+
+void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r)
+{
+	static const char names[] = "-codec,exponent,count,exact,overflow,nan_in,nan_out,compared,"
+				    "rel_sum,mean_rel,max_rel,max_ulp";
+
+	report_people(s, r);
 	if (r->wants_csv)
-		put_csv(s, &r->csv);
-	if (r->wants_svg)
-		tsr_sweep_put_svg(s, &r->svg);
+		tsr_text_printf(&r->csv, "%s\n", names + 1);
+	for (unsigned i = 0; i < s->ncodecs && r->wants_csv; i++)
+		tsr_table_end_csv(exponents_of(&s->results[i], false), names, &r->csv);
+	tsr_report_svg(r, "sweep", tsr_sweep_chart_put, s);
 	if (r->wants_json)
-		tsr_sweep_put_json(s, &r->json);
+		put_json(s, &r->json);
 }

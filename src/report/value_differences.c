@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values besides the tensors that differ, as lines and as JSON. */
-#include "report/value_differences.h"
-
-#include <inttypes.h>
-
-#include "text/json.h"
+#include "report/remarks.h"
 
 #define SHOWN 3u
 

@@ -4,9 +4,9 @@
 
 #include "replay/replay_result.h"
 #include "text/json.h"
-#include "report/charts/replay_chart.h"
+#include "report/charts/charts.h"
 #include "replay/findings/replay_figures.h"
-#include "report/replay_report.h"
+#include "report/reports.h"
 #include "replay_make.h"
 
 static const char *name_of(unsigned figure)

@@ -7,8 +7,8 @@
 
 #include "base/isa.h"
 #include "coded.h"
-#include "report/sweep_figures.h"
-#include "report/sweep_report.h"
+#include "report/reports.h"
+#include "report/reports.h"
 #include "tersor/sweep.h"
 
 #define RANGE_MAX 6000

@@ -187,9 +187,9 @@ static void test_nothing_in_a_page_is_markup(void **state)
 	(void)state;
 	tsr_report_open(&r, "tersor", "<title>");
 	tsr_report_fact(&r, TSR_TO_BOTH, "file", "%s", "<fact>");
-	tsr_report_find(&r, TSR_TO_BOTH, "bad", "bad   ", "<finding>");
+	tsr_report_find(&r, TSR_TO_BOTH, "bad", "", "<finding>");
 	tsr_report_say(&r, TSR_TO_PAGE, "%s", "<words>");
-	tsr_report_table(&r, &t, NULL, "");
+	tsr_report_table(&r, t, NULL, "");
 	tsr_report_close(&r, NULL);
 	expect_text(&r.text, "file        <fact>\nbad   <finding>\n");
 	for (const char *const *s = (const char *const[]){ "<title>", "<fact>", "<finding>",

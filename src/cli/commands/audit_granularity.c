@@ -1,27 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor audit --granularity: 8-bit floats by how many elements share a scale. */
-#include "cli/commands/audit_granularity.h"
+#include "cli/operations.h"
 
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/work.h"
-#include "report/granularity_report.h"
-
-static int report(const struct cli_cmd *cmd, const struct cli_common *common,
-		  const struct tsr_granularities *g, enum tsr_granularity_scale scale)
-{
-	struct tsr_report r = cli_report(cmd, common, "granularity");
-	struct tsr_granularity_figures f;
-	int status;
-
-	if (!tsr_granularity_figures_of(g, &f))
-		return cli_fail(CLI_IO, "out of memory for the report");
-	if (r.wants_json)
-		cli_json_inputs(&r.json, common);
-	tsr_granularity_report(g, &f, scale, &r);
-	status = cli_end_report(&r, common);
-	return status == CLI_OK && f.nnonfinite ? CLI_DIFFERS : status;
-}
+#include "cli/files.h"
+#include "report/reports.h"
 
 int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *common,
 			  const char *scale, unsigned kinds)
@@ -29,8 +11,8 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 	const struct cli_list *in = &common->operands;
 	struct tsr_granularity_options o = tsr_granularity_defaults();
 	struct tsr_granularities *g = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status measured;
+	struct tsr_granularity_figures f;
+	struct tsr_report r;
 	struct cli_work work;
 	int status;
 
@@ -43,12 +25,18 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 				 scale);
 	CLI_TRY(cli_check_reports(common));
 	cli_work_start(&work, common, "measuring");
-	measured = tsr_granularity_measure(in->items, in->n, &o, &work.run, &g, &err);
-	cli_work_end(&work);
-	if (measured != TSR_OK)
-		return cli_error(&err);
+	if (cli_work_end(&work, tsr_granularity_measure(in->items, in->n, &o, &work.run, &g,
+							&work.err)) != TSR_OK)
+		return cli_error(&work.err);
 	cli_warn_notes(common, tsr_granularities_checkpoint(g));
-	status = report(cmd, common, g, o.scale);
+	if (tsr_granularity_figures_of(g, &f)) {
+		r = cli_report(cmd, common, "granularity");
+		r.differs = f.nnonfinite;
+		tsr_granularity_report(g, &f, o.scale, &r);
+		status = cli_end_report(&r, common);
+	} else {
+		status = cli_fail(CLI_IO, "out of memory for the report");
+	}
 	tsr_granularities_free(g);
 	return status;
 }

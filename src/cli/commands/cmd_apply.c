@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor apply: a weight update onto the model that it was made for. */
-#include <stdio.h>
 
-#include "cli/output.h"
-#include "cli/unpacking.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "text/json.h"
-
-struct args {
-	struct cli_common common;
-};
+#include "cli/operations.h"
 
 /* The file that is written: without -o the model itself. */
 static const char *target(const struct cli_common *common)
@@ -21,7 +12,6 @@ static const char *target(const struct cli_common *common)
 static void report(struct tsr_report *r, const struct cli_common *common,
 		   const struct tsr_unpacking *u)
 {
-	cli_json_inputs(&r->json, common);
 	tsr_json_put_string(&r->json, "output", target(common));
 	tsr_json_put_bool(&r->json, "in_place", !common->output);
 	tsr_json_put_bool(&r->json, "dry_run", common->dry_run);
@@ -32,29 +22,25 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 			common->dry_run ? " planned" : "");
 }
 
-static enum tsr_status apply(const struct cli_common *common, const void *o,
-			     const struct tsr_run *run, struct tsr_unpacking **ret,
-			     struct tsr_err *err)
-{
-	return tsr_apply(common->operands.items[0], common->operands.items[1], common->output, o,
-			 run, ret, err);
-}
-
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { .verb = "applying",
-						  .write = apply,
-						  .report = report };
-	const struct args *a = args;
+	static const struct cli_unpacking how = { .report = report };
+	const struct cli_common *common = args;
 	struct tsr_write_options o = tsr_write_defaults();
+	struct tsr_unpacking *u = NULL;
+	enum tsr_status written;
+	struct cli_work work;
 
-	o.open = &a->common.open;
-	o.max_shard_nbytes = a->common.max_shard;
-	o.force = a->common.force;
-	o.dry_run = a->common.dry_run;
-	if (!a->common.output && (a->common.max_shard || a->common.force))
+	o.open = &common->open;
+	o.max_shard_nbytes = common->max_shard;
+	o.force = common->force;
+	o.dry_run = common->dry_run;
+	if (!common->output && (common->max_shard || common->force))
 		return cli_usage(cmd, "--max-shard-size and --force need -o");
-	return cli_unpack(cmd, &a->common, &how, &o);
+	cli_work_start(&work, common, "applying");
+	written = tsr_apply(common->operands.items[0], common->operands.items[1], common->output,
+			    &o, &work.run, &u, &work.err);
+	return cli_end_unpacking(cmd, common, &how, NULL, &work, written, u);
 }
 
 const struct cli_cmd cmd_apply = {
@@ -72,8 +58,5 @@ const struct cli_cmd cmd_apply = {
 	.examples = "  tersor apply update.safetensors model.safetensors\n"
 		    "  tersor apply update.safetensors model.safetensors -o next.safetensors\n",
 	.takes = CLI_WRITES | CLI_WORKS | CLI_REPORTS,
-	.operands_min = 2,
-	.operands_max = 2,
-	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

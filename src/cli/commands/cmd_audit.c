@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor audit: what each codec would do to a checkpoint. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "cli/codec_words.h"
-#include "cli/commands/audit_granularity.h"
-#include "cli/input.h"
-#include "cli/output.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "cli/work.h"
 #include "audit/audit_gates.h"
 #include "audit/audit_presets.h"
-#include "report/audit_report.h"
-#include "report/baseline.h"
-#include "text/json.h"
+#include "report/reports.h"
 
 struct args {
 	struct cli_common common;
@@ -73,16 +65,6 @@ struct choice {
 	unsigned n;
 };
 
-static void add_codec(struct choice *c, const struct tsr_codec *codec)
-{
-	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2) {
-		if (!(codec->kinds & kind) || c->n == TSR_AUDIT_CODINGS_MAX)
-			continue;
-		c->codings[c->n] = tsr_coding_default(codec);
-		c->codings[c->n++].kind = (enum tsr_kind)kind;
-	}
-}
-
 static int choose_word(const struct cli_cmd *cmd, const char *word, struct choice *c)
 {
 	const struct tsr_codec *codec = tsr_codec_find(word);
@@ -95,22 +77,19 @@ static int choose_word(const struct cli_cmd *cmd, const char *word, struct choic
 		CLI_TRY(cli_parse_codec(cmd, word,
 					TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE,
 					&codec));
-	add_codec(c, codec);
-	return CLI_OK;
-}
-
-static int choose_list(const struct cli_cmd *cmd, const char *list, struct choice *c)
-{
-	char word[CLI_WORD_NBYTES];
-
-	while (cli_next_word(&list, word))
-		CLI_TRY(choose_word(cmd, word, c));
+	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2) {
+		if (!(codec->kinds & kind) || c->n == TSR_AUDIT_CODINGS_MAX)
+			continue;
+		c->codings[c->n] = tsr_coding_default(codec);
+		c->codings[c->n++].kind = (enum tsr_kind)kind;
+	}
 	return CLI_OK;
 }
 
 static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice *c)
 {
 	enum tsr_scale scale = TSR_SCALE_COUNT;
+	char word[CLI_WORD_NBYTES];
 
 	if (a->table && (a->codec.n || a->scale || a->group))
 		return cli_usage(cmd,
@@ -119,8 +98,10 @@ static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice
 		c->n = tsr_audit_table_codings(a->table, c->codings);
 		return CLI_OK;
 	}
-	for (unsigned i = 0; i < a->codec.n; i++)
-		CLI_TRY(choose_list(cmd, a->codec.items[i], c));
+	for (unsigned i = 0; i < a->codec.n; i++) {
+		for (const char *list = a->codec.items[i]; cli_next_word(&list, word);)
+			CLI_TRY(choose_word(cmd, word, c));
+	}
 	if (!a->codec.n)
 		c->n = tsr_audit_codings(false, c->codings);
 	if (a->scale && !tsr_scale_find(a->scale, &scale))
@@ -142,69 +123,7 @@ struct series {
 	unsigned n;
 };
 
-static void free_series(struct series *s)
-{
-	for (unsigned i = 0; i < s->n; i++)
-		tsr_audit_free(s->audits[i]);
-	free(s->audits);
-}
-
-static int audit_inputs(const struct cli_common *common, const char *const *paths, unsigned npaths,
-			const struct tsr_audit_options *o, struct series *s)
-{
-	struct tsr_err err = { 0 };
-	enum tsr_status status;
-	struct cli_work work;
-
-	cli_work_start(&work, common, "auditing");
-	status = tsr_audit_run(paths, npaths, o, &work.run, &s->audits[s->n], &err);
-	cli_work_end(&work);
-	if (status != TSR_OK)
-		return cli_error(&err);
-	s->n++;
-	return CLI_OK;
-}
-
-static int audit_all(const struct args *a, const struct tsr_audit_options *o, struct series *s)
-{
-	const struct cli_list *in = &a->common.operands;
-
-	s->audits = calloc(in->n, sizeof(struct tsr_audit *));
-	if (!s->audits)
-		return cli_fail(CLI_IO, "out of memory");
-	if (!a->steps)
-		return audit_inputs(&a->common, in->items, in->n, o, s);
-	for (unsigned i = 0; i < in->n; i++)
-		CLI_TRY(audit_inputs(&a->common, &in->items[i], 1, o, s));
-	return CLI_OK;
-}
-
 /* --- Faults and gates --------------------------------------------------------------------------- */
-
-/* What is wrong with the checkpoint, a line each; CLI_DIFFERS if there is anything. */
-static int report_faults(const struct cli_common *common, const struct tsr_audit *a)
-{
-	int status = CLI_OK;
-	char text[120];
-
-	for (size_t i = 0; i < a->ntensors; i++) {
-		const char *fault = tsr_audit_fault_text(&a->tensors[i], text, sizeof(text));
-
-		if (!fault)
-			continue;
-		cli_warn(common, "%s: tensor %s: %s; --keep leaves it out",
-			 tsr_checkpoint_path(a->source), a->tensors[i].tensor->name, fault);
-		status = CLI_DIFFERS;
-	}
-	if (a->nalone && !a->npairs && a->momenta.n && a->variances.n) {
-		cli_warn(common,
-			 "%s: no momentum has a variance here, so updates are not measured; --map "
-			 "says which tensors are what, --kind leaves a kind out",
-			 tsr_checkpoint_path(a->source));
-		status = CLI_DIFFERS;
-	}
-	return status;
-}
 
 static int check_gates(const struct tsr_audit *a, const struct gates *gates)
 {
@@ -228,16 +147,35 @@ static int worse(int a, int b)
 	return a > b ? a : b;
 }
 
+/* What is wrong with the checkpoints, a line each, and gates that are missed. */
 static int judge(const struct args *a, const struct series *s, const struct gates *gates)
 {
 	int status = CLI_OK;
+	char text[120];
 
 	for (unsigned i = 0; i < s->n; i++) {
-		status = worse(status, report_faults(&a->common, s->audits[i]));
+		const struct tsr_audit *x = s->audits[i];
+		const char *path = tsr_checkpoint_path(x->source), *fault;
 		/* The default list has learned codecs where they can be. */
-		if (s->audits[i]->unlearned && (a->codec.n || a->table))
-			status = worse(status, CLI_DIFFERS);
-		status = worse(status, check_gates(s->audits[i], gates));
+		bool differs = x->unlearned && (a->codec.n || a->table);
+
+		for (size_t k = 0; k < x->ntensors; k++) {
+			fault = tsr_audit_fault_text(&x->tensors[k], text, sizeof(text));
+			if (fault)
+				cli_warn(&a->common, "%s: tensor %s: %s; --keep leaves it out",
+					 path, x->tensors[k].tensor->name, fault);
+			differs = differs || fault;
+		}
+		if (x->nalone && !x->npairs && x->momenta.n && x->variances.n) {
+			cli_warn(&a->common,
+				 "%s: no momentum has a variance here, so updates are not "
+				 "measured; --map says which tensors are what, --kind leaves a "
+				 "kind out",
+				 path);
+			differs = true;
+		}
+		status = worse(worse(status, differs ? CLI_DIFFERS : CLI_OK),
+			       check_gates(x, gates));
 	}
 	return status;
 }
@@ -247,99 +185,60 @@ static int judge(const struct args *a, const struct series *s, const struct gate
 static int report(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
 		  const struct tsr_json *baseline)
 {
-	struct tsr_changes moved = { .n = 0 };
-	struct tsr_text now = { 0 };
-	struct tsr_err err = { 0 };
-	struct tsr_report r;
-	int status;
+	struct tsr_report r = cli_report(cmd, &a->common, NULL);
 
 	for (unsigned i = 0; i < s->n; i++)
 		cli_warn_notes(&a->common, s->audits[i]->source);
-	if (baseline) {
-		cli_json_begin(&now, cmd);
-		tsr_audit_put_json(s->audits, s->n, &now);
-		if (tsr_baseline_compare(&tsr_audit_baseline, baseline, &now, &moved, &err) !=
-		    TSR_OK)
-			return cli_error(&err);
-	}
-	r = cli_report(cmd, &a->common, NULL);
-	tsr_audit_report(s->audits, s->n, a->table != NULL, &r);
-	if (r.wants_json) {
-		cli_json_inputs(&r.json, &a->common);
+	tsr_audit_report(s->audits, s->n, a->table ? TSR_AUDIT_PAPER : TSR_AUDIT_EACH, &r);
+	if (r.wants_json || baseline) {
 		if (a->table)
 			tsr_json_put_string(&r.json, "table", a->table);
 		tsr_audit_put_json(s->audits, s->n, &r.json);
 	}
 	if (baseline)
-		tsr_baseline_report(&moved, &r);
-	status = cli_end_report(&r, &a->common);
-	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
+		tsr_baseline_report(&tsr_audit_baseline, baseline, &r);
+	return cli_end_report(&r, &a->common);
 }
 
 /* --- All of it ---------------------------------------------------------------------------------- */
 
-static int parse_gates(const struct cli_cmd *cmd, const struct cli_list *list, struct gates *ret)
-{
-	CLI_TRY(cli_split_bounds(cmd, list, ret->text, &ret->n));
-	for (unsigned i = 0; i < ret->n; i++) {
-		if (!tsr_audit_gate_parse(ret->text[i], &ret->gate[i]))
-			return cli_usage(cmd,
-					 "option --max-error: found '%s', expected FIGURE=VALUE or "
-					 "FIGURE=VALUE,p95 with " TSR_AUDIT_GATES_TEXT,
-					 ret->text[i]);
-	}
-	return CLI_OK;
-}
-
-static int report_and_judge(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
-			    const struct tsr_json *baseline, const struct gates *gates)
-{
-	const int status = report(cmd, a, s, baseline);
-
-	return status == CLI_OK || status == CLI_DIFFERS ? worse(status, judge(a, s, gates))
-							 : status;
-}
-
-/* A part has found its share of the figures, and no more. */
-static int end_part(void)
-{
-	struct tsr_err err = { 0 };
-
-	return tsr_part_end(cli_parts(), &err) == TSR_OK ? CLI_OK : cli_error(&err);
-}
-
 static int audit(const struct cli_cmd *cmd, const struct args *a, const struct tsr_audit_options *o,
 		 const struct gates *gates)
 {
+	const struct cli_list *in = &a->common.operands;
+	const unsigned each = a->steps ? 1 : in->n;
 	struct tsr_json *baseline = NULL;
-	struct series series = { .n = 0 };
+	struct series s = { .n = 0 };
+	struct cli_work work;
 	struct tsr_err err;
 	int status = CLI_OK;
 
 	if (a->baseline &&
 	    tsr_baseline_load(&tsr_audit_baseline, a->baseline, &baseline, &err) != TSR_OK)
 		return cli_error(&err);
-	status = audit_all(a, o, &series);
-	if (status == CLI_OK)
-		status = tsr_part_is_one(cli_parts())
-				 ? end_part()
-				 : report_and_judge(cmd, a, &series, baseline, gates);
-	free_series(&series);
+	s.audits = calloc(in->n, sizeof(struct tsr_audit *));
+	if (!s.audits)
+		status = cli_fail(CLI_IO, "out of memory");
+	for (unsigned i = 0; i < in->n && status == CLI_OK; i += each) {
+		cli_work_start(&work, &a->common, "auditing");
+		if (cli_work_end(&work, tsr_audit_run(&in->items[i], each, o, &work.run,
+						      &s.audits[s.n], &work.err)) == TSR_OK)
+			s.n++;
+		else
+			status = cli_error(&work.err);
+	}
+	if (status == CLI_OK && tsr_part_is_one(cli_parts())) {
+		status = cli_part_write();
+	} else if (status == CLI_OK) {
+		status = report(cmd, a, &s, baseline);
+		if (status <= CLI_DIFFERS)
+			status = worse(status, judge(a, &s, gates));
+	}
+	for (unsigned i = 0; i < s.n; i++)
+		tsr_audit_free(s.audits[i]);
+	free(s.audits);
 	tsr_json_free(baseline);
 	return status;
-}
-
-static int run_granularity(const struct cli_cmd *cmd, const struct args *a)
-{
-	enum tsr_kind kind = TSR_KIND_OTHER;
-
-	if (a->codec.n || a->group || a->keep.n || a->map.n || a->max_error.n || a->baseline ||
-	    a->steps)
-		return cli_usage(cmd, "--granularity takes of the options of audit only --kind and "
-				      "--scale");
-	if (a->kind)
-		tsr_kind_find(a->kind, &kind);
-	return cli_audit_granularity(cmd, &a->common, a->scale, kind);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -352,16 +251,27 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_coding state[2];
 	enum tsr_kind kind = TSR_KIND_OTHER;
 
+	if (a->kind)
+		tsr_kind_find(a->kind, &kind);
+	if (a->granularity && (a->codec.n || a->group || a->keep.n || a->map.n || a->max_error.n ||
+			       a->baseline || a->steps))
+		return cli_usage(cmd, "--granularity takes of the options of audit only --kind and "
+				      "--scale");
 	if (a->granularity)
-		return run_granularity(cmd, a);
+		return cli_audit_granularity(cmd, &a->common, a->scale, kind);
 	CLI_TRY(choose(cmd, a, &choice));
-	CLI_TRY(parse_gates(cmd, &a->max_error, &gates));
+	CLI_TRY(cli_split_bounds(cmd, &a->max_error, gates.text, &gates.n));
+	for (unsigned i = 0; i < gates.n; i++) {
+		if (!tsr_audit_gate_parse(gates.text[i], &gates.gate[i]))
+			return cli_usage(cmd,
+					 "option --max-error: found '%s', expected FIGURE=VALUE or "
+					 "FIGURE=VALUE,p95 with " TSR_AUDIT_GATES_TEXT,
+					 gates.text[i]);
+	}
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
 	CLI_TRY(cli_check_reports(&a->common));
 	for (unsigned i = 0; i < a->common.operands.n; i++)
 		CLI_TRY(cli_check_no_recording(a->common.operands.items[i]));
-	if (a->kind)
-		tsr_kind_find(a->kind, &kind);
 	if (a->state)
 		CLI_TRY(cli_parse_state(cmd, a->state, &state[0], &state[1]));
 	o.state = a->state ? state : NULL;
@@ -395,8 +305,6 @@ const struct cli_cmd cmd_audit = {
 		    "  tersor audit --granularity activations.npz\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor bench: speed of codecs, optimizer steps and files. */
-#include <inttypes.h>
-#include <stdio.h>
 
 #include "bench/bench.h"
-#include "cli/codec_words.h"
-#include "cli/device.h"
-#include "cli/output.h"
+#include "cli/words.h"
 #include "cli/work.h"
-#include "text/json.h"
+#include "cli/files.h"
 
 struct args {
 	struct cli_common common;
@@ -113,7 +109,7 @@ static void report_rows(struct tsr_report *r, const struct tsr_bench *b, enum ts
 		tsr_report_gap(r);
 	if (key && r->wants_json)
 		tsr_table_put_json(&t, key, &r->json);
-	tsr_report_table(r, &t, t.nrows ? "" : NULL, NULL);
+	tsr_report_table(r, t, "", NULL);
 }
 
 /* Where it was measured. */
@@ -123,8 +119,6 @@ static void report_device(struct tsr_report *r, const struct tsr_bench *b)
 		tsr_report_say(r, TSR_TO_TEXT, "%u threads, %s", b->threads, b->isa);
 	else
 		tsr_report_say(r, TSR_TO_TEXT, "%s", b->device);
-	if (!r->wants_json)
-		return;
 	tsr_json_put_string(&r->json, "device", b->device);
 	if (b->threads) {
 		tsr_json_put_u64(&r->json, "threads", b->threads);
@@ -138,10 +132,8 @@ static void report_arrays(struct tsr_report *r, const struct tsr_bench_options *
 			  const struct tsr_bench *b)
 {
 	report_device(r, b);
-	if (r->wants_json) {
-		tsr_json_put_u64(&r->json, "elements", o->elements);
-		tsr_json_put_u64(&r->json, "repeats", o->repeats);
-	}
+	tsr_json_put_u64(&r->json, "elements", o->elements);
+	tsr_json_put_u64(&r->json, "repeats", o->repeats);
 	tsr_report_say(r, TSR_TO_TEXT, "copy bandwidth, read + write: %.1f GB/s", b->copy_gbps);
 	report_rows(r, b, TSR_BENCH_KERNELS, "kernels", add_kernel);
 	report_rows(r, b, TSR_BENCH_STEPS, "steps", add_step);
@@ -167,12 +159,10 @@ static void report_files(struct tsr_report *r, const struct tsr_bench_options *o
 			 const struct tsr_bench *b)
 {
 	(void)o;
-	if (r->wants_json) {
-		tsr_json_put_u64(&r->json, "threads", b->threads);
-		tsr_json_put_u64(&r->json, "nbytes", b->nbytes);
-		tsr_json_put_u64(&r->json, "peak_rss_nbytes", b->peak_rss_nbytes);
-	}
-	for (unsigned i = 0; r->wants_json && i < b->nrows; i++) {
+	tsr_json_put_u64(&r->json, "threads", b->threads);
+	tsr_json_put_u64(&r->json, "nbytes", b->nbytes);
+	tsr_json_put_u64(&r->json, "peak_rss_nbytes", b->peak_rss_nbytes);
+	for (unsigned i = 0; i < b->nrows; i++) {
 		char key[32];
 
 		snprintf(key, sizeof(key), "%s_gbps", b->rows[i].name);
@@ -217,16 +207,12 @@ static int measure(const struct cli_cmd *cmd, const struct args *a, const struct
 		.repeats = a->repeats ? (unsigned)a->repeats : m->repeats[gpu != NULL],
 	};
 	struct tsr_bench b;
-	struct tsr_err err = { 0 };
 	struct tsr_report r;
-	enum tsr_status status;
 	struct cli_work work;
 
 	cli_work_start(&work, &a->common, "measuring");
-	status = m->measure(&o, &work.run, &b, &err);
-	cli_work_end(&work);
-	if (status != TSR_OK)
-		return cli_error(&err);
+	if (cli_work_end(&work, m->measure(&o, &work.run, &b, &work.err)) != TSR_OK)
+		return cli_error(&work.err);
 	r = cli_report(cmd, &a->common, NULL);
 	m->report(&r, &o, &b);
 	return cli_end_report(&r, &a->common);
@@ -242,24 +228,28 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const bool gpu = device && tsr_gpu_parse(device, &index);
 	const struct tsr_codec *codec;
 	struct cli_device cpu = { .ngpus = 0 };
+	const bool file = a->common.operands.n;
+	char with_gpu[64];
+	const struct cli_misuse misuses[] = {
+		{ a->entropy && (a->dir || a->codec), "--entropy goes with no codec or directory" },
+		{ file && a->elements && !gpu, "--elements does not go with a file" },
+		{ gpu && a->dir, with_gpu },
+		{ a->dir && (a->codec || a->elements),
+		  "--codec and --elements do not go with --dir" },
+		{ !a->dir && a->file_size, "--file-size needs --dir" },
+		{ 0 }
+	};
 
-	if (a->common.operands.n && !a->entropy)
+	if (file && !a->entropy)
 		return cli_usage(cmd, "a file goes with --entropy only");
 	if (!gpu)
 		CLI_TRY(cli_choose_device(cmd, device, false, &cpu));
 	if (cpu.ngpus)
 		return cli_usage(cmd, "one GPU is measured: found --device %s, expected cuda:N",
 				 device);
-	if (a->entropy && (a->dir || a->codec))
-		return cli_usage(cmd, "--entropy goes with no codec or directory");
-	if (a->common.operands.n && a->elements && !gpu)
-		return cli_usage(cmd, "--elements does not go with a file");
-	if (gpu && a->dir)
-		return cli_usage(cmd, "--dir does not go with --device %s", device);
-	if (a->dir && (a->codec || a->elements))
-		return cli_usage(cmd, "--codec and --elements do not go with --dir");
-	if (!a->dir && a->file_size)
-		return cli_usage(cmd, "--file-size needs --dir");
+	snprintf(with_gpu, sizeof(with_gpu), "--dir does not go with --device %s",
+		 gpu ? device : "");
+	CLI_TRY(cli_check(cmd, misuses));
 	if (a->codec)
 		CLI_TRY(cli_parse_codec(cmd, a->codec, ANY_KIND, &codec));
 	return measure(cmd, a,
@@ -273,7 +263,6 @@ const struct cli_cmd cmd_bench = {
 	.name = "bench",
 	.summary = "measure codecs and files, and plain copying to compare with",
 	.operands = "[FILE]",
-	.operands_max = 1,
 	.details = "Measures every codec, and steps of optimizers, in memory: bytes read and "
 		   "written per second, and their share of the copy bandwidth measured in the "
 		   "same run. With --dir, measures packing, unpacking and verifying a generated "

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor codebook: the blocks and the codebook that Gefen's state would have. */
-#include "cli/codec_words.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/work.h"
-#include "report/learned_report.h"
+#include "cli/words.h"
+#include "cli/files.h"
+#include "report/reports.h"
 #include "tersor/recording.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;
@@ -34,10 +31,7 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 	const char *partition = a->learning.partition;
 	struct tsr_report r = cli_report(cmd, &a->common, NULL);
 
-	if (r.wants_json) {
-		cli_json_inputs(&r.json, &a->common);
-		tsr_json_put_string(&r.json, "partition", partition ? partition : "adjacent");
-	}
+	tsr_json_put_string(&r.json, "partition", partition ? partition : "adjacent");
 	tsr_learned_report(l, &r);
 	return cli_end_report(&r, &a->common);
 }
@@ -47,14 +41,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 	const struct cli_list *in = &a->common.operands;
 	struct tsr_learned *l = NULL;
-	struct cli_work work;
 	int status;
 
 	CLI_TRY(cli_check_reports(&a->common));
-	cli_work_start(&work, &a->common, "learning");
-	status = cli_learn(&a->learning, in, in->n == 1 && tsr_recording_probe(in->items[0]),
-			   a->gradients, &a->common.open, &work.run, &l);
-	cli_work_end(&work);
+	status = cli_learn(&a->learning, &a->common, in,
+			   in->n == 1 && tsr_recording_probe(in->items[0]), a->gradients, &l);
 	if (status == CLI_OK)
 		status = report(cmd, a, l);
 	tsr_learned_free(l);
@@ -75,8 +66,6 @@ const struct cli_cmd cmd_codebook = {
 		    "  tersor codebook checkpoint.safetensors --svg codebook.svg\n",
 	.opts = opts,
 	.takes = CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor codecs: the list of codecs. */
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "text/json.h"
-#include "cli/codec_words.h"
-#include "cli/output.h"
-#include "tersor/pack.h"
+#include "cli/words.h"
+#include "cli/files.h"
 
 static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
 
@@ -65,23 +61,11 @@ static bool is_asked_for(const struct tsr_codec *c, const struct cli_list *asked
 	return found;
 }
 
-static void report_kind(enum tsr_kind kind, const struct cli_list *asked, struct tsr_report *r)
-{
-	struct tsr_table t = { 0 };
-
-	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		if ((*c)->kinds & kind && is_asked_for(*c, asked))
-			c = add_row(&t, c, kind);
-	}
-	if (!t.nrows)
-		return;
-	tsr_report_table(r, &t, "", NULL);
-	tsr_report_gap(r);
-}
-
 static void put_codec(const struct tsr_codec *c, struct tsr_text *json)
 {
 	const struct tsr_coding coding = tsr_coding_default(c);
+	const char *is[3], *usual[3];
+	size_t nis = 0, nusual = 0;
 	struct tsr_table planes = { 0 };
 
 	for (unsigned i = 0; i < c->nplanes; i++) {
@@ -94,24 +78,19 @@ static void put_codec(const struct tsr_codec *c, struct tsr_text *json)
 	tsr_json_put_string(json, "summary", c->summary);
 	tsr_json_put_string(json, "source", c->source);
 	tsr_json_put_string(json, "family", c->family);
-	tsr_json_open(json, "kinds", '[');
 	for (unsigned k = 0; k < 3; k++) {
 		if (c->kinds & kinds[k])
-			tsr_json_put_string(json, NULL, tsr_kind_name(kinds[k]));
-	}
-	tsr_json_close(json, ']');
-	tsr_json_open(json, "default_for", '[');
-	for (unsigned k = 0; k < 3; k++) {
+			is[nis++] = tsr_kind_name(kinds[k]);
 		if (is_default(c, kinds[k]))
-			tsr_json_put_string(json, NULL, tsr_kind_name(kinds[k]));
+			usual[nusual++] = tsr_kind_name(kinds[k]);
 	}
-	tsr_json_close(json, ']');
-	tsr_table_put_json(&planes, "planes", json);
+	tsr_json_put_strings(json, "kinds", is, nis);
+	tsr_json_put_strings(json, "default_for", usual, nusual);
+	tsr_table_end_json(planes, "planes", json);
 	tsr_json_put_double(json, "bytes_per_element", tsr_coding_bytes_per_element(&coding));
 	tsr_json_put_bool(json, "grouped", c->grouped);
 	tsr_json_put_bool(json, "stochastic", c->stochastic);
 	tsr_json_close(json, '}');
-	tsr_table_free(&planes);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -124,18 +103,26 @@ static int run(const struct cli_cmd *cmd, void *args)
 	for (unsigned i = 0; i < asked->n; i++)
 		CLI_TRY(cli_parse_codec(cmd, asked->items[i], ~0u, &ignored));
 	r = cli_report(cmd, common, NULL);
-	for (unsigned k = 0; k < 3; k++)
-		report_kind(kinds[k], asked, &r);
+	for (unsigned k = 0; k < 3; k++) {
+		struct tsr_table t = { 0 };
+
+		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+			if ((*c)->kinds & kinds[k] && is_asked_for(*c, asked))
+				c = add_row(&t, c, kinds[k]);
+		}
+		if (t.nrows) {
+			tsr_report_table(&r, t, "", NULL);
+			tsr_report_gap(&r);
+		}
+	}
 	tsr_report_say(&r, TSR_TO_TEXT,
 		       "bytes per element, with usual groups and scales; * is the default");
-	if (r.wants_json) {
-		tsr_json_open(&r.json, "codecs", '[');
-		for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-			if (is_asked_for(*c, asked))
-				put_codec(*c, &r.json);
-		}
-		tsr_json_close(&r.json, ']');
+	tsr_json_open(&r.json, "codecs", '[');
+	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+		if (is_asked_for(*c, asked))
+			put_codec(*c, &r.json);
 	}
+	tsr_json_close(&r.json, ']');
 	return cli_end_report(&r, common);
 }
 
@@ -145,8 +132,6 @@ const struct cli_cmd cmd_codecs = {
 	.operands = "[CODEC...]",
 	.details = "Lists every codec, or those that are named, with bytes per element.",
 	.examples = "  tersor codecs\n  tersor codecs softsign8 sqrt8\n",
-	.operands_max = UINT_MAX,
 	.takes = CLI_REPORTS,
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

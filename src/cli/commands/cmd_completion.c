@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor completion: scripts for bash, zsh and fish, made from the option tables. */
-#include <stdio.h>
-#include <string.h>
 
 #include "cli/cli.h"
-#include "tersor/codec.h"
 
 /* Call @each for every option of a command. */
 static void for_each_opt(const struct cli_cmd *cmd,
@@ -17,27 +14,22 @@ static void for_each_opt(const struct cli_cmd *cmd,
 		each(cmd, all.opt[i]);
 }
 
-static void print_codecs(enum tsr_kind kind)
+/* The words that an option's argument can be. */
+static void print_values(const struct cli_opt *o)
 {
 	const char *separator = "";
+	enum tsr_kind kind;
 
+	if (o->values[0] != '@' || !tsr_kind_find(o->values + 1, &kind)) {
+		printf("%s", o->values);
+		return;
+	}
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
 		if (kind != TSR_KIND_OTHER && !((*c)->kinds & kind))
 			continue;
 		printf("%s%s", separator, (*c)->name);
 		separator = " ";
 	}
-}
-
-/* The words that an option's argument can be. */
-static void print_values(const struct cli_opt *o)
-{
-	enum tsr_kind kind;
-
-	if (o->values[0] == '@' && tsr_kind_find(o->values + 1, &kind))
-		print_codecs(kind);
-	else
-		printf("%s", o->values);
 }
 
 static bool takes_file(const struct cli_opt *o)
@@ -261,8 +253,5 @@ const struct cli_cmd cmd_completion = {
 	.details = "Prints a script that completes commands, options, codecs and files.",
 	.examples = "  source <(tersor completion bash)\n"
 		    "  tersor completion fish > ~/.config/fish/completions/tersor.fish\n",
-	.operands_min = 1,
-	.operands_max = 1,
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

@@ -1,22 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor convert: checkpoints from one file format to another. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "base/arena.h"
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
-#include "cli/commands/recoding.h"
-#include "cli/input.h"
-#include "cli/unpacking.h"
-#include "cli/output.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
 #include "io/dir_output.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "tersor/directory.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;
@@ -43,7 +32,6 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 {
 	const char *to = tsr_container_name(u->container);
 
-	cli_json_inputs(&r->json, common);
 	cli_json_output(&r->json, common);
 	tsr_json_put_string(&r->json, "from", tsr_container_name(u->source->container));
 	tsr_json_put_string(&r->json, "to", to);
@@ -70,74 +58,48 @@ static char *renamed(const char *message, const char *made, const char *packed)
 	return asprintf(&text, "%s%s", packed, message + n) < 0 ? NULL : text;
 }
 
-static void rename_messages(struct tsr_checkpoint *c, const char *made, const char *packed,
-			    struct tsr_err *err)
-{
-	char *text = renamed(err->msg, made, packed);
-
-	if (text)
-		snprintf(err->msg, sizeof(err->msg), "%s", text);
-	free(text);
-	for (size_t i = 0; c && i < c->nnotes; i++) {
-		text = renamed(c->notes[i], made, packed);
-		if (text)
-			c->notes[i] = tsr_arena_copy(c->arena, text, strlen(text));
-		free(text);
-	}
-}
-
 /* A packed directory is unpacked beside the output, converted, and removed again. */
-static enum tsr_status convert_unpacked(const struct cli_common *common,
-					const struct tsr_write_options *o,
-					const struct tsr_run *run, const char *folder,
-					struct tsr_unpacking **ret, struct tsr_err *err)
-{
-	struct tsr_write_options how = tsr_write_defaults();
-	struct tsr_directory *unpacked = NULL;
-	char *path = tsr_path_join(folder, "checkpoint");
-	enum tsr_status status;
-
-	if (!path)
-		return tsr_fail_nomem(err, common->output);
-	how.open = o->open;
-	how.strict = o->strict;
-	status = tsr_unpack_directory(common->operands.items[0], path, &how, NULL, run, &unpacked,
-				      err);
-	tsr_directory_close(unpacked);
-	if (status == TSR_OK)
-		status = tsr_convert((const char *const *)&path, 1, common->output, o, run, ret,
-				     err);
-	rename_messages(*ret ? (*ret)->source : NULL, path, common->operands.items[0], err);
-	free(path);
-	return status;
-}
-
 static enum tsr_status convert_packed(const struct cli_common *common,
 				      const struct tsr_write_options *o, const struct tsr_run *run,
 				      struct tsr_unpacking **ret, struct tsr_err *err)
 {
+	const char *packed = common->operands.items[0];
+	struct tsr_write_options how = tsr_write_defaults();
+	struct tsr_directory *unpacked = NULL;
 	struct tsr_outdir *made = NULL;
+	struct tsr_checkpoint *c;
 	enum tsr_status status;
-	char *path;
+	char *path, *in = NULL, *text;
 
 	if (asprintf(&path, "%s.unpacked", common->output) < 0)
 		return tsr_fail_nomem(err, common->output);
 	status = tsr_outdir_create(path, &(struct tsr_outdir_rule){ false }, &made, err);
 	if (status == TSR_OK)
-		status = convert_unpacked(common, o, run, tsr_outdir_path(made), ret, err);
+		in = tsr_path_join(tsr_outdir_path(made), "checkpoint");
+	if (status == TSR_OK && !in)
+		status = tsr_fail_nomem(err, common->output);
+	how.open = o->open;
+	how.strict = o->strict;
+	if (status == TSR_OK)
+		status = tsr_unpack_directory(packed, in, &how, NULL, run, &unpacked, err);
+	tsr_directory_close(unpacked);
+	if (status == TSR_OK)
+		status = tsr_convert((const char *const *)&in, 1, common->output, o, run, ret, err);
+	text = in ? renamed(err->msg, in, packed) : NULL;
+	if (text)
+		snprintf(err->msg, sizeof(err->msg), "%s", text);
+	free(text);
+	c = *ret ? (*ret)->source : NULL;
+	for (size_t i = 0; c && i < c->nnotes; i++) {
+		text = renamed(c->notes[i], in, packed);
+		if (text)
+			c->notes[i] = tsr_arena_copy(c->arena, text, strlen(text));
+		free(text);
+	}
 	tsr_outdir_discard(made);
+	free(in);
 	free(path);
 	return status;
-}
-
-static enum tsr_status convert(const struct cli_common *common, const void *o,
-			       const struct tsr_run *run, struct tsr_unpacking **ret,
-			       struct tsr_err *err)
-{
-	if (common->operands.n == 1 && tsr_directory_is_packed(common->operands.items[0]))
-		return convert_packed(common, o, run, ret, err);
-	return tsr_convert(common->operands.items, common->operands.n, common->output, o, run, ret,
-			   err);
 }
 
 /* With --plain or --entropy: what is stored stays, in the form that was asked for. */
@@ -159,16 +121,18 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { .verb = "converting",
-						  .write = convert,
-						  .shown = "name,dtype,shape",
-						  .report = report };
+	static const struct cli_unpacking how = { "name,dtype,shape", report, NULL };
 	const struct args *a = args;
+	const struct cli_list *in = &a->common.operands;
+	const bool packed = tsr_directory_is_packed(in->items[0]);
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
+	struct tsr_unpacking *u = NULL;
+	enum tsr_status written;
+	struct cli_work work;
 
 	if (a->plain || a->entropy.given)
 		return recode(cmd, a);
-	if (tsr_directory_is_packed(a->common.operands.items[0]))
+	if (packed)
 		CLI_TRY(cli_part_refuse(cmd, "a packed directory"));
 	if (o.container == TSR_CONTAINER_COUNT)
 		return cli_usage(cmd,
@@ -179,7 +143,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	    o.container != TSR_CONTAINER_DCP)
 		return cli_usage(cmd, "--max-shard-size is for safetensors and dcp only");
 	o.strict = a->strict;
-	return cli_unpack(cmd, &a->common, &how, &o);
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "converting"));
+	written = packed && in->n == 1 ? convert_packed(&a->common, &o, &work.run, &u, &work.err)
+				       : tsr_convert(in->items, in->n, a->common.output, &o,
+						     &work.run, &u, &work.err);
+	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
 }
 
 const struct cli_cmd cmd_convert = {
@@ -204,8 +172,6 @@ const struct cli_cmd cmd_convert = {
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.output_needed = true,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor diff: compare two checkpoints. */
-#include <inttypes.h>
-#include <stdio.h>
 
-#include "cli/codec_words.h"
-#include "cli/directories.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/work.h"
-#include "compare/comparison.h"
-#include "report/render/format.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "directory/diff_directory.h"
 #include "io/dir.h"
-#include "report/value_differences.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;
@@ -41,16 +32,6 @@ static const char *const kind_names[] = {
 	[TSR_DIFF_DTYPE] = "dtypes differ",
 };
 
-/* With tolerances only what is beyond them is worth a line. */
-static bool is_shown(const struct args *a, const struct tsr_diff_tensor *d)
-{
-	if (a->common.verbose)
-		return true;
-	if (a->max_error.n)
-		return d->exceeds;
-	return !d->noted && (d->kind != TSR_DIFF_COMPARED || d->different);
-}
-
 /* What the figures do not say. */
 static const char *note_of(struct tsr_table *t, const struct tsr_diff_tensor *d)
 {
@@ -63,31 +44,6 @@ static const char *note_of(struct tsr_table *t, const struct tsr_diff_tensor *d)
 	else if (d->different && !d->measure.n)
 		snprintf(note, sizeof(note), "at element %" PRIu64, d->worst);
 	return tsr_keep(t, note);
-}
-
-static void put_tensor(struct tsr_table *t, const struct tsr_diff_tensor *d, bool shown)
-{
-	tsr_row(t);
-	TSR_CELL(t, "name", "tensor:n", d->name);
-	TSR_CELL(t, "result", NULL,
-		 d->kind != TSR_DIFF_COMPARED ? kind_names[d->kind]
-		 : d->different		      ? "different"
-					      : "equal");
-	TSR_CELL(t, "-note", "", note_of(t, d));
-	TSR_CELL(t, "exceeds", NULL, d->exceeds);
-	TSR_CELL(t, "noted", NULL, d->noted);
-	if (d->kind == TSR_DIFF_COMPARED) {
-		TSR_CELL(t, "different", "different:10", d->different);
-		TSR_CELL(t, "nonfinite_different", NULL, d->nonfinite_different);
-	}
-	if (d->different) {
-		TSR_CELL(t, "worst_index", NULL, d->worst);
-		TSR_CELL(t, "worst_a", NULL, d->worst_a);
-		TSR_CELL(t, "worst_b", NULL, d->worst_b);
-	}
-	if (d->measure.n)
-		cli_put_measured(t, &d->measure);
-	tsr_put_aside(t, shown ? 0 : TSR_TO_TEXT);
 }
 
 static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
@@ -107,26 +63,60 @@ static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
 	return worst;
 }
 
+static struct tsr_table list_tensors(const struct tsr_report *r, const struct args *a,
+				     const struct tsr_comparison *c, bool *any_ret)
+{
+	struct tsr_table t = { 0 };
+
+	*any_ret = false;
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_diff_tensor *d = &c->tensors[i];
+		const bool compared = d->kind == TSR_DIFF_COMPARED;
+		/* With tolerances only what is beyond them is worth a line. */
+		const bool shown = a->common.verbose ||
+				   (a->max_error.n ? d->exceeds
+						   : !d->noted && (!compared || d->different));
+
+		*any_ret = *any_ret || shown;
+		if (!shown && !r->wants_json)
+			continue;
+		tsr_row(&t);
+		TSR_CELL(&t, "name", "tensor:n", d->name);
+		TSR_CELL(&t, "result", NULL,
+			 !compared	? kind_names[d->kind]
+			 : d->different ? "different"
+					: "equal");
+		TSR_CELL(&t, "-note", "", note_of(&t, d));
+		TSR_CELL(&t, "exceeds", NULL, d->exceeds);
+		TSR_CELL(&t, "noted", NULL, d->noted);
+		if (compared) {
+			TSR_CELL(&t, "different", "different:10", d->different);
+			TSR_CELL(&t, "nonfinite_different", NULL, d->nonfinite_different);
+		}
+		if (d->different) {
+			TSR_CELL(&t, "worst_index", NULL, d->worst);
+			TSR_CELL(&t, "worst_a", NULL, d->worst_a);
+			TSR_CELL(&t, "worst_b", NULL, d->worst_b);
+		}
+		if (d->measure.n)
+			cli_put_measured(&t, &d->measure);
+		tsr_put_aside(&t, shown ? 0 : TSR_TO_TEXT);
+	}
+	return t;
+}
+
 static void put_comparison(struct tsr_report *r, const struct args *a,
 			   const struct tsr_comparison *c)
 {
 	const struct tsr_diff_tensor *worst = worst_of(c);
-	struct tsr_table t = { 0 };
-	bool any = false;
+	bool any;
+	struct tsr_table t = list_tensors(r, a, c, &any);
 
-	cli_json_inputs(&r->json, &a->common);
 	tsr_json_put_u64(&r->json, "differing", c->ndiffering);
 	tsr_json_put_u64(&r->json, "exceeding", c->nexceeding);
 	tsr_json_put_u64(&r->json, "noted", c->nnoted);
 	tsr_besides_put_json(&c->besides, &r->json);
-	for (size_t i = 0; i < c->ntensors; i++) {
-		const bool shown = is_shown(a, &c->tensors[i]);
-
-		any = any || shown;
-		if (shown || r->wants_json)
-			put_tensor(&t, &c->tensors[i], shown);
-	}
-	tsr_report_rows(r, &t, "tensors",
+	tsr_report_rows(r, t, "tensors",
 			"name,different,error.ulp,error.abs,error.rel,error.nmse,-note");
 	if (worst) {
 		tsr_text_printf(&r->text, "%sworst: %s, element %" PRIu64, any ? "\n" : "",
@@ -155,24 +145,22 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	const bool folders = tsr_dir_is(operands[0]) && tsr_dir_is(operands[1]);
 	struct tsr_directory *others = NULL;
 	struct tsr_comparison *r = NULL;
-	struct tsr_err err = { 0 };
 	enum tsr_status compared;
 	struct cli_work work;
 	struct tsr_report report;
-	bool differ;
 	int status;
 
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
-	compared = tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &err);
-	cli_work_end(&work);
+	compared = cli_work_end(
+		&work, tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &work.err));
 	/* Directories that are no checkpoints are compared file by file. */
 	if (folders && compared == TSR_E_UNSUPPORTED)
 		return cli_diff_directory(cmd, &a->common, o);
 	if (compared == TSR_OK && folders)
-		compared = tsr_diff_not_read(r, operands[0], operands[1], o, &others, &err);
+		compared = tsr_diff_not_read(r, operands[0], operands[1], o, &others, &work.err);
 	if (compared != TSR_OK) {
 		tsr_comparison_free(r);
-		return cli_error(&err);
+		return cli_error(&work.err);
 	}
 	cli_warn_notes(&a->common, r->a);
 	cli_warn_notes(&a->common, r->b);
@@ -180,12 +168,12 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	put_comparison(&report, a, r);
 	if (others)
 		cli_report_other_files(&report, others);
+	report.differs = r->nexceeding || r->besides.ndiffering ||
+			 (others && tsr_directory_nfaults(others));
 	status = cli_end_report(&report, &a->common);
-	differ = r->nexceeding || r->besides.ndiffering ||
-		 (others && tsr_directory_nfaults(others));
 	tsr_comparison_free(r);
 	tsr_directory_close(others);
-	return status == CLI_OK && differ ? CLI_DIFFERS : status;
+	return status;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -225,8 +213,6 @@ const struct cli_cmd cmd_diff = {
 		"  tersor diff checkpoint.safetensors packed.safetensors --max-error nmse=1e-4\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 2,
-	.operands_max = 2,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

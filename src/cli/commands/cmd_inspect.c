@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor inspect: what a checkpoint or a recording contains, from its headers. */
-#include <inttypes.h>
-#include <stdio.h>
 
-#include "cli/directories.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/recording_report.h"
-#include "names/copies/copies.h"
-#include "report/render/format.h"
-#include "report/summary.h"
-#include "tersor/names.h"
-#include "text/json.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "torch/torch.h"
 
 /* The bytes of all arrays if no plane were entropy coded; 0 if none is. */
@@ -54,8 +45,8 @@ static void put_head(struct tsr_text *out, const struct tsr_checkpoint *c)
 			c->packed ? "packed " : "", tsr_container_name(c->container),
 			c->coded ? " with compressed states" : "", c->ntensors);
 	if (c->generation)
-		tsr_text_printf(out, ", %u lossy generation%s", c->generation,
-				c->generation > 1 ? "s" : "");
+		tsr_text_printf(out, ", %s",
+				tsr_format_number(c->generation, "lossy generation").text);
 	if (c->weights)
 		tsr_text_printf(out, ", weights in %s", tsr_format_name(c->weights, 50).text);
 	if (plain_nbytes(c))
@@ -85,20 +76,7 @@ static void put_bases(struct tsr_report *r, const struct tsr_checkpoint *c)
 	tsr_table_free(&t);
 }
 
-static void put_metadata(struct tsr_report *r, const struct tsr_checkpoint *c)
-{
-	tsr_json_open(&r->json, "metadata", '{');
-	for (size_t i = 0; i < c->nmeta; i++) {
-		tsr_json_put_string(&r->json, c->meta[i].key, c->meta[i].value);
-		if (r->verbose)
-			tsr_text_printf(&r->text, "  %s = %s\n",
-					tsr_format_name(c->meta[i].key, 24).text,
-					tsr_format_name(c->meta[i].value, 48).text);
-	}
-	tsr_json_close(&r->json, '}');
-}
-
-static struct tsr_table list_tensors(const struct tsr_report *r, const struct tsr_checkpoint *c)
+static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct tsr_summary *s)
 {
 	struct tsr_table t = { 0 };
 
@@ -112,13 +90,6 @@ static struct tsr_table list_tensors(const struct tsr_report *r, const struct ts
 		if (x->error)
 			cli_put_error(&t, x->error->value);
 	}
-	return t;
-}
-
-static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct tsr_summary *s)
-{
-	struct tsr_table tensors = list_tensors(r, c);
-
 	tsr_json_put_string(&r->json, "kind",
 			    c->packed ? "packed" : tsr_container_name(c->container));
 	tsr_json_put_string(&r->json, "container", tsr_container_name(c->container));
@@ -133,16 +104,24 @@ static void fill(struct tsr_report *r, const struct tsr_checkpoint *c, struct ts
 	put_bases(r, c);
 	put_parts(&r->text, c);
 	tsr_report_gap(r);
-	put_metadata(r, c);
+	tsr_json_open(&r->json, "metadata", '{');
+	for (size_t i = 0; i < c->nmeta; i++) {
+		tsr_json_put_string(&r->json, c->meta[i].key, c->meta[i].value);
+		if (r->verbose)
+			tsr_text_printf(&r->text, "  %s = %s\n",
+					tsr_format_name(c->meta[i].key, 24).text,
+					tsr_format_name(c->meta[i].value, 48).text);
+	}
+	tsr_json_close(&r->json, '}');
 	if (r->verbose) {
-		tsr_report_lines(r, &tensors, "name,kind,-form,shape,stored_nbytes,-quantized");
+		tsr_report_lines(r, &t, "name,kind,-form,shape,stored_nbytes,-quantized");
 		tsr_report_gap(r);
 	}
 	tsr_summary_put_table(s, r);
 	tsr_summary_put_json(s, &r->json);
 	tsr_summary_put_per_parameter(s, "\n", "\n", &r->text);
 	tsr_summary_put_remarks(s, &r->text);
-	tsr_report_rows(r, &tensors, "tensors", NULL);
+	tsr_report_rows(r, t, "tensors", NULL);
 }
 
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -151,7 +130,6 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct tsr_report r = cli_report(cmd, common, NULL);
 	struct tsr_summary summary = { 0 };
 
-	cli_json_inputs(&r.json, common);
 	tsr_summary_add_all(&summary, c);
 	(void)tsr_copies_add(&summary.copies, c, NULL);
 	cli_warn_notes(common, c);
@@ -195,8 +173,5 @@ const struct cli_cmd cmd_inspect = {
 		    "  tersor inspect --json=report.json packed.safetensors\n"
 		    "  tersor inspect -v recording\n",
 	.takes = CLI_READS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 1,
-	.operands_max = 4096,
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

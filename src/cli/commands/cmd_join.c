@@ -1,29 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor join: the parts of a command into what one process would have made. */
-#include <stdlib.h>
-#include <string.h>
 
-#include "cli/parts/joining.h"
-
-struct args {
-	struct cli_common common;
-};
+#include "cli/parts/parting.h"
+#include "io/temporary.h"
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct cli_common *common = args;
-	const char *operand = common->operands.items[0];
-	size_t len = strlen(operand);
-	char *path;
+	char *path = tsr_path_trim(common->operands.items[0]);
 	int status;
 
 	(void)cmd;
-	while (len > 1 && operand[len - 1] == '/')
-		len--;
-	path = strndup(operand, len);
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
-	status = cli_join(path, common);
+	status = cli_join(path, NULL, 0, common);
 	free(path);
 	return status;
 }
@@ -43,8 +33,5 @@ const struct cli_cmd cmd_join = {
 	.examples = "  for i in 1 2; do tersor pack big.pt -o o --part $i/2; done; "
 		    "tersor join o\n",
 	.takes = CLI_WORKS,
-	.operands_min = 1,
-	.operands_max = 1,
-	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

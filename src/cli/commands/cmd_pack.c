@@ -1,28 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor pack: FP32 checkpoints into packed files. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#include "cli/choosing.h"
-#include "cli/codec_words.h"
-#include "cli/directories.h"
-#include "cli/commands/recoding.h"
-#include "cli/input.h"
-#include "cli/commands/nothing_packed.h"
-#include "cli/output.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "cli/work.h"
-#include "io/dir.h"
-#include "pack/packing.h"
-#include "report/packing/choices.h"
-#include "report/render/format.h"
-#include "names/copies/copies.h"
-#include "report/packing/kept_raw.h"
-#include "report/summary.h"
-#include "tersor/recording.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;
@@ -117,35 +99,55 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-/* Which options go with --state gefen only, and which do not. */
-static int check_state(const struct cli_cmd *cmd, const struct args *a)
+static bool chooses_codecs(const struct args *a)
+{
+	return a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
+	       a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
+	       a->min_elements || a->keep.n || a->map.n || a->max_error.n;
+}
+
+/* What does not go together. */
+static int check_codecs(const struct cli_cmd *cmd, const struct args *a)
 {
 	const bool gefen = a->state && strcmp(a->state, "gefen") == 0;
 	const bool learns = a->codebook_from || a->learning.partition || a->learning.few ||
 			    (a->compat && strcmp(a->compat, "gefen") == 0);
+	const bool chooses = cli_chooses(&a->choosing);
+	const struct cli_misuse misuses[] = {
+		{ !gefen && learns, "--codebook-from, --partition, --few-bins and --compat gefen "
+				    "need --state gefen" },
+		{ gefen && (a->momentum || a->variance || a->scale || a->group ||
+			    (a->compat && !learns)),
+		  "--state gefen does not go with --momentum, --variance, --scale, --group or "
+		  "--compat flashoptim" },
+		{ !chooses && a->choosing.codecs, "--auto-codecs needs --auto or --max-bytes" },
+		{ chooses && (a->state || a->momentum || a->variance || a->compat),
+		  "--auto and --max-bytes choose the state's codecs: --auto-codecs names them, not "
+		  "--state, --momentum, --variance or --compat" },
+		{ a->choosing.max_bytes && cli_packs_directory(&a->common),
+		  "--max-bytes is for one packed file; in a directory every file has its own size, "
+		  "and --auto chooses for each" },
+		{ 0 }
+	};
 
-	if (!gefen && learns)
-		return cli_usage(cmd, "--codebook-from, --partition, --few-bins and --compat gefen "
-				      "need --state gefen");
-	if (gefen && (a->momentum || a->variance || a->scale || a->group || (a->compat && !learns)))
-		return cli_usage(cmd, "--state gefen does not go with --momentum, --variance, "
-				      "--scale, --group or --compat flashoptim");
-	return CLI_OK;
+	return cli_check(cmd, misuses);
 }
 
-/* What does not go with a choice. */
-static int check_choosing(const struct cli_cmd *cmd, const struct args *a)
+static int check_output(const struct cli_cmd *cmd, const struct args *a)
 {
-	if (!cli_chooses(&a->choosing) && a->choosing.codecs)
-		return cli_usage(cmd, "--auto-codecs needs --auto or --max-bytes");
-	if (cli_chooses(&a->choosing) && (a->state || a->momentum || a->variance || a->compat))
-		return cli_usage(cmd, "--auto and --max-bytes choose the state's codecs: "
-				      "--auto-codecs names them, not --state, --momentum, "
-				      "--variance or --compat");
-	if (a->choosing.max_bytes && cli_packs_directory(&a->common))
-		return cli_usage(cmd, "--max-bytes is for one packed file; in a directory every "
-				      "file has its own size, and --auto chooses for each");
-	return CLI_OK;
+	const bool folder = cli_packs_directory(&a->common);
+	const struct cli_misuse misuses[] = {
+		{ a->model && folder, "--model is for one packed file; in a directory every model "
+				      "has its weights in a file of their own" },
+		{ a->as && !a->only, "--as needs --only weights" },
+		{ a->only && (!a->delta || chooses_codecs(a) || a->model || a->common.max_shard ||
+			      folder),
+		  "--only weights needs --delta, and goes with no option for codecs, --model or "
+		  "--max-shard-size, nor with a directory" },
+		{ 0 }
+	};
+
+	return cli_check(cmd, misuses);
 }
 
 /* The options' codings into @o. */
@@ -171,8 +173,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		tsr_scale_find(a->scale, &scale);
 	if (flashoptim && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
-	CLI_TRY(check_state(cmd, a));
-	CLI_TRY(check_choosing(cmd, a));
+	CLI_TRY(check_codecs(cmd, a));
 	if (a->state)
 		CLI_TRY(cli_parse_state(cmd, a->state, &o->momentum, &o->variance));
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
@@ -225,32 +226,6 @@ static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
 	(void)tsr_copies_add(&s->copies, p->source, NULL);
 }
 
-static struct tsr_table list_tensors(const struct tsr_report *r, const struct tsr_packing *p)
-{
-	struct tsr_table t = { 0 };
-
-	for (size_t i = 0; (r->wants_json || r->verbose) && i < p->source->ntensors; i++) {
-		const struct tsr_tensor *x = &p->source->tensors[i];
-		const struct tsr_packed_tensor *as = &p->tensors[i];
-		char reason[120];
-
-		cli_put_tensor(&t, x);
-		TSR_CELL(&t, "stored_nbytes", NULL, as->nbytes);
-		tsr_raw_reason_text(as, reason, sizeof(reason));
-		TSR_CELL(&t, "raw_reason", NULL,
-			 as->raw != TSR_RAW_NO ? tsr_keep(&t, reason) : NULL);
-		if (x->coding.codec && as->measure.n) {
-			TSR_CELL(&t, "scale_underflow", NULL, as->report.scale_underflow);
-			cli_put_measured(&t, &as->measure);
-		}
-		tsr_update_put(&t, &as->update);
-		if (as->weight_step >= 0 && p->lr > 0)
-			TSR_CELL(&t, "weight_step", NULL, as->weight_step);
-		tsr_choice_put(&t, as->choice, &x->coding);
-	}
-	return t;
-}
-
 /* The size of the output, and what it is made of. */
 static void put_size(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
 		     const struct tsr_summary *s)
@@ -267,7 +242,6 @@ static void put_size(struct tsr_report *r, const struct args *a, const struct ts
 	tsr_text_puts(&r->text, "\n");
 	if (a->entropy.given || a->delta)
 		cli_put_coded(&r->text, out, p->plain_nbytes, a->common.dry_run);
-	cli_json_inputs(&r->json, &a->common);
 	cli_json_output(&r->json, &a->common);
 	tsr_json_put_bool(&r->json, "written", a->written);
 	tsr_json_put_u64(&r->json, "generation", p->generation);
@@ -280,12 +254,30 @@ static void put_size(struct tsr_report *r, const struct args *a, const struct ts
 static void put_report(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
 		       struct tsr_summary *s, const struct tsr_kept_raw *kept)
 {
-	struct tsr_table tensors = list_tensors(r, p);
+	struct tsr_table t = { 0 };
+	char reason[120];
 
+	for (size_t i = 0; (r->wants_json || r->verbose) && i < p->source->ntensors; i++) {
+		const struct tsr_tensor *x = &p->source->tensors[i];
+		const struct tsr_packed_tensor *as = &p->tensors[i];
+
+		cli_put_tensor(&t, x);
+		TSR_CELL(&t, "stored_nbytes", NULL, as->nbytes);
+		tsr_raw_reason_text(as, reason, sizeof(reason));
+		TSR_CELL(&t, "raw_reason", NULL,
+			 as->raw != TSR_RAW_NO ? tsr_keep(&t, reason) : NULL);
+		if (x->coding.codec && as->measure.n) {
+			TSR_CELL(&t, "scale_underflow", NULL, as->report.scale_underflow);
+			cli_put_measured(&t, &as->measure);
+		}
+		tsr_update_put(&t, &as->update);
+		if (as->weight_step >= 0 && p->lr > 0)
+			TSR_CELL(&t, "weight_step", NULL, as->weight_step);
+		tsr_choice_put(&t, as->choice, &x->coding);
+	}
 	if (r->verbose) {
 		tsr_report_lines(
-			r, &tensors,
-			"name,shape,-coding,error.nmse,-weight,-quantized,-narrow,-choice");
+			r, &t, "name,shape,-coding,error.nmse,-weight,-quantized,-narrow,-choice");
 		tsr_report_gap(r);
 	}
 	tsr_summary_put_table(s, r);
@@ -300,20 +292,7 @@ static void put_report(struct tsr_report *r, const struct args *a, const struct 
 	tsr_losses_put_json(&s->losses, &r->json);
 	tsr_choices_put_json(&s->choices, &r->json);
 	tsr_kept_raw_put_json(kept, &r->json);
-	tsr_report_rows(r, &tensors, "tensors", NULL);
-}
-
-/* Whoever opens the output by its name expects another kind of file. */
-static void warn_name(const struct args *a)
-{
-	const enum tsr_container named = cli_write_options(&a->common, NULL).container;
-	const char *out = a->common.output;
-
-	if (named != TSR_CONTAINER_COUNT && named != TSR_CONTAINER_SAFETENSORS)
-		cli_warn(&a->common,
-			 "%s: a packed file is a safetensors file, which programs do not expect "
-			 "under a name that ends in %s",
-			 out, strrchr(out, '.'));
+	tsr_report_rows(r, t, "tensors", NULL);
 }
 
 static void warn(const struct cli_common *common, const struct tsr_packing *p)
@@ -361,10 +340,10 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 
 static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack_options *o)
 {
+	const enum tsr_container named = cli_write_options(&a->common, NULL).container;
 	struct tsr_summary summary = { 0 };
 	struct tsr_kept_raw kept = { 0 };
 	struct tsr_packing *p = NULL;
-	struct tsr_err err = { 0 };
 	enum tsr_status packed;
 	struct cli_work work;
 	struct tsr_report r;
@@ -373,17 +352,21 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	if (a->only)
 		CLI_TRY(cli_part_refuse(cmd, "a model alone"));
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "packing"));
-	packed = (a->only ? tsr_pack_model : tsr_pack)(a->common.operands.items,
-						       a->common.operands.n, a->common.output, o,
-						       &work.run, &p, &err);
-	cli_work_end(&work);
+	packed = cli_work_end(&work, (a->only ? tsr_pack_model : tsr_pack)(
+					     a->common.operands.items, a->common.operands.n,
+					     a->common.output, o, &work.run, &p, &work.err));
 	if (!p)
-		return cli_error(&err);
+		return cli_error(&work.err);
 	summarize(p, &summary);
 	tsr_kept_raw_add(&kept, p);
 	a->written = packed != TSR_E_BOUND && !a->common.dry_run;
 	if (packed == TSR_OK) {
-		warn_name(a);
+		/* Whoever opens the output by its name expects another kind of file. */
+		if (named != TSR_CONTAINER_COUNT && named != TSR_CONTAINER_SAFETENSORS)
+			cli_warn(&a->common,
+				 "%s: a packed file is a safetensors file, which programs do not "
+				 "expect under a name that ends in %s",
+				 a->common.output, strrchr(a->common.output, '.'));
 		warn(&a->common, p);
 		checked = cli_check_delta(&a->common, p->source, &p->delta,
 					  a->only ? NULL : a->delta, a->strict);
@@ -395,7 +378,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 		status = cli_check_packed(&a->common, o, p, &kept);
 	tsr_packing_free(p);
 	if (packed != TSR_OK)
-		return cli_error(&err);
+		return cli_error(&work.err);
 	return status == CLI_OK ? checked : status;
 }
 
@@ -436,13 +419,6 @@ static int find_packed(const struct cli_common *common, bool *ret)
 	return CLI_OK;
 }
 
-static bool chooses_codecs(const struct args *a)
-{
-	return a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
-	       a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
-	       a->min_elements || a->keep.n || a->map.n || a->max_error.n;
-}
-
 /* A packed input keeps its codecs: every option for codecs is refused. */
 static int recode(const struct cli_cmd *cmd, const struct args *a, const struct tsr_pack_options *o)
 {
@@ -458,32 +434,6 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 	how.delta = o->delta;
 	how.max_chain = o->max_chain;
 	return cli_recode(cmd, &a->common, &how, a->strict);
-}
-
-/* What --codebook-from gives. */
-static int learn_first(const struct args *a, struct tsr_learned **ret)
-{
-	const char *path = a->codebook_from;
-	const struct cli_list in = { &path, 1 };
-	struct cli_work work;
-	int status;
-
-	cli_work_start(&work, &a->common, "learning");
-	status = cli_learn(&a->learning, &in, true, true, &a->common.open, &work.run, ret);
-	cli_work_end(&work);
-	return status;
-}
-
-/* The weights alone, unchanged or rounded: every option for codecs is refused. */
-static int parse_only(const struct cli_cmd *cmd, const struct args *a, struct tsr_pack_options *o)
-{
-	if (!a->only)
-		return a->as ? cli_usage(cmd, "--as needs --only weights") : CLI_OK;
-	if (!a->delta || chooses_codecs(a) || a->model || a->common.max_shard ||
-	    cli_packs_directory(&a->common))
-		return cli_usage(cmd, "--only weights needs --delta, and goes with no option for "
-				      "codecs, --model or --max-shard-size, nor with a directory");
-	return a->as ? cli_parse_dtype(cmd, a->as, &o->as) : CLI_OK;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -523,17 +473,18 @@ static int run(const struct cli_cmd *cmd, void *args)
 				 a->common.operands.items[0]);
 	if (a->delta && !cli_packs_directory(&a->common))
 		CLI_TRY(cli_check_base(cmd, a->delta, a->only != NULL));
-	if (a->model && cli_packs_directory(&a->common))
-		return cli_usage(cmd, "--model is for one packed file; in a directory every model "
-				      "has its weights in a file of their own");
-	CLI_TRY(parse_only(cmd, a, &o));
+	CLI_TRY(check_output(cmd, a));
+	if (a->as)
+		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));
 	if ((a->entropy.given || a->delta) && !a->only)
 		CLI_TRY(find_packed(&a->common, &packed));
 	a->learning.compat = a->compat;
 	learn = cli_learn_options(&a->learning);
 	o.learn = &learn;
 	if (a->codebook_from)
-		CLI_TRY(learn_first(a, &learned));
+		CLI_TRY(cli_learn(&a->learning, &a->common,
+				  &(struct cli_list){ &a->codebook_from, 1 }, true, true,
+				  &learned));
 	o.learned = learned;
 	if (packed)
 		status = recode(cmd, a, &o);
@@ -569,8 +520,6 @@ const struct cli_cmd cmd_pack = {
 		 CLI_NUMBERS,
 	.output_needed = true,
 	.name_output = cli_name_packed,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

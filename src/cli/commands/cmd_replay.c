@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor replay: repeat optimizer steps from recorded gradients. */
-#include <string.h>
 
-#include "cli/device.h"
-#include "cli/input.h"
-#include "cli/output.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "cli/commands/replay_audit.h"
-#include "cli/replay_options.h"
-#include "cli/work.h"
+#include "cli/operations.h"
 #include "replay/replay_result.h"
-#include "report/replay_report.h"
-#include "report/states_report.h"
-#include "text/json.h"
+#include "report/reports.h"
 
 #define AT(field) offsetof(struct cli_replay_args, field)
 
@@ -99,129 +92,73 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-/* --- Reports ---------------------------------------------------------------------------------- */
-
-static int report(const struct cli_cmd *cmd, const struct cli_common *common,
-		  const struct tsr_replay *replay, bool written)
-{
-	struct tsr_report r = cli_report(cmd, common, NULL);
-
-	cli_warn_notes(common, replay->source);
-	if (replay->nskipped)
-		cli_warn(common, "%zu of %zu steps skipped: their gradients are not finite",
-			 replay->nskipped, replay->nsteps);
-	if (r.wants_json) {
-		cli_json_inputs(&r.json, common);
-		tsr_json_put_string(&r.json, "output", common->output);
-		tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
-		tsr_json_put_bool(&r.json, "written", written);
-	}
-	tsr_replay_report(replay, &r);
-	return cli_end_report(&r, common);
-}
-
 /* --- The command ------------------------------------------------------------------------------ */
 
-/* @chosen: the GPUs, which the options refer to. */
-static int choose_device(const struct cli_cmd *cmd, const char *device, struct cli_device *chosen,
-			 struct tsr_replay_options *o)
+/* Of one state, or of several side by side. */
+static int report(const struct cli_cmd *cmd, const struct cli_common *common,
+		  const struct tsr_replay_states *states, bool written)
 {
-	if (device && strncmp(device, "cuda", 4) == 0 && o->check_numerics)
-		return cli_usage(cmd, "--check-numerics runs on the CPU: leave --device %s out",
-				 device);
-	CLI_TRY(cli_choose_device(cmd, device, false, chosen));
-	o->gpus = chosen->gpus;
-	if (chosen->ngpus)
-		o->ngpus = (int)chosen->ngpus;
-	else
-		o->ngpus = device && strcmp(device, "cpu") == 0 ? TSR_REPLAY_CPU : TSR_REPLAY_AUTO;
-	return CLI_OK;
-}
-
-static void say_device(const struct cli_replay_args *a, const struct tsr_replay *r)
-{
-	struct cli_device used = { .ngpus = 0 };
-	const unsigned *indices;
-	const unsigned n = tsr_replay_gpus(r, &indices);
-
-	for (; used.ngpus < n && used.ngpus < CLI_GPUS_MAX; used.ngpus++)
-		used.gpus[used.ngpus] = indices[used.ngpus];
-	if (!a->common.dry_run)
-		cli_say_device(&a->common, "replayed", &used);
-}
-
-/* --- Several states ---------------------------------------------------------------------------- */
-
-static int report_states(const struct cli_cmd *cmd, const struct cli_common *common,
-			 const struct tsr_replay_states *states)
-{
+	const struct tsr_replay *first = states->replay[0];
 	struct tsr_report r = cli_report(cmd, common, NULL);
 
-	cli_warn_notes(common, states->replay[0]->source);
-	if (r.wants_json) {
-		cli_json_inputs(&r.json, common);
+	cli_warn_notes(common, first->source);
+	if (states->n) {
 		tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
+		tsr_states_report(states, &r);
+		return cli_end_report(&r, common);
 	}
-	tsr_states_report(states, &r);
+	if (first->nskipped)
+		cli_warn(common, "%zu of %zu steps skipped: their gradients are not finite",
+			 first->nskipped, first->nsteps);
+	tsr_json_put_string(&r.json, "output", common->output);
+	tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
+	tsr_json_put_bool(&r.json, "written", written);
+	tsr_replay_report(first, &r);
 	return cli_end_report(&r, common);
 }
 
-static int replay_states(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-			 const struct cli_replay_parsed *parsed)
-{
-	const struct cli_list *in = &a->common.operands;
-	struct tsr_replay *r[TSR_REPLAY_FORMS_MAX] = { NULL };
-	const struct tsr_replay_states states = { parsed->nforms, parsed->forms, r };
-	struct tsr_err err = { 0 };
-	enum tsr_status replayed;
-	struct cli_work work;
-	int status;
-
-	cli_work_start(&work, &a->common, "replaying");
-	replayed = tsr_replay_forms(in->items, in->n - 1, in->items[in->n - 1], &parsed->options,
-				    parsed->forms, parsed->nforms, &work.run, r, &err);
-	cli_work_end(&work);
-	if (!r[0])
-		return cli_error(&err);
-	say_device(a, r[0]);
-	status = report_states(cmd, &a->common, &states);
-	for (unsigned i = 0; i < parsed->nforms; i++)
-		tsr_replay_free(r[i]);
-	return replayed == TSR_OK ? status : cli_error(&err);
-}
-
-/* --- One state --------------------------------------------------------------------------------- */
-
 static int replay(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-		  const struct tsr_replay_options *o)
+		  const struct cli_replay_parsed *parsed)
 {
 	const struct cli_common *common = &a->common;
-	const struct cli_list *in = &common->operands;
-	struct tsr_replay *r = NULL;
-	struct tsr_err err = { 0 };
+	const char *const *in = common->operands.items;
+	const unsigned n = common->operands.n - 1;
+	struct tsr_replay *r[TSR_REPLAY_FORMS_MAX] = { NULL };
+	const struct tsr_replay_states states = { parsed->nforms, parsed->forms, r };
+	struct cli_device used = { .ngpus = 0 };
+	const unsigned *gpus;
+	unsigned ngpus;
 	enum tsr_status replayed;
 	struct cli_work work;
 	int status;
 
 	cli_work_start(&work, common, "replaying");
-	replayed = tsr_replay(in->items, in->n - 1, in->items[in->n - 1], common->output, o,
-			      &work.run, &r, &err);
-	cli_work_end(&work);
-	if (!r)
-		return cli_error(&err);
-	say_device(a, r);
-	status = report(cmd, common, r,
+	replayed = parsed->nforms ? tsr_replay_forms(in, n, in[n], &parsed->options, parsed->forms,
+						     parsed->nforms, &work.run, r, &work.err)
+				  : tsr_replay(in, n, in[n], common->output, &parsed->options,
+					       &work.run, r, &work.err);
+	cli_work_end(&work, replayed);
+	if (!r[0])
+		return cli_error(&work.err);
+	ngpus = tsr_replay_gpus(r[0], &gpus);
+	for (; used.ngpus < ngpus && used.ngpus < CLI_GPUS_MAX; used.ngpus++)
+		used.gpus[used.ngpus] = gpus[used.ngpus];
+	if (!common->dry_run)
+		cli_say_device(common, "replayed", &used);
+	status = report(cmd, common, &states,
 			common->output && replayed != TSR_E_BOUND && !common->dry_run);
-	tsr_replay_free(r);
-	return replayed == TSR_OK ? status : cli_error(&err);
+	for (unsigned i = 0; i < TSR_REPLAY_FORMS_MAX; i++)
+		tsr_replay_free(r[i]);
+	return replayed == TSR_OK ? status : cli_error(&work.err);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
-	struct cli_device device;
-	const char *reports[4];
+	const char *name = a->common.device, *reports[4];
+	const bool cuda = name && strncmp(name, "cuda", 4) == 0;
+	struct cli_device device; /* whose GPUs the options refer to */
 
 	if (a->audit && (a->max_error.n || a->compare || a->check_numerics || a->common.output ||
 			 a->common.dry_run))
@@ -229,23 +166,27 @@ static int run(const struct cli_cmd *cmd, void *args)
 				 "--audit takes neither --compare, --max-error, --check-numerics, "
 				 "--dry-run nor -o");
 	CLI_TRY(cli_replay_parse(cmd, a, &parsed));
-	if (a->audit && a->common.device && strncmp(a->common.device, "cuda", 4) == 0)
-		return cli_usage(cmd, "--audit runs on the CPU: leave --device %s out",
-				 a->common.device);
+	if (a->audit && cuda)
+		return cli_usage(cmd, "--audit runs on the CPU: leave --device %s out", name);
 	if (a->audit && parsed.nforms)
 		return cli_usage(cmd, "--audit replays in FP32: leave --state out");
 	if (a->audit)
 		CLI_TRY(cli_part_refuse(cmd, "--audit"));
-	CLI_TRY(choose_device(cmd, a->common.device, &device, &parsed.options));
+	if (cuda && parsed.options.check_numerics)
+		return cli_usage(cmd, "--check-numerics runs on the CPU: leave --device %s out",
+				 name);
+	CLI_TRY(cli_choose_device(cmd, name, false, &device));
+	parsed.options.gpus = device.gpus;
+	parsed.options.ngpus = device.ngpus			  ? (int)device.ngpus
+			       : name && strcmp(name, "cpu") == 0 ? TSR_REPLAY_CPU
+								  : TSR_REPLAY_AUTO;
 	CLI_TRY(cli_check_reports(&a->common));
 	CLI_TRY(cli_check_no_recording(a->common.operands.items[0]));
 	parsed.options.reports = reports;
 	parsed.options.nreports = cli_report_paths(&a->common, reports);
 	if (a->audit)
 		return cli_replay_audit(cmd, a, &parsed.options);
-	if (parsed.nforms)
-		return replay_states(cmd, a, &parsed);
-	return replay(cmd, a, &parsed.options);
+	return replay(cmd, a, &parsed);
 }
 
 const struct cli_cmd cmd_replay = {
@@ -268,8 +209,6 @@ const struct cli_cmd cmd_replay = {
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS |
 		 CLI_REPORTS,
-	.operands_min = 2,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct cli_replay_args),
 	.run = run,
 };

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor store: the checkpoints of a run in one directory. */
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cli/output.h"
+#include "cli/files.h"
 #include "cli/work.h"
 #include "tersor/store.h"
-#include "text/json.h"
 
 #define NONE UINT64_MAX
 
@@ -207,14 +200,12 @@ static int report_added(const struct cli_cmd *cmd, const struct args *a,
 	if (i->tier.as != TSR_STORE_LOSSLESS && i->errors.weight_ulps >= 0)
 		tsr_report_lines(&r, &t,
 				 "errors.weight,errors.weight_ulps,errors.update,errors.variance");
-	cli_json_inputs(&r.json, &a->common);
-	tsr_table_put_members(&t, &r.json);
+	tsr_table_end_members(t, &r.json);
 	tsr_json_put_u64(&r.json, "new_nbytes", added->new_nbytes);
 	tsr_json_put_u64(&r.json, "state_nbytes", added->nlossy);
 	tsr_json_put_u64(&r.json, "other_nbytes", added->nother);
 	tsr_json_put_u64(&r.json, "objects", added->nobjects);
 	tsr_json_put_string(&r.json, "note", added->has_note ? added->note : NULL);
-	tsr_table_free(&t);
 	return cli_end_report(&r, &a->common);
 }
 
@@ -250,10 +241,9 @@ static int list(const struct cli_cmd *cmd, const struct args *a, struct tsr_stor
 	(void)run;
 	for (size_t i = 0; (info = tsr_store_snapshot(s, i)); i++)
 		put_snapshot(&t, info);
-	cli_json_inputs(&r.json, &a->common);
 	tsr_json_put_u64(&r.json, "nbytes", tsr_store_nbytes(s, &unused));
 	tsr_json_put_u64(&r.json, "unused_nbytes", unused);
-	tsr_report_rows(&r, &t, "snapshots", SNAPSHOT_COLUMNS);
+	tsr_report_rows(&r, t, "snapshots", SNAPSHOT_COLUMNS);
 	return cli_end_report(&r, &a->common);
 }
 
@@ -281,7 +271,6 @@ static int usage(const struct cli_cmd *cmd, const struct args *a, struct tsr_sto
 		tsr_report_say(&r, TSR_TO_TEXT,
 			       "%s are needed by no snapshot; store thin removes them",
 			       tsr_format_bytes((double)unused).text);
-	cli_json_inputs(&r.json, &a->common);
 	tsr_json_put_u64(&r.json, "snapshots", n);
 	tsr_json_put_u64(&r.json, "nbytes", nbytes);
 	tsr_json_put_u64(&r.json, "unused_nbytes", unused);
@@ -322,10 +311,8 @@ static int get(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 	if (info->tier.as != TSR_STORE_LOSSLESS && info->errors.weight_ulps >= 0)
 		tsr_report_lines(&r, &t,
 				 "errors.weight,errors.weight_ulps,errors.update,errors.variance");
-	cli_json_inputs(&r.json, &a->common);
 	tsr_json_put_string(&r.json, "output", a->common.output);
-	tsr_table_put_members(&t, &r.json);
-	tsr_table_free(&t);
+	tsr_table_end_members(t, &r.json);
 	return cli_end_report(&r, &a->common);
 }
 
@@ -354,11 +341,10 @@ static int verify(const struct cli_cmd *cmd, const struct args *a, struct tsr_st
 	while (tsr_store_snapshot(s, n))
 		n++;
 	r = cli_report(cmd, &a->common, "verify");
-	cli_json_inputs(&r.json, &a->common);
 	tsr_json_put_u64(&r.json, "snapshots", n);
 	tsr_json_put_u64(&r.json, "nbytes", tsr_store_nbytes(s, &unused));
 	tsr_json_put_bool(&r.json, "intact", status == TSR_OK);
-	tsr_report_rows(&r, &t, "faults", "fault");
+	tsr_report_rows(&r, t, "faults", "fault");
 	if (status == TSR_OK)
 		tsr_report_say(&r, TSR_TO_TEXT, "%s: %zu snapshots, %s: intact", store_name(a), n,
 			       tsr_format_bytes((double)tsr_store_nbytes(s, NULL)).text);
@@ -396,8 +382,7 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, struct tsr_stor
 		return cli_error(&err);
 	}
 	r = cli_report(cmd, &a->common, "diff");
-	cli_json_inputs(&r.json, &a->common);
-	tsr_report_rows(&r, &t, "tensors", "name,elements,different,moved,relative");
+	tsr_report_rows(&r, t, "tensors", "name,elements,different,moved,relative");
 	tsr_report_say(&r, TSR_TO_TEXT,
 		       "%" PRIu64 " of %" PRIu64 " tensors of training state differ; %" PRIu64
 		       " of %" PRIu64 " files differ beside them; %" PRIu64 " are in one only",
@@ -407,8 +392,8 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, struct tsr_stor
 	tsr_json_put_u64(&r.json, "files", c.nfiles);
 	tsr_json_put_u64(&r.json, "different_files", c.nother_files);
 	tsr_json_put_u64(&r.json, "in_one_only", c.nonly);
-	CLI_TRY(cli_end_report(&r, &a->common));
-	return c.nother || c.nother_files || c.nonly ? CLI_DIFFERS : CLI_OK;
+	r.differs = c.nother || c.nother_files || c.nonly;
+	return cli_end_report(&r, &a->common);
 }
 
 /* --- thin, drop ------------------------------------------------------------------------------- */
@@ -442,8 +427,7 @@ static int thin_by(const struct cli_cmd *cmd, const struct args *a, struct tsr_s
 		return cli_error(&err);
 	}
 	r = cli_report(cmd, &a->common, "thin");
-	cli_json_inputs(&r.json, &a->common);
-	tsr_report_rows(&r, &t, "snapshots", "step,name,from,change,to,alone_nbytes");
+	tsr_report_rows(&r, t, "snapshots", "step,name,from,change,to,alone_nbytes");
 	if (a->common.dry_run)
 		tsr_report_say(&r, TSR_TO_TEXT,
 			       "planned: would free at most %s, less what coarser versions take",
@@ -553,16 +537,6 @@ static const struct action actions[] = {
 
 #define NACTIONS (sizeof(actions) / sizeof(*actions))
 
-static bool has_word(const char *words, const char *word)
-{
-	const size_t n = strlen(word);
-
-	for (const char *w = words; *w; w += strcspn(w, " "), w += *w == ' ')
-		if (strcspn(w, " ") == n && memcmp(w, word, n) == 0)
-			return true;
-	return false;
-}
-
 /* Options of another action are refused, not ignored. */
 static int check_options(const struct cli_cmd *cmd, const struct args *a,
 			 const struct action *action)
@@ -571,7 +545,7 @@ static int check_options(const struct cli_cmd *cmd, const struct args *a,
 		const struct cli_opt *o = a->common.given[i].opt;
 
 		for (const struct cli_opt *own = opts; own->name; own++)
-			if (own == o && !has_word(action->takes, o->name))
+			if (own == o && !cli_is_among(o->name, strlen(o->name), action->takes))
 				return cli_usage(cmd, "--%s does not go with store %s", o->name,
 						 action->name);
 	}
@@ -616,7 +590,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 		warn_notes(a, s);
 	cli_work_start(&work, &a->common, action->verb);
 	status = action->run(cmd, a, s, &work.run);
-	cli_work_end(&work);
+	cli_work_end(&work, TSR_OK);
 	tsr_store_close(s);
 	return status;
 }
@@ -641,8 +615,6 @@ const struct cli_cmd cmd_store = {
 		    "  tersor store verify run.store\n",
 	.opts = opts,
 	.takes = CLI_WORKS | CLI_REPORTS,
-	.operands_min = 2,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor sweep: every FP32 bit pattern through weight codecs. */
 #include <fnmatch.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "cli/codec_words.h"
-#include "cli/device.h"
-#include "cli/output.h"
+#include "cli/words.h"
 #include "cli/work.h"
-#include "report/baseline.h"
-#include "report/sweep_report.h"
+#include "cli/files.h"
+#include "report/reports.h"
 #include "sweep/sweep_parts.h"
 
 struct args {
@@ -71,28 +65,6 @@ static int choose_word(const struct cli_cmd *cmd, const char *word, bool *chosen
 	return CLI_OK;
 }
 
-static int choose_list(const struct cli_cmd *cmd, const char *list, bool *chosen)
-{
-	char word[CLI_WORD_NBYTES];
-
-	while (cli_next_word(&list, word))
-		CLI_TRY(choose_word(cmd, word, chosen));
-	return CLI_OK;
-}
-
-static int choose_codecs(const struct cli_cmd *cmd, const struct cli_list *lists, struct choice *c)
-{
-	bool chosen[CODECS_MAX] = { false };
-
-	for (unsigned i = 0; i < lists->n; i++)
-		CLI_TRY(choose_list(cmd, lists->items[i], chosen));
-	for (unsigned i = 0; tsr_codecs()[i]; i++) {
-		if (lists->n ? chosen[i] : is_weight(tsr_codecs()[i]))
-			c->codecs[c->n++] = tsr_codecs()[i];
-	}
-	return CLI_OK;
-}
-
 static int parse_bits(const struct cli_cmd *cmd, const char *option, const char *text,
 		      uint32_t *ret)
 {
@@ -114,7 +86,18 @@ static int parse_bits(const struct cli_cmd *cmd, const char *option, const char 
 
 static int parse_choice(const struct cli_cmd *cmd, const struct args *a, struct choice *c)
 {
-	CLI_TRY(choose_codecs(cmd, &a->codec, c));
+	const struct cli_list *lists = &a->codec;
+	bool chosen[CODECS_MAX] = { false };
+	char word[CLI_WORD_NBYTES];
+
+	for (unsigned i = 0; i < lists->n; i++) {
+		for (const char *list = lists->items[i]; cli_next_word(&list, word);)
+			CLI_TRY(choose_word(cmd, word, chosen));
+	}
+	for (unsigned i = 0; tsr_codecs()[i]; i++) {
+		if (lists->n ? chosen[i] : is_weight(tsr_codecs()[i]))
+			c->codecs[c->n++] = tsr_codecs()[i];
+	}
 	c->last = UINT32_MAX;
 	if (a->first)
 		CLI_TRY(parse_bits(cmd, "first", a->first, &c->first));
@@ -125,27 +108,22 @@ static int parse_choice(const struct cli_cmd *cmd, const struct args *a, struct 
 	return CLI_OK;
 }
 
-/* --- Before the sweep: everything that can be known to fail ----------------------------------- */
-
-static int load_baseline(const char *path, const struct choice *c, struct tsr_json **ret)
+/* Before the sweep: everything that can be known to fail. */
+static int check_baseline(const struct tsr_json *was, const char *path, const struct choice *c)
 {
-	const struct tsr_json *codecs;
 	uint64_t first, last;
-	struct tsr_err err;
 
-	if (tsr_baseline_load(&tsr_sweep_baseline, path, ret, &err) != TSR_OK)
-		return cli_error(&err);
-	if (!tsr_json_u64(tsr_json_get(*ret, "first"), &first) ||
-	    !tsr_json_u64(tsr_json_get(*ret, "last"), &last))
+	if (!tsr_json_u64(tsr_json_get(was, "first"), &first) ||
+	    !tsr_json_u64(tsr_json_get(was, "last"), &last))
 		return cli_fail(CLI_INPUT, "%s: found no range", path);
 	if (first != c->first || last != c->last)
 		return cli_fail(CLI_INPUT,
 				"%s: found a sweep of 0x%08" PRIx64 " to 0x%08" PRIx64
 				", expected 0x%08x to 0x%08x",
 				path, first, last, c->first, c->last);
-	codecs = tsr_json_get(*ret, tsr_sweep_baseline.list);
 	for (unsigned i = 0; i < c->n; i++) {
-		if (!tsr_baseline_find(codecs, c->codecs[i]->name))
+		if (!tsr_baseline_find(tsr_json_get(was, tsr_sweep_baseline.list),
+				       c->codecs[i]->name))
 			return cli_fail(CLI_INPUT, "%s: found no codec %s", path,
 					c->codecs[i]->name);
 	}
@@ -157,53 +135,29 @@ static int load_baseline(const char *path, const struct choice *c, struct tsr_js
 static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_sweep *s,
 		  const struct tsr_json *baseline)
 {
-	struct tsr_changes moved = { .n = 0 };
-	struct tsr_text now = { 0 };
-	struct tsr_err err = { 0 };
-	struct tsr_report r;
-	int status;
+	struct tsr_report r = cli_report(cmd, &a->common, NULL);
 
-	if (baseline) {
-		cli_json_begin(&now, cmd);
-		tsr_sweep_put_json(s, &now);
-		if (tsr_baseline_compare(&tsr_sweep_baseline, baseline, &now, &moved, &err) !=
-		    TSR_OK)
-			return cli_error(&err);
-	}
-	r = cli_report(cmd, &a->common, NULL);
+	r.wants_json = r.wants_json || baseline;
 	tsr_sweep_report(s, &r);
+	r.wants_json = a->common.json.given;
 	if (baseline)
-		tsr_baseline_report(&moved, &r);
-	status = cli_end_report(&r, &a->common);
-	return status == CLI_OK && moved.n ? CLI_DIFFERS : status;
+		tsr_baseline_report(&tsr_sweep_baseline, baseline, &r);
+	return cli_end_report(&r, &a->common);
 }
 
 /* Patterns times codecs from which a GPU is faster, although it takes a while to start. */
 #define WORTH_A_GPU (UINT64_C(1) << 31)
-
-static enum tsr_status sweep_on(const struct cli_device *d, const struct choice *c,
-				const struct tsr_run *run, struct tsr_sweep **ret,
-				struct tsr_err *err)
-{
-	const struct tsr_sweep_plan plan = { .codecs = c->codecs,
-					     .ncodecs = c->n,
-					     .first = c->first,
-					     .last = c->last,
-					     .gpus = d->gpus,
-					     .ngpus = d->ngpus };
-
-	return tsr_sweep_in_parts(&plan, run, ret, err);
-}
 
 static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct choice *c,
 		 const struct tsr_json *baseline)
 {
 	const bool large = (c->last - c->first) * (uint64_t)c->n >= WORTH_A_GPU;
 	const char *asked = a->common.device;
+	struct tsr_sweep_plan plan = {
+		.codecs = c->codecs, .ncodecs = c->n, .first = c->first, .last = c->last
+	};
 	struct tsr_sweep *s = NULL;
-	struct tsr_err err = { 0 };
 	struct cli_device device;
-	enum tsr_status swept;
 	struct cli_work work;
 	int status;
 
@@ -211,9 +165,11 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 				  large, &device));
 	cli_say_device(&a->common, "sweeping", &device);
 	cli_work_start(&work, &a->common, "sweeping");
-	swept = sweep_on(&device, c, &work.run, &s, &err);
-	cli_work_end(&work);
-	status = swept == TSR_OK ? report(cmd, a, s, baseline) : cli_error(&err);
+	plan.gpus = device.gpus;
+	plan.ngpus = device.ngpus;
+	status = cli_work_end(&work, tsr_sweep_in_parts(&plan, &work.run, &s, &work.err)) == TSR_OK
+			 ? report(cmd, a, s, baseline)
+			 : cli_error(&work.err);
 	tsr_sweep_free(s);
 	return status;
 }
@@ -223,12 +179,16 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct args *a = args;
 	struct tsr_json *baseline = NULL;
 	struct choice c = { .n = 0 };
+	struct tsr_err err = { 0 };
 	int status = CLI_OK;
 
 	CLI_TRY(parse_choice(cmd, a, &c));
 	CLI_TRY(cli_check_reports(&a->common));
-	if (a->baseline)
-		status = load_baseline(a->baseline, &c, &baseline);
+	if (a->baseline &&
+	    tsr_baseline_load(&tsr_sweep_baseline, a->baseline, &baseline, &err) != TSR_OK)
+		return cli_error(&err);
+	if (baseline)
+		status = check_baseline(baseline, a->baseline, &c);
 	if (status == CLI_OK)
 		status = sweep(cmd, a, &c, baseline);
 	tsr_json_free(baseline);

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor unpack: packed files back into FP32 checkpoints. */
-#include <stdio.h>
-#include <string.h>
 
-#include "cli/directories.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/unpacking.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "report/summary.h"
-#include "text/json.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 
 struct args {
 	struct cli_common common;
@@ -36,7 +28,6 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 	const unsigned generation = u->source->generation;
 	struct tsr_summary summary = { 0 };
 
-	cli_json_inputs(&r->json, common);
 	cli_json_output(&r->json, common);
 	tsr_json_put_u64(&r->json, "generation", generation);
 	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
@@ -44,35 +35,29 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 			u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
 			common->dry_run ? " planned" : "");
 	if (generation)
-		tsr_text_printf(&r->text, ", %u lossy generation%s", generation,
-				generation > 1 ? "s" : "");
+		tsr_text_printf(&r->text, ", %s",
+				tsr_format_number(generation, "lossy generation").text);
 	tsr_text_puts(&r->text, "\n");
 	tsr_summary_add_all(&summary, u->source);
 	tsr_summary_put_worst(&summary, "  largest error when it was packed", &r->text);
 }
 
-static enum tsr_status unpack(const struct cli_common *common, const void *o,
-			      const struct tsr_run *run, struct tsr_unpacking **ret,
-			      struct tsr_err *err)
-{
-	return tsr_unpack(common->operands.items[0], common->output, o, run, ret, err);
-}
-
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { .verb = "unpacking",
-						  .write = unpack,
-						  .shown = "name,dtype,shape,-coding",
-						  .report = report };
+	static const struct cli_unpacking how = { "name,dtype,shape,-coding", report, NULL };
 	const struct args *a = args;
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
+	const char *in = a->common.operands.items[0];
+	struct tsr_unpacking *u = NULL;
+	enum tsr_status written;
+	struct cli_work work;
 
 	if (a->as && !a->only)
 		return cli_usage(cmd, "--as needs --only weights");
 	o.only_model = a->only != NULL;
 	if (a->as)
 		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));
-	if (tsr_directory_is_packed(a->common.operands.items[0])) {
+	if (tsr_directory_is_packed(in)) {
 		if (a->only)
 			return cli_usage(cmd,
 					 "--only is for one packed file, found a directory; name "
@@ -80,10 +65,12 @@ static int run(const struct cli_cmd *cmd, void *args)
 		if (!a->to && o.container != TSR_CONTAINER_COUNT)
 			return cli_usage(cmd,
 					 "%s is a packed directory, and %s has the name of a file",
-					 a->common.operands.items[0], a->common.output);
+					 in, a->common.output);
 		return cli_unpack_directory(cmd, &a->common, &o);
 	}
-	return cli_unpack(cmd, &a->common, &how, &o);
+	CLI_TRY(cli_work_open(&work, cmd, &a->common, "unpacking"));
+	written = tsr_unpack(in, a->common.output, &o, &work.run, &u, &work.err);
+	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
 }
 
 const struct cli_cmd cmd_unpack = {
@@ -110,8 +97,6 @@ const struct cli_cmd cmd_unpack = {
 		 CLI_NUMBERS,
 	.output_needed = true,
 	.name_output = cli_name_unpacked,
-	.operands_min = 1,
-	.operands_max = 1,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor verify: check all of a file that can be checked. */
-#include <inttypes.h>
-#include <stdio.h>
 
-#include "cli/codec_words.h"
-#include "cli/directories.h"
-#include "cli/input.h"
-#include "cli/output.h"
+#include "cli/operations.h"
+#include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "cli/work.h"
 #include "compare/comparison.h"
-#include "report/render/format.h"
-#include "report/losses.h"
-#include "report/value_differences.h"
-#include "text/json.h"
 
 struct args {
 	struct cli_common common;
@@ -90,16 +81,16 @@ static void put_checks(struct tsr_text *out, const struct tsr_verification *v)
 				   "checked\n");
 	tsr_text_printf(out, "  %" PRIu64 " non-finite values\n", nonfinite);
 	if (v->nfaults)
-		tsr_text_printf(out, "  %" PRIu64 " tensor%s at fault\n", v->nfaults,
-				v->nfaults == 1 ? "" : "s");
+		tsr_text_printf(out, "  %s at fault\n",
+				tsr_format_number(v->nfaults, "tensor").text);
 	else if (v->original && !v->besides.ndiffering)
 		tsr_text_puts(out, "  raw tensors equal the original's, errors are as recorded\n");
 }
 
 /* The lines and members that describe one file. */
-static void put_checked(struct tsr_report *r, const struct tsr_verification *v)
+static void put_checked(struct tsr_report *r, const struct tsr_verification *v,
+			const struct tsr_losses *losses)
 {
-	const struct tsr_losses losses = tsr_losses_of_verification(v);
 	const struct tsr_checkpoint *c = v->checked;
 	uint64_t nfaults;
 	struct tsr_table tensors = list_tensors(r, v, &nfaults);
@@ -117,33 +108,12 @@ static void put_checked(struct tsr_report *r, const struct tsr_verification *v)
 				nfaults - FAULTS_SHOWN);
 	put_checks(&r->text, v);
 	if (v->original) {
-		tsr_losses_put_json(&losses, &r->json);
+		tsr_losses_put_json(losses, &r->json);
 		tsr_besides_put_json(&v->besides, &r->json);
 		tsr_besides_put_text(&v->besides, r->verbose, &r->text);
-		tsr_losses_put_text(&losses, &r->text);
+		tsr_losses_put_text(losses, &r->text);
 	}
-	tsr_report_rows(r, &tensors, "tensors", NULL);
-}
-
-/* One that could not be read has an error instead. */
-static void put_file(struct tsr_report *r, const char *path, const struct tsr_verification *v,
-		     const struct tsr_err *err)
-{
-	tsr_json_open(&r->json, NULL, '{');
-	if (v) {
-		put_checked(r, v);
-	} else {
-		tsr_json_put_string(&r->json, "file", path);
-		tsr_json_put_string(&r->json, "error", err->msg);
-	}
-	tsr_json_close(&r->json, '}');
-}
-
-/* Whether a part of several files goes on: the joining process says what is wrong with one. */
-static bool is_said_by_join(enum tsr_status status)
-{
-	return status == TSR_PART_DONE || status == TSR_E_FORMAT || status == TSR_E_UNSUPPORTED ||
-	       status == TSR_E_LIMIT || status == TSR_E_BOUND;
+	tsr_report_rows(r, tensors, "tensors", NULL);
 }
 
 /* Verify one file; *status_ret becomes the worst so far.  False if none is to follow. */
@@ -152,7 +122,6 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 {
 	const bool several = a->common.operands.n > 1;
 	struct tsr_verification *v = NULL;
-	struct tsr_err err = { 0 };
 	enum tsr_status verified;
 	struct cli_work work;
 	int status = cli_work_open(&work, cmd, &a->common, "verifying"), printed = CLI_OK;
@@ -161,23 +130,30 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 		*status_ret = status;
 		return false;
 	}
-	verified = tsr_verify(path, o, &work.run, &v, &err);
-	cli_work_end(&work);
+	verified = cli_work_end(&work, tsr_verify(path, o, &work.run, &v, &work.err));
+	/* A part of several files goes on: the joining process says what is wrong with one. */
 	if (tsr_part_is_of_files(cli_parts()) && tsr_part_is_one(cli_parts()) &&
-	    is_said_by_join(verified)) {
+	    (verified == TSR_PART_DONE || verified == TSR_E_FORMAT ||
+	     verified == TSR_E_UNSUPPORTED || verified == TSR_E_LIMIT || verified == TSR_E_BOUND)) {
 		tsr_verification_free(v);
 		return !cli_signal();
 	}
 	/* What is wrong as a whole comes before the tensors. */
 	if (verified != TSR_OK)
-		status = cli_error(&err);
+		status = cli_error(&work.err);
+	/* One that could not be read has an error instead of figures. */
+	tsr_json_open(&r->json, NULL, '{');
 	if (v) {
 		const struct tsr_losses losses = tsr_losses_of_verification(v);
 
 		cli_warn_notes(&a->common, v->checked);
 		cli_warn_updates(&a->common, v->checked->path, &losses);
+		put_checked(r, v, &losses);
+	} else {
+		tsr_json_put_string(&r->json, "file", path);
+		tsr_json_put_string(&r->json, "error", work.err.msg);
 	}
-	put_file(r, path, v, &err);
+	tsr_json_close(&r->json, '}');
 	if (r->wants_text)
 		printed = cli_print_report(&a->common, &r->text);
 	status = printed > status ? printed : status;
@@ -189,15 +165,6 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	return !cli_signal();
 }
 
-/* After the last of several files: a part writes its report. */
-static int end_files(void)
-{
-	struct tsr_err err = { 0 };
-
-	tsr_part_end_files(cli_parts());
-	return tsr_part_end(cli_parts(), &err) == TSR_OK ? CLI_OK : cli_error(&err);
-}
-
 static int verify(const struct cli_cmd *cmd, const struct args *a,
 		  const struct tsr_verify_options *o)
 {
@@ -207,7 +174,6 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 	int status = CLI_OK, reported;
 	bool ok = true;
 
-	cli_json_inputs(&r.json, &a->common);
 	tsr_json_open(&r.json, "files", '[');
 	for (unsigned i = 0; i < files->n && ok; i++) {
 		if (several)
@@ -215,12 +181,12 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 		ok = verify_one(cmd, a, files->items[i], o, &r, &status);
 	}
 	tsr_json_close(&r.json, ']');
+	tsr_part_end_files(cli_parts());
 	if (several && ok && tsr_part_is_one(cli_parts())) {
 		r.wants_json = false;
 		(void)cli_end_report(&r, &a->common);
-		return status == CLI_OK ? end_files() : status;
+		return status == CLI_OK ? cli_part_write() : status;
 	}
-	tsr_part_end_files(cli_parts());
 	r.wants_json = r.wants_json && ok;
 	reported = cli_end_report(&r, &a->common);
 	return status == CLI_OK ? reported : status;
@@ -273,8 +239,6 @@ const struct cli_cmd cmd_verify = {
 		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
-	.operands_min = 1,
-	.operands_max = 4096,
 	.args_nbytes = sizeof(struct args),
 	.run = run,
 };

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor version: the version, and what this build can use. */
 #include "base/isa.h"
-#include "text/json.h"
-#include "cli/output.h"
-#include "tersor/codec.h"
+#include "cli/files.h"
 #include "tersor/gpu.h"
 #include "tersor/version.h"
 
@@ -43,6 +41,5 @@ const struct cli_cmd cmd_version = {
 	.details = "Prints the version; with -v also the SIMD level in use and the GPUs.",
 	.examples = "  tersor version -v\n",
 	.takes = CLI_REPORTS,
-	.args_nbytes = sizeof(struct cli_common),
 	.run = run,
 };

@@ -1,52 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pack says when it packed nothing: why, and what to do. */
-#include "cli/commands/nothing_packed.h"
-
-#include <stdlib.h>
+#include "cli/operations.h"
 
 #include "container/foreign.h"
-#include "io/file.h"
-
-/* Whether the directory, or one in it, is a checkpoint of a program that is known, but not read. */
-static bool is_foreign(const struct tsr_directory *d, struct tsr_err *err)
-{
-	const char *root = tsr_directory_path(d);
-	const struct tsr_directory_entry *e;
-	bool found = tsr_foreign_refuse_directory(root, err) != TSR_OK;
-
-	for (size_t i = 0; !found && (e = tsr_directory_entry(d, i)); i++) {
-		char *path = e->as == TSR_STORED_DIRECTORY ? tsr_path_join(root, e->path) : NULL;
-
-		found = path && tsr_foreign_refuse_directory(path, err) != TSR_OK;
-		free(path);
-	}
-	return found;
-}
-
-/* The largest file that has a reason for being copied, or NULL. */
-static const struct tsr_directory_entry *largest_copy(const struct tsr_directory *d)
-{
-	const struct tsr_directory_entry *e, *largest = NULL;
-
-	for (size_t i = 0; (e = tsr_directory_entry(d, i)); i++) {
-		if (e->reason && (!largest || e->nbytes > largest->nbytes))
-			largest = e;
-	}
-	return largest;
-}
 
 static void put_why(struct tsr_text *out, const struct tsr_kept_raw *kept,
 		    const struct tsr_directory *d)
 {
-	const struct tsr_directory_entry *e = d ? largest_copy(d) : NULL;
+	const char *root = d ? tsr_directory_path(d) : NULL;
+	const struct tsr_directory_entry *e, *largest = NULL; /* of the files with a reason */
 	struct tsr_err err = { 0 };
+	/* The directory, or one in it, may be a checkpoint of a program that is known, but not read. */
+	bool foreign = d && tsr_foreign_refuse_directory(root, &err) != TSR_OK;
 
-	if (d && is_foreign(d, &err))
+	for (size_t i = 0; d && (e = tsr_directory_entry(d, i)); i++) {
+		char *path = foreign || e->as != TSR_STORED_DIRECTORY
+				     ? NULL
+				     : tsr_path_join(root, e->path);
+
+		foreign = foreign || (path && tsr_foreign_refuse_directory(path, &err) != TSR_OK);
+		free(path);
+		if (e->reason && (!largest || e->nbytes > largest->nbytes))
+			largest = e;
+	}
+	if (foreign)
 		tsr_text_puts(out, err.msg);
-	else if (!d || (kept->nbytes && !kept->packed_nbytes && e->nbytes / 2 <= kept->nbytes))
+	else if (!d ||
+		 (kept->nbytes && !kept->packed_nbytes && largest->nbytes / 2 <= kept->nbytes))
 		tsr_kept_raw_put_why(kept, out);
-	else if (e)
-		tsr_text_printf(out, "%s: %s%s", e->path, e->reason,
+	else if (largest)
+		tsr_text_printf(out, "%s: %s%s", largest->path, largest->reason,
 				kept->packed_nbytes ? "; --entropy makes more files smaller" : "");
 	else
 		tsr_text_puts(out, "no file in it holds tensors that tersor reads");

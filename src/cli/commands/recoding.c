@@ -1,22 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packed files, directories of them and recordings whose planes are coded, or no longer. */
-#include "cli/commands/recoding.h"
+#include "cli/operations.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "ckpt/checkpoint_model.h"
-#include "cli/directories.h"
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/unpacking.h"
+#include "cli/files.h"
 #include "io/dir.h"
-#include "io/temporary.h"
-#include "pack/packing.h"
-#include "report/render/format.h"
-#include "tersor/recording.h"
-#include "text/json.h"
 
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy)
 {
@@ -38,45 +25,39 @@ void cli_put_coded(struct tsr_text *out, uint64_t nbytes, uint64_t plain_nbytes,
 
 /* --- Deltas -------------------------------------------------------------------------------------- */
 
-static void put_plane(struct tsr_table *t, const struct tsr_tensor *tensor, unsigned plane,
-		      const struct tsr_written_plane *w)
-{
-	const struct tsr_codec *codec = tensor->coding.codec;
-	char name[192];
-
-	snprintf(name, sizeof(name), "%s%s", tsr_format_name(tensor->name, 46).text,
-		 codec ? codec->planes[plane].suffix : "");
-	tsr_row(t);
-	TSR_CELL(t, "tensor", NULL, tensor->name);
-	TSR_CELL(t, "plane", NULL, plane);
-	TSR_CELL(t, "-how", "plane:12", w->differs ? "differs" : "on its own");
-	TSR_CELL(t, "nbytes", "stored:10B", w->nbytes);
-	TSR_CELL(t, "-name", "of", tsr_keep(t, name));
-	TSR_CELL(t, "differs", NULL, w->differs);
-}
-
 void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
 		      const struct tsr_written_delta *d)
 {
 	uint64_t nbytes[2] = { 0 };
 	struct tsr_table t = { 0 };
 	size_t n[2] = { 0 };
+	char name[192];
 
 	if (!d->base.name)
 		return;
 	for (size_t i = 0; i < source->ntensors * TSR_PLANES_MAX; i++) {
 		const struct tsr_written_plane *w = &d->planes[i];
+		const struct tsr_tensor *x = &source->tensors[TSR_TAG_TENSOR(i)];
+		const unsigned plane = TSR_TAG_PLANE(i);
 
 		if (!w->nbytes)
 			continue;
 		nbytes[w->differs] += w->nbytes;
 		n[w->differs]++;
-		put_plane(&t, &source->tensors[TSR_TAG_TENSOR(i)], TSR_TAG_PLANE(i), w);
+		snprintf(name, sizeof(name), "%s%s", tsr_format_name(x->name, 46).text,
+			 x->coding.codec ? x->coding.codec->planes[plane].suffix : "");
+		tsr_row(&t);
+		TSR_CELL(&t, "tensor", NULL, x->name);
+		TSR_CELL(&t, "plane", NULL, plane);
+		TSR_CELL(&t, "-how", "plane:12", w->differs ? "differs" : "on its own");
+		TSR_CELL(&t, "nbytes", "stored:10B", w->nbytes);
+		TSR_CELL(&t, "-name", "of", tsr_keep(&t, name));
+		TSR_CELL(&t, "differs", NULL, w->differs);
 	}
 	tsr_json_open(&r->json, "delta", '{');
 	tsr_json_put_string(&r->json, "base", d->base.name);
 	tsr_json_put_u64(&r->json, "depth", d->base.depth);
-	tsr_report_rows(r, &t, "planes", r->verbose ? "-how,nbytes,-name" : NULL);
+	tsr_report_rows(r, t, "planes", r->verbose ? "-how,nbytes,-name" : NULL);
 	tsr_json_close(&r->json, '}');
 	tsr_text_printf(&r->text, "delta to %s, number %u of its chain: %zu planes differ, %s",
 			tsr_format_name(d->base.name, 40).text, d->base.depth, n[1],
@@ -131,35 +112,22 @@ int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model)
 
 /* --- Reports ------------------------------------------------------------------------------------- */
 
-/* Elements of the weights: what bytes per parameter are relative to. */
-static uint64_t count_parameters(const struct tsr_checkpoint *c)
-{
-	uint64_t n = 0;
-
-	for (size_t i = 0; i < c->ntensors; i++)
-		n += c->tensors[i].kind == TSR_KIND_WEIGHT ? c->tensors[i].numel : 0;
-	return n;
-}
-
-static uint64_t stored_nbytes(const struct tsr_checkpoint *c)
-{
-	uint64_t n = 0;
-
-	for (size_t i = 0; i < c->ntensors; i++)
-		n += tsr_tensor_stored_nbytes(c, &c->tensors[i]);
-	return n;
-}
-
 static void report(struct tsr_report *r, const struct cli_common *common,
 		   const struct tsr_unpacking *u)
 {
-	const uint64_t parameters = count_parameters(u->source);
+	uint64_t parameters = 0, before = 0;
 
-	cli_json_inputs(&r->json, common);
+	/* Elements of the weights: what bytes per parameter are relative to. */
+	for (size_t i = 0; i < u->source->ntensors; i++) {
+		const struct tsr_tensor *t = &u->source->tensors[i];
+
+		parameters += t->kind == TSR_KIND_WEIGHT ? t->numel : 0;
+		before += tsr_tensor_stored_nbytes(u->source, t);
+	}
 	cli_json_output(&r->json, common);
 	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
 	tsr_json_put_u64(&r->json, "plain_nbytes", u->plain_nbytes);
-	tsr_json_put_u64(&r->json, "before_nbytes", stored_nbytes(u->source));
+	tsr_json_put_u64(&r->json, "before_nbytes", before);
 	tsr_json_put_u64(&r->json, "parameters", parameters);
 	tsr_json_put_u64(&r->json, "generation", u->source->generation);
 	tsr_text_printf(&r->text, "%s: packed, %zu tensors, %s%s", cli_output_name(common, 40).text,
@@ -168,7 +136,7 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 	if (parameters && !common->dry_run)
 		tsr_text_printf(&r->text, ", %.3f bytes per parameter, %.3f before",
 				(double)u->nbytes / (double)parameters,
-				(double)stored_nbytes(u->source) / (double)parameters);
+				(double)before / (double)parameters);
 	tsr_text_puts(&r->text, "\n");
 	cli_report_delta(r, u->source, &u->delta);
 }
@@ -178,15 +146,6 @@ struct recoding {
 	const struct tsr_recode_options *how;
 	bool strict;
 };
-
-static enum tsr_status recode(const struct cli_common *common, const void *options,
-			      const struct tsr_run *run, struct tsr_unpacking **ret,
-			      struct tsr_err *err)
-{
-	const struct recoding *r = options;
-
-	return tsr_recode(common->operands.items[0], common->output, r->how, run, ret, err);
-}
 
 static int check(const struct cli_common *common, const void *options,
 		 const struct tsr_unpacking *u)
@@ -199,11 +158,12 @@ static int check(const struct cli_common *common, const void *options,
 int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	       struct tsr_recode_options *how, bool strict)
 {
-	static const struct cli_unpacking coding = {
-		.verb = "coding", .write = recode, .report = report, .check = check
-	};
+	static const struct cli_unpacking coding = { NULL, report, check };
 	const char *path = common->operands.items[0];
 	const struct recoding r = { how, strict };
+	struct tsr_unpacking *u = NULL;
+	enum tsr_status written;
+	struct cli_work work;
 
 	how->open = &common->open;
 	how->force = common->force;
@@ -211,5 +171,7 @@ int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	if (tsr_directory_is_packed(path) || tsr_recording_probe(path))
 		return cli_recode_files(cmd, common, how, strict);
 	how->max_shard_nbytes = common->max_shard;
-	return cli_unpack(cmd, common, &coding, &r);
+	CLI_TRY(cli_work_open(&work, cmd, common, "coding"));
+	written = tsr_recode(path, common->output, how, &work.run, &u, &work.err);
+	return cli_end_unpacking(cmd, common, &coding, &r, &work, written, u);
 }

@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor replay --audit: what each codec would do to the state after every step in FP32. */
-#include "cli/commands/replay_audit.h"
+#include "cli/operations.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "cli/input.h"
-#include "cli/output.h"
-#include "cli/work.h"
-#include "report/audit_report.h"
-#include "replay/replay_result.h"
-#include "text/json.h"
+#include "cli/files.h"
+#include "report/reports.h"
 
 /* An audit per step that was not skipped. */
 struct audited {
@@ -22,17 +14,6 @@ struct audited {
 	struct tsr_coding codings[TSR_AUDIT_CODINGS_MAX];
 	unsigned ncodings;
 };
-
-/* Those of states; a codebook would have to be learned anew at each step. */
-static void choose_codings(struct audited *a)
-{
-	const unsigned n = tsr_audit_codings(false, a->codings);
-
-	for (unsigned i = 0; i < n; i++) {
-		if (a->codings[i].kind != TSR_KIND_WEIGHT && !a->codings[i].codec->learned)
-			a->codings[a->ncodings++] = a->codings[i];
-	}
-}
 
 /* What all groups of parameters have; 0 if they differ or have none. */
 static double common_value(const struct tsr_hyper *hyper, size_t n, enum tsr_hyper_name name)
@@ -82,15 +63,9 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 {
 	struct tsr_report r = cli_report(cmd, common, "audit");
 
-	if (r.wants_text) {
-		tsr_text_printf(&r.text, "after %s:\n", a->audits[a->n - 1]->name);
-		tsr_audit_put_last(a->audits, a->n, &r);
-	}
-	r.wants_text = false;
-	tsr_audit_report(a->audits, a->n, NULL, &r);
-	r.wants_text = cli_wants_text(common);
+	tsr_text_printf(&r.text, "after %s:\n", a->audits[a->n - 1]->name);
+	tsr_audit_report(a->audits, a->n, TSR_AUDIT_LAST, &r);
 	if (r.wants_json) {
-		cli_json_inputs(&r.json, common);
 		tsr_json_put_u64s(&r.json, "steps", a->steps, a->n);
 		tsr_audit_put_json(a->audits, a->n, &r.json);
 	}
@@ -103,23 +78,25 @@ int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *ar
 	const struct cli_list *in = &args->common.operands;
 	struct audited a = { .n = 0 };
 	struct tsr_replay *r = NULL;
-	struct tsr_err err = { 0 };
-	enum tsr_status replayed;
 	struct cli_work work;
+	unsigned n;
 	int status;
 
-	choose_codings(&a);
+	n = tsr_audit_codings(false, a.codings);
+	/* Those of states; a codebook would have to be learned anew at each step. */
+	for (unsigned i = 0; i < n; i++) {
+		if (a.codings[i].kind != TSR_KIND_WEIGHT && !a.codings[i].codec->learned)
+			a.codings[a.ncodings++] = a.codings[i];
+	}
 	o->each_step = audit_step;
 	o->ctx = &a;
 	o->ngpus = TSR_REPLAY_CPU;
 	o->compare = false;
 	cli_work_start(&work, &args->common, "replaying");
 	a.run = &work.run;
-	replayed = tsr_replay(in->items, in->n - 1, in->items[in->n - 1], NULL, o, &work.run, &r,
-			      &err);
-	cli_work_end(&work);
-	if (replayed != TSR_OK)
-		status = cli_error(&err);
+	if (cli_work_end(&work, tsr_replay(in->items, in->n - 1, in->items[in->n - 1], NULL, o,
+					   &work.run, &r, &work.err)) != TSR_OK)
+		status = cli_error(&work.err);
 	else if (!a.n)
 		status = cli_fail(CLI_INPUT, "%s: no step was taken", in->items[in->n - 1]);
 	else

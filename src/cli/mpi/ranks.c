@@ -8,30 +8,22 @@
 #include <string.h>
 #include <time.h>
 
-/* How many ranks of this machine, this one included, may run on the same processors as this one. */
-static int count_sharing(MPI_Comm machine, int n, const cpu_set_t *mine)
+static void count_processors(MPI_Comm machine, struct ranks *ret)
 {
-	cpu_set_t *all = calloc((size_t)n, sizeof(*all));
-	int sharing = 0;
+	cpu_set_t *all = calloc((size_t)ret->n_on_machine, sizeof(*all)), set;
+	int n, sharing = 0;
+	unsigned mine;
 
 	if (!all)
 		ranks_abort(EXIT_FAILURE);
-	MPI_Allgather(mine, sizeof(*mine), MPI_BYTE, all, sizeof(*mine), MPI_BYTE, machine);
-	for (int i = 0; i < n; i++)
-		sharing += CPU_EQUAL(&all[i], mine);
-	free(all);
-	return sharing;
-}
-
-static void count_processors(MPI_Comm machine, struct ranks *ret)
-{
-	unsigned mine;
-	cpu_set_t set;
-	int n;
-
 	CPU_ZERO(&set);
 	n = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-	n /= count_sharing(machine, ret->n_on_machine, &set);
+	/* How many ranks of this machine, this one included, may run on the same processors. */
+	MPI_Allgather(&set, sizeof(set), MPI_BYTE, all, sizeof(set), MPI_BYTE, machine);
+	for (int i = 0; i < ret->n_on_machine; i++)
+		sharing += CPU_EQUAL(&all[i], &set);
+	free(all);
+	n /= sharing;
 	mine = n > 0 ? (unsigned)n : 1;
 	ret->threads = mine;
 	MPI_Allreduce(&mine, &ret->threads_of_machine, 1, MPI_UNSIGNED, MPI_SUM, machine);

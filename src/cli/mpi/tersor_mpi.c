@@ -9,15 +9,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/parts/joining.h"
+#include "cli/parts/parting.h"
 #include "cli/work.h"
 #include "cli/mpi/ranks.h"
 #include "tersor/version.h"
@@ -50,16 +46,10 @@ static void *run_part(void *arg)
 	return NULL;
 }
 
-static void pause_for(double seconds)
-{
-	const struct timespec t = { .tv_nsec = (long)(seconds * 1e9) };
-
-	nanosleep(&t, NULL);
-}
-
 /* Until every rank's work has ended. */
 static void follow_work(const struct ranks *r, struct part *p, FILE *bar, const char *verb)
 {
+	const struct timespec pause = { .tv_nsec = 10000000 };
 	const double started = tsr_seconds();
 	struct ranks_state all;
 	bool drawn = false;
@@ -82,7 +72,7 @@ static void follow_work(const struct ranks *r, struct part *p, FILE *bar, const 
 		}
 		for (int i = 0;
 		     i < 10 && all.nended < (uint64_t)r->n && ended == atomic_load(&p->ended); i++)
-			pause_for(0.01);
+			nanosleep(&pause, NULL);
 	} while (all.nended < (uint64_t)r->n);
 	if (drawn)
 		cli_wipe_bar(bar);
@@ -122,15 +112,6 @@ static void restore(struct streams *s, char text[MESSAGES_NBYTES])
 	close(s->messages);
 }
 
-static bool was_said(const char *texts, const char *line, size_t len)
-{
-	for (const char *t = texts; t < line; t++) {
-		if ((t == texts || t[-1] == '\n' || t[-1] == '\0') && strncmp(t, line, len) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* The messages of ranks first to last - 1, in their order; what several say is printed once. */
 static void print_messages(const char *texts, int first, int last)
 {
@@ -139,8 +120,12 @@ static void print_messages(const char *texts, int first, int last)
 	for (int rank = 0; rank < last; rank++, line++) {
 		for (; *line; line += strcspn(line, "\n") + (strchr(line, '\n') != NULL)) {
 			const size_t len = strcspn(line, "\n");
+			bool said = false;
 
-			if (rank >= first && !was_said(texts, line, len + 1))
+			for (const char *t = texts; t < line; t++)
+				said = said || ((t == texts || t[-1] == '\n' || t[-1] == '\0') &&
+						strncmp(t, line, len + 1) == 0);
+			if (rank >= first && !said)
 				fprintf(stderr, "%.*s\n", (int)len, line);
 		}
 	}
@@ -213,24 +198,11 @@ static int join_reports(const struct ranks *r, const struct part *p,
 	for (int i = 0; all && i < r->n; at += sizes[i++])
 		reports[i] = (struct tsr_text){ .bytes = at, .nbytes = sizes[i] };
 	if (all)
-		status = cli_join_texts(p->work.path, reports, (unsigned)r->n, common);
+		status = cli_join(p->work.path, reports, (unsigned)r->n, common);
 	free(all);
 	free(sizes);
 	free(reports);
 	return status;
-}
-
-/* After all parts are done; the exit status is rank 0's. */
-static int join(const struct ranks *r, const struct part *p)
-{
-	const struct cli_common common = { .threads = r->threads_of_machine };
-	int status = CLI_OK;
-
-	if (p->work.report.nbytes)
-		status = join_reports(r, p, &common);
-	else if (r->rank == 0)
-		status = cli_join(p->work.path, &common);
-	return ranks_from_first(status);
 }
 
 /* Ranks of another version, or with another command line, are refused before anything is read. */
@@ -255,18 +227,10 @@ static int check_agreement(const struct ranks *r, int argc, char **argv)
 	return CLI_OK;
 }
 
-/* Whether the command that argv[1] names is done in parts. */
-static bool has_parts(int argc, char **argv)
-{
-	for (const struct cli_cmd *const *c = cli_cmds; argc > 1 && *c; c++) {
-		if (strcmp((*c)->name, argv[1]) == 0)
-			return (*c)->takes & CLI_PARTS;
-	}
-	return false;
-}
-
 static int run(const struct ranks *r, int argc, char **argv)
 {
+	const struct cli_common common = { .threads = r->threads_of_machine };
+	const struct cli_cmd *cmd;
 	char part[32];
 	struct part p = {
 		.argc = argc,
@@ -278,14 +242,17 @@ static int run(const struct ranks *r, int argc, char **argv)
 	int status;
 
 	CLI_TRY(check_agreement(r, argc, argv));
-	if (r->n == 1 || !has_parts(argc, argv))
+	cmd = argc > 1 ? cli_find(argv[1]) : NULL;
+	if (r->n == 1 || !cmd || !(cmd->takes & CLI_PARTS))
 		return ranks_from_first(r->rank ? CLI_OK : cli_dispatch(argc, argv));
 	snprintf(part, sizeof(part), "%d/%d", r->rank + 1, r->n);
 	cli_shared_work = &p.work;
 	status = run_parts(r, &p);
 	cli_shared_work = NULL;
 	if (status <= CLI_DIFFERS && p.work.path)
-		status = join(r, &p);
+		status = ranks_from_first(p.work.report.nbytes ? join_reports(r, &p, &common)
+					  : r->rank	       ? CLI_OK
+						    : cli_join(p.work.path, NULL, 0, &common));
 	free(p.work.path);
 	tsr_text_free(&p.work.report);
 	return status;

@@ -1,37 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running a command whose parts are joined. */
-#include "cli/parts/joining.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli/parts/parting.h"
 
 /* Words before those of the parts: the command, and what decides nothing. */
 #define OWN_WORDS 4u
 
-static const struct cli_cmd *find(const char *name)
-{
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
-		if (strcmp((*c)->name, name) == 0 && (*c)->takes & CLI_PARTS)
-			return *c;
-	}
-	return NULL;
-}
-
 /* Run the command that the parts are of, in this process. */
 static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 {
 	const struct tsr_part_request *r = tsr_part_request(parts);
-	const struct cli_cmd *cmd = find(r->command);
+	const struct cli_cmd *cmd = cli_find(r->command);
 	char threads[40], quiet[] = "--no-progress", device[] = "--device=cpu";
 	char **words;
 	size_t n = 0;
 	int status;
 
-	if (!cmd)
+	if (!cmd || !(cmd->takes & CLI_PARTS))
 		return cli_fail(CLI_INPUT, "%s: its parts are of '%s', which has none", r->path,
 				r->command);
 	words = calloc(r->words.nbytes + OWN_WORDS + 1, sizeof(*words));
@@ -54,35 +38,20 @@ static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 	return status;
 }
 
-/* Takes over the parts. */
-static int join(struct tsr_parts *parts, const struct cli_common *common)
+int cli_join(const char *path, const struct tsr_text *reports, unsigned n,
+	     const struct cli_common *common)
 {
-	const int status = run_joined(parts, common);
+	struct tsr_parts *parts = NULL;
+	struct tsr_err err = { 0 };
+	int status;
 
+	if ((reports ? tsr_part_join_texts(path, reports, n, &parts, &err)
+		     : tsr_part_join(path, &parts, &err)) != TSR_OK)
+		return cli_error(&err);
+	status = run_joined(parts, common);
 	/* A verdict is an outcome too: what it was made of is of no more use. */
 	if (status == CLI_OK || status == CLI_DIFFERS)
 		tsr_part_remove(parts);
 	tsr_part_free(parts);
 	return status;
-}
-
-int cli_join(const char *path, const struct cli_common *common)
-{
-	struct tsr_parts *parts = NULL;
-	struct tsr_err err = { 0 };
-
-	if (tsr_part_join(path, &parts, &err) != TSR_OK)
-		return cli_error(&err);
-	return join(parts, common);
-}
-
-int cli_join_texts(const char *path, const struct tsr_text *reports, unsigned n,
-		   const struct cli_common *common)
-{
-	struct tsr_parts *parts = NULL;
-	struct tsr_err err = { 0 };
-
-	if (tsr_part_join_texts(path, reports, n, &parts, &err) != TSR_OK)
-		return cli_error(&err);
-	return join(parts, common);
 }

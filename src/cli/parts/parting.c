@@ -2,15 +2,9 @@
 /* Commands in parts: --part, and what `join` runs. */
 #include "cli/parts/parting.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "cli/output.h"
+#include "cli/files.h"
 #include "cli/work.h"
-#include "io/file.h"
 #include "io/temporary.h"
-#include "report/render/format.h"
 
 static struct tsr_parts *current;
 
@@ -31,19 +25,6 @@ int cli_part_refuse(const struct cli_cmd *cmd, const char *what)
 
 /* --- What a command line says ------------------------------------------------------------------- */
 
-/* Options that decide nothing of what comes out. */
-static bool is_free(const struct cli_opt *o)
-{
-	static const char *const names[] = { "part",	    "continue", "threads",
-					     "no-progress", "device",	"help" };
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-		if (strcmp(o->name, names[i]) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* A word of a command line and its NUL. */
 static void add(struct tsr_text *words, const char *name, const char *value)
 {
@@ -59,8 +40,11 @@ static void add_all(struct tsr_text *w, const struct cli_opts *all, const struct
 {
 	for (unsigned i = 0; i < all->n; i++) {
 		const struct cli_opt *o = all->opt[i];
+		/* Some decide nothing of what comes out. */
+		const bool free = cli_is_among(o->name, strlen(o->name),
+					       "part continue threads no-progress device help");
 
-		for (unsigned k = 0; k < common->ngiven && !is_free(o); k++) {
+		for (unsigned k = 0; k < common->ngiven && !free; k++) {
 			if (common->given[k].opt == o)
 				add(w, o->name, common->given[k].value);
 		}
@@ -85,39 +69,6 @@ static const char *base_of(const struct cli_common *common)
 	return NULL;
 }
 
-static bool parse_part(const char *text, unsigned *number, unsigned *count)
-{
-	char end;
-
-	return strspn(text, "0123456789/") == strlen(text) && strlen(text) < 14 &&
-	       sscanf(text, "%u/%u%c", number, count, &end) == 2 && *number >= 1 &&
-	       *number <= *count && *count <= TSR_PARTS_MAX;
-}
-
-static int check_streams(const struct cli_cmd *cmd, const struct cli_common *common)
-{
-	for (unsigned i = 0; i < common->operands.n; i++) {
-		if (strcmp(common->operands.items[i], TSR_STANDARD_INPUT) == 0)
-			return cli_usage(cmd, "--part: parts cannot share the standard input");
-	}
-	if (common->output && strcmp(common->output, TSR_STANDARD_OUTPUT) == 0)
-		return cli_usage(cmd, "--part: parts cannot share the standard output");
-	if (common->dry_run)
-		return cli_usage(cmd, "--part does not go with --dry-run");
-	return CLI_OK;
-}
-
-/* What this part is, unless it was done before: then *done_ret. */
-static enum tsr_status start(const struct tsr_part_request *request, bool continues, bool *done_ret,
-			     struct tsr_err *err)
-{
-	enum tsr_status status = TSR_OK;
-
-	if (continues && !request->in_memory)
-		status = tsr_part_is_done(request, done_ret, err);
-	return status != TSR_OK || *done_ret ? status : tsr_part_new(request, &current, err);
-}
-
 /* What the driver of several processes is told when a part is done. */
 static int tell_driver(const struct tsr_part_request *r, const struct tsr_text *report)
 {
@@ -137,25 +88,37 @@ static int begin(const struct cli_cmd *cmd, const struct cli_common *common,
 		 const struct tsr_text *words, bool *done_ret)
 {
 	struct tsr_part_request request = { .command = cmd->name, .words = *words };
-	const char *base = base_of(common);
+	const char *base = base_of(common), *text = common->part;
 	struct tsr_err err = { 0 };
-	enum tsr_status status;
+	enum tsr_status status = TSR_OK;
 	int exit_status = CLI_OK;
-	char *path;
+	char *path, end;
 
-	if (!parse_part(common->part, &request.number, &request.count))
+	if (strspn(text, "0123456789/") != strlen(text) || strlen(text) >= 14 ||
+	    sscanf(text, "%u/%u%c", &request.number, &request.count, &end) != 2 ||
+	    request.number < 1 || request.number > request.count || request.count > TSR_PARTS_MAX)
 		return cli_usage(cmd, "option --part: found '%s', expected I/N with I from 1 to N",
 				 common->part);
 	/* Processes with a driver pass on their reports; without an output there is nothing to go on with. */
 	request.in_memory = cli_shared_work && !common->output;
 	if (!base && !request.in_memory)
 		return cli_usage(cmd, "--part needs a report in a file, such as --json FILE");
-	CLI_TRY(check_streams(cmd, common));
+	for (unsigned i = 0; i < common->operands.n; i++) {
+		if (strcmp(common->operands.items[i], TSR_STANDARD_INPUT) == 0)
+			return cli_usage(cmd, "--part: parts cannot share the standard input");
+	}
+	if (common->output && strcmp(common->output, TSR_STANDARD_OUTPUT) == 0)
+		return cli_usage(cmd, "--part: parts cannot share the standard output");
+	if (common->dry_run)
+		return cli_usage(cmd, "--part does not go with --dry-run");
 	path = tsr_path_trim(base ? base : cmd->name);
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
 	request.path = path;
-	status = start(&request, common->continues, done_ret, &err);
+	if (common->continues && !request.in_memory)
+		status = tsr_part_is_done(&request, done_ret, &err);
+	if (status == TSR_OK && !*done_ret)
+		status = tsr_part_new(&request, &current, &err);
 	if (status != TSR_OK)
 		exit_status = cli_error(&err);
 	else if (*done_ret)
@@ -188,26 +151,31 @@ int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const 
 	return status;
 }
 
-static int say_done(const struct cli_common *common)
+int cli_part_write(void)
 {
-	const struct tsr_part_request *r = tsr_part_request(current);
-	const struct tsr_part_share share = tsr_part_share(current);
+	struct tsr_err err = { 0 };
 
-	if (!tsr_part_has_ended(current))
-		return cli_fail(CLI_INPUT, "%s: was not done in parts", r->path);
-	if (cli_wants_text(common))
-		printf("%s: part %u of %u: %s of %s\n", tsr_format_name(r->path, 60).text,
-		       r->number, r->count, tsr_format_bytes((double)share.nbytes).text,
-		       tsr_format_bytes((double)share.all_nbytes).text);
-	return tell_driver(r, tsr_part_text(current));
+	return tsr_part_end(current, &err) == TSR_OK ? CLI_OK : cli_error(&err);
 }
 
 int cli_part_end(const struct cli_common *common, int status)
 {
+	const struct tsr_part_request *r;
+	struct tsr_part_share share;
+
 	if (!common->part)
 		return status;
-	if (status == CLI_OK)
-		status = say_done(common);
+	r = tsr_part_request(current);
+	if (status == CLI_OK && !tsr_part_has_ended(current)) {
+		status = cli_fail(CLI_INPUT, "%s: was not done in parts", r->path);
+	} else if (status == CLI_OK) {
+		share = tsr_part_share(current);
+		if (cli_wants_text(common))
+			printf("%s: part %u of %u: %s of %s\n", tsr_format_name(r->path, 60).text,
+			       r->number, r->count, tsr_format_bytes((double)share.nbytes).text,
+			       tsr_format_bytes((double)share.all_nbytes).text);
+		status = tell_driver(r, tsr_part_text(current));
+	}
 	tsr_part_free(current);
 	current = NULL;
 	return status;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The boxes of an audit: per codec the quantiles of its NMSE over tensors, as in FlashOptim's figure 4. */
-#include "report/charts/audit_chart.h"
-#include "report/charts/plot.h"
-#include "report/charts/page.h"
+#include "report/charts/charts.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 
@@ -16,58 +14,6 @@ enum {
 	EDGE = 280, /* between the plot and the places of zero and infinity */
 	HALF = 60 /* of the height of a box */
 };
-
-/* The decades that hold all values above 0. */
-static struct tsr_axis axis_of(const struct tsr_audit_panel *panel, int width)
-{
-	struct tsr_axis x = TSR_AXIS;
-
-	for (unsigned i = 0; i < panel->n * TSR_AUDIT_QUANTILES; i++)
-		tsr_axis_note(&x, panel->columns[i / TSR_AUDIT_QUANTILES]
-					  .quantile[TSR_AUDIT_NMSE][i % TSR_AUDIT_QUANTILES]);
-	tsr_axis_fit(&x, LABEL, width - RIGHT, EDGE);
-	return x;
-}
-
-static void put_tick(struct tsr_text *svg, int x, int top, int bottom)
-{
-	tsr_chart_put_line(svg, "grid", x, top, x, bottom);
-	tsr_chart_open_label(svg, "tick mid", x, bottom + 160);
-}
-
-static void put_axis(struct tsr_text *svg, const struct tsr_axis *x, int top, int bottom)
-{
-	const int low = (int)x->low, high = (int)x->high, every = tsr_axis_every(x, 420);
-
-	for (int d = low; d <= high; d++) {
-		if ((high - d) % every)
-			continue;
-		put_tick(svg, tsr_axis_tick(x, d), top, bottom);
-		tsr_chart_close_power(svg, 10, d);
-	}
-	if (x->any_zero) {
-		put_tick(svg, x->zero, top, bottom);
-		tsr_text_puts(svg, "0</text>\n");
-	}
-	if (x->any_infinite) {
-		put_tick(svg, x->infinity, top, bottom);
-		tsr_text_puts(svg, "\xe2\x88\x9e</text>\n");
-	}
-}
-
-/* What is shown where the pointer rests: all quantiles, and who has the largest. */
-static void put_words(struct tsr_text *svg, const struct tsr_audit_view *v,
-		      const struct tsr_audit_column *c, size_t worst)
-{
-	tsr_text_printf(svg, "<title>%s, %zu tensors:", c->coding->codec->name, c->n);
-	for (unsigned i = 0; i < TSR_AUDIT_QUANTILES; i++) {
-		tsr_text_printf(svg, "%s %u%% ", i ? "," : "", tsr_audit_percent(i));
-		tsr_audit_put_error(c->quantile[TSR_AUDIT_NMSE][i], 2, svg);
-	}
-	tsr_text_puts(svg, "; largest: ");
-	tsr_html_put_text(svg, v->audit->tensors[worst].tensor->name);
-	tsr_text_puts(svg, "</title>\n");
-}
 
 /* Minimum and maximum are dots, 5 and 95 percent whiskers, 25 and 75 the box with the median inside. */
 static void put_box(struct tsr_text *svg, const struct tsr_axis *axis, const double *q, int y)
@@ -95,24 +41,37 @@ int tsr_audit_boxes_height(const struct tsr_audit_panel *p)
 void tsr_audit_boxes_put(const struct tsr_audit_view *v, const struct tsr_audit_panel *p, int top,
 			 int width, struct tsr_text *svg)
 {
-	const struct tsr_axis x = axis_of(p, width);
 	const int first = top + HEAD, bottom = first + ROW * (int)p->n;
-	const struct tsr_chart_area area = { x.from, x.to, first, bottom };
+	struct tsr_axis x = TSR_AXIS;
+	struct tsr_chart_area area;
 
+	for (unsigned i = 0; i < p->n * TSR_AUDIT_QUANTILES; i++)
+		tsr_axis_note(&x, p->columns[i / TSR_AUDIT_QUANTILES]
+					  .quantile[TSR_AUDIT_NMSE][i % TSR_AUDIT_QUANTILES]);
+	tsr_axis_fit(&x, LABEL, width - RIGHT, EDGE);
+	area = (struct tsr_chart_area){ x.from, x.to, first, bottom };
 	tsr_chart_open_panel(svg, tsr_kind_name(p->kind), "", &area);
 	tsr_chart_open_label(svg, "title", 60, top + 270);
 	tsr_text_printf(svg, "%s <tspan class=\"unit\">NMSE over tensors, log</tspan></text>\n",
 			p->title);
-	put_axis(svg, &x, first, bottom);
+	tsr_chart_put_decades(svg, &x, first, bottom, 420);
 	for (unsigned i = 0; i < p->n; i++) {
+		const struct tsr_audit_column *c = &p->columns[i];
 		const int y = first + ROW * (int)i + ROW / 2;
 
 		tsr_text_puts(svg, "<g class=\"row\">\n");
-		put_words(svg, v, &p->columns[i], p->worst[i]);
+		/* What is shown where the pointer rests: all quantiles, and who has the largest. */
+		tsr_text_printf(svg, "<title>%s, %zu tensors:", c->coding->codec->name, c->n);
+		for (unsigned k = 0; k < TSR_AUDIT_QUANTILES; k++) {
+			tsr_text_printf(svg, "%s %u%% ", k ? "," : "", tsr_audit_percent(k));
+			tsr_audit_put_error(c->quantile[TSR_AUDIT_NMSE][k], 2, svg);
+		}
+		tsr_text_puts(svg, "; largest: ");
+		tsr_html_put_text(svg, v->audit->tensors[p->worst[i]].tensor->name);
+		tsr_text_puts(svg, "</title>\n");
 		tsr_chart_put_rect(svg, "field", 0, y - ROW / 2, width, ROW);
-		tsr_chart_put_label(svg, "codec end", LABEL - 120, y + 40,
-				    p->columns[i].coding->codec->name);
-		put_box(svg, &x, p->columns[i].quantile[TSR_AUDIT_NMSE], y);
+		tsr_chart_put_label(svg, "codec end", LABEL - 120, y + 40, c->coding->codec->name);
+		put_box(svg, &x, c->quantile[TSR_AUDIT_NMSE], y);
 		tsr_text_puts(svg, "</g>\n");
 	}
 	tsr_text_puts(svg, "</g>\n");

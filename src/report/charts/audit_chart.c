@@ -1,32 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chart of an audit: its panels one below the other, and what each shows in a sentence. */
-#include "report/charts/audit_chart.h"
+#include "report/charts/charts.h"
 
 #include <stdio.h>
-
-#include "report/charts/plot.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 
 enum { CURVES, HEAT, BOXES };
 
-static int height_of(const struct tsr_audit_view *v, unsigned piece, int width)
+static int height_of(const struct tsr_audit_view *v, unsigned piece)
 {
-	if (piece == CURVES)
-		return tsr_audit_curves_height(v);
-	return piece == HEAT ? tsr_audit_heat_height(v, width)
-			     : tsr_audit_boxes_height(&v->panel[piece - BOXES]);
-}
-
-static void put_piece(const struct tsr_audit_view *v, unsigned piece, int top, int width,
-		      struct tsr_text *svg)
-{
-	if (piece == CURVES)
-		tsr_audit_curves_put(v, top, width, svg);
-	else if (piece == HEAT)
-		tsr_audit_heat_put(v, top, width, svg);
-	else
-		tsr_audit_boxes_put(v, &v->panel[piece - BOXES], top, width, svg);
+	return piece == CURVES ? tsr_audit_curves_height(v)
+	       : piece == HEAT ? tsr_audit_heat_height(v)
+			       : tsr_audit_boxes_height(&v->panel[piece - BOXES]);
 }
 
 static void put_chart(const struct tsr_audit_view *v, const char *id, unsigned first, unsigned end,
@@ -41,52 +27,23 @@ static void put_chart(const struct tsr_audit_view *v, const char *id, unsigned f
 	int top = 0;
 
 	for (unsigned i = first; i < end; i++)
-		head.height += height_of(v, i, 10 * width) / 10;
+		head.height += height_of(v, i) / 10;
 	tsr_chart_open(svg, &head);
 	for (unsigned i = first; i < end; i++) {
-		const int height = height_of(v, i, 10 * width);
+		const int height = height_of(v, i);
 
-		if (height)
-			put_piece(v, i, top, 10 * width, svg);
+		if (height && i == CURVES)
+			tsr_audit_curves_put(v, top, 10 * width, svg);
+		else if (height && i == HEAT)
+			tsr_audit_heat_put(v, top, 10 * width, svg);
+		else if (height)
+			tsr_audit_boxes_put(v, &v->panel[i - BOXES], top, 10 * width, svg);
 		top += height;
 	}
 	tsr_text_puts(svg, "</svg>\n");
 }
 
-void tsr_audit_chart_put(const struct tsr_audit_view *v, const char *id, int width,
-			 struct tsr_text *svg)
-{
-	put_chart(v, id, CURVES, BOXES + TSR_AUDIT_PANELS, width, svg);
-}
-
 /* --- What they show ----------------------------------------------------------------------------- */
-
-/* The range of the first line, which is of the pair to use. */
-static void say_curves(const struct tsr_audit_view *v, struct tsr_text *html)
-{
-	double least = v->nmse[0], most = v->nmse[0];
-
-	for (size_t i = 0; i < v->naudits; i++) {
-		const double nmse = v->nmse[i * v->series.n];
-
-		least = nmse < least ? nmse : least;
-		most = nmse > most ? nmse : most;
-	}
-	tsr_text_printf(html, "<p>The first pair stays between %.2g and %.2g.</p>\n", least, most);
-}
-
-static void say_heat(const struct tsr_audit_view *v, struct tsr_text *html)
-{
-	size_t nfine = 0;
-
-	for (size_t i = 0; i < v->ncells; i++)
-		nfine += v->cells[i].n && !v->cells[i].nraw &&
-			 tsr_update_level(v->cells[i].nmse[LAST]) == TSR_FINDING_FINE;
-	tsr_text_printf(html,
-			"<p>%zu of %zu pairs are fine: every update stays within 3.2%% of its "
-			"length.%s</p>\n",
-			nfine, v->ncells, v->best ? " The frame is the pair to use." : "");
-}
 
 /* The codec with the least worst error among those of about one byte, or of three for weights. */
 static void say_boxes(const struct tsr_audit_panel *p, struct tsr_text *html)
@@ -110,21 +67,39 @@ static void say_boxes(const struct tsr_audit_panel *p, struct tsr_text *html)
 				best->quantile[TSR_AUDIT_NMSE][LAST]);
 }
 
-void tsr_audit_charts_put(const struct tsr_audit_view *v, const char *id, int width,
-			  struct tsr_text *html)
+void tsr_audit_chart_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
-	for (unsigned i = CURVES; i < BOXES + TSR_AUDIT_PANELS; i++) {
+	const struct tsr_audit_view *v = ctx;
+	double least = INFINITY, most = -INFINITY;
+	size_t nfine = 0;
+
+	if (!f->page)
+		put_chart(v, f->id, CURVES, BOXES + TSR_AUDIT_PANELS, f->width, svg);
+	for (unsigned i = CURVES; f->page && i < BOXES + TSR_AUDIT_PANELS; i++) {
 		char each[32];
 
-		if (!height_of(v, i, 10 * width))
+		if (!height_of(v, i))
 			continue;
-		snprintf(each, sizeof(each), "%s-%u", id, i);
-		put_chart(v, each, i, i + 1, width, html);
+		snprintf(each, sizeof(each), "%s-%u", f->id, i);
+		put_chart(v, each, i, i + 1, f->width, svg);
+		/* The range of the first line, which is of the pair to use. */
+		for (size_t k = 0; i == CURVES && k < v->naudits; k++) {
+			least = fmin(least, v->nmse[k * v->series.n]);
+			most = fmax(most, v->nmse[k * v->series.n]);
+		}
+		for (size_t k = 0; i == HEAT && k < v->ncells; k++)
+			nfine += v->cells[k].n && !v->cells[k].nraw &&
+				 tsr_update_level(v->cells[k].nmse[LAST]) == TSR_FINDING_FINE;
 		if (i == CURVES)
-			say_curves(v, html);
+			tsr_text_printf(svg, "<p>The first pair stays between %.2g and %.2g.</p>\n",
+					least, most);
 		else if (i == HEAT)
-			say_heat(v, html);
+			tsr_text_printf(svg,
+					"<p>%zu of %zu pairs are fine: every update stays within "
+					"3.2%% of its length.%s</p>\n",
+					nfine, v->ncells,
+					v->best ? " The frame is the pair to use." : "");
 		else
-			say_boxes(&v->panel[i - BOXES], html);
+			say_boxes(&v->panel[i - BOXES], svg);
 	}
 }

@@ -4,36 +4,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "report/charts/audit_chart.h"
-#include "report/charts/plot_lines.h"
+#include "report/charts/charts.h"
 
 /* A line of the legend. */
 #define KEY 200
 
-/* Of audits that a replay calls by their steps, without gaps; else 0. */
-static uint64_t first_step(const struct tsr_audit_view *v)
-{
-	uint64_t first, last;
-
-	return sscanf(v->audits[0]->name, "step %" SCNu64, &first) == 1 &&
-			       sscanf(v->audits[v->naudits - 1]->name, "step %" SCNu64, &last) ==
-				       1 &&
-			       last - first + 1 == v->naudits
-		       ? first
-		       : 0;
-}
-
 static struct tsr_lines panel_of(const struct tsr_audit_view *v)
 {
-	const uint64_t step = first_step(v);
+	/* Of audits that a replay calls by their steps, without gaps. */
+	uint64_t first, last;
+	const bool steps = sscanf(v->audits[0]->name, "step %" SCNu64, &first) == 1 &&
+			   sscanf(v->audits[v->naudits - 1]->name, "step %" SCNu64, &last) == 1 &&
+			   last - first + 1 == v->naudits;
 	struct tsr_lines l = { .name = "checkpoints",
-			       .title = step ? "Updates over steps" : "Updates over checkpoints",
+			       .title = steps ? "Updates over steps" : "Updates over checkpoints",
 			       .unit = "worst NMSE",
 			       .y = TSR_AXIS,
 			       .wide_log = true,
 			       .n = v->naudits,
-			       .first = step ? step : 1,
-			       .word = step ? "step" : NULL,
+			       .first = steps ? first : 1,
+			       .word = steps ? "step" : NULL,
 			       .head = KEY * (int)v->series.n };
 
 	for (size_t i = 0; i < v->naudits * v->series.n; i++)

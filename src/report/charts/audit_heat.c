@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The heat map of an audit: the worst update error of each pair of codecs for momenta and variances. */
-#include <math.h>
 
-#include "report/charts/audit_chart.h"
-#include "report/charts/plot.h"
-#include "report/charts/page.h"
+#include "report/charts/charts.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
 #define MEDIAN 3
@@ -27,28 +24,19 @@ enum {
 #define DECADE_FIRST (-5)
 #define CLASSES 7
 
-static unsigned class_of(double nmse)
+static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
+		     const struct tsr_audit_cell *c, int top, int each)
 {
+	const int x = LABEL + each * (int)c->v, y = top + ROW * (int)c->m;
+	const struct tsr_audit *a = v->audit;
 	unsigned class = 0;
 
-	while (class + 1 < CLASSES && nmse > tsr_chart_times_power(1, DECADE_FIRST + (int)class))
+	while (class + 1 < CLASSES &&
+	       c->nmse[LAST] > tsr_chart_times_power(1, DECADE_FIRST + (int)class))
 		class ++;
-	return class;
-}
-
-static int cell_width(const struct tsr_audit_view *v, int width)
-{
-	const int each = (width - LABEL - RIGHT) / (int)v->audit->variances.n;
-
-	return each < CELL_MAX ? each : CELL_MAX;
-}
-
-/* What is shown where the pointer rests. */
-static void put_words(struct tsr_text *svg, const struct tsr_audit_view *v,
-		      const struct tsr_audit_cell *c)
-{
-	const struct tsr_audit *a = v->audit;
-
+	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n", c->n ? class : CLASSES,
+			c == v->best ? " best" : "");
+	/* What is shown where the pointer rests. */
 	tsr_text_printf(svg, "<title>%s + %s, %.4g bytes for both",
 			a->momenta.codings[c->m].codec->name,
 			a->variances.codings[c->v].codec->name, c->bytes);
@@ -64,16 +52,6 @@ static void put_words(struct tsr_text *svg, const struct tsr_audit_view *v,
 	if (c->nraw)
 		tsr_text_printf(svg, "; %zu pairs that it cannot hold", c->nraw);
 	tsr_text_puts(svg, "</title>\n");
-}
-
-static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
-		     const struct tsr_audit_cell *c, int top, int each)
-{
-	const int x = LABEL + each * (int)c->v, y = top + ROW * (int)c->m;
-
-	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n", c->n ? class_of(c->nmse[LAST]) : CLASSES,
-			c == v->best ? " best" : "");
-	put_words(svg, v, c);
 	tsr_chart_put_rect(svg, NULL, x + 10, y + 10, each - 20, ROW - 20);
 	if (each >= TEXT_MIN && c->n) {
 		tsr_chart_open_label(svg, each < SMALL ? "mid small" : "mid", x + each / 2,
@@ -84,40 +62,8 @@ static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
 	tsr_text_puts(svg, "</g>\n");
 }
 
-static void put_names(struct tsr_text *svg, const struct tsr_audit *a, int top, int each)
+int tsr_audit_heat_height(const struct tsr_audit_view *v)
 {
-	for (unsigned i = 0; i < a->momenta.n; i++)
-		tsr_chart_put_label(svg, "codec end", LABEL - 60, top + ROW * (int)i + ROW / 2 + 40,
-				    a->momenta.codings[i].codec->name);
-	for (unsigned i = 0; i < a->variances.n; i++)
-		tsr_text_printf(svg,
-				"<text class=\"codec\" transform=\"translate(%d %d) rotate(%d)\">"
-				"%s</text>\n",
-				(LABEL + each * (int)i + each / 2 + 40) / 10, (top - 60) / 10,
-				each < DIGITS_MIN ? -90 : -50, a->variances.codings[i].codec->name);
-}
-
-/* Which colour is which power of ten. */
-static void put_key(struct tsr_text *svg, int y)
-{
-	int x = LABEL;
-
-	tsr_chart_put_label(svg, "tick end", x - 60, y + 130, "at most");
-	for (unsigned i = 0; i < CLASSES; i++, x += 330) {
-		tsr_text_printf(svg, "<g class=\"cell q%u\">", i);
-		tsr_chart_put_rect(svg, NULL, x + 10, y, 310, 180);
-		tsr_chart_open_label(svg, "mid", x + 165, y + 130);
-		if (i + 1 < CLASSES)
-			tsr_chart_close_power(svg, 10, DECADE_FIRST + (int)i);
-		else
-			tsr_text_puts(svg, "more</text>\n");
-		tsr_text_puts(svg, "</g>\n");
-	}
-}
-
-int tsr_audit_heat_height(const struct tsr_audit_view *v, int width)
-{
-	(void)width;
 	if (!v->audit->npairs || !v->ncells)
 		return 0;
 	return TITLE + NAMES + ROW * (int)v->audit->momenta.n + KEY;
@@ -125,22 +71,46 @@ int tsr_audit_heat_height(const struct tsr_audit_view *v, int width)
 
 void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg)
 {
-	const int each = cell_width(v, width), first = top + TITLE + NAMES;
-	const int bottom = first + ROW * (int)v->audit->momenta.n;
-	const struct tsr_chart_area area = { LABEL, LABEL + each * (int)v->audit->variances.n,
-					     first, bottom };
+	const struct tsr_audit *a = v->audit;
+	const int room = (width - LABEL - RIGHT) / (int)a->variances.n;
+	const int each = room < CELL_MAX ? room : CELL_MAX, first = top + TITLE + NAMES;
+	const int bottom = first + ROW * (int)a->momenta.n;
+	const struct tsr_chart_area area = { LABEL, LABEL + each * (int)a->variances.n, first,
+					     bottom };
 
 	tsr_chart_open_panel(svg, "updates", "", &area);
 	tsr_chart_put_label(svg, "title", 60, top + 270, "Updates");
 	tsr_chart_put_label(svg, "tick", 60, top + 430,
 			    "worst NMSE; rows: momentum codec, columns: variance codec");
-	put_names(svg, v->audit, first, each);
+	for (unsigned i = 0; i < a->momenta.n; i++)
+		tsr_chart_put_label(svg, "codec end", LABEL - 60,
+				    first + ROW * (int)i + ROW / 2 + 40,
+				    a->momenta.codings[i].codec->name);
+	for (unsigned i = 0; i < a->variances.n; i++)
+		tsr_text_printf(svg,
+				"<text class=\"codec\" transform=\"translate(%d %d) rotate(%d)\">"
+				"%s</text>\n",
+				(LABEL + each * (int)i + each / 2 + 40) / 10, (first - 60) / 10,
+				each < DIGITS_MIN ? -90 : -50, a->variances.codings[i].codec->name);
 	for (size_t i = 0; i < v->ncells; i++) {
 		if (&v->cells[i] != v->best)
 			put_cell(svg, v, &v->cells[i], first, each);
 	}
 	if (v->best)
 		put_cell(svg, v, v->best, first, each);
-	put_key(svg, bottom + 160);
+	/* Which colour is which power of ten. */
+	tsr_chart_put_label(svg, "tick end", LABEL - 60, bottom + 290, "at most");
+	for (int i = 0; i < CLASSES; i++) {
+		const int x = LABEL + 330 * i;
+
+		tsr_text_printf(svg, "<g class=\"cell q%d\">", i);
+		tsr_chart_put_rect(svg, NULL, x + 10, bottom + 160, 310, 180);
+		tsr_chart_open_label(svg, "mid", x + 165, bottom + 290);
+		if (i + 1 < CLASSES)
+			tsr_chart_close_power(svg, 10, DECADE_FIRST + i);
+		else
+			tsr_text_puts(svg, "more</text>\n");
+		tsr_text_puts(svg, "</g>\n");
+	}
 	tsr_text_puts(svg, "</g>\n");
 }

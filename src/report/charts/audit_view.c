@@ -1,28 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the charts and the page of an audit show: figures of its codecs, computed once. */
-#include "report/charts/audit_view.h"
+#include "report/charts/charts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-static size_t worst_of(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding)
-{
-	size_t worst = 0;
-	double most = -1;
-
-	for (size_t i = 0; i < a->ntensors; i++) {
-		const struct tsr_audit_tensor *t = &a->tensors[i];
-
-		if (t->tensor->kind != kind || !tsr_audit_counts(t, coding) ||
-		    !(t->trials[coding].nmse > most))
-			continue;
-		most = t->trials[coding].nmse;
-		worst = i;
-	}
-	return worst;
-}
 
 static bool fill_panel(const struct tsr_audit *a, struct tsr_audit_panel *p)
 {
@@ -31,30 +12,28 @@ static bool fill_panel(const struct tsr_audit *a, struct tsr_audit_panel *p)
 	p->columns = calloc(list->n + 1, sizeof(*p->columns));
 	p->worst = calloc(list->n + 1, sizeof(*p->worst));
 	for (unsigned i = 0; p->columns && p->worst && i < list->n; i++) {
+		double most = -1;
+
 		if (!tsr_audit_column(a, p->kind, i, &p->columns[p->n]))
 			return false;
-		p->worst[p->n] = worst_of(a, p->kind, i);
+		for (size_t k = 0; k < a->ntensors; k++) {
+			const struct tsr_audit_tensor *t = &a->tensors[k];
+
+			if (t->tensor->kind != p->kind || !tsr_audit_counts(t, i) ||
+			    !(t->trials[i].nmse > most))
+				continue;
+			most = t->trials[i].nmse;
+			p->worst[p->n] = k;
+		}
 		p->n += p->columns[p->n].n > 0;
 	}
 	return p->columns && p->worst;
 }
 
-static bool fill_series(struct tsr_audit_view *v)
-{
-	const unsigned n = v->series.n;
-
-	v->nmse = calloc(v->naudits * n + 1, sizeof(*v->nmse));
-	for (size_t i = 0; v->nmse && i < v->naudits * n; i++) {
-		if (!tsr_audit_series_nmse(v->audits[i / n], v->audit, &v->series.cell[i % n],
-					   &v->nmse[i]))
-			return false;
-	}
-	return v->nmse != NULL;
-}
-
 bool tsr_audit_view_of(struct tsr_audit *const *audits, size_t n, struct tsr_audit_view *ret)
 {
 	const struct tsr_audit *a = audits[n - 1];
+	struct tsr_audit_series *s = &ret->series;
 	bool ok = true;
 
 	*ret = (struct tsr_audit_view){ .audit = a,
@@ -69,9 +48,15 @@ bool tsr_audit_view_of(struct tsr_audit *const *audits, size_t n, struct tsr_aud
 	ret->ncells = tsr_audit_cells(a, &ret->cells);
 	if (ret->cells && a->npairs)
 		ret->best = tsr_audit_best_pair(a, ret->cells, ret->ncells);
-	if (n > 1 && a->npairs)
-		ok = tsr_audit_series_of(a, &ret->series) && fill_series(ret) && ok;
-	return ok && ret->cells;
+	if (n == 1 || !a->npairs)
+		return ok && ret->cells;
+	ok = tsr_audit_series_of(a, s) && ok;
+	ret->nmse = calloc(n * s->n + 1, sizeof(*ret->nmse));
+	for (size_t i = 0; ret->nmse && i < n * s->n; i++)
+		ok = tsr_audit_series_nmse(audits[i / s->n], a, &s->cell[i % s->n],
+					   &ret->nmse[i]) &&
+		     ok;
+	return ok && ret->cells && ret->nmse;
 }
 
 void tsr_audit_view_free(struct tsr_audit_view *v)

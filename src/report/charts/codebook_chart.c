@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chart of a learned codebook.  Coordinates are integers in tenths of a pixel. */
-#include "report/charts/codebook_chart.h"
-
-#include "report/charts/plot.h"
-
-#define WIDTH 960
-#define HEIGHT 640
+#include "report/charts/charts.h"
 
 /* Bins that are drawn as one. */
 #define BINS_PER_STEP 16
@@ -32,29 +27,14 @@ static void put_x_axis(struct tsr_text *svg, const struct tsr_chart_area *a,
 	}
 }
 
-/* The outline of the histogram; an empty step is at the axis. */
-static void put_counts(struct tsr_text *svg, const struct tsr_learned *l,
-		       const struct tsr_chart_area *a, const struct tsr_axis *y)
+static void put_histogram(struct tsr_text *svg, const struct tsr_learned *l)
 {
-	tsr_text_puts(svg, "<path class=\"counts\" d=\"");
-	tsr_chart_put_point(svg, false, a->left, a->bottom);
-	for (unsigned i = 0; i < NSTEPS; i++) {
-		const int left = a->left + (int)i * (a->right - a->left) / NSTEPS;
-		const int right = a->left + (int)(i + 1) * (a->right - a->left) / NSTEPS;
-		const uint64_t count = count_of(l, i);
-		const int at = count ? tsr_axis_at(y, (double)count) : a->bottom;
-
-		tsr_chart_put_point(svg, true, left, at);
-		tsr_chart_put_point(svg, true, right, at);
-	}
-	tsr_chart_put_point(svg, true, a->right, a->bottom);
-	tsr_text_puts(svg, "z\"/>\n");
-}
-
-/* Decades that the largest count needs. */
-static int decades_of(const struct tsr_learned *l)
-{
-	int decades = 1;
+	static const char *const labels[] = { "\xe2\x88\x92\x31", "\xe2\x88\x92\x30.5", "0", "0.5",
+					      "1" };
+	const struct tsr_chart_area a = { 620, 9400, 400, 2900 };
+	const struct tsr_axis x = tsr_axis_of(a.left, a.right, -1, 1, false);
+	int decades = 1; /* that the largest count needs */
+	struct tsr_axis y;
 
 	for (unsigned i = 0; i < NSTEPS; i++) {
 		const uint64_t count = count_of(l, i);
@@ -62,18 +42,7 @@ static int decades_of(const struct tsr_learned *l)
 		while (count && tsr_chart_log10((double)count) > decades)
 			decades++;
 	}
-	return decades;
-}
-
-static void put_histogram(struct tsr_text *svg, const struct tsr_learned *l)
-{
-	static const char *const labels[] = { "\xe2\x88\x92\x31", "\xe2\x88\x92\x30.5", "0", "0.5",
-					      "1" };
-	const struct tsr_chart_area a = { 620, 9400, 400, 2900 };
-	const struct tsr_axis x = tsr_axis_of(a.left, a.right, -1, 1, false);
-	const int decades = decades_of(l);
-	const struct tsr_axis y = tsr_axis_of(a.bottom - 100, a.top, 0, decades, true);
-
+	y = tsr_axis_of(a.bottom - 100, a.top, 0, decades, true);
 	tsr_chart_open_panel(svg, "histogram", "", &a);
 	tsr_chart_put_label(svg, "title", a.left, a.top - 130,
 			    "Values over the largest of their block");
@@ -81,7 +50,19 @@ static void put_histogram(struct tsr_text *svg, const struct tsr_learned *l)
 		tsr_chart_open_y_tick(svg, &a, tsr_axis_tick(&y, d));
 		tsr_chart_close_power(svg, 10, d);
 	}
-	put_counts(svg, l, &a, &y);
+	/* The outline of the histogram; an empty step is at the axis. */
+	tsr_text_puts(svg, "<path class=\"counts\" d=\"");
+	tsr_chart_put_point(svg, false, a.left, a.bottom);
+	for (unsigned i = 0; i < NSTEPS; i++) {
+		const uint64_t count = count_of(l, i);
+		const int at = count ? tsr_axis_at(&y, (double)count) : a.bottom;
+
+		for (unsigned end = i; end <= i + 1; end++)
+			tsr_chart_put_point(svg, true,
+					    a.left + (int)end * (a.right - a.left) / NSTEPS, at);
+	}
+	tsr_chart_put_point(svg, true, a.right, a.bottom);
+	tsr_text_puts(svg, "z\"/>\n");
 	for (unsigned i = 0; i < TSR_CODEBOOK_ENTRIES; i++) {
 		const int at = tsr_axis_at(&x, (double)l->codebook[i]);
 
@@ -115,17 +96,17 @@ static void put_entries(struct tsr_text *svg, const struct tsr_learned *l)
 	tsr_text_puts(svg, "</g>\n");
 }
 
-void tsr_codebook_put_svg(const struct tsr_learned *l, struct tsr_text *svg)
+void tsr_codebook_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
-	const struct tsr_chart_head head = {
-		.id = "codebook",
-		.width = WIDTH,
-		.height = HEIGHT,
-		.label = "Histogram of normalised values, and the codebook learned from it"
-	};
-
-	tsr_chart_open(svg, &head);
-	put_histogram(svg, l);
-	put_entries(svg, l);
+	tsr_chart_open(
+		svg,
+		&(struct tsr_chart_head){
+			.id = f->id,
+			.width = f->width,
+			.height = 640,
+			.label = "Histogram of normalised values, and the codebook learned from "
+				 "it" });
+	put_histogram(svg, ctx);
+	put_entries(svg, ctx);
 	tsr_text_puts(svg, "</svg>\n");
 }

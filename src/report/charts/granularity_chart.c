@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chart of 8-bit floats by granularity: a panel per format, a place per granularity. */
-#include "report/charts/granularity_chart.h"
-
-#include "report/charts/plot_lines.h"
+#include "report/charts/charts.h"
 
 enum { MEDIAN, LARGEST, LINES };
 
@@ -19,21 +17,6 @@ static const char *name_of(size_t granularity)
 	return tsr_granularity_get((unsigned)granularity)->name;
 }
 
-/* Blocks of several rows are another series than groups in a row. */
-static size_t first_blocks(void)
-{
-	unsigned i = 1;
-
-	while (tsr_granularity_get(i)->rows <= 1)
-		i++;
-	return i;
-}
-
-static double value_of(const struct tsr_granularity_figures *f, unsigned granularity, int line)
-{
-	return line == MEDIAN ? f->row[granularity].median : f->row[granularity].worst;
-}
-
 /* The panel of a format, of which @first is the first granularity.  All panels have the same decades. */
 static struct tsr_lines panel_of(const struct tsr_granularity_figures *f, unsigned first)
 {
@@ -44,9 +27,12 @@ static struct tsr_lines panel_of(const struct tsr_granularity_figures *f, unsign
 			       .wide_log = true,
 			       .n = TSR_GRANULARITY_SIZES,
 			       .name_of = name_of,
-			       .break_at = first_blocks(),
+			       .break_at = 1,
 			       .head = 150 };
 
+	/* Blocks of several rows are another series than groups in a row. */
+	while (tsr_granularity_get((unsigned)l.break_at)->rows <= 1)
+		l.break_at++;
 	for (unsigned i = 0; i < TSR_GRANULARITY_COUNT; i++) {
 		tsr_axis_note(&l.y, f->row[i].median);
 		tsr_axis_note(&l.y, f->row[i].worst);
@@ -54,37 +40,35 @@ static struct tsr_lines panel_of(const struct tsr_granularity_figures *f, unsign
 	return l;
 }
 
-static void put_panel(struct tsr_text *svg, const struct tsr_granularity_figures *f, unsigned first,
-		      int left, int top, int width)
+void tsr_granularity_chart_put(const void *ctx, const struct tsr_chart_frame *f,
+			       struct tsr_text *svg)
 {
-	struct tsr_lines l = panel_of(f, first);
+	const struct tsr_granularity_figures *figures = ctx;
+	const struct tsr_lines panel = panel_of(ctx, 0);
+	const int each = 10 * f->width / f->columns, height = tsr_lines_height(&panel);
+	const int rows = TSR_GRANULARITY_FORMATS / f->columns;
 	double values[TSR_GRANULARITY_SIZES];
 
-	tsr_lines_open(svg, &l, left, top, width);
-	for (int i = 0; i < LINES; i++) {
-		tsr_chart_put_key(svg, l.area.left + 1800 * i, top + 450, classes[i], (unsigned)i,
-				  keys[i]);
-		for (unsigned k = 0; k < TSR_GRANULARITY_SIZES; k++)
-			values[k] = value_of(f, first + k, i);
-		tsr_lines_put(svg, &l, classes[i], values, (unsigned)i);
+	tsr_chart_open(
+		svg, &(struct tsr_chart_head){ .id = f->id,
+					       .width = f->width,
+					       .height = rows * height / 10,
+					       .label = "Errors of 8-bit floats by granularity" });
+	for (int i = 0; i < TSR_GRANULARITY_FORMATS; i++) {
+		const unsigned first = (unsigned)i * TSR_GRANULARITY_SIZES;
+		const int top = i / f->columns * height;
+		struct tsr_lines l = panel_of(ctx, first);
+
+		tsr_lines_open(svg, &l, i % f->columns * each, top, each);
+		for (unsigned k = 0; k < LINES; k++) {
+			tsr_chart_put_key(svg, l.area.left + 1800 * (int)k, top + 450, classes[k],
+					  k, keys[k]);
+			for (unsigned n = 0; n < TSR_GRANULARITY_SIZES; n++)
+				values[n] = k == MEDIAN ? figures->row[first + n].median
+							: figures->row[first + n].worst;
+			tsr_lines_put(svg, &l, classes[k], values, k);
+		}
+		tsr_text_puts(svg, "</g>\n");
 	}
-	tsr_text_puts(svg, "</g>\n");
-}
-
-void tsr_granularity_chart_put(const struct tsr_granularity_figures *f, const char *id, int width,
-			       int columns, struct tsr_text *svg)
-{
-	const struct tsr_lines panel = panel_of(f, 0);
-	const int each = 10 * width / columns, height = tsr_lines_height(&panel);
-	const struct tsr_chart_head head = { .id = id,
-					     .width = width,
-					     .height = TSR_GRANULARITY_FORMATS / columns * height /
-						       10,
-					     .label = "Errors of 8-bit floats by granularity" };
-
-	tsr_chart_open(svg, &head);
-	for (int i = 0; i < TSR_GRANULARITY_FORMATS; i++)
-		put_panel(svg, f, (unsigned)i * TSR_GRANULARITY_SIZES, i % columns * each,
-			  i / columns * height, each);
 	tsr_text_puts(svg, "</svg>\n");
 }

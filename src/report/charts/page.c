@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pages of reports have in common: one HTML file that needs no network. */
-#include "report/charts/page.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "report/charts/plot.h"
 
 #include "report/render/format.h"
 
@@ -22,33 +19,13 @@ void tsr_page_open(struct tsr_text *html, const char *title)
 	tsr_text_puts(html, "</style>\n</head>\n<body>\n<main>\n");
 }
 
-void tsr_page_put_charts(struct tsr_text *html,
-			 void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
-			 const void *ctx)
+void tsr_page_put_charts(struct tsr_text *html, tsr_chart_put *put, const void *ctx)
 {
 	tsr_text_puts(html, "<div class=\"chart wide\">\n");
-	put(ctx, true, html);
+	put(ctx, &(struct tsr_chart_frame){ "wide", 1040, 2, true }, html);
 	tsr_text_puts(html, "</div>\n<div class=\"chart narrow\">\n");
-	put(ctx, false, html);
+	put(ctx, &(struct tsr_chart_frame){ "narrow", 366, 1, true }, html);
 	tsr_text_puts(html, "</div>\n<div id=\"tip\" role=\"status\" hidden></div>\n");
-}
-
-/* Names are strings of JSON in which nothing may end the element. */
-static void put_data(struct tsr_text *html, const struct tsr_text *json)
-{
-	size_t from = 0;
-
-	tsr_text_puts(html, "<script type=\"application/json\" id=\"data\">");
-	for (size_t i = 0; i < json->nbytes; i++) {
-		if (json->bytes[i] != '<')
-			continue;
-		tsr_text_put(html, json->bytes + from, i - from);
-		tsr_text_puts(html, "\\u003c");
-		from = i + 1;
-	}
-	if (from < json->nbytes)
-		tsr_text_put(html, json->bytes + from, json->nbytes - from);
-	tsr_text_puts(html, "</script>\n");
 }
 
 void tsr_page_close(struct tsr_text *html, const struct tsr_text *json)
@@ -58,8 +35,14 @@ void tsr_page_close(struct tsr_text *html, const struct tsr_text *json)
 	tsr_text_puts(html, "</script>\n");
 	if (json) {
 		html->failed = html->failed || json->failed;
-		put_data(html, json);
-		tsr_text_puts(html, "<script>\n");
+		tsr_text_puts(html, "<script type=\"application/json\" id=\"data\">");
+		/* Names are strings of JSON in which nothing may end the element. */
+		for (const char *at = json->bytes, *end; at && *at; at = end + (*end == '<')) {
+			end = at + strcspn(at, "<");
+			tsr_text_put(html, at, (size_t)(end - at));
+			tsr_text_puts(html, *end ? "\\u003c" : "");
+		}
+		tsr_text_puts(html, "</script>\n<script>\n");
 		tsr_text_puts(html, tsr_page_js);
 		tsr_text_puts(html, "</script>\n");
 	}

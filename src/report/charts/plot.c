@@ -2,10 +2,7 @@
 /* What SVG charts are drawn with: axes, paths, markers and labels. */
 #include "report/charts/plot.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-#include "report/charts/page.h"
 
 TSR_EMBED(tsr_plot_css, "src/report/charts/plot.css");
 
@@ -114,7 +111,8 @@ static void put_tenths(struct tsr_text *svg, int tenths)
 		tsr_text_printf(svg, ".%d", abs(tenths) % 10);
 }
 
-void tsr_chart_put_attribute(struct tsr_text *svg, const char *name, int tenths)
+/* ' x="12.3"' */
+static void put_attribute(struct tsr_text *svg, const char *name, int tenths)
 {
 	tsr_text_printf(svg, " %s=\"", name);
 	put_tenths(svg, tenths);
@@ -136,20 +134,20 @@ void tsr_chart_open_panel(struct tsr_text *svg, const char *name, const char *mo
 			  const struct tsr_chart_area *area)
 {
 	tsr_text_printf(svg, "<g class=\"panel\" data-panel=\"%s\"%s", name, more);
-	tsr_chart_put_attribute(svg, "data-left", area->left);
-	tsr_chart_put_attribute(svg, "data-right", area->right);
-	tsr_chart_put_attribute(svg, "data-top", area->top);
-	tsr_chart_put_attribute(svg, "data-bottom", area->bottom);
+	put_attribute(svg, "data-left", area->left);
+	put_attribute(svg, "data-right", area->right);
+	put_attribute(svg, "data-top", area->top);
+	put_attribute(svg, "data-bottom", area->bottom);
 	tsr_text_puts(svg, ">\n");
 }
 
 void tsr_chart_put_line(struct tsr_text *svg, const char *class, int x1, int y1, int x2, int y2)
 {
 	tsr_text_printf(svg, "<line class=\"%s\"", class);
-	tsr_chart_put_attribute(svg, "x1", x1);
-	tsr_chart_put_attribute(svg, "y1", y1);
-	tsr_chart_put_attribute(svg, "x2", x2);
-	tsr_chart_put_attribute(svg, "y2", y2);
+	put_attribute(svg, "x1", x1);
+	put_attribute(svg, "y1", y1);
+	put_attribute(svg, "x2", x2);
+	put_attribute(svg, "y2", y2);
 	tsr_text_puts(svg, "/>\n");
 }
 
@@ -159,18 +157,18 @@ void tsr_chart_put_rect(struct tsr_text *svg, const char *class, int x, int y, i
 	tsr_text_puts(svg, "<rect");
 	if (class)
 		tsr_text_printf(svg, " class=\"%s\"", class);
-	tsr_chart_put_attribute(svg, "x", x);
-	tsr_chart_put_attribute(svg, "y", y);
-	tsr_chart_put_attribute(svg, "width", width);
-	tsr_chart_put_attribute(svg, "height", height);
+	put_attribute(svg, "x", x);
+	put_attribute(svg, "y", y);
+	put_attribute(svg, "width", width);
+	put_attribute(svg, "height", height);
 	tsr_text_puts(svg, "/>\n");
 }
 
 void tsr_chart_open_label(struct tsr_text *svg, const char *class, int x, int y)
 {
 	tsr_text_printf(svg, "<text class=\"%s\"", class);
-	tsr_chart_put_attribute(svg, "x", x);
-	tsr_chart_put_attribute(svg, "y", y);
+	put_attribute(svg, "x", x);
+	put_attribute(svg, "y", y);
 	tsr_text_puts(svg, ">");
 }
 
@@ -198,6 +196,27 @@ void tsr_chart_put_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a, 
 {
 	tsr_chart_open_y_tick(svg, a, y);
 	tsr_text_printf(svg, "%s</text>\n", text);
+}
+
+void tsr_chart_put_decades(struct tsr_text *svg, const struct tsr_axis *x, int top, int bottom,
+			   int each)
+{
+	const int low = (int)x->low, high = (int)x->high, every = tsr_axis_every(x, each);
+
+	/* Zero and infinity are two more. */
+	for (int d = low; d <= high + 2; d++) {
+		const bool zero = d == high + 1, infinity = d == high + 2;
+		const int at = zero ? x->zero : infinity ? x->infinity : tsr_axis_tick(x, d);
+
+		if (zero ? !x->any_zero : infinity ? !x->any_infinite : (high - d) % every != 0)
+			continue;
+		tsr_chart_put_line(svg, "grid", at, top, at, bottom);
+		tsr_chart_open_label(svg, "tick mid", at, bottom + 160);
+		if (zero || infinity)
+			tsr_text_puts(svg, zero ? "0</text>\n" : "\xe2\x88\x9e</text>\n");
+		else
+			tsr_chart_close_power(svg, 10, d);
+	}
 }
 
 void tsr_chart_put_marker(struct tsr_text *svg, int x, int y, unsigned shape)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What SVG charts are drawn with: axes, paths, markers and labels. */
-#ifndef TSR_REPORT_PLOT_H
-#define TSR_REPORT_PLOT_H
+/* What charts and pages are made of: axes, paths, markers and labels. */
+#ifndef TSR_REPORT_CHARTS_PLOT_H
+#define TSR_REPORT_CHARTS_PLOT_H
 
 #include <math.h>
-#include <stdbool.h>
 
 #include "text/text.h"
 
@@ -65,6 +64,16 @@ struct tsr_chart_area {
 	int left, right, top, bottom;
 };
 
+/* Where a chart is drawn: on a page for wide and for narrow windows, or in a file of its own. */
+struct tsr_chart_frame {
+	const char *id; /* of the svg element */
+	int width, columns; /* pixels; panels side by side */
+	bool page;
+};
+
+/* What draws a chart there. */
+typedef void tsr_chart_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg);
+
 struct tsr_chart_head {
 	const char *id; /* of the svg element */
 	bool few; /* lines may be dashed: markers and dashes have room */
@@ -78,9 +87,6 @@ void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_head *head);
 /* A group for a panel, with attributes by which scripts find it; @more are further attributes. */
 void tsr_chart_open_panel(struct tsr_text *svg, const char *name, const char *more,
 			  const struct tsr_chart_area *area);
-
-/* ' x="12.3"' */
-void tsr_chart_put_attribute(struct tsr_text *svg, const char *name, int tenths);
 
 void tsr_chart_put_line(struct tsr_text *svg, const char *class, int x1, int y1, int x2, int y2);
 
@@ -100,6 +106,10 @@ void tsr_chart_open_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a,
 void tsr_chart_put_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a, int y,
 			  const char *text);
 
+/* Grid lines of a logarithmic x axis, every so many tenths, and their labels below. */
+void tsr_chart_put_decades(struct tsr_text *svg, const struct tsr_axis *x, int top, int bottom,
+			   int each);
+
 /* Shapes that differ without colour, in class "marker"; @shape counts modulo their number. */
 void tsr_chart_put_marker(struct tsr_text *svg, int x, int y, unsigned shape);
 
@@ -112,5 +122,72 @@ void tsr_chart_put_dot(struct tsr_text *svg);
 /* A line of a legend in the colours of @class, which is a short line with its marker and words. */
 void tsr_chart_put_key(struct tsr_text *svg, int x, int y, const char *class, unsigned shape,
 		       const char *words);
+
+/* --- Panels of lines: axes, limits and paths ------------------------------------------------- */
+
+/* The most places at which lines may be dashed: markers and dashes need room. */
+#define TSR_LINES_DASHED 400
+
+struct tsr_lines {
+	const char *name; /* by which scripts find it */
+	const char *title, *unit;
+	struct tsr_axis y; /* begins as TSR_AXIS; all values are noted before the panel is opened */
+	bool wide_log; /* logarithmic even for one decade */
+	bool percent; /* labels are numbers */
+	size_t n; /* places along the x axis: integers from @first on, or names */
+	uint64_t first;
+	const char *word; /* what the numbers are, or NULL */
+	const char *(*name_of)(size_t place);
+	size_t break_at; /* lines begin anew at this place; 0: nowhere */
+	int head; /* room for keys between title and plot */
+	/* Set when it is opened. */
+	struct tsr_chart_area area;
+	struct tsr_axis x;
+	int nticks; /* of a linear y axis, besides 0 */
+};
+
+int tsr_lines_height(const struct tsr_lines *l);
+
+/* The group of a panel with its title and axes, which the caller closes. */
+void tsr_lines_open(struct tsr_text *svg, struct tsr_lines *l, int left, int top, int width);
+
+/* A line through @values, one per place, in a group of a class, with markers where there are few. */
+void tsr_lines_put(struct tsr_text *svg, const struct tsr_lines *l, const char *class,
+		   const double *values, unsigned shape);
+
+/* A threshold, if it is within a logarithmic axis. */
+void tsr_lines_put_limit(struct tsr_text *svg, const struct tsr_lines *l, double value,
+			 const char *text);
+
+/* --- What pages of reports have in common: one HTML file that needs no network --------------- */
+
+/*
+ * Every page has page.css; one with values for its charts also has page.js.
+ * Without its script a page still shows everything but the values under the pointer.
+ */
+
+/* Up to the first element of the body. */
+void tsr_page_open(struct tsr_text *html, const char *title);
+
+/* Two drawings of one chart, for wide and for narrow windows, and where values are shown. */
+void tsr_page_put_charts(struct tsr_text *html, tsr_chart_put *put, const void *ctx);
+
+/* The end; @json: the values that the script shows, NULL without one. */
+void tsr_page_close(struct tsr_text *html, const struct tsr_text *json);
+
+/*
+ * Text from a file in an element or an attribute: made safe to show as by tsr_escape(), then with
+ * references for the characters of markup.
+ */
+void tsr_html_put_text(struct tsr_text *html, const char *text);
+
+/*
+ * Styles and scripts are files of their own, so that tools for them can read them.  The assembler
+ * takes them into the object.
+ */
+#define TSR_EMBED(name, path) \
+	__asm__(".section .rodata\n.global " #name "\n.hidden " #name "\n" #name \
+		":\n.incbin \"" path "\"\n.byte 0\n.previous\n"); \
+	extern const char name[] __attribute__((visibility("hidden")))
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Panels of lines: axes, limits and paths.  Coordinates are integers in tenths of a pixel. */
-#include "report/charts/plot_lines.h"
+#include "report/charts/plot.h"
 
 #include <inttypes.h>
-#include <math.h>
 
 /* --- Axes ------------------------------------------------------------------------------------- */
 
@@ -33,24 +32,6 @@ static int x_of(const struct tsr_lines *l, size_t i)
 static int y_of(const struct tsr_lines *l, double value)
 {
 	return isinf(value) ? l->y.infinity : tsr_axis_at(&l->y, value);
-}
-
-/* A linear axis where the values lie within two decades and none is needed. */
-static void set_scale(struct tsr_lines *l)
-{
-	struct tsr_axis *y = &l->y;
-	const bool any = y->most > 0;
-	double step;
-
-	tsr_axis_fit(y, l->area.bottom - FLOOR, l->area.top, EDGE);
-	if (any && (l->wide_log || y->most >= 100 * y->least))
-		return;
-	step = tsr_chart_round_step(any ? y->most / 4 : 1);
-	y->log = false;
-	y->from = l->area.bottom - FLOOR;
-	l->nticks = any ? (int)ceil(y->most / step - 1e-9) : 1;
-	y->low = 0;
-	y->high = step * l->nticks;
 }
 
 /* "0.02", or with more digits "2 x 10^-7". */
@@ -85,26 +66,6 @@ static void put_decades(struct tsr_text *svg, const struct tsr_lines *l)
 	}
 }
 
-static void put_y_axis(struct tsr_text *svg, const struct tsr_lines *l)
-{
-	if (l->y.log)
-		put_decades(svg, l);
-	for (int i = 0; !l->y.log && i <= l->nticks; i++)
-		put_value(svg, l, i * l->y.high / l->nticks);
-	if (l->y.log && l->y.any_zero)
-		tsr_chart_put_y_tick(svg, &l->area, l->y.zero, "0");
-	if (l->y.any_infinite)
-		tsr_chart_put_y_tick(svg, &l->area, l->y.infinity, "\xe2\x88\x9e");
-}
-
-static void put_name(struct tsr_text *svg, int x, int y, const char *name)
-{
-	tsr_text_printf(svg,
-			"<text class=\"tick end\" transform=\"translate(%d %d) rotate(-50)\">%s"
-			"</text>\n",
-			x / 10 + 4, y / 10 + 14, name);
-}
-
 /* Names, or numbers at multiples of a round one. */
 static void put_x_axis(struct tsr_text *svg, const struct tsr_lines *l)
 {
@@ -121,7 +82,10 @@ static void put_x_axis(struct tsr_text *svg, const struct tsr_lines *l)
 			continue;
 		tsr_chart_put_line(svg, "axis", x, y, x, y + 40);
 		if (l->name_of) {
-			put_name(svg, x, y, l->name_of(i));
+			tsr_text_printf(svg,
+					"<text class=\"tick end\" transform=\"translate(%d %d) "
+					"rotate(-50)\">%s</text>\n",
+					x / 10 + 4, y / 10 + 14, l->name_of(i));
 			continue;
 		}
 		tsr_chart_open_label(svg, "tick mid", x, y + 160);
@@ -218,11 +182,23 @@ void tsr_lines_put_limit(struct tsr_text *svg, const struct tsr_lines *l, double
 void tsr_lines_open(struct tsr_text *svg, struct tsr_lines *l, int left, int top, int width)
 {
 	const int first = top + TITLE + l->head;
+	struct tsr_axis *y = &l->y;
+	const bool any = y->most > 0;
 	struct tsr_chart_area places;
+	double step;
 
 	l->area = (struct tsr_chart_area){ left + LEFT, left + width - RIGHT, first, first + PLOT };
 	l->x = tsr_axis_of(l->area.left, l->area.right, 0, (double)l->n - 1, false);
-	set_scale(l);
+	tsr_axis_fit(y, l->area.bottom - FLOOR, l->area.top, EDGE);
+	/* A linear axis where the values lie within two decades and none is needed. */
+	if (!any || (!l->wide_log && y->most < 100 * y->least)) {
+		step = tsr_chart_round_step(any ? y->most / 4 : 1);
+		l->nticks = any ? (int)ceil(y->most / step - 1e-9) : 1;
+		y->log = false;
+		y->from = l->area.bottom - FLOOR;
+		y->low = 0;
+		y->high = step * l->nticks;
+	}
 	places = l->area;
 	places.left = x_of(l, 0);
 	places.right = x_of(l, l->n - 1);
@@ -231,6 +207,13 @@ void tsr_lines_open(struct tsr_text *svg, struct tsr_lines *l, int left, int top
 	tsr_text_printf(svg, "%s%s%s%s%s</text>\n", l->title,
 			*l->unit ? " <tspan class=\"unit\">" : "", l->unit, l->y.log ? ", log" : "",
 			*l->unit ? "</tspan>" : "");
-	put_y_axis(svg, l);
+	if (l->y.log)
+		put_decades(svg, l);
+	for (int i = 0; !l->y.log && i <= l->nticks; i++)
+		put_value(svg, l, i * l->y.high / l->nticks);
+	if (l->y.log && l->y.any_zero)
+		tsr_chart_put_y_tick(svg, &l->area, l->y.zero, "0");
+	if (l->y.any_infinite)
+		tsr_chart_put_y_tick(svg, &l->area, l->y.infinity, "\xe2\x88\x9e");
 	put_x_axis(svg, l);
 }

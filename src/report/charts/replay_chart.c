@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The charts of a replay: its curves over steps.  Coordinates are integers in tenths of a pixel. */
-#include "report/charts/replay_chart.h"
+#include "report/charts/charts.h"
 
 #include <stdio.h>
 
 #include "replay/findings/replay_figures.h"
 #include "replay/replay_result.h"
-#include "report/charts/plot_lines.h"
 
 enum { CIRCLE, SQUARE };
 
@@ -36,31 +35,15 @@ void tsr_curve_put_limits(struct tsr_text *svg, const struct tsr_lines *l,
 		tsr_lines_put_limit(svg, l, TSR_UPDATE_BAD, "10% of its length");
 }
 
-static void put_panel(struct tsr_text *svg, const struct tsr_curves *curves, unsigned panel,
-		      int left, int top, int width)
+void tsr_curves_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
-	const struct tsr_curve *c = &curves->curve[panel];
-	struct tsr_lines l;
-	char name[16];
-
-	snprintf(name, sizeof(name), "%u", panel);
-	l = tsr_curve_lines(curves->replay, c->kind, &c->y, name);
-	tsr_lines_open(svg, &l, left, top, width);
-	tsr_lines_put(svg, &l, "worst", c->worst, SQUARE);
-	tsr_lines_put(svg, &l, "all", c->total, CIRCLE);
-	tsr_curve_put_limits(svg, &l, c->kind->figure);
-	tsr_text_puts(svg, "</g>\n");
-}
-
-void tsr_curves_put(const struct tsr_curves *c, const struct tsr_curves_layout *layout,
-		    struct tsr_text *svg)
-{
-	const int columns = layout->columns, width = 10 * layout->width / columns;
+	const struct tsr_curves *c = ctx;
+	const int columns = f->columns, width = 10 * f->width / columns;
 	const int rows = ((int)c->n + columns - 1) / columns;
 	const int height = tsr_lines_height(&(struct tsr_lines){ .head = 0 });
-	const struct tsr_chart_head head = { .id = layout->id,
+	const struct tsr_chart_head head = { .id = f->id,
 					     .few = c->replay->nsteps <= TSR_LINES_DASHED,
-					     .width = layout->width,
+					     .width = f->width,
 					     .height = (HEAD + rows * height + 60) / 10,
 					     .label = "Figures of the replay over steps" };
 
@@ -71,8 +54,18 @@ void tsr_curves_put(const struct tsr_curves *c, const struct tsr_curves_layout *
 	} else {
 		tsr_chart_put_label(svg, "key", 60, 240, "no step was compared with FP32");
 	}
-	for (unsigned i = 0; i < c->n; i++)
-		put_panel(svg, c, i, (int)i % columns * width, HEAD + (int)i / columns * height,
-			  width);
+	for (int i = 0; i < (int)c->n; i++) {
+		const struct tsr_curve *curve = &c->curve[i];
+		struct tsr_lines l;
+		char name[16];
+
+		snprintf(name, sizeof(name), "%d", i);
+		l = tsr_curve_lines(c->replay, curve->kind, &curve->y, name);
+		tsr_lines_open(svg, &l, i % columns * width, HEAD + i / columns * height, width);
+		tsr_lines_put(svg, &l, "worst", curve->worst, SQUARE);
+		tsr_lines_put(svg, &l, "all", curve->total, CIRCLE);
+		tsr_curve_put_limits(svg, &l, curve->kind->figure);
+		tsr_text_puts(svg, "</g>\n");
+	}
 	tsr_text_puts(svg, "</svg>\n");
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The curves of a replay: each figure over steps, of all tensors and of the worst. */
-#include "report/charts/replay_curves.h"
+#include "report/charts/charts.h"
 
-#include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #include "replay/replay_result.h"
@@ -32,7 +30,8 @@ static const struct tsr_curve_kind kinds[] = {
 
 _Static_assert(sizeof(kinds) / sizeof(*kinds) <= TSR_CURVES_MAX, "a curve of each kind");
 
-uint64_t tsr_curve_whole(const struct tsr_curve_kind *kind, const struct tsr_replay *r,
+/* The count that is 100% of a parameter, or of all for SIZE_MAX; 0 if unknown. */
+static uint64_t whole_of(const struct tsr_curve_kind *kind, const struct tsr_replay *r,
 			 size_t param)
 {
 	return kind->figure == TSR_FIGURE_UNDERFLOW ? tsr_replay_ngroups(r, param)
@@ -44,38 +43,36 @@ static double percent_of(double part, double whole)
 	return whole > 0 ? 100 * part / whole : 0;
 }
 
-/* @whole: the counts that are 100% of each parameter, and last of all. */
-static void fill_step(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole,
-		      size_t step)
-{
-	const struct tsr_replay *r = c->replay;
-	const struct tsr_replay_step *s = &r->steps[step];
-	const bool percent = curve->kind->percent;
-
-	curve->total[step] = curve->worst[step] = NAN;
-	if (!tsr_replay_has_figures(r, step))
-		return;
-	curve->total[step] = s->total.value[curve->kind->figure];
-	if (percent)
-		curve->total[step] = percent_of(curve->total[step], whole[r->nparams]);
-	for (size_t p = 0; p < r->nparams; p++) {
-		double value = s->tensors[p].value[curve->kind->figure];
-
-		if (percent)
-			value = percent_of(value, whole[p]);
-		if (isnan(value) || value <= curve->worst[step])
-			continue;
-		curve->worst[step] = value;
-		curve->tensor[step] = p;
-	}
-}
-
-/* False if no step has the figure, or a panel would show zeros only. */
+/*
+ * False if no step has the figure, or a panel would show zeros only.  @whole: the counts that are 100% of
+ * each parameter, and last of all.
+ */
 static bool fill_curve(const struct tsr_curves *c, struct tsr_curve *curve, const double *whole)
 {
+	const struct tsr_replay *r = c->replay;
+	const enum tsr_figure_name figure = curve->kind->figure;
+	const bool percent = curve->kind->percent;
+
 	curve->y = TSR_AXIS;
-	for (size_t i = 0; i < c->replay->nsteps; i++) {
-		fill_step(c, curve, whole, i);
+	for (size_t i = 0; i < r->nsteps; i++) {
+		const struct tsr_replay_step *s = &r->steps[i];
+
+		curve->total[i] = curve->worst[i] = NAN;
+		if (!tsr_replay_has_figures(r, i))
+			continue;
+		curve->total[i] = s->total.value[figure];
+		if (percent)
+			curve->total[i] = percent_of(curve->total[i], whole[r->nparams]);
+		for (size_t p = 0; p < r->nparams; p++) {
+			double value = s->tensors[p].value[figure];
+
+			if (percent)
+				value = percent_of(value, whole[p]);
+			if (isnan(value) || value <= curve->worst[i])
+				continue;
+			curve->worst[i] = value;
+			curve->tensor[i] = p;
+		}
 		tsr_axis_note(&curve->y, curve->total[i]);
 		tsr_axis_note(&curve->y, curve->worst[i]);
 	}
@@ -104,16 +101,14 @@ bool tsr_curves_find(struct tsr_curves *c, const struct tsr_replay *r)
 					     .worst = c->values + (2 * c->n + 1) * n,
 					     .tensor = c->tensors + c->n * n };
 		for (size_t p = 0; p <= r->nparams && kinds[k].percent; p++)
-			whole[p] = (double)tsr_curve_whole(&kinds[k], r,
-							   p < r->nparams ? p : SIZE_MAX);
+			whole[p] = (double)whole_of(&kinds[k], r, p < r->nparams ? p : SIZE_MAX);
 		c->n += fill_curve(c, curve, whole);
 	}
 	free(whole);
 	return true;
 }
 
-/* The first of the largest values above 0; SIZE_MAX if there are none. */
-static size_t first_largest(const double *values, size_t n)
+size_t tsr_first_largest(const double *values, size_t n)
 {
 	size_t at = SIZE_MAX;
 	double most = 0;
@@ -127,21 +122,11 @@ static size_t first_largest(const double *values, size_t n)
 	return at;
 }
 
-size_t tsr_curve_worst(const struct tsr_curve *c, size_t n)
-{
-	return first_largest(c->total, n);
-}
-
-size_t tsr_curve_worst_step(const struct tsr_curve *c, size_t n)
-{
-	return first_largest(c->worst, n);
-}
-
 double tsr_curve_largest(const struct tsr_curve *c, const struct tsr_replay *r, size_t param)
 {
 	const double largest = tsr_replay_largest(r, param, c->kind->figure);
 
-	return c->kind->percent ? percent_of(largest, (double)tsr_curve_whole(c->kind, r, param))
+	return c->kind->percent ? percent_of(largest, (double)whole_of(c->kind, r, param))
 				: largest;
 }
 

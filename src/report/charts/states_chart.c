@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The charts of replays in several states: figures over steps, with a line per state. */
-#include "report/charts/states_chart.h"
+#include "report/charts/charts.h"
 
-#include <math.h>
 #include <stdio.h>
 
-#include "report/charts/replay_chart.h"
 #include "replay/findings/replay_figures.h"
-#include "replay/replay_result.h"
 #include "replay/replaying.h"
 
 double tsr_state_bytes(const struct tsr_replay *r)
@@ -86,23 +83,6 @@ static const double *values_of(const struct tsr_states_curves *c, unsigned state
 	return NULL;
 }
 
-/* The range of all states; false if none has the figure. */
-static bool range_of(const struct tsr_states_curves *c, const struct panel *panel,
-		     struct tsr_axis *ret)
-{
-	bool any = false;
-
-	*ret = TSR_AXIS;
-	for (unsigned s = 0; s < c->states->n; s++) {
-		const double *values = values_of(c, s, panel);
-
-		for (size_t i = 0; values && i < c->states->replay[s]->nsteps; i++)
-			tsr_axis_note(ret, values[i]);
-		any = any || values;
-	}
-	return any;
-}
-
 /* --- The whole -------------------------------------------------------------------------------- */
 
 /* Markers tell states apart without colours. */
@@ -117,38 +97,6 @@ static const char *class_of(unsigned state)
 	return classes[state % STYLES];
 }
 
-static void put_keys(const struct tsr_replay_states *s, int per_row, struct tsr_text *svg)
-{
-	char label[80];
-
-	for (unsigned i = 0; i < s->n; i++) {
-		snprintf(label, sizeof(label), "%.20s, %.3f B", s->form[i].name,
-			 tsr_state_bytes(s->replay[i]));
-		tsr_chart_put_key(svg, 60 + (int)i % per_row * KEY_WIDTH,
-				  200 + (int)i / per_row * KEY_HEIGHT, class_of(i), i, label);
-	}
-}
-
-/* The first state whose line is that of @state, which hides it. */
-static unsigned first_equal(const struct tsr_states_curves *c, unsigned state,
-			    const struct panel *panel)
-{
-	const double *values = values_of(c, state, panel);
-	const size_t n = c->states->replay[state]->nsteps;
-	unsigned s = 0;
-
-	for (; s < state; s++) {
-		const double *other = values_of(c, s, panel);
-		size_t i = 0;
-
-		while (other && values && i < n && other[i] == values[i])
-			i++;
-		if (other && i == n)
-			break;
-	}
-	return s;
-}
-
 /* "flash = tight" where one line covers another. */
 static void name_equal(const struct tsr_states_curves *c, const struct panel *panel,
 		       const struct tsr_chart_area *area, struct tsr_text *svg)
@@ -156,9 +104,21 @@ static void name_equal(const struct tsr_states_curves *c, const struct panel *pa
 	bool any = false;
 
 	for (unsigned s = 0; s < c->states->n; s++) {
-		const unsigned first = first_equal(c, s, panel);
+		const double *values = values_of(c, s, panel);
+		const size_t n = c->states->replay[s]->nsteps;
+		unsigned first = 0;
 
-		if (first == s)
+		/* The first state whose line is that of this one, which hides it. */
+		for (; first < s && values; first++) {
+			const double *other = values_of(c, first, panel);
+			size_t i = 0;
+
+			while (other && i < n && other[i] == values[i])
+				i++;
+			if (other && i == n)
+				break;
+		}
+		if (first == s || !values)
 			continue;
 		if (!any)
 			tsr_chart_open_label(svg, "tick end", area->right, area->top - 60);
@@ -188,30 +148,48 @@ static void put_panel(const struct tsr_states_curves *c, const struct panel *pan
 	tsr_text_puts(svg, "</g>\n");
 }
 
-void tsr_states_curves_put(const struct tsr_states_curves *c, const char *id, int width,
-			   int columns, struct tsr_text *svg)
+void tsr_states_curves_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
+	const struct tsr_states_curves *c = ctx;
+	const int width = f->width, columns = f->columns;
 	const int per_row = width * 10 / KEY_WIDTH > 1 ? width * 10 / KEY_WIDTH : 1;
 	const int rows = ((int)c->states->n + per_row - 1) / per_row;
 	const int head_height = PADDING + rows * KEY_HEIGHT, panel_width = 10 * width / columns;
 	const int height = tsr_lines_height(&(struct tsr_lines){ .head = 0 });
 	struct tsr_axis range[NPANELS];
 	unsigned drawn[NPANELS];
+	char label[80];
 	int n = 0;
 
 	for (unsigned i = 0; i < NPANELS; i++) {
-		if (range_of(c, &panels[i], &range[i]))
+		bool any = false;
+
+		/* The range of all states. */
+		range[i] = TSR_AXIS;
+		for (unsigned s = 0; s < c->states->n; s++) {
+			const double *values = values_of(c, s, &panels[i]);
+
+			for (size_t k = 0; values && k < c->states->replay[s]->nsteps; k++)
+				tsr_axis_note(&range[i], values[k]);
+			any = any || values;
+		}
+		if (any)
 			drawn[n++] = i;
 	}
 	tsr_chart_open(
 		svg,
 		&(struct tsr_chart_head){
-			.id = id,
+			.id = f->id,
 			.few = true,
 			.width = width,
 			.height = (head_height + (n + columns - 1) / columns * height + 60) / 10,
 			.label = "Figures of the states over steps" });
-	put_keys(c->states, per_row, svg);
+	for (unsigned i = 0; i < c->states->n; i++) {
+		snprintf(label, sizeof(label), "%.20s, %.3f B", c->states->form[i].name,
+			 tsr_state_bytes(c->states->replay[i]));
+		tsr_chart_put_key(svg, 60 + (int)i % per_row * KEY_WIDTH,
+				  200 + (int)i / per_row * KEY_HEIGHT, class_of(i), i, label);
+	}
 	for (int i = 0; i < n; i++)
 		put_panel(c, &panels[drawn[i]], &range[drawn[i]], i % columns * panel_width,
 			  head_height + i / columns * height, panel_width, svg);

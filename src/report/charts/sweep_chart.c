@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chart of a sweep.  Coordinates are integers in tenths of a pixel. */
-#include "report/charts/sweep_chart.h"
+#include "report/charts/charts.h"
 
 #include <stdio.h>
-#include <string.h>
-
-#include "report/charts/plot.h"
 
 /* --- Panels ----------------------------------------------------------------------------------- */
 
@@ -275,21 +272,6 @@ static void put_markers(struct tsr_text *svg, const struct plot *p,
 	}
 }
 
-static void put_line(struct tsr_text *svg, const struct tsr_sweep_chart *f, const struct plot *p,
-		     unsigned codec)
-{
-	const struct tsr_sweep_result *r = &f->sweep->results[codec];
-	const unsigned style = style_of(f->sweep, codec);
-
-	tsr_text_printf(svg, "<g class=\"line s%u%s\" data-codec=\"%s\"", style % (unsigned)NSTYLES,
-			tsr_sweep_chart_shows(f->sweep, r->codec) ? "" : " off", r->codec->name);
-	put_style(svg, style);
-	tsr_text_puts(svg, ">\n");
-	put_path(svg, p, r);
-	put_markers(svg, p, r, style);
-	tsr_text_puts(svg, "</g>\n");
-}
-
 static void put_sample(struct tsr_text *svg, int x, int y, unsigned style, const char *name)
 {
 	char class[8];
@@ -308,20 +290,6 @@ void tsr_sweep_chart_put_sample(const struct tsr_sweep *s, unsigned codec, struc
 			   "aria-hidden=\"true\">");
 	put_sample(svg, 10, 60, style_of(s, codec), "");
 	tsr_text_puts(svg, "</svg>");
-}
-
-static void put_legend(struct tsr_text *svg, const struct tsr_sweep_chart *f, const struct plot *p)
-{
-	int y = p->area.top + 60;
-
-	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
-		const struct tsr_codec *c = f->sweep->results[i].codec;
-
-		if (!tsr_sweep_chart_shows(f->sweep, c) || !is_in(c, p->panel))
-			continue;
-		put_sample(svg, p->area.right + 200, y, style_of(f->sweep, i), c->name);
-		y += 190;
-	}
 }
 
 /* --- The whole -------------------------------------------------------------------------------- */
@@ -344,51 +312,68 @@ static int decades_of(const struct tsr_sweep *s)
 	return decades + decades % 2;
 }
 
-static bool has_panel(const struct tsr_sweep_chart *f, const struct panel *panel)
+static bool has_panel(const struct tsr_sweep *s, const struct panel *panel)
 {
-	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
-		if (is_in(f->sweep->results[i].codec, panel))
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		if (is_in(s->results[i].codec, panel))
 			return true;
 	}
 	return false;
 }
 
-static void put_panel(struct tsr_text *svg, const struct tsr_sweep_chart *f,
-		      const struct panel *panel, int top)
+static void put_panel(struct tsr_text *svg, const struct tsr_sweep *s, const struct panel *panel,
+		      const struct tsr_chart_frame *f, int top, int height)
 {
-	const int height = 10 * f->panel_height;
 	const struct tsr_chart_area area = { .left = 520,
-					     .right = 10 * f->width - (f->legend ? 1900 : 160),
+					     .right = 10 * f->width - (f->page ? 160 : 1900),
 					     .top = top + 320,
 					     .bottom = top + height - 520 };
 	const struct plot p = {
 		.area = area,
 		.x = tsr_axis_of(area.left, area.right, panel->first, panel->last, false),
-		.y = tsr_axis_of(area.top, area.bottom - 230, 0, -decades_of(f->sweep), true),
+		.y = tsr_axis_of(area.top, area.bottom - 230, 0, -decades_of(s), true),
 		.zero = area.bottom - 80,
 		.panel = panel,
 	};
 	char exponents[64];
+	int y = area.top + 60; /* of the legend */
 
 	snprintf(exponents, sizeof(exponents), " data-first=\"%d\" data-last=\"%d\"", panel->first,
 		 panel->last);
 	tsr_chart_open_panel(svg, panel->title, exponents, &area);
 	put_axes(svg, &p);
-	for (unsigned i = 0; i < f->sweep->ncodecs; i++) {
-		const struct tsr_codec *c = f->sweep->results[i].codec;
+	for (unsigned i = 0; i < s->ncodecs; i++) {
+		const struct tsr_codec *c = s->results[i].codec;
 
-		if (is_in(c, panel) && (f->all || tsr_sweep_chart_shows(f->sweep, c)))
-			put_line(svg, f, &p, i);
+		const bool shows = tsr_sweep_chart_shows(s, c);
+		const unsigned style = style_of(s, i);
+
+		if (!is_in(c, panel) || !(f->page || shows))
+			continue;
+		tsr_text_printf(svg, "<g class=\"line s%u%s\" data-codec=\"%s\"",
+				style % (unsigned)NSTYLES, shows ? "" : " off", c->name);
+		put_style(svg, style);
+		tsr_text_puts(svg, ">\n");
+		put_path(svg, &p, &s->results[i]);
+		put_markers(svg, &p, &s->results[i], style);
+		tsr_text_puts(svg, "</g>\n");
 	}
-	if (f->legend)
-		put_legend(svg, f, &p);
+	for (unsigned i = 0; i < s->ncodecs && !f->page; i++) {
+		const struct tsr_codec *c = s->results[i].codec;
+
+		if (!tsr_sweep_chart_shows(s, c) || !is_in(c, panel))
+			continue;
+		put_sample(svg, area.right + 200, y, style_of(s, i), c->name);
+		y += 190;
+	}
 	tsr_chart_put_label(svg, "unit mid", (area.left + area.right) / 2, area.bottom + 400,
 			    "|x|, from this power of two to the next");
 	tsr_text_puts(svg, "</g>\n");
 }
 
-void tsr_sweep_chart_put(const struct tsr_sweep_chart *f, struct tsr_text *svg)
+void tsr_sweep_chart_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
+	const int height = !f->page ? 360 : f->columns > 1 ? 380 : 330;
 	struct tsr_chart_head head = { .id = f->id,
 				       .width = f->width,
 				       .height = 14,
@@ -396,23 +381,14 @@ void tsr_sweep_chart_put(const struct tsr_sweep_chart *f, struct tsr_text *svg)
 	int top = 140;
 
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++)
-		head.height += has_panel(f, &panels[p]) ? f->panel_height : 0;
+		head.height += has_panel(ctx, &panels[p]) ? height : 0;
 	tsr_chart_open(svg, &head);
 	tsr_chart_put_label(svg, "unit", 60, 160, "mean relative error |x \xe2\x88\x92 y| / |x|");
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++) {
-		if (!has_panel(f, &panels[p]))
+		if (!has_panel(ctx, &panels[p]))
 			continue;
-		put_panel(svg, f, &panels[p], top);
-		top += 10 * f->panel_height;
+		put_panel(svg, ctx, &panels[p], f, top, 10 * height);
+		top += 10 * height;
 	}
 	tsr_text_puts(svg, "</svg>\n");
-}
-
-void tsr_sweep_put_svg(const struct tsr_sweep *s, struct tsr_text *svg)
-{
-	const struct tsr_sweep_chart f = {
-		.sweep = s, .id = "sweep", .width = 960, .panel_height = 360, .legend = true
-	};
-
-	tsr_sweep_chart_put(&f, svg);
 }

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which codecs a packing chose by their errors, as text and as JSON. */
-#include "report/packing/choices.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-
-#include "text/json.h"
+#include "report/remarks.h"
 
 /* --- Text ---------------------------------------------------------------------------------------- */
 
@@ -18,9 +13,8 @@ void tsr_choices_put_text(const struct tsr_choices *s, struct tsr_text *out)
 	tsr_text_printf(out, "chosen within an error of %.1e, the largest %.1e:\n", s->bound,
 			s->largest);
 	for (unsigned i = 0; i < s->n; i++)
-		tsr_text_printf(&words, "%s%s for %" PRIu64 " tensor%s", i ? ", " : "",
-				s->by[i].codec->name, s->by[i].ntensors,
-				s->by[i].ntensors == 1 ? "" : "s");
+		tsr_text_printf(&words, "%s%s for %s", i ? ", " : "", s->by[i].codec->name,
+				tsr_format_number(s->by[i].ntensors, "tensor").text);
 	if (s->nraw)
 		tsr_text_printf(&words, "%s%" PRIu64 " left raw", s->n ? ", " : "", s->nraw);
 	tsr_text_puts(out, "  ");
@@ -33,27 +27,6 @@ static const char *metric_text(enum tsr_metric metric)
 	return metric == TSR_METRIC_UPDATE_NMSE	  ? "update NMSE"
 	       : metric == TSR_METRIC_WEIGHT_STEP ? "rounding in steps"
 						  : "NMSE";
-}
-
-/* Why a tensor has its coding: "tried 3: update NMSE 2.8e-05; the smaller e4m3x 2.2e-04". */
-static struct tsr_cell format_choice(const struct tsr_choice *choice,
-				     const struct tsr_coding *coding)
-{
-	const char *refused = choice->refused.codec ? choice->refused.codec->name : NULL;
-	struct tsr_cell cell;
-	int n = snprintf(cell.text, sizeof(cell.text), "tried %u: ", choice->ntried);
-
-	if (coding->codec)
-		n += snprintf(cell.text + n, sizeof(cell.text) - (size_t)n, "%s %.1e%s",
-			      metric_text(choice->metric), choice->error,
-			      refused ? "; the smaller " : "");
-	else
-		n += snprintf(cell.text + n, sizeof(cell.text) - (size_t)n,
-			      "none within the bound; %s of ", metric_text(choice->metric));
-	if (refused)
-		snprintf(cell.text + n, sizeof(cell.text) - (size_t)n, "%s %.1e", refused,
-			 choice->refused_error);
-	return cell;
 }
 
 /* --- JSON ---------------------------------------------------------------------------------------- */
@@ -77,6 +50,7 @@ void tsr_choice_put(struct tsr_table *t, const struct tsr_choice *choice,
 		    const struct tsr_coding *coding)
 {
 	const struct tsr_codec *refused;
+	struct tsr_text why = { 0 };
 
 	if (!choice || !choice->ntried)
 		return;
@@ -87,5 +61,15 @@ void tsr_choice_put(struct tsr_table *t, const struct tsr_choice *choice,
 	TSR_CELL(t, "choice.refused", NULL, refused ? refused->name : NULL);
 	if (refused)
 		TSR_CELL(t, "choice.refused_error", NULL, choice->refused_error);
-	TSR_CELL(t, "-choice", ":4|", tsr_keep(t, format_choice(choice, coding).text));
+	/* Why it has its coding: "tried 3: update NMSE 2.8e-05; the smaller e4m3x 2.2e-04". */
+	tsr_text_printf(&why, "tried %u: ", choice->ntried);
+	if (coding->codec)
+		tsr_text_printf(&why, "%s %.1e%s", metric_text(choice->metric), choice->error,
+				refused ? "; the smaller " : "");
+	else
+		tsr_text_printf(&why, "none within the bound; %s of ", metric_text(choice->metric));
+	if (refused)
+		tsr_text_printf(&why, "%s %.1e", refused->name, choice->refused_error);
+	TSR_CELL(t, "-choice", ":4|", tsr_keep(t, why.bytes ? why.bytes : ""));
+	tsr_text_free(&why);
 }

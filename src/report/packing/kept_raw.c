@@ -1,39 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a packing left as it was, and why: lines of a report and members of its JSON. */
-#include "report/packing/kept_raw.h"
-
-#include <inttypes.h>
-
-#include "report/render/format.h"
-#include "text/json.h"
+#include "report/remarks.h"
 
 /* Below one part in this many, almost nothing was packed. */
 #define ALMOST_NOTHING 20
 
 /* --- Text ------------------------------------------------------------------------------------- */
-
-static void put_line(struct tsr_text *out, const struct tsr_kept_class *of, const char *what)
-{
-	tsr_text_printf(out, "kept raw: %s: %" PRIu64 " tensor%s, %s", what, of->ntensors,
-			of->ntensors == 1 ? "" : "s", tsr_format_bytes((double)of->nbytes).text);
-}
-
-/* "98%", and never 100% of what is not all. */
-static void put_share(struct tsr_text *out, uint64_t part, uint64_t all)
-{
-	const double percent = 100.0 * (double)part / (double)all;
-
-	tsr_text_printf(out, "%.0f%%", part < all && percent > 99 ? 99 : percent);
-}
-
-static enum tsr_dtype commonest(const struct tsr_kept_raw *k)
-{
-	unsigned most = 0;
-
-	for (unsigned i = 0; i < TSR_DTYPE_COUNT; i++)
-		most = k->dtype_nbytes[i] > k->dtype_nbytes[most] ? i : most;
-	return (enum tsr_dtype)most;
-}
 
 void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out)
 {
@@ -52,8 +24,9 @@ void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out)
 			("neither weight nor moment by its name, or kept; -v shows kinds, --map "
 			 "changes them"),
 	};
-	const enum tsr_dtype dtype = commonest(k);
-	unsigned most = 0;
+	unsigned most = 0, dtype = 0;
+	uint64_t part;
+	double percent;
 
 	if (!k->nbytes) {
 		tsr_text_puts(out, "the input has no tensors");
@@ -61,35 +34,45 @@ void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out)
 	}
 	for (unsigned i = 0; i < TSR_KEPT_COUNT; i++)
 		most = k->by[i].nbytes > k->by[most].nbytes ? i : most;
-	put_share(out, most == TSR_KEPT_DTYPE ? k->dtype_nbytes[dtype] : k->by[most].nbytes,
-		  k->nbytes);
-	tsr_text_printf(out, " of the input's data is %s%s",
-			most == TSR_KEPT_DTYPE ? tsr_dtype_name(dtype) : "", why[most]);
+	for (unsigned i = 0; i < TSR_DTYPE_COUNT; i++)
+		dtype = k->dtype_nbytes[i] > k->dtype_nbytes[dtype] ? i : dtype;
+	part = most == TSR_KEPT_DTYPE ? k->dtype_nbytes[dtype] : k->by[most].nbytes;
+	percent = 100.0 * (double)part / (double)k->nbytes;
+	/* "98%", and never 100% of what is not all. */
+	tsr_text_printf(out, "%.0f%% of the input's data is %s%s",
+			part < k->nbytes && percent > 99 ? 99 : percent,
+			most == TSR_KEPT_DTYPE ? tsr_dtype_name((enum tsr_dtype)dtype) : "",
+			why[most]);
 }
 
 void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
 {
-	const struct tsr_kept_class *by = k->by;
+	static const struct {
+		enum tsr_kept why;
+		const char *what, *advice;
+	} lines[] = {
+		{ TSR_KEPT_STATE, "optimizer state that tersor does not know",
+		  "; --other CODEC packs them)" },
+		{ TSR_KEPT_SMALL, "few elements", " (--min-elements 1 packs them)" },
+		{ TSR_KEPT_INTEGERS, "integers, which their codec would change", "" },
+		{ TSR_KEPT_CHOICE, "no codec within the bound", " (--auto-codecs names others)" },
+	};
 
-	if (by[TSR_KEPT_STATE].ntensors) {
-		put_line(out, &by[TSR_KEPT_STATE], "optimizer state that tersor does not know");
-		for (unsigned i = 0; i < k->nfields; i++)
+	for (size_t n = 0; n < sizeof(lines) / sizeof(*lines); n++) {
+		const struct tsr_kept_class *of = &k->by[lines[n].why];
+		const bool state = lines[n].why == TSR_KEPT_STATE;
+
+		if (!of->ntensors)
+			continue;
+		tsr_text_printf(out, "kept raw: %s: %s, %s", lines[n].what,
+				tsr_format_number(of->ntensors, "tensor").text,
+				tsr_format_bytes((double)of->nbytes).text);
+		for (unsigned i = 0; state && i < k->nfields; i++)
 			tsr_text_printf(out, "%s%s", i ? ", " : " (",
 					tsr_format_name(k->fields[i], 31).text);
-		tsr_text_printf(out, "%s; --other CODEC packs them)\n",
-				k->nfields == TSR_KEPT_FIELDS_MAX ? ", ..." : "");
-	}
-	if (by[TSR_KEPT_SMALL].ntensors) {
-		put_line(out, &by[TSR_KEPT_SMALL], "few elements");
-		tsr_text_puts(out, " (--min-elements 1 packs them)\n");
-	}
-	if (by[TSR_KEPT_INTEGERS].ntensors) {
-		put_line(out, &by[TSR_KEPT_INTEGERS], "integers, which their codec would change");
-		tsr_text_puts(out, "\n");
-	}
-	if (by[TSR_KEPT_CHOICE].ntensors) {
-		put_line(out, &by[TSR_KEPT_CHOICE], "no codec within the bound");
-		tsr_text_puts(out, " (--auto-codecs names others)\n");
+		tsr_text_printf(out, "%s%s\n",
+				state && k->nfields == TSR_KEPT_FIELDS_MAX ? ", ..." : "",
+				lines[n].advice);
 	}
 	if (k->packed_nbytes && k->packed_nbytes < k->nbytes / ALMOST_NOTHING) {
 		tsr_text_puts(out, "almost nothing was packed: ");

@@ -2,11 +2,6 @@
 /* Reports that people read: what is said once becomes lines of text and a part of a page. */
 #include "report/render/document.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-#include "report/charts/page.h"
-
 /* Columns of the names of facts. */
 #define FACT_COLUMNS 12
 
@@ -59,42 +54,33 @@ void tsr_report_close(struct tsr_report *r, struct tsr_text *json)
 		tsr_text_free(json);
 }
 
-static void put_lines(struct tsr_report *r, enum tsr_block block, const char *name,
-		      const char *words)
-{
-	if (block == TSR_HEADING)
-		tsr_text_puts(&r->text, "\n");
-	if (block == TSR_FACT)
-		tsr_text_printf(&r->text, "%-*s", FACT_COLUMNS, name);
-	tsr_put_wrapped(&r->text, words, block == TSR_FACT ? FACT_COLUMNS : 0,
-			block == TSR_FACT ? FACT_COLUMNS : 2);
-}
-
-static void put_elements(struct tsr_report *r, enum tsr_block block, const char *name,
-			 const char *words)
-{
-	static const char *const open[] = { "<h2>", "<p>", "<dd>" };
-	static const char *const close[] = { "</h2>\n", "</p>\n", "</dd>\n" };
-
-	enter(r, block == TSR_FACT ? TSR_IN_FACTS : TSR_IN_NOTHING);
-	if (block == TSR_FACT)
-		put_element(r, "<dt>", name, "</dt>");
-	put_element(r, open[block], words, close[block]);
-}
-
 void tsr_report_put(struct tsr_report *r, enum tsr_to to, enum tsr_block block, const char *name,
 		    const char *fmt, ...)
 {
+	static const char *const open[] = { "<h2>", "<p>", "<dd>" };
+	static const char *const close[] = { "</h2>\n", "</p>\n", "</dd>\n" };
+	const bool fact = block == TSR_FACT;
 	struct tsr_text words = { 0 };
+	const char *text;
 	va_list ap;
 
 	va_start(ap, fmt);
 	tsr_text_vprintf(&words, fmt, ap);
 	va_end(ap);
-	if (r->wants_text && (to & TSR_TO_TEXT))
-		put_lines(r, block, name, words.bytes ? words.bytes : "");
-	if (r->wants_html && (to & TSR_TO_PAGE))
-		put_elements(r, block, name, words.bytes ? words.bytes : "");
+	text = words.bytes ? words.bytes : "";
+	if (r->wants_text && (to & TSR_TO_TEXT)) {
+		if (block == TSR_HEADING)
+			tsr_text_puts(&r->text, "\n");
+		if (fact)
+			tsr_text_printf(&r->text, "%-*s", FACT_COLUMNS, name);
+		tsr_put_wrapped(&r->text, text, fact ? FACT_COLUMNS : 0, fact ? FACT_COLUMNS : 2);
+	}
+	if (r->wants_html && (to & TSR_TO_PAGE)) {
+		enter(r, fact ? TSR_IN_FACTS : TSR_IN_NOTHING);
+		if (fact)
+			put_element(r, "<dt>", name, "</dt>");
+		put_element(r, open[block], text, close[block]);
+	}
 	settle(r, &words);
 }
 
@@ -104,10 +90,14 @@ void tsr_report_gap(struct tsr_report *r)
 		tsr_text_puts(&r->text, "\n");
 }
 
-void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *lead,
+void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *name,
 		     const char *words)
 {
 	struct tsr_text line = { 0 };
+	char lead[64] = "";
+
+	if (name)
+		snprintf(lead, sizeof(lead), "%-5s %s%s", level, name, *name ? ": " : "");
 
 	tsr_text_printf(&line, "%s%s", lead, words);
 	if (r->wants_text && (to & TSR_TO_TEXT) && line.bytes)
@@ -115,21 +105,23 @@ void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, co
 	if (r->wants_html && (to & TSR_TO_PAGE)) {
 		enter(r, TSR_IN_FINDINGS);
 		tsr_text_printf(&r->html, "<li class=\"%s\">", level);
-		put_element(r, "<b>", *lead ? lead : "", "</b> ");
+		put_element(r, "<b>", lead, "</b> ");
 		put_element(r, "", words, "</li>\n");
 	}
 	settle(r, &line);
 }
 
-void tsr_report_table(struct tsr_report *r, struct tsr_table *t, const char *text, const char *page)
+void tsr_report_table(struct tsr_report *r, struct tsr_table t, const char *text, const char *page)
 {
-	if (r->wants_text && text)
-		tsr_table_put_text(t, text, r->verbose, &r->text);
-	if (r->wants_html && page) {
+	const bool shown = t.nrows || t.failed;
+
+	if (r->wants_text && text && shown)
+		tsr_table_put_text(&t, text, r->verbose, &r->text);
+	if (r->wants_html && page && shown) {
 		enter(r, TSR_IN_NOTHING);
-		tsr_table_put_html(t, page, &r->html);
+		tsr_table_put_html(&t, page, &r->html);
 	}
-	tsr_table_free(t);
+	tsr_table_free(&t);
 }
 
 void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *columns)
@@ -142,18 +134,22 @@ void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *col
 	r->text.failed = r->text.failed || t->failed;
 }
 
-void tsr_report_rows(struct tsr_report *r, struct tsr_table *t, const char *key, const char *text)
+void tsr_report_rows(struct tsr_report *r, struct tsr_table t, const char *key, const char *text)
 {
 	if (r->wants_json && key)
-		tsr_table_put_json(t, key, &r->json);
+		tsr_table_put_json(&t, key, &r->json);
 	if (text)
-		tsr_report_lines(r, t, text);
-	tsr_table_free(t);
+		tsr_report_lines(r, &t, text);
+	tsr_table_free(&t);
 }
 
-void tsr_report_charts(struct tsr_report *r,
-		       void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
-		       const void *ctx)
+void tsr_report_svg(struct tsr_report *r, const char *id, tsr_chart_put *put, const void *ctx)
+{
+	if (r->wants_svg)
+		put(ctx, &(struct tsr_chart_frame){ id, 960, 2, false }, &r->svg);
+}
+
+void tsr_report_charts(struct tsr_report *r, tsr_chart_put *put, const void *ctx)
 {
 	if (!r->wants_html)
 		return;

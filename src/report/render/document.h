@@ -3,14 +3,15 @@
 #ifndef TSR_REPORT_DOCUMENT_H
 #define TSR_REPORT_DOCUMENT_H
 
+#include "report/charts/plot.h"
 #include "report/render/table.h"
-#include "text/text.h"
 
 /* The list that is open in a page. */
 enum tsr_open_list { TSR_IN_NOTHING, TSR_IN_FACTS, TSR_IN_FINDINGS };
 
 /* A report in all the forms that were asked for; the others stay empty. */
 struct tsr_report {
+	bool differs; /* a comparison or a bound failed */
 	bool wants_text, wants_csv, wants_svg, wants_html, wants_json;
 	unsigned verbose;
 	struct tsr_text text, csv, svg, html, json;
@@ -40,13 +41,18 @@ void tsr_report_put(struct tsr_report *r, enum tsr_to to, enum tsr_block block, 
 /* An empty line of text. */
 void tsr_report_gap(struct tsr_report *r);
 
-/* What the report says above all, in a box of the colour of @level; text begins with @lead. */
-void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *lead,
+/*
+ * What the report says above all, in a box of the colour of @level, with which it begins, and with the name
+ * of what it is about; NULL: it begins with neither.
+ */
+void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *name,
 		     const char *words);
 
-/* A table, which is freed: the keys of the columns that text and page show; NULL: it is not there. */
-void tsr_report_table(struct tsr_report *r, struct tsr_table *t, const char *text,
-		      const char *page);
+/*
+ * A table, which is freed: the keys of the columns that text and page show; NULL: it is not there, nor is one
+ * without rows.
+ */
+void tsr_report_table(struct tsr_report *r, struct tsr_table t, const char *text, const char *page);
 
 /* These columns of a table in text, if it has a row there; the table stays. */
 void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *columns);
@@ -55,12 +61,11 @@ void tsr_report_lines(struct tsr_report *r, struct tsr_table *t, const char *col
  * The same of a report without a page, and a member @key of its JSON; the table is freed.  NULL: it is not
  * there.
  */
-void tsr_report_rows(struct tsr_report *r, struct tsr_table *t, const char *key, const char *text);
+void tsr_report_rows(struct tsr_report *r, struct tsr_table t, const char *key, const char *text);
 
-/* The charts of a page, which @put draws for wide and for narrow windows; and HTML as it is. */
-void tsr_report_charts(struct tsr_report *r,
-		       void (*put)(const void *ctx, bool wide, struct tsr_text *svg),
-		       const void *ctx);
+/* The charts of a page; one as a file, with this id; and HTML as it is. */
+void tsr_report_charts(struct tsr_report *r, tsr_chart_put *put, const void *ctx);
+void tsr_report_svg(struct tsr_report *r, const char *id, tsr_chart_put *put, const void *ctx);
 void tsr_report_markup(struct tsr_report *r, const char *html);
 
 #endif

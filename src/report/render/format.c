@@ -2,13 +2,7 @@
 /* Numbers and names as tables show them to people. */
 #include "report/render/format.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tersor/escape.h"
-#include "text/json.h"
 #include "text/shape.h"
 
 struct tsr_cell tsr_format_bytes(double nbytes)
@@ -52,6 +46,14 @@ struct tsr_cell tsr_format_count(uint64_t n)
 		*to++ = digits[i];
 	}
 	*to = '\0';
+	return out;
+}
+
+struct tsr_cell tsr_format_number(uint64_t n, const char *one)
+{
+	struct tsr_cell out;
+
+	snprintf(out.text, sizeof(out.text), "%" PRIu64 " %s%s", n, one, n == 1 ? "" : "s");
 	return out;
 }
 
@@ -122,19 +124,6 @@ struct tsr_cell tsr_format_coding(const struct tsr_coding *coding)
 	else
 		snprintf(out.text, sizeof(out.text), "%s", name);
 	return out;
-}
-
-void tsr_coding_put_json(const struct tsr_coding *coding, struct tsr_text *json)
-{
-	const struct tsr_codec *codec = coding->codec;
-
-	tsr_json_put_string(json, "codec", codec ? codec->name : "raw");
-	if (codec && codec->grouped) {
-		tsr_json_put_string(json, "scale", tsr_scale_name(coding->scale));
-		tsr_json_put_u64(json, "group", coding->group);
-	}
-	if (codec && codec->stochastic)
-		tsr_json_put_u64(json, "seed", coding->seed);
 }
 
 void tsr_put_wrapped(struct tsr_text *out, const char *words, unsigned column, unsigned indent)

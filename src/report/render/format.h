@@ -3,11 +3,14 @@
 #ifndef TSR_REPORT_FORMAT_H
 #define TSR_REPORT_FORMAT_H
 
-#include <stddef.h>
-#include <stdint.h>
+/* What every report needs. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "tersor/codec.h"
-#include "text/text.h"
+#include "text/json.h"
 
 /* Columns of tables and messages. */
 #define TSR_COLUMNS 80
@@ -32,6 +35,9 @@ struct tsr_cell tsr_format_ulp(double ulp);
 /* "84,288". */
 struct tsr_cell tsr_format_count(uint64_t n);
 
+/* "1 tensor", "3 tensors". */
+struct tsr_cell tsr_format_number(uint64_t n, const char *one);
+
 /* A name for a terminal: escaped, and with its middle left out if it is longer than @width. */
 struct tsr_cell tsr_format_name(const char *name, unsigned width);
 
@@ -46,9 +52,6 @@ struct tsr_cell tsr_format_shape(unsigned rank, const uint64_t *shape);
 
 /* "bf16+ulp8", with a scale "softsign8 e8m8/32", or "raw". */
 struct tsr_cell tsr_format_coding(const struct tsr_coding *coding);
-
-/* The members of a JSON report that say how a tensor is stored: codec, scale, group, seed. */
-void tsr_coding_put_json(const struct tsr_coding *coding, struct tsr_text *json);
 
 /* Words wrapped at TSR_COLUMNS, from @column on; later lines are indented.  Ends in a newline. */
 void tsr_put_wrapped(struct tsr_text *out, const char *words, unsigned column, unsigned indent);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables as elements of a page. */
-#include <stdlib.h>
-#include <string.h>
 
-#include "report/charts/page.h"
+#include "report/charts/plot.h"
 #include "report/render/table.h"
 
 static void put_cell(const struct tsr_table *t, size_t row, const struct tsr_table_slot *s,

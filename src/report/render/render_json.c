@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables for programs: JSON, and comma-separated values. */
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "report/render/table.h"
-#include "text/json.h"
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
@@ -37,23 +32,17 @@ static void put_member(const char *key, const struct tsr_field *f, struct tsr_te
 	}
 }
 
-/* How long the name of the object is that a member "object.key" is in; 0: in none. */
-static size_t object_of(const char *key)
-{
-	const char *point = strchr(key, '.');
-
-	return point ? (size_t)(point - key) : 0;
-}
-
 static void put_row(const struct tsr_table *t, size_t row, struct tsr_text *json)
 {
 	const struct tsr_field *f = &t->fields[t->rows[row].first];
 	const char *open = "";
 	size_t len = 0; /* of the object's name in @open */
 
-	for (size_t n = tsr_row_nfields(t, row); n; n--, f++) {
+	for (size_t n = t->rows[row].n; n; n--, f++) {
 		const char *key = t->columns[f->column].key;
-		const size_t in = object_of(key);
+		/* How long the name of the object is that a member "object.key" is in; 0: in none. */
+		const char *point = strchr(key, '.');
+		const size_t in = point ? (size_t)(point - key) : 0;
 		char name[40];
 
 		if (*key == '-')
@@ -110,32 +99,46 @@ static void put_field(const struct tsr_field *f, struct tsr_text *csv)
 	tsr_text_puts(csv, number);
 }
 
-/* @slots: of the columns that the table has. */
-static void put_line(const struct tsr_table *t, size_t row, const struct tsr_table_slot *slots,
-		     unsigned n, const char *columns, struct tsr_text *csv)
-{
-	for (unsigned k = 0;; columns++) {
-		const size_t len = strcspn(columns, ",");
-		const char *key = k < n ? slots[k].column->key : "";
-		const struct tsr_field *f = NULL;
-
-		if (len && strlen(key) == len && memcmp(key, columns, len) == 0)
-			f = tsr_field_at(t, row, slots[k++].index);
-		if (f)
-			put_field(f, csv);
-		columns += len;
-		tsr_text_puts(csv, *columns ? "," : "\n");
-		if (!*columns)
-			return;
-	}
-}
-
 void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv)
 {
-	struct tsr_table_slot slots[TSR_TABLE_SLOTS_MAX];
+	struct tsr_table_slot slots[TSR_TABLE_SLOTS_MAX]; /* of the columns that the table has */
 	const unsigned n = tsr_table_slots(t, columns, slots);
 
 	csv->failed = csv->failed || t->failed;
-	for (size_t row = 0; row < t->nrows && !csv->failed; row++)
-		put_line(t, row, slots, n, columns, csv);
+	for (size_t row = 0; row < t->nrows && !csv->failed; row++) {
+		unsigned k = 0;
+
+		for (const char *at = columns; at; at = *at ? at + 1 : NULL) {
+			const size_t len = strcspn(at, ",");
+			const char *key = k < n ? slots[k].column->key : "";
+			const struct tsr_field *f = NULL;
+
+			if (len && strlen(key) == len && memcmp(key, at, len) == 0)
+				f = tsr_field_at(t, row, slots[k++].index);
+			if (f)
+				put_field(f, csv);
+			at += len;
+			tsr_text_puts(csv, *at ? "," : "\n");
+		}
+	}
+}
+
+/* --- Tables that are freed ------------------------------------------------------------------- */
+
+void tsr_table_end_json(struct tsr_table t, const char *key, struct tsr_text *json)
+{
+	tsr_table_put_json(&t, key, json);
+	tsr_table_free(&t);
+}
+
+void tsr_table_end_members(struct tsr_table t, struct tsr_text *json)
+{
+	tsr_table_put_members(&t, json);
+	tsr_table_free(&t);
+}
+
+void tsr_table_end_csv(struct tsr_table t, const char *columns, struct tsr_text *csv)
+{
+	tsr_table_put_csv(&t, columns, csv);
+	tsr_table_free(&t);
 }

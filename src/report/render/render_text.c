@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables as text. */
-#include <stdio.h>
-#include <string.h>
 
 #include "report/render/table.h"
 
@@ -75,38 +73,6 @@ static void put_line(const struct layout *l, const struct tsr_cell *cells, struc
 	tsr_text_puts(out, "\n");
 }
 
-static void put_head(const struct layout *l, struct tsr_text *out)
-{
-	struct tsr_cell labels[TSR_TABLE_SLOTS_MAX], units[TSR_TABLE_SLOTS_MAX];
-	bool any = false;
-
-	for (unsigned k = 0; k < l->n; k++) {
-		const struct tsr_column *c = l->slot[k].column;
-		const char *blank = c->marks && !c->words ? " " : "";
-
-		snprintf(labels[k].text, sizeof(labels[k].text), "%s%s", l->slot[k].label, blank);
-		snprintf(units[k].text, sizeof(units[k].text), "%s%s", c->unit, blank);
-		any = any || *c->unit;
-	}
-	put_line(l, labels, out);
-	if (any)
-		put_line(l, units, out);
-}
-
-/* Which columns are shown, and which are remarks. */
-static void choose(const struct tsr_table *t, const char *columns, struct layout *l)
-{
-	struct tsr_table_slot all[TSR_TABLE_SLOTS_MAX];
-	const unsigned n = tsr_table_slots(t, columns, all);
-
-	for (unsigned k = 0; k < n; k++) {
-		if (all[k].column->as == '|')
-			l->remark[l->nremarks++] = all[k];
-		else
-			l->slot[l->n++] = all[k];
-	}
-}
-
 static void put_row(const struct tsr_table *t, size_t row, const struct layout *l,
 		    struct tsr_text *out)
 {
@@ -139,15 +105,37 @@ void tsr_table_put_text(const struct tsr_table *t, const char *columns, bool ver
 {
 	struct layout l = { .to = verbose ? TSR_TO_VERBOSE : TSR_TO_TEXT,
 			    .most = verbose ? 0 : t->most_text };
+	struct tsr_table_slot all[TSR_TABLE_SLOTS_MAX];
+	struct tsr_cell labels[TSR_TABLE_SLOTS_MAX], units[TSR_TABLE_SLOTS_MAX];
 	size_t shown = 0;
+	bool any = false;
+	unsigned n;
 
 	out->failed = out->failed || t->failed;
 	if (out->failed)
 		return;
-	choose(t, columns, &l);
+	/* Which columns are shown, and which are remarks. */
+	n = tsr_table_slots(t, columns, all);
+	for (unsigned k = 0; k < n; k++) {
+		if (all[k].column->as == '|')
+			l.remark[l.nremarks++] = all[k];
+		else
+			l.slot[l.n++] = all[k];
+	}
 	measure(t, &l);
-	if (l.n && *l.slot[0].label)
-		put_head(&l, out);
+	for (unsigned k = 0; k < l.n; k++) {
+		const struct tsr_column *c = l.slot[k].column;
+		const char *blank = c->marks && !c->words ? " " : "";
+
+		snprintf(labels[k].text, sizeof(labels[k].text), "%s%s", l.slot[k].label, blank);
+		snprintf(units[k].text, sizeof(units[k].text), "%s%s", c->unit, blank);
+		any = any || *c->unit;
+	}
+	if (l.n && *l.slot[0].label) {
+		put_line(&l, labels, out);
+		if (any)
+			put_line(&l, units, out);
+	}
 	for (size_t row = 0; (row = tsr_table_next(t, l.to, l.most, row, &shown)) != SIZE_MAX;
 	     row++)
 		put_row(t, row, &l, out);

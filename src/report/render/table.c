@@ -2,12 +2,6 @@
 /* Tables are filled, and cells are shown to people. */
 #include "report/render/table.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 
 /* --- Filling --------------------------------------------------------------------------------- */
@@ -80,6 +74,7 @@ static struct tsr_field *add(struct tsr_table *t, const char *key, const char *s
 		return &spare;
 	t->fields[n] = (struct tsr_field){ .column = column, .type = type };
 	t->nfields++;
+	t->rows[t->nrows - 1].n++;
 	return &t->fields[n];
 }
 
@@ -166,6 +161,19 @@ const char *tsr_keep(struct tsr_table *t, const char *text)
 	return copy ? copy : "";
 }
 
+void tsr_cell_coding(struct tsr_table *t, const struct tsr_coding *coding)
+{
+	const struct tsr_codec *codec = coding->codec;
+
+	TSR_CELL(t, "codec", NULL, codec ? codec->name : "raw");
+	if (codec && codec->grouped) {
+		TSR_CELL(t, "scale", NULL, tsr_scale_name(coding->scale));
+		TSR_CELL(t, "group", NULL, coding->group);
+	}
+	if (codec && codec->stochastic)
+		TSR_CELL(t, "seed", NULL, coding->seed);
+}
+
 void tsr_mark(struct tsr_table *t, bool marked)
 {
 	if (t->failed || !marked)
@@ -178,6 +186,27 @@ void tsr_put_aside(struct tsr_table *t, unsigned aside)
 {
 	if (!t->failed)
 		t->rows[t->nrows - 1].aside = aside;
+}
+
+void tsr_rank(struct tsr_table *t, double value)
+{
+	if (!t->failed)
+		t->rows[t->nrows - 1].rank = value;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+	const struct tsr_row *x = a, *y = b;
+
+	return x->rank < y->rank || y->rank < x->rank
+		       ? (x->rank < y->rank) - (y->rank < x->rank)
+		       : (x->first > y->first) - (x->first < y->first);
+}
+
+void tsr_table_sort(struct tsr_table *t)
+{
+	if (t->nrows)
+		qsort(t->rows, t->nrows, sizeof(*t->rows), compare_rows);
 }
 
 void tsr_table_free(struct tsr_table *t)
@@ -254,38 +283,21 @@ size_t tsr_table_next(const struct tsr_table *t, unsigned to, size_t most, size_
 
 /* --- Cells ----------------------------------------------------------------------------------- */
 
-size_t tsr_row_nfields(const struct tsr_table *t, size_t row)
-{
-	return (row + 1 < t->nrows ? t->rows[row + 1].first : t->nfields) - t->rows[row].first;
-}
-
 const struct tsr_field *tsr_field_at(const struct tsr_table *t, size_t row, unsigned column)
 {
 	const struct tsr_field *f = &t->fields[t->rows[row].first];
 
-	for (size_t n = tsr_row_nfields(t, row); n; n--, f++) {
+	for (size_t n = t->rows[row].n; n; n--, f++) {
 		if (f->column == column)
 			return f;
 	}
 	return NULL;
 }
 
-static struct tsr_cell share_cell(double percent, int digits)
-{
-	const double least = pow(10, -digits);
-	struct tsr_cell out;
-
-	if (percent <= 0 || percent >= 100)
-		snprintf(out.text, sizeof(out.text), "%s", percent > 0 ? "100" : "0");
-	else
-		snprintf(out.text, sizeof(out.text), "%.*f", digits,
-			 fmin(fmax(percent, least), 100 - least));
-	return out;
-}
-
 static struct tsr_cell number_cell(const struct tsr_column *c, double value, unsigned more_digits)
 {
 	const int digits = (int)(c->digits + (c->as == 'e' ? more_digits : 0)) % 20;
+	const double least = pow(10, -digits);
 	struct tsr_cell out = { "-" };
 	const size_t room = sizeof(out.text);
 
@@ -300,7 +312,11 @@ static struct tsr_cell number_cell(const struct tsr_column *c, double value, uns
 	else if (c->as == ',')
 		return tsr_format_count((uint64_t)value);
 	else if (c->as == '%')
-		return share_cell(value, digits);
+		/* 100 and 0 only if exact. */
+		snprintf(out.text, room, "%.*f", value > 0 && value < 100 ? digits : 0,
+			 value <= 0	? 0
+			 : value >= 100 ? 100
+					: fmin(fmax(value, least), 100 - least));
 	else if (c->as == 'f')
 		snprintf(out.text, room, "%.*f", digits, value);
 	else if (c->as == 'e' && (value > 0 || value < 0))

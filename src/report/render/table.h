@@ -22,12 +22,7 @@
 #ifndef TSR_REPORT_TABLE_H
 #define TSR_REPORT_TABLE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "report/render/format.h"
-#include "text/text.h"
 
 struct tsr_column {
 	const char *key;
@@ -82,7 +77,8 @@ struct tsr_table {
 	struct tsr_field *fields; /* of all rows, in the order in which they were put */
 	size_t nfields, fields_room;
 	struct tsr_row {
-		size_t first; /* of its fields */
+		size_t first, n; /* its fields */
+		double rank;
 		unsigned aside; /* enum tsr_to: left out of these */
 	} * rows;
 	size_t nrows, rows_room;
@@ -113,9 +109,16 @@ void tsr_cell_strings(struct tsr_table *t, const char *key, const char *const *v
 		 double: tsr_cell_num, float: tsr_cell_num, bool: tsr_cell_bool, \
 		 default: tsr_cell_u64)(t, key, shown, value)
 
+/* How a tensor is stored: codec, scale, group, seed, as far as its codec has them. */
+void tsr_cell_coding(struct tsr_table *t, const struct tsr_coding *coding);
+
 /* The last cell stands out in its column; the last row is left out of text, page (enum tsr_to). */
 void tsr_mark(struct tsr_table *t, bool marked);
 void tsr_put_aside(struct tsr_table *t, unsigned aside);
+
+/* Put rows with larger values first, those with equal ones in their order; the value is of the last row. */
+void tsr_rank(struct tsr_table *t, double value);
+void tsr_table_sort(struct tsr_table *t);
 
 /* A copy that lives as long as the table. */
 const char *tsr_keep(struct tsr_table *t, const char *text);
@@ -145,6 +148,11 @@ void tsr_table_put_members(const struct tsr_table *t, struct tsr_text *json);
 /* Rows with these columns, separated by commas; those that the table lacks are empty. */
 void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv);
 
+/* The same of tables that are freed. */
+void tsr_table_end_json(struct tsr_table t, const char *key, struct tsr_text *json);
+void tsr_table_end_members(struct tsr_table t, struct tsr_text *json);
+void tsr_table_end_csv(struct tsr_table t, const char *columns, struct tsr_text *csv);
+
 /* --- For renderers --------------------------------------------------------------------------- */
 
 /* A place of a view: a column, or one number of a column of lists. */
@@ -165,8 +173,7 @@ unsigned tsr_table_slots(const struct tsr_table *t, const char *columns,
 size_t tsr_table_next(const struct tsr_table *t, unsigned to, size_t most, size_t row,
 		      size_t *shown);
 
-/* How many fields a row has; the one in a column, or NULL. */
-size_t tsr_row_nfields(const struct tsr_table *t, size_t row);
+/* The one in a column, or NULL. */
 const struct tsr_field *tsr_field_at(const struct tsr_table *t, size_t row, unsigned column);
 
 /* What people see there; "-" of nothing.  @room: of a name. */

@@ -1,13 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports: on standard output, or in files. */
-#ifndef TSR_CLI_OUTPUT_H
-#define TSR_CLI_OUTPUT_H
+/* Inputs, outputs and reports of a command. */
+#ifndef TSR_CLI_FILES_H
+#define TSR_CLI_FILES_H
 
 #include "ckpt/checkpoint_model.h"
 #include "cli/cli.h"
 #include "report/render/document.h"
-#include "report/render/format.h"
-#include "text/text.h"
+#include "tersor/pack.h"
+
+/* --- What the options about inputs and outputs mean ------------------------------------------ */
+
+/* What common->open points to.  Free with cli_input_free(). */
+struct cli_input {
+	char *text; /* of the file of --params */
+	const char **names;
+	struct tsr_checkpoint *model; /* of --params-from */
+};
+
+/* A dtype by its name, in any case. */
+int cli_parse_dtype(const struct cli_cmd *cmd, const char *name, enum tsr_dtype *ret);
+
+/* The options of CLI_READS into common->open.  CLI_OK, or the exit status after a message. */
+int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *ret);
+void cli_input_free(struct cli_input *input);
+
+/*
+ * The options of CLI_WRITES and CLI_READS, and --to (NULL: by the extension of the output).  The
+ * container is TSR_CONTAINER_COUNT if neither names one.
+ */
+struct tsr_write_options cli_write_options(const struct cli_common *common, const char *to);
+
+/* What a user should know about a checkpoint, as warnings. */
+void cli_warn_notes(const struct cli_common *common, const struct tsr_checkpoint *c);
+
+/* --- Reports: on standard output, or in files ------------------------------------------------ */
 
 /* Whether the report for people is to be printed: not with -qq, nor with another on stdout. */
 bool cli_wants_text(const struct cli_common *common);
@@ -17,7 +43,7 @@ struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width)
 
 /*
  * What is asked for of a report, of which JSON has begun: with "tersor.COMMAND.v1", or if @part is not NULL
- * "tersor.COMMAND-PART.v1".
+ * "tersor.COMMAND-PART.v1", and as "inputs" the operands, if the command needs any.
  */
 struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common *common,
 			     const char *part);
@@ -39,15 +65,8 @@ int cli_write_report(struct tsr_text *text, const char *path);
 
 /* --- JSON ----------------------------------------------------------------------------------- */
 
-/* Begin a JSON object with its schema, "tersor.COMMAND.v1", or "tersor.COMMAND-PART.v1" of another report. */
-void cli_json_begin(struct tsr_text *json, const struct cli_cmd *cmd);
-void cli_json_begin_part(struct tsr_text *json, const struct cli_cmd *cmd, const char *part);
-
 /* Members "output", null where a dry run has none, and "dry_run". */
 void cli_json_output(struct tsr_text *json, const struct cli_common *common);
-
-/* A member "inputs": the operands. */
-void cli_json_inputs(struct tsr_text *json, const struct cli_common *common);
 
 /* --- Tensors --------------------------------------------------------------------------------- */
 

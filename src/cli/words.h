@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words of the command line that name codecs, bounds and rules, and what is learned for a codec. */
-#ifndef TSR_CLI_CODEC_WORDS_H
-#define TSR_CLI_CODEC_WORDS_H
+/* What the words of options mean. */
+#ifndef TSR_CLI_WORDS_H
+#define TSR_CLI_WORDS_H
 
 #include "cli/cli.h"
 #include "codec/state_forms.h"
 #include "tersor/compare.h"
-#include "tersor/learn.h"
-#include "tersor/names.h"
+#include "tersor/replay.h"
+
+/* Words of the command line that name codecs, bounds and rules, and what is learned for a codec. */
 
 /* Each returns CLI_OK, or CLI_USAGE after a message. */
 
@@ -68,8 +69,62 @@ struct tsr_learn_options cli_learn_options(const struct cli_learning *learning);
  * Learn from the first step of a recording, if the one input is @recorded, or from files opened as one
  * checkpoint; @gradients: these hold gradients.  CLI_OK, or the exit status after a message.
  */
-int cli_learn(const struct cli_learning *learning, const struct cli_list *in, bool recorded,
-	      bool gradients, const struct tsr_open_options *open, const struct tsr_run *run,
-	      struct tsr_learned **ret);
+int cli_learn(const struct cli_learning *learning, const struct cli_common *common,
+	      const struct cli_list *in, bool recorded, bool gradients, struct tsr_learned **ret);
+
+/* --- The options of pack that choose codecs by their errors ---------------------------------- */
+
+struct cli_choosing {
+	const char *bound; /* --auto; NULL: not given */
+	uint64_t max_bytes; /* --max-bytes; 0: not given */
+	const char *codecs; /* --auto-codecs; NULL: the usual ones */
+};
+
+/* Whether codecs are chosen. */
+bool cli_chooses(const struct cli_choosing *choosing);
+
+/*
+ * The options for the library, with scales and groups as given (tsr_coding_with()).  CLI_OK, or CLI_USAGE
+ * after a message.
+ */
+int cli_parse_choosing(const struct cli_cmd *cmd, const struct cli_choosing *choosing,
+		       enum tsr_scale scale, uint32_t group, struct tsr_choice_options *ret);
+
+/* Whether a candidate has a codec for weights. */
+bool cli_chooses_weights(const struct tsr_choice_options *o);
+
+/* --- What the options of `tersor replay` mean ------------------------------------------------ */
+
+/* The arguments of `tersor replay`. */
+struct cli_replay_args {
+	struct cli_common common;
+	const char *to;
+	const char *optimizer, *lr, *schedule, *betas, *eps, *weight_decay;
+	bool nesterov, decouple_lr;
+	struct cli_list hyper;
+	const char *state, *codec[TSR_SLOTS], *scale, *compat;
+	uint64_t group, seed;
+	const char *steps, *count, *on_nonfinite, *on_missing, *compare;
+	bool zero_state, check_numerics, audit;
+	struct cli_learning learning; /* without `compat` */
+	const char *state_on_disk;
+	struct cli_list max_error, map;
+};
+
+/* What they mean; strings are the arguments'. */
+struct cli_replay_parsed {
+	struct tsr_replay_options options; /* `reports` is not set */
+	struct tsr_gate gates[CLI_BOUNDS_MAX];
+	struct tsr_name_rule rules[CLI_RULES_MAX];
+	struct tsr_learn_options learn;
+	/* With several states, else 0 of them; their names are in `words`. */
+	unsigned nforms;
+	struct tsr_replay_form forms[TSR_REPLAY_FORMS_MAX];
+	char words[200];
+};
+
+/* CLI_OK, or the exit status after a message.  Splits the strings of --map in place. */
+int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		     struct cli_replay_parsed *ret);
 
 #endif

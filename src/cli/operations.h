@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What commands do with files, directories and recordings. */
+#ifndef TSR_CLI_OPERATIONS_H
+#define TSR_CLI_OPERATIONS_H
+
+#include "cli/words.h"
+#include "cli/work.h"
+#include "pack/packing.h"
+#include "report/remarks.h"
+#include "tersor/recording.h"
+
+/* --- One checkpoint from another: unpack, convert, apply and recoding ------------------------ */
+
+/* How a command does that; @options are those of its own. */
+struct cli_unpacking {
+	const char *shown; /* what -v shows of tensors; NULL: nothing */
+	/* Lines of text, and the members of the JSON report before "tensors". */
+	void (*report)(struct tsr_report *r, const struct cli_common *common,
+		       const struct tsr_unpacking *u);
+	/* What is wrong with the outcome: an exit status after a message.  NULL: nothing. */
+	int (*check)(const struct cli_common *common, const void *options,
+		     const struct tsr_unpacking *u);
+};
+
+/* Report what came of the work, which has not ended; @u, which may be NULL, is freed.  Exit status. */
+int cli_end_unpacking(const struct cli_cmd *cmd, const struct cli_common *common,
+		      const struct cli_unpacking *how, const void *options, struct cli_work *work,
+		      enum tsr_status written, struct tsr_unpacking *u);
+
+/* --- Directories that are packed file by file, recordings that are coded --------------------- */
+
+/* What pack says of a packed file, alone or in a directory. */
+struct cli_packing_report {
+	void (*warn)(const struct cli_common *common, const struct tsr_packing *p);
+	void (*summarize)(const struct tsr_packing *p, struct tsr_summary *s);
+};
+
+/* Whether pack makes a directory: of one directory, unless the output's name is a safetensors file's. */
+bool cli_packs_directory(const struct cli_common *common);
+
+/* Whether diff compares two directories file by file. */
+bool cli_diffs_directories(const struct cli_common *common);
+
+/* Each does the work of its command and returns the exit status. */
+int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
+		       const struct tsr_pack_options *o, const struct cli_packing_report *how);
+int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
+			 const struct tsr_write_options *o);
+int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *common);
+int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *common,
+			 const struct tsr_verify_options *o);
+int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,
+		       const struct tsr_diff_options *o);
+
+/* cli_recode() of a packed directory or a recording. */
+int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
+		     const struct tsr_recode_options *how, bool strict);
+
+/* Lines about files that differ and are in no checkpoint, and members as of a directory. */
+void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d);
+
+/* --- Tables and JSON of the files of a directory --------------------------------------------- */
+
+/* Bytes of all files before and after packing, and how many there are. */
+struct cli_directory_sizes {
+	uint64_t nbytes, stored_nbytes;
+	size_t npacked, ncopied, ndirectories;
+};
+
+struct cli_directory_sizes cli_directory_sizes(const struct tsr_directory *d);
+
+/*
+ * The members that count files, "totals" and "by_kind" unless @totals is NULL, and "files"; in text the
+ * columns @shown of the files, NULL: none.
+ */
+void cli_report_files(struct tsr_report *r, const struct tsr_directory *d,
+		      struct tsr_summary *totals, const char *shown);
+
+/*
+ * The same with lines of entries with a fault in text, or with -v of all; @lead says that it is one, NULL:
+ * no lines.
+ */
+void cli_report_faults(struct tsr_report *r, const struct tsr_directory *d, const char *lead);
+
+/* --- What inspect says of a recording -------------------------------------------------------- */
+
+/* Open a recording and the headers of all its steps, and report them.  Exit status. */
+int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *common,
+			  const char *path, const struct tsr_open_options *options);
+
+/* --- Planes that are coded, or no longer: pack --entropy, convert --plain -------------------- */
+
+/*
+ * Write the one operand again, a packed file or directory or a recording, and report.  @how says which planes
+ * are coded, and --model; @strict: as for cli_check_delta().  Exit status.
+ */
+int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
+	       struct tsr_recode_options *how, bool strict);
+
+/* A line: what coding gains, or in a dry run that it is not known. */
+void cli_put_coded(struct tsr_text *out, uint64_t nbytes, uint64_t plain_nbytes, bool dry_run);
+
+/* What a delta's planes became, with -v each of them, and the member "delta"; nothing without one. */
+void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
+		      const struct tsr_written_delta *d);
+
+/* Which planes --entropy means, if it is given. */
+enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy);
+
+/* Misuse if @base is a packed directory, naming a file of it: with @model one with the weights alone. */
+int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model);
+
+/*
+ * Warn if none of a delta's planes uses its base, which with @strict is CLI_DIFFERS, and if it was written
+ * away from @base; NULL: whoever reads it names the base.
+ */
+int cli_check_delta(const struct cli_common *common, const struct tsr_checkpoint *source,
+		    const struct tsr_written_delta *d, const char *base, bool strict);
+
+/* --- What pack says when it packed nothing: why, and what to do ------------------------------ */
+
+/*
+ * A warning, or with @strict an error and its exit status.  @kept: of all tensors that could be read.
+ * @d: the directory whose files were all copied; NULL: the input is one checkpoint
+ */
+int cli_nothing_packed(const struct cli_common *common, bool strict,
+		       const struct tsr_kept_raw *kept, const struct tsr_directory *d);
+
+/* The same of one checkpoint, if no tensor of it has a codec and no plane is coded. */
+int cli_check_packed(const struct cli_common *common, const struct tsr_pack_options *o,
+		     const struct tsr_packing *p, const struct tsr_kept_raw *kept);
+
+/* --- tersor audit --granularity: 8-bit floats by how many elements share a scale ------------- */
+
+/*
+ * Measure and report the tensors of @kinds (a mask; 0: all) of the operands.  @scale: how scales are stored,
+ * as --scale has it; NULL: bf16.  Exit status: CLI_DIFFERS if a tensor could not be measured for its values.
+ */
+int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *common,
+			  const char *scale, unsigned kinds);
+
+/* --- tersor replay --audit: what each codec would do to the state after every step in FP32 --- */
+
+/* Replay in FP32 on the CPU and audit momenta and variances after each step.  Returns the exit status. */
+int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		     struct tsr_replay_options *o);
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the reports of several commands say in the same words. */
+#ifndef TSR_REPORT_REMARKS_H
+#define TSR_REPORT_REMARKS_H
+
+#include "compare/besides.h"
+#include "compare/lost.h"
+#include "names/copies/copies.h"
+#include "pack/outcome/chosen.h"
+#include "pack/outcome/kept_tensors.h"
+#include "report/render/document.h"
+
+/* --- What decoded tensors lost, as text and as JSON ------------------------------------------ */
+
+/* Lines of at most 80 columns on what was lost and what was measured; none if there is nothing. */
+void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out);
+
+/* The member "losses". */
+void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json);
+
+/* The member "update" of a variance that was measured with its momentum; else nothing. */
+void tsr_update_put(struct tsr_table *t, const struct tsr_update_measured *u);
+
+/* --- Values besides the tensors that differ, in a report ------------------------------------- */
+
+/* One line with the first few, or with @all a line for each that is listed; nothing if none differs. */
+void tsr_besides_put_text(const struct tsr_besides *b, bool all, struct tsr_text *out);
+
+/* The member "besides". */
+void tsr_besides_put_json(const struct tsr_besides *b, struct tsr_text *json);
+
+/* --- Which codecs a packing chose by their errors, as text and as JSON ----------------------- */
+
+/* Lines that say what was chosen; none if there was no choice. */
+void tsr_choices_put_text(const struct tsr_choices *s, struct tsr_text *out);
+
+/* The member "choice" of a report with a choice. */
+void tsr_choices_put_json(const struct tsr_choices *s, struct tsr_text *json);
+
+/* The member "choice" of a tensor that had one, and a line -choice; else nothing. */
+void tsr_choice_put(struct tsr_table *t, const struct tsr_choice *choice,
+		    const struct tsr_coding *coding);
+
+/* --- What a packing left as it was, and why: lines of a report and members of its JSON ------- */
+
+/* Why nothing, or almost nothing, was packed: what most of the rest is, and which option packs it. */
+void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out);
+
+/* Lines about state, small tensors and integers, and one if almost nothing was packed. */
+void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out);
+
+/* The members "packed_nbytes" and "kept_raw". */
+void tsr_kept_raw_put_json(const struct tsr_kept_raw *k, struct tsr_text *json);
+
+/* --- Totals of a checkpoint by kind and codec, as a table and as JSON ------------------------ */
+
+/* Totals of the tensors of one kind that share a coding; one line of a summary. */
+struct tsr_summary_row {
+	enum tsr_kind kind;
+	struct tsr_coding coding;
+	uint64_t ntensors, nelements;
+	uint64_t nbytes; /* in the tensors' own dtypes */
+	uint64_t stored_nbytes;
+	bool measured; /* an error is known */
+	double worst_nmse; /* the largest */
+};
+
+#define TSR_SUMMARY_ROWS_MAX 64
+
+struct tsr_summary {
+	struct tsr_summary_row rows[TSR_SUMMARY_ROWS_MAX];
+	unsigned nrows;
+	struct tsr_summary_row total;
+	const char *file; /* of a directory: the one whose tensors are added; or NULL */
+	char worst[200], worst_file[200]; /* the tensor with the largest error, and its file */
+	struct tsr_copies copies; /* which are no parameters */
+	struct tsr_summary_row quantized; /* of what belongs to quantized weights */
+	struct tsr_losses losses;
+	struct tsr_choices choices; /* of a packing */
+};
+
+/* Add a tensor that takes @stored_nbytes; @nmse is negative if unknown. */
+void tsr_summary_add(struct tsr_summary *s, const struct tsr_tensor *t, uint64_t stored_nbytes,
+		     double nmse);
+
+/* Add all tensors of a checkpoint, with the errors that a packed one records. */
+void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c);
+
+/*
+ * Bytes stored per parameter: those of all tensors, in the form that they are stored in, over the elements of
+ * weights that are no copies.  docs/reading.md
+ */
+double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
+
+/* The same as text between two others; nothing if there are no parameters. */
+void tsr_summary_put_per_parameter(const struct tsr_summary *s, const char *before,
+				   const char *after, struct tsr_text *out);
+
+/* Lines about copies and about what belongs to quantized weights, if there are any. */
+void tsr_summary_put_remarks(const struct tsr_summary *s, struct tsr_text *out);
+
+/* The table, at most 80 columns. */
+void tsr_summary_put_table(const struct tsr_summary *s, struct tsr_report *r);
+
+/* The members "totals", "quantized" and "by_kind". */
+void tsr_summary_put_json(const struct tsr_summary *s, struct tsr_text *json);
+
+/* "LEAD: NMSE 1.00e-06 in TENSOR", and which file it is in; nothing if nothing was lost. */
+void tsr_summary_put_worst(const struct tsr_summary *s, const char *lead, struct tsr_text *out);
+
+#endif
