@@ -4,6 +4,9 @@
  * of threads finds the means of rows and columns, counts the codes of each context, makes
  * tables, one per warp, and codes segments as those of other streams.
  */
+#ifndef TSR_GPU_CONTEXTS_ENCODE_CUH
+#define TSR_GPU_CONTEXTS_ENCODE_CUH
+
 #include "gpu/entropy/contexts_means.cuh"
 #include "gpu/entropy/contexts_tables.cuh"
 #include "gpu/entropy/encode_stream.cuh"
@@ -12,15 +15,12 @@
 
 static_assert(WARPS == NTABLES, "a warp makes a table");
 
-/* Blocks of a multiprocessor: with one more, what is loaded ahead would not stay in registers. */
-#define BLOCKS 4u
-
 /*
  * What a block has in global memory: for each warp, the contexts of a segment from the beginning on, and its
  * words from the end on, which take their place as contexts are done with; sums of lines, and stored means.
  */
 #define STAGED_WORDS (WARPS * STAGED)
-#define BLOCK_STAGED (STAGED_WORDS + MEANS_STAGED)
+#define CONTEXTS_STAGED (STAGED_WORDS + MEANS_STAGED)
 
 /* What the threads of a block share. */
 struct contexts_coding {
@@ -296,73 +296,29 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 
 /* --- Pieces -------------------------------------------------------------------------------------- */
 
-static __device__ uint32_t put_with_contexts(const struct tsr_gpu_codes *p,
-					     struct contexts_coding *c, unsigned char *staging,
-					     uint32_t *to)
+/* A piece of codes with contexts, or without where that is smaller; returns its bytes. */
+static __device__ __forceinline__ uint32_t put_codes(const struct tsr_gpu_piece *p,
+						     struct contexts_coding *c,
+						     unsigned char *staging)
 {
-	const unsigned char *codes = (const unsigned char *)p->codes;
-	enum context_sort sort;
-	struct context_source s;
-	uint32_t nbytes;
+	const unsigned char *codes = (const unsigned char *)p->plain;
+	uint32_t *to = (uint32_t *)p->coded, nbytes = 0;
 
-	if (!tsr_contexts_are_possible(&p->variance, p->n))
-		return 0;
-	s = source_of(&p->variance, p->n, &sort);
-	if (sort == OF_RUNS)
-		nbytes = put_contexts<OF_RUNS>(&s, codes, c, staging, to);
-	else
-		nbytes = put_contexts<OF_ANY>(&s, codes, c, staging, to);
-	return nbytes ? nbytes << 8 | TSR_RANS_CONTEXTS : 0;
-}
+	if (tsr_contexts_are_possible(&p->variance, p->n)) {
+		enum context_sort sort;
+		struct context_source s = source_of(&p->variance, p->n, &sort);
 
-static __device__ __forceinline__ void encode_codes(struct tsr_gpu_codes *p,
-						    struct contexts_coding *c,
-						    unsigned char *staging)
-{
-	const unsigned warp = threadIdx.x / 32;
-	uint32_t *to = (uint32_t *)p->coded, head = put_with_contexts(p, c, staging, to + 1);
-
-	__syncthreads();
-	if (!head) {
-		const struct segment s = {
-			(const unsigned char *)p->codes + warp * TSR_RANS_SEGMENT,
-			warp < tsr_rans_count_segments(p->n) ? tsr_rans_segment_size(p->n, warp) : 0
-		};
-
-		head = put_stream<1>(&s, 0, false, p->n, &c->one, staging, to + 1);
-	}
-	if (threadIdx.x == 0) {
-		to[0] = head;
-		p->nbytes = 4 + (head >> 8);
+		if (sort == OF_RUNS)
+			nbytes = put_contexts<OF_RUNS>(&s, codes, c, staging, to + 1);
+		else
+			nbytes = put_contexts<OF_ANY>(&s, codes, c, staging, to + 1);
 	}
 	__syncthreads();
+	if (!nbytes)
+		return put_piece<1>(codes, p->n, false, &c->one, staging, to);
+	if (threadIdx.x == 0)
+		to[0] = nbytes << 8 | TSR_RANS_CONTEXTS;
+	return 4 + nbytes;
 }
 
-static __global__ void __launch_bounds__(TSR_BLOCK, BLOCKS)
-	encode_pieces_of_codes(struct tsr_gpu_codes *pieces, unsigned npieces,
-			       unsigned char *staging)
-{
-	__shared__ struct contexts_coding c;
-
-	for (unsigned p = blockIdx.x; p < npieces; p += gridDim.x)
-		encode_codes(&pieces[p], &c, staging + (uint64_t)blockIdx.x * BLOCK_STAGED);
-}
-
-extern "C" enum tsr_status tsr_gpu_encode_codes(struct tsr_gpu_stream *stream,
-						struct tsr_gpu_codes *pieces, unsigned npieces,
-						struct tsr_err *err)
-{
-	const unsigned index = stream->gpu->index, most = BLOCKS * stream->gpu->nprocessors;
-	const unsigned nblocks = npieces < most ? npieces : most;
-	void *staging;
-
-	if (!npieces)
-		return TSR_OK;
-	TSR_TRY(tsr_gpu_use(stream->gpu, err));
-	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, (uint64_t)nblocks * BLOCK_STAGED,
-				&staging, err));
-	encode_pieces_of_codes<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(pieces, npieces,
-									  (unsigned char *)staging);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start coding");
-	return TSR_OK;
-}
+#endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Decoding pieces of codes of variances, with tables chosen by contexts (format.md, "Contexts"):
- * of the first piece that is damaged the number is reported, and the CPU says why.
- */
+/* Decoding pieces of codes of variances, with tables chosen by contexts (format.md, "Contexts"). */
+#ifndef TSR_GPU_CONTEXTS_DECODE_CUH
+#define TSR_GPU_CONTEXTS_DECODE_CUH
+
 #include "gpu/entropy/decode_stream.cuh"
 #include "gpu/entropy/gpu_contexts.cuh"
 
@@ -10,9 +10,6 @@
 #define NSLOTS (1u << TSR_RANS_BITS)
 
 static_assert(WARPS == NTABLES, "a warp makes a table");
-
-/* Blocks of a multiprocessor: with one more, what is loaded ahead would not stay in registers. */
-#define BLOCKS 4u
 
 /* What the threads of a block share. */
 struct contexts_memory {
@@ -269,53 +266,20 @@ static __device__ bool decode_with_contexts(struct contexts_memory *m, const uns
 
 /* --- Pieces -------------------------------------------------------------------------------------- */
 
-/* A piece without contexts. */
-static __device__ bool decode_plain(struct piece_memory<1, direct_table> *m,
-				    const struct tsr_gpu_codes *c)
+/* A piece of codes; false in all threads if it is damaged. */
+static __device__ bool decode_codes(union codes_memory *m, const struct tsr_gpu_piece *p)
 {
-	const unsigned char *piece = (const unsigned char *)c->coded;
-
-	if (threadIdx.x == 0)
-		m->block.wrong = !read_heads((const uint32_t *)piece, c->nbytes, 1, m->heads);
-	__syncthreads();
-	return !m->block.wrong &&
-	       decode_streams<1>(m, piece, c->n, 0, 1, false, (unsigned char *)c->codes);
-}
-
-static __device__ bool decode_codes(union codes_memory *m, const struct tsr_gpu_codes *c)
-{
-	const uint32_t *piece = (const uint32_t *)c->coded;
+	const unsigned char *piece = (const unsigned char *)p->coded;
+	unsigned char *codes = (unsigned char *)p->plain;
 	struct context_source s;
 	enum context_sort sort;
 
-	if (c->nbytes < 4 || (piece[0] & 0xff) != TSR_RANS_CONTEXTS ||
-	    !tsr_contexts_are_possible(&c->variance, c->n))
-		return decode_plain(&m->plain, c);
-	s = source_of(&c->variance, c->n, &sort);
-	return open_piece(piece, c->nbytes, &s, &m->contexts) &&
-	       decode_with_contexts(&m->contexts, (const unsigned char *)piece, &s, sort,
-				    (unsigned char *)c->codes);
+	if (p->nbytes < 4 || piece[0] != TSR_RANS_CONTEXTS ||
+	    !tsr_contexts_are_possible(&p->variance, p->n))
+		return decode_piece<1>(&m->plain, piece, p->nbytes, p->n, 1, false, codes);
+	s = source_of(&p->variance, p->n, &sort);
+	return open_piece((const uint32_t *)piece, p->nbytes, &s, &m->contexts) &&
+	       decode_with_contexts(&m->contexts, piece, &s, sort, codes);
 }
 
-static __global__ void __launch_bounds__(TSR_BLOCK, BLOCKS)
-	decode_pieces_of_codes(const struct tsr_gpu_codes *pieces, uint64_t *damaged)
-{
-	__shared__ union codes_memory m;
-	const bool fine = __syncthreads_and(decode_codes(&m, &pieces[blockIdx.x]));
-
-	if (!fine && threadIdx.x == 0)
-		atomicMin((unsigned long long *)damaged, (unsigned long long)blockIdx.x);
-}
-
-extern "C" enum tsr_status tsr_gpu_decode_codes(struct tsr_gpu_stream *stream,
-						struct tsr_gpu_codes *pieces, unsigned npieces,
-						uint64_t *damaged, struct tsr_err *err)
-{
-	const unsigned index = stream->gpu->index;
-
-	TSR_TRY(tsr_gpu_use(stream->gpu, err));
-	if (npieces)
-		decode_pieces_of_codes<<<npieces, TSR_BLOCK, 0, stream->handle>>>(pieces, damaged);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start decoding");
-	return TSR_OK;
-}
+#endif
