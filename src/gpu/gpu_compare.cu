@@ -52,8 +52,15 @@ struct stretch {
 	float rel[STRETCH + TSR_MEASURE_LANES], x[STRETCH + TSR_MEASURE_LANES], d[STRETCH];
 };
 
+/* The counts of struct tsr_measure behind `n`, in its order. */
+enum { EXACT, NONFINITE, NEGATIVE, OVERFLOWN, FLUSHED, SIGN_LOST, ZEROS, NCOUNTS };
+
+static_assert(offsetof(struct tsr_measure, max_ulp) ==
+		      offsetof(struct tsr_measure, exact) + NCOUNTS * sizeof(uint64_t),
+	      "counts are next to each other");
+
 struct counts {
-	unsigned exact, nonfinite, negative, overflow, flushed, sign_lost, zeros;
+	unsigned count[NCOUNTS];
 	unsigned stalled; /* weights that should have moved and did not */
 	uint32_t max_ulp, max_abs;
 };
@@ -72,13 +79,13 @@ static __device__ __forceinline__ void compute(struct stretch *s, unsigned i, st
 	s->rel[i] = zero ? 0.0f : relative;
 	s->x[i] = x;
 	s->d[i] = d;
-	c->exact += x_bits == y_bits;
-	c->nonfinite += !finite;
-	c->overflow += finite && is_nonfinite(y);
-	c->negative += x_bits >> 31 && !zero;
-	c->flushed += !zero && (y_bits & TSR_F32_MAG) == 0;
-	c->sign_lost += x_bits == TSR_F32_SIGN && y_bits == 0;
-	c->zeros += zero;
+	c->count[EXACT] += x_bits == y_bits;
+	c->count[NONFINITE] += !finite;
+	c->count[OVERFLOWN] += finite && is_nonfinite(y);
+	c->count[NEGATIVE] += x_bits >> 31 && !zero;
+	c->count[FLUSHED] += !zero && (y_bits & TSR_F32_MAG) == 0;
+	c->count[SIGN_LOST] += x_bits == TSR_F32_SIGN && y_bits == 0;
+	c->count[ZEROS] += zero;
 	c->max_ulp = ulp > c->max_ulp ? ulp : c->max_ulp;
 	c->max_abs = d_mag > c->max_abs ? d_mag : c->max_abs;
 }
@@ -126,13 +133,8 @@ static __device__ void put_counts(struct tsr_measure *m, const struct counts *c,
 {
 	if (threadIdx.x == 0)
 		atomicAdd((unsigned long long *)&m->n, (unsigned long long)n);
-	tsr_add_count(&m->exact, c->exact);
-	tsr_add_count(&m->nonfinite, c->nonfinite);
-	tsr_add_count(&m->negative, c->negative);
-	tsr_add_count(&m->overflow, c->overflow);
-	tsr_add_count(&m->flushed, c->flushed);
-	tsr_add_count(&m->sign_lost, c->sign_lost);
-	tsr_add_count(&m->zeros, c->zeros);
+	for (unsigned i = 0; i < NCOUNTS; i++)
+		tsr_add_count(&m->exact + i, c->count[i]);
 	atomicMax((unsigned *)&m->max_ulp, c->max_ulp);
 	atomicMax((unsigned *)&m->max_abs, c->max_abs);
 }
