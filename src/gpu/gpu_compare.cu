@@ -235,21 +235,6 @@ static enum tsr_status copy(const struct batch *b, float *to, const float *from,
 	return tsr_gpu_copy(b->stream, to, from, b->n * sizeof(float), err);
 }
 
-/* Decode all slots; momenta that are ratios become momenta by the variance that comes back. */
-static enum tsr_status decode_all(const struct batch *b, float *const x[], struct tsr_err *err)
-{
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-		const struct tsr_coding *coding = &b->step.coding[slot];
-
-		if (coding->codec)
-			TSR_TRY(tsr_gpu_decode(b->stream, coding,
-					       (const void *const *)b->step.plane[slot], b->n,
-					       x[slot], err));
-	}
-	return tsr_gpu_turn_ratios(b->stream, &b->step.coding[TSR_SLOT_MOMENTUM],
-				   x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_VARIANCE], b->n, false, err);
-}
-
 /* The step in FP32, on arrays. */
 static enum tsr_status step_f32(const struct batch *b, float *const x[], struct tsr_err *err)
 {
@@ -281,7 +266,7 @@ static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
 {
 	const struct arrays *x = &b->x;
 
-	TSR_TRY(decode_all(b, x->before, err));
+	TSR_TRY(tsr_gpu_step_decode(b->stream, &b->step, b->n, x->before, err));
 	if (!b->grad)
 		return TSR_OK;
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
@@ -289,7 +274,7 @@ static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
 			TSR_TRY(copy(b, x->stepped[slot], x->before[slot], err));
 	}
 	TSR_TRY(tsr_gpu_step(b->stream, &b->step, b->grad, b->n, b->report, err));
-	TSR_TRY(decode_all(b, x->after, err));
+	TSR_TRY(tsr_gpu_step_decode(b->stream, &b->step, b->n, x->after, err));
 	TSR_TRY(step_again(b, err));
 	TSR_TRY(copy(b, x->fp32_before, x->fp32_after[TSR_SLOT_WEIGHT], err));
 	return step_f32(b, x->fp32_after, err);
@@ -328,14 +313,6 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	add_runs<<<NMEASURES + 1, ADDERS, 0, b->stream->handle>>>(a, nruns);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a comparison");
 	return TSR_OK;
-}
-
-/* Elements of a batch: whole runs. */
-static uint64_t batch_size(uint64_t run, uint64_t n)
-{
-	const uint64_t size = run < BATCH ? BATCH - BATCH % run : run;
-
-	return size < n ? size : n;
 }
 
 /* Place the arrays in the stream's memory. */
@@ -383,7 +360,7 @@ extern "C" enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream,
 						struct tsr_compare *sums,
 						struct tsr_step_report *report, struct tsr_err *err)
 {
-	const uint64_t size = batch_size(run, n);
+	const uint64_t size = tsr_gpu_batch(BATCH, run, n);
 	struct batch b = {};
 
 	b.stream = stream;
