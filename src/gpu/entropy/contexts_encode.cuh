@@ -196,40 +196,6 @@ static __device__ __forceinline__ void symbols_of_run(const struct packed_symbol
 	ret[3] = symbols[last >> 16];
 }
 
-/* The words of the segment of a warp, which end at @end; returns their first. */
-template <bool INCREMENTS>
-static __device__ __forceinline__ uint16_t *encode_packed(const unsigned char *codes,
-							  const uint16_t *packed, uint32_t size,
-							  const struct packed_symbol *symbols,
-							  const struct context_tables *tables,
-							  uint16_t *end, uint32_t *x)
-{
-	const unsigned lane = threadIdx.x % 32;
-	uint32_t first = size - size % TSR_RANS_BLOCK;
-	struct packed_symbol found[TSR_RANS_RUN];
-	struct packed_run next;
-
-	codes += TSR_RANS_RUN * lane;
-	packed += lane;
-	if (first < size) {
-		const uint32_t count = count_run(size, first, lane);
-
-		symbols_of_run(symbols, tables, load_packed(codes, packed, first, count), found);
-		push_found<false, INCREMENTS>(found, count, x, &end);
-	}
-	if (!first)
-		return end;
-	next = load_packed(codes, packed, first - TSR_RANS_BLOCK, TSR_RANS_RUN);
-	while (first) {
-		symbols_of_run(symbols, tables, next, found);
-		first -= TSR_RANS_BLOCK;
-		/* What comes next, at the end the first block again, is on its way meanwhile. */
-		next = load_packed(codes, packed, first ? first - TSR_RANS_BLOCK : 0, TSR_RANS_RUN);
-		push_found<true, INCREMENTS>(found, TSR_RANS_RUN, x, &end);
-	}
-	return end;
-}
-
 /* Means, with what contexts tables begin, and these, at @to. */
 static __device__ void put_front(const struct front *f, const struct contexts_coding *c,
 				 const uint32_t *means, uint32_t *to)
@@ -262,9 +228,8 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 				      ? tsr_rans_segment_size(s->n, warp)
 				      : 0;
 	uint16_t *const packed = (uint16_t *)(staging + warp * STAGED);
-	uint16_t *const end = staging_end(staging), *words = end;
 	const uint32_t *means = (const uint32_t *)(staging + STAGED_WORDS) + LINES;
-	uint32_t x = TSR_RANS_LOW, means_nbytes, nbytes;
+	uint32_t means_nbytes, nbytes;
 	struct context_tables tables;
 	struct front f;
 
@@ -282,13 +247,16 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 	if (!is_better(&f, s->n, c))
 		return 0;
 	tables = tables_of_contexts(c->groups.begin);
-	if (size && f.increments)
-		words = encode_packed<true>(codes + begin, packed, size, c->symbol, &tables, end,
-					    &x);
-	else if (size)
-		words = encode_packed<false>(codes + begin, packed, size, c->symbol, &tables, end,
-					     &x);
-	nbytes = put_segments(size, s->n, words, (uint32_t)(end - words), x, f.nbytes, &c->one, to);
+	nbytes = put_segments(
+		size, s->n, f.increments,
+		[=](uint32_t first, uint32_t count) {
+			return load_packed(codes + begin + TSR_RANS_RUN * (threadIdx.x % 32),
+					   packed + threadIdx.x % 32, first, count);
+		},
+		[&](struct packed_run run, struct packed_symbol *found) {
+			symbols_of_run(c->symbol, &tables, run, found);
+		},
+		f.nbytes, &c->one, staging, to);
 	if (nbytes)
 		put_front(&f, c, means, to);
 	return nbytes;
