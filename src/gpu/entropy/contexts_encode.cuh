@@ -85,38 +85,27 @@ static __device__ __forceinline__ void count_pairs(const struct context_source *
 						   uint16_t *packed)
 {
 	const unsigned lane = threadIdx.x % 32;
-	const uint32_t whole = size - size % (PAIRS_AHEAD * TSR_RANS_BLOCK);
+	/* Of the next run that is loaded; where runs are looked at one by one, of the one that is used. */
 	struct run_place p = begin_runs(s, begin + TSR_RANS_RUN * lane);
-	uint32_t first = 0;
 
-	packed += lane;
-	for (; SORT != OF_ANY && first < whole; first += PAIRS_AHEAD * TSR_RANS_BLOCK) {
-		struct loaded_run runs[PAIRS_AHEAD];
+	for_runs<SORT == OF_ANY ? 1 : PAIRS_AHEAD>(
+		size,
+		[&](uint32_t, uint32_t count) {
+			const struct loaded_run run = load_codes<SORT>(s, codes, &p, count);
 
-#pragma unroll
-		for (unsigned i = 0; i < PAIRS_AHEAD; i++) {
-			runs[i] = load_codes<SORT>(s, codes, &p, TSR_RANS_RUN);
-			next_run<SORT>(s, &p);
-		}
-#pragma unroll
-		for (unsigned i = 0; i < PAIRS_AHEAD; i++) {
-			const uint32_t contexts = contexts_of_run<SORT>(s, &p, runs[i].inputs,
-									TSR_RANS_RUN);
+			if (SORT != OF_ANY)
+				next_run<SORT>(s, &p);
+			return run;
+		},
+		[&](uint32_t first, struct loaded_run run, uint32_t count) {
+			const uint32_t contexts = contexts_of_run<SORT>(s, &p, run.inputs, count);
 
-			packed[first / 4 + 32 * i] = (uint16_t)pack_contexts(contexts);
-			count_pairs_of(counts, runs[i].codes, contexts, TSR_RANS_RUN);
-		}
-	}
-	for (; first < size; first += TSR_RANS_BLOCK) {
-		const uint32_t count = count_run(size, first, lane);
-		const struct loaded_run run = load_codes<SORT>(s, codes, &p, count);
-		const uint32_t contexts = contexts_of_run<SORT>(s, &p, run.inputs, count);
-
-		if (count)
-			packed[first / 4] = (uint16_t)pack_contexts(contexts);
-		count_pairs_of(counts, run.codes, contexts, count);
-		next_run<SORT>(s, &p);
-	}
+			if (count)
+				packed[first / 4 + lane] = (uint16_t)pack_contexts(contexts);
+			count_pairs_of(counts, run.codes, contexts, count);
+			if (SORT == OF_ANY)
+				next_run<SORT>(s, &p);
+		});
 }
 
 /* The counts of groups, out of the way of what their tables become, and of all; whether codes differ. */

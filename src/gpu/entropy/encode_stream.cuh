@@ -62,13 +62,31 @@ static __device__ __forceinline__ uint32_t symbols_at(const struct segment *s, u
 /* Blocks whose elements are loaded at once: what comes between does not take as long as memory does. */
 #define AHEAD 8
 
-template <int W>
-static __device__ __forceinline__ void load_ahead(const struct segment *s, uint32_t first,
-						  unsigned k, bool rotated, uint32_t *symbols)
+/*
+ * Of a segment of @size elements each run of this lane, and how many elements it has: loaded N at a time,
+ * and used.
+ */
+template <unsigned N, class load, class use>
+static __device__ __forceinline__ void for_runs(uint32_t size, const load &load_run_at,
+						const use &use_run)
 {
+	const uint32_t whole = size - size % (N * TSR_RANS_BLOCK);
+
+	for (uint32_t first = 0; first < whole; first += N * TSR_RANS_BLOCK) {
+		decltype(load_run_at(0, 0)) runs[N];
+
 #pragma unroll
-	for (unsigned i = 0; i < AHEAD; i++)
-		symbols[i] = symbols_at<W>(s, first + i * TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
+		for (unsigned i = 0; i < N; i++)
+			runs[i] = load_run_at(first + i * TSR_RANS_BLOCK, TSR_RANS_RUN);
+#pragma unroll
+		for (unsigned i = 0; i < N; i++)
+			use_run(first + i * TSR_RANS_BLOCK, runs[i], TSR_RANS_RUN);
+	}
+	for (uint32_t first = whole; first < size; first += TSR_RANS_BLOCK) {
+		const uint32_t count = count_run(size, first, threadIdx.x % 32);
+
+		use_run(first, load_run_at(first, count), count);
+	}
 }
 
 /* --- Tables -------------------------------------------------------------------------------------- */
@@ -87,26 +105,20 @@ static __device__ void count_symbols(const struct segment *s, unsigned k, bool r
 				     struct coding *c)
 {
 	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const uint32_t whole = s->n - s->n % (AHEAD * TSR_RANS_BLOCK);
+	uint32_t *const counts = c->count + NSYMBOLS * warp;
 	uint32_t sum = 0;
 
 	for (unsigned i = lane; i < NSYMBOLS; i += 32)
-		c->count[NSYMBOLS * warp + i] = 0;
+		counts[i] = 0;
 	__syncwarp();
-	for (uint32_t first = 0; first < whole; first += AHEAD * TSR_RANS_BLOCK) {
-		uint32_t symbols[AHEAD];
-
-		load_ahead<W>(s, first, k, rotated, symbols);
-#pragma unroll
-		for (unsigned i = 0; i < AHEAD; i++)
-			count_run_of(c->count + NSYMBOLS * warp, symbols[i], TSR_RANS_RUN);
-	}
-	for (uint32_t first = whole; first < s->n; first += TSR_RANS_BLOCK) {
-		const uint32_t count = count_run(s->n, first, lane);
-
-		count_run_of(c->count + NSYMBOLS * warp, symbols_at<W>(s, first, count, k, rotated),
-			     count);
-	}
+	for_runs<AHEAD>(
+		s->n,
+		[=](uint32_t first, uint32_t count) {
+			return symbols_at<W>(s, first, count, k, rotated);
+		},
+		[=](uint32_t, uint32_t symbols, uint32_t count) {
+			count_run_of(counts, symbols, count);
+		});
 	__syncthreads();
 	for (unsigned i = 0; i < WARPS; i++)
 		sum += c->count[NSYMBOLS * i + threadIdx.x];
@@ -489,24 +501,17 @@ static __device__ uint32_t put_coded(const struct segment *s, unsigned k, bool r
 template <int W>
 static __device__ void put_raw(const struct segment *s, unsigned k, bool rotated, uint32_t *to)
 {
-	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const uint32_t whole = s->n - s->n % (AHEAD * TSR_RANS_BLOCK);
-	uint32_t *own = to + warp * (TSR_RANS_SEGMENT / 4) + lane;
+	uint32_t *own = to + threadIdx.x / 32 * (TSR_RANS_SEGMENT / 4) + threadIdx.x % 32;
 
-	for (uint32_t first = 0; first < whole; first += AHEAD * TSR_RANS_BLOCK) {
-		uint32_t symbols[AHEAD];
-
-		load_ahead<W>(s, first, k, rotated, symbols);
-#pragma unroll
-		for (unsigned i = 0; i < AHEAD; i++)
-			own[first / 4 + 32 * i] = symbols[i];
-	}
-	for (uint32_t first = whole; first < s->n; first += TSR_RANS_BLOCK) {
-		const uint32_t count = count_run(s->n, first, lane);
-
-		if (count)
-			own[first / 4] = symbols_at<W>(s, first, count, k, rotated);
-	}
+	for_runs<AHEAD>(
+		s->n,
+		[=](uint32_t first, uint32_t count) {
+			return symbols_at<W>(s, first, count, k, rotated);
+		},
+		[=](uint32_t first, uint32_t symbols, uint32_t count) {
+			if (count)
+				own[first / 4] = symbols;
+		});
 }
 
 /* The head of a stream; its body is put to @to. */
