@@ -120,14 +120,6 @@ static enum tsr_status encode_slot(const struct batch *b, unsigned slot, struct 
 			      b->report ? &b->report->encode[slot] : NULL, err);
 }
 
-enum tsr_status tsr_gpu_step_started(const struct tsr_gpu_stream *stream,
-				     const struct tsr_step *step, struct tsr_err *err)
-{
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
-		     tsr_optimizer_name(step->optimizer));
-	return TSR_OK;
-}
-
 /* Where momenta are stored as ratios to their variances: turn the one into the other. */
 static enum tsr_status turn(struct tsr_gpu_stream *stream, const struct tsr_step *step, uint64_t n,
 			    float *const x[], bool make, struct tsr_err *err)
@@ -137,7 +129,7 @@ static enum tsr_status turn(struct tsr_gpu_stream *stream, const struct tsr_step
 	if (coding->codec && coding->codec->relative)
 		turn_ratios<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
 			x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_VARIANCE], coding->eps, make, n);
-	return tsr_gpu_step_started(stream, step, err);
+	return step_started(stream, step, err);
 }
 
 enum tsr_status tsr_gpu_step_decode(struct tsr_gpu_stream *stream, const struct tsr_step *step,
@@ -187,7 +179,7 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	args.grad_dtype = s->grad_dtype;
 	args.report = b->report;
 	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(args, b->arrays, b->n);
-	TSR_TRY(tsr_gpu_step_started(b->stream, s, err));
+	TSR_TRY(step_started(b->stream, s, err));
 	TSR_TRY(turn(b->stream, s, b->n, x, true, err));
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
 		TSR_TRY(encode_slot(b, slot, err));
@@ -240,7 +232,7 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report, &done, err));
-	TSR_TRY(tsr_gpu_step_started(stream, step, err));
+	TSR_TRY(step_started(stream, step, err));
 	b.stream = stream;
 	b.report = report;
 	return done < n ? step_batches(&b, step, grad, done, n, err) : TSR_OK;

@@ -61,12 +61,17 @@ struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first);
 enum tsr_status tsr_gpu_step_decode(struct tsr_gpu_stream *stream, const struct tsr_step *step,
 				    uint64_t n, float *const x[], struct tsr_err *err);
 
-/* Of @n elements, how many pass through FP32 arrays at a time: a multiple of @align, @most where that fits. */
+/* How many of @n elements pass through FP32 arrays at a time: a multiple of @align, up to @most if it can. */
 uint64_t tsr_gpu_batch(uint64_t most, uint64_t align, uint64_t n);
 
 /* Whether the last kernel of a step was started. */
-enum tsr_status tsr_gpu_step_started(const struct tsr_gpu_stream *stream,
-				     const struct tsr_step *step, struct tsr_err *err);
+static inline enum tsr_status step_started(const struct tsr_gpu_stream *stream,
+					   const struct tsr_step *step, struct tsr_err *err)
+{
+	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
+		     tsr_optimizer_name(step->optimizer));
+	return TSR_OK;
+}
 
 /*
  * The two halves of a step that stores its moments first, on arrays of whole blocks:

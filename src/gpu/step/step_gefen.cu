@@ -65,7 +65,7 @@ enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struc
 	if (block > 1)
 		move_blocks<<<warps_for(n, block), TSR_BLOCK, 0, stream->handle>>>(
 			step->scalars, grad, step->grad_dtype, narrow, block, v, n);
-	return tsr_gpu_step_started(stream, step, err);
+	return step_started(stream, step, err);
 }
 
 enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct tsr_step *step,
@@ -76,5 +76,5 @@ enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct
 		return tsr_gpu_step_matrix(stream, step, grad, m, w, err);
 	move_weights<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
 		step->scalars, step->coding[TSR_SLOT_MOMENTUM].narrow, m, v, w, n);
-	return tsr_gpu_step_started(stream, step, err);
+	return step_started(stream, step, err);
 }
