@@ -114,7 +114,7 @@ static __device__ bool take_counts(struct contexts_coding *c, uint32_t n)
 	uint32_t sum = 0;
 
 	for (unsigned i = 0; i < c->groups.n; i++) {
-		const uint32_t count = c->count[NSYMBOLS * c->groups.first[i] + threadIdx.x];
+		const uint32_t count = c->count[NSYMBOLS * c->groups.group[i].first + threadIdx.x];
 
 		c->one.count[NSYMBOLS * i + threadIdx.x] = count;
 		sum += count;
@@ -130,7 +130,7 @@ static __device__ void make_tables(struct contexts_coding *c, uint32_t n)
 		const bool all = i == c->groups.n;
 
 		make_table(all ? c->total : c->one.count + NSYMBOLS * i,
-			   all ? n : c->groups.codes[i],
+			   all ? n : c->groups.group[i].codes,
 			   all ? c->one.symbol : c->symbol + NSYMBOLS * i,
 			   all ? c->one.table : c->table[i], all ? &c->one.made : &c->made[i]);
 	}
