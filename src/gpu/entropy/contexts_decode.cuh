@@ -7,125 +7,20 @@
 #include "gpu/entropy/gpu_contexts.cuh"
 
 #define NTABLES TSR_RANS_TABLE_COUNT
-#define NSLOTS (1u << TSR_RANS_BITS)
-
-static_assert(WARPS == NTABLES, "a warp makes a table");
 
 /* What the threads of a block share. */
 struct contexts_memory {
-	unsigned char symbol[NTABLES][NSLOTS]; /* of each slot */
-	uint32_t range[NTABLES][NSYMBOLS]; /* frequency and first slot of each symbol */
+	struct small_table table[NTABLES];
 	uint16_t ring[WARPS][RING];
 	struct stream_head head;
-	uint32_t table[NTABLES]; /* where each begins in the piece; 0: there is none */
+	struct block_memory block;
 	struct context_tables tables;
-	uint32_t front; /* the bytes before the sizes of segments */
-	bool wrong;
 };
 
 union codes_memory {
 	struct piece_memory<1, direct_table> plain;
 	struct contexts_memory contexts;
 };
-
-/* --- Tables -------------------------------------------------------------------------------------- */
-
-/* The bytes of a table by its head; 0 if it is malformed. */
-static __device__ uint32_t table_nbytes(uint32_t head)
-{
-	const uint32_t first = head & 0xff, last = head >> 8 & 0xff, width = head >> 16 & 0xff;
-
-	if (first >= last || width < 1 || width > TSR_RANS_BITS || head >> 24)
-		return 0;
-	return 4 + round_up_to_4(((last - first + 1) * width + 7) / 8);
-}
-
-/* Where tables are, behind @means bytes of a body, by one thread; false if they do not fit. */
-static __device__ bool find_tables(const uint32_t *piece, uint32_t means, struct contexts_memory *m)
-{
-	const uint32_t body = m->head.body, nbytes = m->head.nbytes;
-	uint32_t at = means + 4, stored;
-
-	if (nbytes < at)
-		return false;
-	stored = piece[(body + means) / 4];
-	if (!stored || stored >> TSR_RANS_CONTEXT_COUNT || (unsigned)__popc(stored) > NTABLES)
-		return false;
-	m->tables = tables_of_contexts(stored);
-	for (unsigned i = 0; i < NTABLES; i++) {
-		m->table[i] = 0;
-		if (i < (unsigned)__popc(stored)) {
-			const uint32_t size = nbytes - at >= 4
-						      ? table_nbytes(piece[(body + at) / 4])
-						      : 0;
-
-			if (!size || nbytes - at < size)
-				return false;
-			m->table[i] = body + at;
-			at += size;
-		}
-	}
-	m->front = at;
-	return true;
-}
-
-/* Symbols of a lane of the warp that reads a table. */
-#define EACH (NSYMBOLS / 32)
-
-/* The ranges of a table that begins with @head, by one warp; false in all lanes if it is malformed. */
-static __device__ bool read_ranges(const uint32_t *words, uint32_t *range)
-{
-	const unsigned lane = threadIdx.x % 32;
-	const uint32_t head = words[0];
-	const uint32_t first = head & 0xff, last = head >> 8 & 0xff, width = head >> 16 & 0xff;
-	const uint32_t nbits = (last - first + 1) * width, nwords = (nbits + 31) / 32;
-	uint32_t freq[EACH], largest = 0, sum = 0, before;
-	bool wrong = nbits % 32 && words[nwords] >> nbits % 32;
-
-#pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		const uint32_t s = EACH * lane + i;
-
-		freq[i] = s >= first && s <= last
-				  ? get_bits(words + 1, nwords, (s - first) * width, width)
-				  : 0;
-		wrong |= (s == first || s == last) && !freq[i];
-		largest = max(largest, freq[i]);
-		sum += freq[i];
-	}
-	before = sum_of_lanes_before(sum);
-#pragma unroll
-	for (unsigned i = 0; i < EACH; i++) {
-		range[EACH * lane + i] = freq[i] << 16 | before;
-		before += freq[i];
-	}
-	largest = __reduce_max_sync(TSR_WHOLE_WARP, largest);
-	sum = __reduce_add_sync(TSR_WHOLE_WARP, sum);
-	wrong |= sum != NSLOTS || tsr_rans_number_width(largest) != width;
-	return !__any_sync(TSR_WHOLE_WARP, wrong);
-}
-
-/* The symbols of slots, likewise; each lane fills slots in a row. */
-static __device__ void fill_slots(const uint32_t *range, unsigned char *symbol)
-{
-	const unsigned each = NSLOTS / 32, begin = each * (threadIdx.x % 32);
-	unsigned s = 0;
-
-	__syncwarp();
-	for (unsigned step = NSYMBOLS / 2; step; step /= 2)
-		s += (range[s + step] & 0xffff) <= begin ? step : 0;
-	for (unsigned slot = begin; slot < begin + each; slot += 4) {
-		uint32_t word = 0;
-
-#pragma unroll
-		for (unsigned i = 0; i < 4; i++) {
-			while ((range[s] & 0xffff) + (range[s] >> 16) <= slot + i)
-				s++;
-			word |= s << 8 * i;
-		}
-		*(uint32_t *)(symbol + slot) = word;
-	}
-}
 
 /* --- The front of a piece ------------------------------------------------------------------------ */
 
@@ -146,48 +41,40 @@ static __device__ bool read_means(const uint32_t *body, uint32_t nbytes, struct 
 }
 
 /* Have a piece ready to be decoded; false in all threads if it is damaged. */
-static __device__ bool open_piece(const uint32_t *piece, uint64_t nbytes, struct context_source *s,
+static __device__ bool open_piece(const uint32_t *piece, uint32_t nbytes, struct context_source *s,
 				  struct contexts_memory *m)
 {
-	const unsigned warp = threadIdx.x / 32;
-	uint32_t means;
-	bool fine = true;
+	const uint32_t *body = piece + 1, size = nbytes - 4;
+	uint32_t at, used, stored, ntables;
 
-	if (nbytes % 4 || piece[0] >> 8 != nbytes - 4 || nbytes - 4 >= s->n ||
-	    !read_means(piece + 1, (uint32_t)nbytes - 4, s, &means))
+	if (nbytes % 4 || piece[0] >> 8 != size || size >= s->n ||
+	    !read_means(body, size, s, &at) || size < at + 4)
 		return false;
+	stored = body[at / 4];
+	ntables = (uint32_t)__popc(stored);
+	if (!stored || stored >> TSR_RANS_CONTEXT_COUNT || ntables > NTABLES)
+		return false;
+	at += 4;
 	if (threadIdx.x == 0) {
 		m->head.mode = TSR_RANS_CONTEXTS;
 		m->head.body = 4;
-		m->head.nbytes = (uint32_t)nbytes - 4;
-		m->wrong = !find_tables(piece, means, m) ||
-			   !read_segments(piece, &m->head, m->front, s->n);
+		m->head.nbytes = size;
+		m->block.wrong = 0;
+		m->tables = tables_of_contexts(stored);
 	}
+	for (unsigned i = 0; i < ntables; i++, at += used) {
+		__syncthreads();
+		if (!read_table(body + at / 4, size - at, &m->block, &used))
+			return false;
+		fill_table(&m->block, &m->table[i]);
+	}
+	if (threadIdx.x == 0 && !read_segments(piece, &m->head, at, s->n))
+		m->block.wrong = 1;
 	__syncthreads();
-	if (m->wrong)
-		return false;
-	if (m->table[warp])
-		fine = read_ranges(piece + m->table[warp] / 4, m->range[warp]);
-	fine = __syncthreads_and(fine);
-	if (fine && m->table[warp])
-		fill_slots(m->range[warp], m->symbol[warp]);
-	__syncthreads();
-	return fine;
+	return !m->block.wrong;
 }
 
 /* --- Segments ------------------------------------------------------------------------------------ */
-
-template <bool SOME>
-static __device__ __forceinline__ uint32_t pop_with_table(const struct contexts_memory *m,
-							  uint32_t table, struct lane_state *l,
-							  bool has)
-{
-	const uint32_t slot = l->x & (NSLOTS - 1);
-	const uint32_t symbol = m->symbol[table][slot], range = m->range[table][symbol];
-
-	refill<SOME>(l, (range >> 16) * (l->x >> TSR_RANS_BITS) + slot - (range & 0xffff), has);
-	return symbol;
-}
 
 template <bool SOME>
 static __device__ __forceinline__ void decode_block(const struct contexts_memory *m,
@@ -203,7 +90,7 @@ static __device__ __forceinline__ void decode_block(const struct contexts_memory
 #pragma unroll
 	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
 		run.word[0] |=
-			pop_with_table<SOME>(m, __byte_perm(tables, 0, 0x4440 + r), l, r < count)
+			pop<SOME>(&m->table[__byte_perm(tables, 0, 0x4440 + r)], l, r < count)
 			<< 8 * r;
 	store_run<1>(plain, run, SOME ? count : TSR_RANS_RUN);
 }
