@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The speed of coding the planes of a state.  The CPU codes a piece at a time, and so does a GPU where codes
- * have contexts; of other planes a GPU cuts pieces itself, and decodes those that are one behind the other.
- */
+/* The speed of coding the planes of a state, piece by piece. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,17 +17,15 @@ struct coding {
 	struct tsr_bench_engine e;
 	const struct tsr_bench_plane *plane;
 	bool decodes; /* else it encodes */
-	bool flat; /* a GPU cuts pieces itself */
 	uint64_t copies, n; /* of the plane; elements of all of them, with what is between pieces */
 	uint64_t room; /* bytes from one coded piece to the next */
 	unsigned npieces;
-	struct tsr_gpu_codes *pieces; /* in host memory */
+	struct tsr_gpu_piece *pieces; /* in host memory */
 	/* Where the work is done: */
-	struct tsr_gpu_codes *there;
-	unsigned char *plain, *coded, *packed;
+	struct tsr_gpu_piece *there;
+	unsigned char *plain, *coded;
 	uint16_t *scales;
-	uint32_t *nbytes; /* of flat pieces, and where they begin in @packed */
-	uint64_t *begin, *damaged;
+	uint64_t *damaged;
 };
 
 /* --- Runs ------------------------------------------------------------------------------------ */
@@ -55,44 +50,39 @@ static void close_job(void *ctx, void *scratch)
 }
 
 static uint32_t encode_piece(struct tsr_entropy *e, struct tsr_entropy_kind kind,
-			     const struct tsr_gpu_codes *p, void *coded)
+			     const struct tsr_gpu_piece *p, void *coded)
 {
 	if (p->variance.scales.scales)
-		return (uint32_t)tsr_entropy_encode_codes(e, &p->variance, p->codes, p->n, coded);
-	return (uint32_t)tsr_entropy_encode(e, kind, p->codes, p->n, coded);
+		return (uint32_t)tsr_entropy_encode_codes(e, &p->variance, p->plain, p->n, coded);
+	return (uint32_t)tsr_entropy_encode(e, kind, p->plain, p->n, coded);
 }
 
 static enum tsr_status code_piece(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct coding *b = ctx;
 	struct tsr_entropy **e = scratch;
-	struct tsr_gpu_codes *p = &b->there[job];
+	struct tsr_gpu_piece *p = &b->there[job];
 	const char *wrong = NULL;
 
 	if (!b->decodes)
 		p->nbytes = encode_piece(*e, b->plane->kind, p, p->coded);
 	else if (p->variance.scales.scales)
-		wrong = tsr_entropy_decode_codes(*e, &p->variance, p->coded, p->nbytes, p->codes,
+		wrong = tsr_entropy_decode_codes(*e, &p->variance, p->coded, p->nbytes, p->plain,
 						 p->n);
 	else
-		wrong = tsr_entropy_decode(*e, b->plane->kind, p->coded, p->nbytes, p->codes, p->n);
+		wrong = tsr_entropy_decode(*e, b->plane->kind, p->coded, p->nbytes, p->plain, p->n);
 	return wrong ? tsr_fail(err, TSR_E_FORMAT, "benchmark: a coded piece: %s", wrong) : TSR_OK;
 }
 
 static enum tsr_status append(void *ctx, struct tsr_err *err)
 {
 	struct coding *b = ctx;
-	struct tsr_gpu_stream *stream = b->e.stream;
+	const struct tsr_gpu_coding coding = { b->plane->kind, b->plane->nscales > 0 };
 
-	if (b->flat && b->decodes)
-		return tsr_gpu_entropy_decode(stream, b->plane->kind, b->packed, b->begin, b->n,
-					      b->plain, b->damaged, err);
-	if (b->flat)
-		return tsr_gpu_entropy_encode(stream, b->plane->kind, b->plain, b->n, b->coded,
-					      b->nbytes, err);
 	if (b->decodes)
-		return tsr_gpu_decode_codes(stream, b->there, b->npieces, b->damaged, err);
-	return tsr_gpu_encode_codes(stream, b->there, b->npieces, err);
+		return tsr_gpu_decode_pieces(b->e.stream, coding, b->there, b->npieces, b->damaged,
+					     err);
+	return tsr_gpu_encode_pieces(b->e.stream, coding, b->there, b->npieces, err);
 }
 
 /* Copying within a GPU, which all planes are compared with. */
@@ -124,21 +114,17 @@ static enum tsr_status measure(struct coding *b,
 
 /* --- What is coded --------------------------------------------------------------------------- */
 
-/* Piece number @i of all copies: as the plane has it, or as a GPU cuts it. */
-static struct tsr_gpu_codes describe(const struct coding *b, unsigned i)
+/* Piece number @i of all copies. */
+static struct tsr_gpu_piece describe(const struct coding *b, unsigned i)
 {
 	const struct tsr_bench_plane *p = b->plane;
 	const struct tsr_bench_piece *from = &p->pieces[i % p->npieces];
-	const uint64_t copy = i / p->npieces, cut = (uint64_t)i * TSR_ENTROPY_PIECE;
-	const uint64_t at = b->flat ? cut : copy * p->room + from->at;
-	struct tsr_gpu_codes piece = { .codes = b->plain + at * p->kind.width,
+	const uint64_t copy = i / p->npieces, at = copy * p->room + from->at;
+	struct tsr_gpu_piece piece = { .variance = from->variance,
+				       .plain = b->plain + at * p->kind.width,
 				       .coded = b->coded + i * b->room,
 				       .n = (uint32_t)from->n };
 
-	if (b->flat)
-		piece.n = (uint32_t)tsr_bench_tile(b->n, cut);
-	else
-		piece.variance = from->variance;
 	if (piece.variance.scales.scales)
 		piece.variance.scales.scales = b->scales + copy * p->nscales +
 					       (from->variance.scales.scales - p->scales);
@@ -153,10 +139,7 @@ static enum tsr_status allocate(struct coding *b, struct tsr_err *err)
 	} arrays[] = { { &b->there, b->npieces * sizeof(*b->there) },
 		       { &b->plain, b->n * b->plane->kind.width },
 		       { &b->coded, b->npieces * b->room },
-		       { &b->packed, b->flat ? b->npieces * b->room : 0 },
 		       { &b->scales, b->copies * b->plane->nscales * sizeof(*b->scales) },
-		       { &b->nbytes, b->npieces * sizeof(*b->nbytes) },
-		       { &b->begin, (b->npieces + 1) * sizeof(*b->begin) },
 		       { &b->damaged, sizeof(*b->damaged) } };
 
 	b->pieces = calloc(b->npieces, sizeof(*b->pieces));
@@ -173,10 +156,9 @@ static enum tsr_status prepare(struct coding *b, uint64_t elements, struct tsr_e
 	const uint64_t nbytes = p->room * p->kind.width, undamaged = UINT64_MAX;
 
 	b->decodes = false;
-	b->flat = b->e.gpu && !p->nscales;
 	b->copies = b->e.gpu && elements > p->n ? elements / p->n : 1;
 	b->n = b->copies * p->room;
-	b->npieces = (unsigned)(b->flat ? tsr_bench_njobs(b->n) : b->copies * p->npieces);
+	b->npieces = (unsigned)(b->copies * p->npieces);
 	b->room = tsr_entropy_bound(p->kind, TSR_ENTROPY_PIECE);
 	TSR_TRY(allocate(b, err));
 	for (unsigned i = 0; i < b->npieces; i++)
@@ -190,31 +172,11 @@ static enum tsr_status prepare(struct coding *b, uint64_t elements, struct tsr_e
 	return tsr_bench_put(&b->e, b->damaged, &undamaged, sizeof(undamaged), err);
 }
 
-/* Put flat pieces one behind the other, as in a file. */
-static enum tsr_status pack_pieces(struct coding *b, struct tsr_err *err)
-{
-	uint64_t at = 0;
-
-	for (unsigned i = 0; i < b->npieces; i++) {
-		struct tsr_gpu_codes *p = &b->pieces[i];
-
-		TSR_TRY(tsr_bench_get(&b->e, &p->nbytes, &b->nbytes[i], sizeof(p->nbytes), err));
-		TSR_TRY(tsr_gpu_copy(b->e.stream, b->packed + at, p->coded, p->nbytes, err));
-		TSR_TRY(tsr_bench_put(&b->e, &b->begin[i], &at, sizeof(at), err));
-		at += p->nbytes;
-	}
-	return tsr_bench_put(&b->e, &b->begin[b->npieces], &at, sizeof(at), err);
-}
-
 /* What was coded is decoded to where it was; a GPU is checked, so it is no longer there. */
 static enum tsr_status turn(struct coding *b, uint64_t *nbytes_ret, struct tsr_err *err)
 {
 	b->decodes = true;
-	if (b->flat)
-		TSR_TRY(pack_pieces(b, err));
-	else
-		TSR_TRY(tsr_bench_get(&b->e, b->pieces, b->there, b->npieces * sizeof(*b->pieces),
-				      err));
+	TSR_TRY(tsr_bench_get(&b->e, b->pieces, b->there, b->npieces * sizeof(*b->pieces), err));
 	for (unsigned i = 0; i < b->npieces; i++)
 		*nbytes_ret += b->pieces[i].nbytes;
 	return b->e.gpu ? tsr_gpu_zero(b->e.stream, b->plain, b->n * b->plane->kind.width, err)
@@ -227,30 +189,24 @@ static enum tsr_status turn(struct coding *b, uint64_t *nbytes_ret, struct tsr_e
 static enum tsr_status compare_piece(const struct coding *b, unsigned i, struct tsr_entropy *e,
 				     unsigned char *room, struct tsr_err *err)
 {
-	struct tsr_gpu_codes piece = b->pieces[i];
-	unsigned char *const before = b->plane->plain + ((unsigned char *)piece.codes - b->plain);
+	struct tsr_gpu_piece piece = b->pieces[i];
+	const uint64_t nbytes = piece.n * b->plane->kind.width;
+	const struct tsr_bench_piece *from = &b->plane->pieces[i];
+	unsigned char *const before = b->plane->plain + from->at * b->plane->kind.width;
 	unsigned char *coded = room + TSR_ENTROPY_PIECE * b->plane->kind.width;
 
-	TSR_TRY(tsr_bench_get(&b->e, room, piece.codes, piece.n * b->plane->kind.width, err));
+	TSR_TRY(tsr_bench_get(&b->e, room, piece.plain, nbytes, err));
 	TSR_TRY(tsr_bench_get(&b->e, coded, piece.coded, b->room, err));
-	piece.codes = before;
-	if (!b->flat)
-		piece.variance = b->plane->pieces[i].variance;
+	piece.plain = before;
+	piece.variance = from->variance;
 	if (encode_piece(e, b->plane->kind, &piece, coded + b->room) != piece.nbytes ||
 	    memcmp(coded, coded + b->room, piece.nbytes) != 0)
 		return tsr_fail(err, TSR_E_FORMAT,
 				"benchmark: coded piece %u does not have the CPU's bytes", i + 1);
-	if (memcmp(before, room, piece.n * b->plane->kind.width) != 0)
+	if (memcmp(before, room, nbytes) != 0)
 		return tsr_fail(err, TSR_E_FORMAT,
 				"benchmark: piece %u is decoded to other elements", i + 1);
 	return TSR_OK;
-}
-
-static bool is_in_first_copy(const struct coding *b, unsigned i)
-{
-	const uint64_t begin = (uint64_t)((unsigned char *)b->pieces[i].codes - b->plain);
-
-	return begin / b->plane->kind.width + b->pieces[i].n <= b->plane->room;
 }
 
 /* On a GPU: every piece was decoded, and the first ones are compared. */
@@ -266,9 +222,7 @@ static enum tsr_status check(const struct coding *b, uint64_t *compared_ret, str
 
 	if (status == TSR_OK && damaged != UINT64_MAX)
 		status = tsr_fail(err, TSR_E_FORMAT, "benchmark: a coded piece was not decoded");
-	for (unsigned i = 0; i < b->npieces && i < COMPARED && status == TSR_OK; i++) {
-		if (!is_in_first_copy(b, i))
-			break;
+	for (unsigned i = 0; i < b->plane->npieces && i < COMPARED && status == TSR_OK; i++) {
 		status = compare_piece(b, i, e, room, err);
 		++*compared_ret;
 	}
@@ -293,7 +247,7 @@ static enum tsr_status measure_plane(struct coding *b, uint64_t elements, struct
 	TSR_TRY(measure(b, append, &row->gbps[0], err));
 	TSR_TRY(turn(b, &nbytes, err));
 	TSR_TRY(measure(b, append, &row->gbps[1], err));
-	row->elements = b->flat ? b->n : b->copies * b->plane->n;
+	row->elements = b->copies * b->plane->n;
 	row->bytes_per_element = b->plane->kind.width;
 	row->coded_bytes_per_element = (double)nbytes / (double)row->elements;
 	return b->e.gpu ? check(b, &row->compared, err) : TSR_OK;

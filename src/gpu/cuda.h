@@ -64,16 +64,23 @@ enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e,
 			return tsr_gpu_fail(err, index, cuda_error_, __VA_ARGS__); \
 	} while (0)
 
+/* Elements in device memory that a codec encodes or decodes. */
+struct tsr_gpu_job {
+	struct tsr_gpu_stream *stream;
+	const struct tsr_coding *coding;
+	void *const *plane;
+	float *x; /* to encode, it is only read */
+	uint64_t n;
+	bool decodes;
+	struct tsr_encode_report *report; /* may be NULL */
+};
+
 /*
- * How a codec's kernels are started, on a device that is current.  @report may be NULL.  The error
- * of the launch is found by cudaGetLastError().  Its tables, if it has any, are in the GPU's memory then.
+ * How a codec's kernels are started, on a device that is current.  The error of the launch is found by
+ * cudaGetLastError().  Its tables, if it has any, are in the GPU's memory then.
  */
 struct tsr_gpu_codec {
-	void (*encode)(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-		       const float *x, uint64_t n, void *const plane[],
-		       struct tsr_encode_report *report);
-	void (*decode)(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-		       const void *const plane[], uint64_t n, float *x);
+	void (*run)(const struct tsr_gpu_job *job);
 	enum tsr_table_set tables; /* TSR_TABLES_COUNT: none */
 };
 
@@ -87,9 +94,7 @@ struct coded_planes {
 };
 
 /* Those from element @first on, which begins a group or a vector. */
-struct coded_planes tsr_gpu_planes(const struct tsr_gpu_stream *stream,
-				   const struct tsr_coding *coding, const void *const plane[],
-				   uint64_t first);
+struct coded_planes tsr_gpu_planes(const struct tsr_gpu_job *job, uint64_t first);
 
 /* NULL of a codec that is not in codec/list.h. */
 const struct tsr_gpu_codec *tsr_gpu_codec_of(const struct tsr_codec *codec);

@@ -14,19 +14,19 @@ const struct tsr_gpu_codec *tsr_gpu_codec_of(const struct tsr_codec *codec)
 	return codecs[codec->row];
 }
 
-struct coded_planes tsr_gpu_planes(const struct tsr_gpu_stream *stream,
-				   const struct tsr_coding *coding, const void *const plane[],
-				   uint64_t first)
+struct coded_planes tsr_gpu_planes(const struct tsr_gpu_job *job, uint64_t first)
 {
+	const struct tsr_coding *coding = job->coding;
 	const enum tsr_table_set set = tsr_gpu_codec_of(coding->codec)->tables;
 	struct coded_planes p = {};
 
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		p.plane[i] = (char *)plane[i] + (first ? tsr_plane_nbytes(coding, i, first) : 0);
+		p.plane[i] = (char *)job->plane[i] +
+			     (first ? tsr_plane_nbytes(coding, i, first) : 0);
 	p.scale = coding->scale;
 	p.narrow = coding->narrow;
 	if (set != TSR_TABLES_COUNT)
-		p.tables = stream->gpu->tables[set];
+		p.tables = job->stream->gpu->tables[set];
 	return p;
 }
 
@@ -35,18 +35,23 @@ extern "C" bool tsr_gpu_has_codec(const struct tsr_codec *codec)
 	return tsr_gpu_codec_of(codec) != NULL;
 }
 
-/* The kernels of a codec, and the stream's device made current. */
-static enum tsr_status prepare(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-			       const struct tsr_gpu_codec **codec_ret, struct tsr_err *err)
+static enum tsr_status run(const struct tsr_gpu_job *job, struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
+	const char *name = job->coding->codec->name;
+	const struct tsr_gpu_codec *codec = tsr_gpu_codec_of(job->coding->codec);
+	struct tsr_gpu *gpu = job->stream->gpu;
 
-	*codec_ret = tsr_gpu_codec_of(coding->codec);
-	if (!*codec_ret)
-		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no kernels for codec %s", index,
-				coding->codec->name);
-	TSR_TRY(tsr_gpu_use(stream->gpu, err));
-	return tsr_gpu_prepare_tables(stream->gpu, *codec_ret, err);
+	if (!codec)
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no kernels for codec %s",
+				gpu->index, name);
+	TSR_TRY(tsr_gpu_use(gpu, err));
+	TSR_TRY(tsr_gpu_prepare_tables(gpu, codec, err));
+	if (job->n)
+		codec->run(job);
+	TSR_CUDA_TRY(gpu->index, err, cudaGetLastError(),
+		     job->decodes ? "cannot start decoding of %s" : "cannot start encoding to %s",
+		     name);
+	return TSR_OK;
 }
 
 extern "C" enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream,
@@ -54,14 +59,9 @@ extern "C" enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream,
 					  uint64_t n, void *const plane[],
 					  struct tsr_encode_report *report, struct tsr_err *err)
 {
-	const struct tsr_gpu_codec *codec;
+	const struct tsr_gpu_job job = { stream, coding, plane, (float *)x, n, false, report };
 
-	TSR_TRY(prepare(stream, coding, &codec, err));
-	if (n)
-		codec->encode(stream, coding, x, n, plane, report);
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start encoding to %s",
-		     coding->codec->name);
-	return TSR_OK;
+	return run(&job, err);
 }
 
 extern "C" enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream,
@@ -69,12 +69,7 @@ extern "C" enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream,
 					  const void *const plane[], uint64_t n, float *x,
 					  struct tsr_err *err)
 {
-	const struct tsr_gpu_codec *codec;
+	const struct tsr_gpu_job job = { stream, coding, (void *const *)plane, x, n, true, NULL };
 
-	TSR_TRY(prepare(stream, coding, &codec, err));
-	if (n)
-		codec->decode(stream, coding, plane, n, x);
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start decoding of %s",
-		     coding->codec->name);
-	return TSR_OK;
+	return run(&job, err);
 }

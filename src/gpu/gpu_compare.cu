@@ -52,8 +52,15 @@ struct stretch {
 	float rel[STRETCH + TSR_MEASURE_LANES], x[STRETCH + TSR_MEASURE_LANES], d[STRETCH];
 };
 
+/* The counts of struct tsr_measure behind `n`, in its order. */
+enum { EXACT, NONFINITE, NEGATIVE, OVERFLOWN, FLUSHED, SIGN_LOST, ZEROS, NCOUNTS };
+
+static_assert(offsetof(struct tsr_measure, max_ulp) ==
+		      offsetof(struct tsr_measure, exact) + NCOUNTS * sizeof(uint64_t),
+	      "counts are next to each other");
+
 struct counts {
-	unsigned exact, nonfinite, negative, overflow, flushed, sign_lost, zeros;
+	unsigned count[NCOUNTS];
 	unsigned stalled; /* weights that should have moved and did not */
 	uint32_t max_ulp, max_abs;
 };
@@ -72,13 +79,13 @@ static __device__ __forceinline__ void compute(struct stretch *s, unsigned i, st
 	s->rel[i] = zero ? 0.0f : relative;
 	s->x[i] = x;
 	s->d[i] = d;
-	c->exact += x_bits == y_bits;
-	c->nonfinite += !finite;
-	c->overflow += finite && is_nonfinite(y);
-	c->negative += x_bits >> 31 && !zero;
-	c->flushed += !zero && (y_bits & TSR_F32_MAG) == 0;
-	c->sign_lost += x_bits == TSR_F32_SIGN && y_bits == 0;
-	c->zeros += zero;
+	c->count[EXACT] += x_bits == y_bits;
+	c->count[NONFINITE] += !finite;
+	c->count[OVERFLOWN] += finite && is_nonfinite(y);
+	c->count[NEGATIVE] += x_bits >> 31 && !zero;
+	c->count[FLUSHED] += !zero && (y_bits & TSR_F32_MAG) == 0;
+	c->count[SIGN_LOST] += x_bits == TSR_F32_SIGN && y_bits == 0;
+	c->count[ZEROS] += zero;
 	c->max_ulp = ulp > c->max_ulp ? ulp : c->max_ulp;
 	c->max_abs = d_mag > c->max_abs ? d_mag : c->max_abs;
 }
@@ -126,13 +133,8 @@ static __device__ void put_counts(struct tsr_measure *m, const struct counts *c,
 {
 	if (threadIdx.x == 0)
 		atomicAdd((unsigned long long *)&m->n, (unsigned long long)n);
-	tsr_add_count(&m->exact, c->exact);
-	tsr_add_count(&m->nonfinite, c->nonfinite);
-	tsr_add_count(&m->negative, c->negative);
-	tsr_add_count(&m->overflow, c->overflow);
-	tsr_add_count(&m->flushed, c->flushed);
-	tsr_add_count(&m->sign_lost, c->sign_lost);
-	tsr_add_count(&m->zeros, c->zeros);
+	for (unsigned i = 0; i < NCOUNTS; i++)
+		tsr_add_count(&m->exact + i, c->count[i]);
 	atomicMax((unsigned *)&m->max_ulp, c->max_ulp);
 	atomicMax((unsigned *)&m->max_abs, c->max_abs);
 }
@@ -233,21 +235,6 @@ static enum tsr_status copy(const struct batch *b, float *to, const float *from,
 	return tsr_gpu_copy(b->stream, to, from, b->n * sizeof(float), err);
 }
 
-/* Decode all slots; momenta that are ratios become momenta by the variance that comes back. */
-static enum tsr_status decode_all(const struct batch *b, float *const x[], struct tsr_err *err)
-{
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-		const struct tsr_coding *coding = &b->step.coding[slot];
-
-		if (coding->codec)
-			TSR_TRY(tsr_gpu_decode(b->stream, coding,
-					       (const void *const *)b->step.plane[slot], b->n,
-					       x[slot], err));
-	}
-	return tsr_gpu_turn_ratios(b->stream, &b->step.coding[TSR_SLOT_MOMENTUM],
-				   x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_VARIANCE], b->n, false, err);
-}
-
 /* The step in FP32, on arrays. */
 static enum tsr_status step_f32(const struct batch *b, float *const x[], struct tsr_err *err)
 {
@@ -279,7 +266,7 @@ static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
 {
 	const struct arrays *x = &b->x;
 
-	TSR_TRY(decode_all(b, x->before, err));
+	TSR_TRY(tsr_gpu_step_decode(b->stream, &b->step, b->n, x->before, err));
 	if (!b->grad)
 		return TSR_OK;
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
@@ -287,7 +274,7 @@ static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
 			TSR_TRY(copy(b, x->stepped[slot], x->before[slot], err));
 	}
 	TSR_TRY(tsr_gpu_step(b->stream, &b->step, b->grad, b->n, b->report, err));
-	TSR_TRY(decode_all(b, x->after, err));
+	TSR_TRY(tsr_gpu_step_decode(b->stream, &b->step, b->n, x->after, err));
 	TSR_TRY(step_again(b, err));
 	TSR_TRY(copy(b, x->fp32_before, x->fp32_after[TSR_SLOT_WEIGHT], err));
 	return step_f32(b, x->fp32_after, err);
@@ -326,14 +313,6 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	add_runs<<<NMEASURES + 1, ADDERS, 0, b->stream->handle>>>(a, nruns);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a comparison");
 	return TSR_OK;
-}
-
-/* Elements of a batch: whole runs. */
-static uint64_t batch_size(uint64_t run, uint64_t n)
-{
-	const uint64_t size = run < BATCH ? BATCH - BATCH % run : run;
-
-	return size < n ? size : n;
 }
 
 /* Place the arrays in the stream's memory. */
@@ -381,7 +360,7 @@ extern "C" enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream,
 						struct tsr_compare *sums,
 						struct tsr_step_report *report, struct tsr_err *err)
 {
-	const uint64_t size = batch_size(run, n);
+	const uint64_t size = tsr_gpu_batch(BATCH, run, n);
 	struct batch b = {};
 
 	b.stream = stream;

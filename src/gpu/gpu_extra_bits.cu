@@ -200,41 +200,25 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	store_share(x + p.thread, whole, count, out);
 }
 
-static unsigned span_blocks(uint64_t n)
+template <class format, int ROUNDING> static void run(const struct tsr_gpu_job *j)
 {
-	return (unsigned)((n + WARPS * SPAN - 1) / (WARPS * SPAN));
-}
+	typedef typename format::pattern pattern;
+	const struct tsr_coding *c = j->coding;
+	const struct params params = { c->codec->extra_bits, c->seed, c->stream, c->first };
+	const unsigned blocks = (unsigned)((j->n + WARPS * SPAN - 1) / (WARPS * SPAN));
+	const bool aligned = tsr_is_aligned(j->x, 16) && tsr_is_aligned(j->plane[0], 16);
+	pattern *narrow = (pattern *)j->plane[0];
+	uint32_t *words = (uint32_t *)j->plane[1];
 
-static bool all_aligned(const float *x, const void *narrow)
-{
-	return tsr_is_aligned(x, 16) && tsr_is_aligned(narrow, 16);
-}
-
-template <class format, int ROUNDING>
-static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-		       const float *x, uint64_t n, void *const plane[],
-		       struct tsr_encode_report *report)
-{
-	const struct params params = { coding->codec->extra_bits, coding->seed, coding->stream,
-				       coding->first };
-
-	(void)report;
-	encode_bits<format, ROUNDING><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
-		x, n, all_aligned(x, plane[0]), params, (typename format::pattern *)plane[0],
-		(uint32_t *)plane[1]);
-}
-
-template <class format, int ROUNDING>
-static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-		       const void *const plane[], uint64_t n, float *x)
-{
-	decode_bits<format, ROUNDING><<<span_blocks(n), TSR_BLOCK, 0, stream->handle>>>(
-		(const typename format::pattern *)plane[0], (const uint32_t *)plane[1], n,
-		all_aligned(x, plane[0]), coding->codec->extra_bits, x);
+	if (j->decodes)
+		decode_bits<format, ROUNDING><<<blocks, TSR_BLOCK, 0, j->stream->handle>>>(
+			narrow, words, j->n, aligned, params.k, j->x);
+	else
+		encode_bits<format, ROUNDING><<<blocks, TSR_BLOCK, 0, j->stream->handle>>>(
+			j->x, j->n, aligned, params, narrow, words);
 }
 
 #define X(id, each, loops, format, rounding, ...) \
-	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<format##_extended, rounding>, \
-							  run_decode<format##_extended, rounding>, \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run<format##_extended, rounding>, \
 							  TSR_TABLES_COUNT };
 TSR_PACKED_LIST(X)

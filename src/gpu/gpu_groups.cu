@@ -25,45 +25,19 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	group_tiles<codec, GROUP>::template store<N>(planes, tile, inside, in, report);
 }
 
-#define W 4
-#define EACH 2u /* vectors of a thread: each load is small, so several are issued at once */
-
-/* How many vectors there are from @begin on; at most what fits. */
-static __device__ __forceinline__ unsigned vectors_left(uint64_t nvectors, uint64_t begin)
-{
-	const uint64_t left = nvectors > begin ? nvectors - begin : 0;
-
-	return left < UINT32_MAX ? (unsigned)left : UINT32_MAX;
-}
+#define W 4 /* elements of a thread that decodes, so that what it writes covers whole sectors */
 
 template <class codec, unsigned GROUP>
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	decode_groups(const __grid_constant__ coded_planes planes, uint64_t n, float *x)
 {
-	typedef typename codec::code_type code_type;
-	const code_type *codes = (const code_type *)planes.plane[0];
-	const unsigned team = GROUP / W;
-	const uint64_t begin = tsr_first_vector(EACH);
-	const unsigned left = vectors_left(n / W, begin);
-	struct tsr_vec<code_type, W> in[EACH];
-	typename codec::stored stored[EACH];
+	const uint64_t tile = tsr_first_vector(1);
+	float out[W];
 
-#pragma unroll
-	for (unsigned u = 0; u < EACH; u++) {
-		if (u * TSR_BLOCK < left) {
-			in[u] = tsr_load<code_type, W>(codes + begin * W, u * TSR_BLOCK);
-			stored[u] = codec::load(planes, begin / team + u * (TSR_BLOCK / team));
-		}
-	}
-#pragma unroll
-	for (unsigned u = 0; u < EACH; u++) {
-		struct tsr_vec<float, W> out;
-
-		if (u * TSR_BLOCK >= left)
-			break;
-		codec::template decode<W>(planes, stored[u], in[u].v, out.v);
-		tsr_store(x + begin * W, u * TSR_BLOCK, out);
-	}
+	if (tile >= n / W)
+		return;
+	group_tiles<codec, GROUP>::template load<W>(planes, tile, out);
+	store_tile<float, W>(x, tile, out);
 }
 
 /* --- Groups of any size, arrays of any alignment, the short group at the end ------------------ */
@@ -133,134 +107,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	}
 }
 
-/* --- Launches -------------------------------------------------------------------------------- */
-
-/* Elements in whole groups that the kernels for the usual sizes take. */
-template <class codec>
-static uint64_t usual_part(const struct tsr_coding *coding, const float *x, const void *codes,
-			   uint64_t n)
-{
-	const uint32_t group = coding->group;
-	const bool usual = group == codec::usual || group == 2 * codec::usual;
-	const bool fits = usual && !coding->row && tsr_is_aligned(x, 16) &&
-			  tsr_is_aligned(codes, 16);
-
-	return fits ? n - n % group : 0;
-}
-
-static struct no_codebook book_of(const struct tsr_coding *, bool, struct no_codebook)
-{
-	return {};
-}
-
-static struct learned_codebook book_of(const struct tsr_coding *coding, bool decodes,
-				       struct learned_codebook book)
-{
-	for (unsigned i = 0; i < TSR_TABLE_CODES; i++)
-		book.entry[i] = decodes ? narrowed(coding->narrow, coding->codebook[i])
-					: coding->codebook[i];
-	return book;
-}
-
-/* Blocks of threads for teams that have the groups of @n elements. */
-static unsigned team_blocks(const struct tsr_coding *coding, const struct groups *groups,
-			    uint64_t n)
-{
-	const unsigned plane = coding->codec->nplanes > 1;
-
-	return tsr_blocks(tsr_plane_count(coding, plane, n) << groups->log_team, 1);
-}
-
-template <class codec>
-static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-		       const float *x, uint64_t n, void *const plane[],
-		       struct tsr_encode_report *report)
-{
-	const uint64_t part = usual_part<codec>(coding, x, plane[0], n), rest = n - part;
-	const struct coded_planes planes = tsr_gpu_planes(stream, coding, plane, 0);
-	const struct coded_planes others = tsr_gpu_planes(stream, coding, plane, part);
-	const struct groups groups = groups_of(coding);
-
-	if constexpr (codec::usual > 0) {
-		const unsigned blocks = tsr_blocks(part / codec::elements(coding->group), 1);
-
-		if (part)
-			(coding->group == codec::usual ? encode_groups<codec, codec::usual>
-						       : encode_groups<codec, 2 * codec::usual>)<<<
-				blocks, TSR_BLOCK, 0, stream->handle>>>(x, part, planes, report);
-	}
-	if (rest)
-		encode_any<codec>
-			<<<team_blocks(coding, &groups, rest), TSR_BLOCK, 0, stream->handle>>>(
-				x + part, rest, groups, others,
-				book_of(coding, false, typename codec::codebook()), report);
-}
-
-template <class codec>
-static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-		       const void *const plane[], uint64_t n, float *x)
-{
-	const uint64_t part = usual_part<codec>(coding, x, plane[0], n), rest = n - part;
-	const struct coded_planes planes = tsr_gpu_planes(stream, coding, plane, 0);
-	const struct coded_planes others = tsr_gpu_planes(stream, coding, plane, part);
-	const struct groups groups = groups_of(coding);
-
-	if constexpr (codec::usual > 0) {
-		if (part)
-			(coding->group == codec::usual ? decode_groups<codec, codec::usual>
-						       : decode_groups<codec, 2 * codec::usual>)<<<
-				tsr_blocks(part / W, EACH), TSR_BLOCK, 0, stream->handle>>>(
-				planes, part, x);
-	}
-	if (rest)
-		decode_any<codec>
-			<<<team_blocks(coding, &groups, rest), TSR_BLOCK, 0, stream->handle>>>(
-				others, rest, groups,
-				book_of(coding, true, typename codec::codebook()), x + part);
-}
-
-/* --- Codecs ---------------------------------------------------------------------------------- */
-
-#define X(id, each, loops, group, code, ...) \
-	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<loops<group_##group, code>>, \
-							  run_decode<loops<group_##group, code>>, \
-							  TSR_TABLES_COUNT };
-TSR_GROUPED_LIST(X)
-#undef X
-
-const struct tsr_gpu_codec tsr_gpu_codec_log8 = { run_encode<logarithmic>, run_decode<logarithmic>,
-						  TSR_TABLES_LOG };
-
-/* With rules for momenta and for variances. */
-template <class format>
-static void encode_tabled(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-			  const float *x, uint64_t n, void *const plane[],
-			  struct tsr_encode_report *report)
-{
-	(coding->kind == TSR_KIND_VARIANCE
-		 ? run_encode<tabled<format, true>>
-		 : run_encode<tabled<format, false>>)(stream, coding, x, n, plane, report);
-}
-
-template <class format>
-static void decode_tabled(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-			  const void *const plane[], uint64_t n, float *x)
-{
-	(coding->kind == TSR_KIND_VARIANCE
-		 ? run_decode<tabled<format, true>>
-		 : run_decode<tabled<format, false>>)(stream, coding, plane, n, x);
-}
-
-#define X(id, each, loops, format, ...) \
-	const struct tsr_gpu_codec tsr_gpu_codec_##id = { encode_tabled<format_##id>, \
-							  decode_tabled<format_##id>, \
-							  tsr_##format##_rule(false).set };
-TSR_TABLED_LIST(X)
-#undef X
-
-/* --- Means ----------------------------------------------------------------------------------- */
-
-/* A warp has a block. */
+/* A warp has a block, of which the mean is stored. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	encode_means(const float *x, uint64_t n, uint32_t size, enum tsr_dtype narrow, float *means)
 {
@@ -271,16 +118,102 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		means[b.group] = narrowed(narrow, tsr_block_mean(sum, b.count));
 }
 
-static void run_encode_means(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-			     const float *x, uint64_t n, void *const plane[],
-			     struct tsr_encode_report *report)
+/* --- Launches -------------------------------------------------------------------------------- */
+
+static struct no_codebook book_of(const struct tsr_gpu_job *, struct no_codebook)
 {
-	(void)report;
-	encode_means<<<warps_for(n, coding->group), TSR_BLOCK, 0, stream->handle>>>(
-		x, n, coding->group, coding->narrow, (float *)plane[0]);
+	return {};
 }
 
-const struct tsr_gpu_codec tsr_gpu_codec_gefen8 = { run_encode<gefen_codes>,
-						    run_decode<gefen_codes>, TSR_TABLES_COUNT };
-const struct tsr_gpu_codec tsr_gpu_codec_blockmean = { run_encode_means, run_decode<block_means>,
-						       TSR_TABLES_COUNT };
+static struct learned_codebook book_of(const struct tsr_gpu_job *j, struct learned_codebook book)
+{
+	const struct tsr_coding *c = j->coding;
+
+	for (unsigned i = 0; i < TSR_TABLE_CODES; i++)
+		book.entry[i] = j->decodes ? narrowed(c->narrow, c->codebook[i]) : c->codebook[i];
+	return book;
+}
+
+/* Elements in whole groups that the kernels for the usual sizes take. */
+template <class codec> static uint64_t usual_part(const struct tsr_gpu_job *j)
+{
+	const uint32_t group = j->coding->group;
+	const bool usual = group == codec::usual || group == 2 * codec::usual;
+	const bool fits = usual && !j->coding->row && tsr_is_aligned(j->x, 16) &&
+			  tsr_is_aligned(j->plane[0], 16);
+
+	return fits ? j->n - j->n % group : 0;
+}
+
+template <class codec, unsigned GROUP> static void start(const struct tsr_gpu_job *j, uint64_t n)
+{
+	const struct coded_planes planes = tsr_gpu_planes(j, 0);
+
+	if (j->decodes)
+		decode_groups<codec, GROUP>
+			<<<tsr_blocks(n / W, 1), TSR_BLOCK, 0, j->stream->handle>>>(planes, n,
+										    j->x);
+	else
+		encode_groups<codec, GROUP><<<tsr_blocks(n / codec::elements(GROUP), 1), TSR_BLOCK,
+					      0, j->stream->handle>>>(j->x, n, planes, j->report);
+}
+
+/* Those from @first on. */
+template <class codec> static void start_any(const struct tsr_gpu_job *j, uint64_t first)
+{
+	const struct tsr_coding *c = j->coding;
+	const struct coded_planes planes = tsr_gpu_planes(j, first);
+	const struct groups groups = groups_of(c);
+	const uint64_t n = j->n - first;
+	const uint64_t ngroups = tsr_plane_count(c, c->codec->nplanes > 1, n);
+	const unsigned blocks = tsr_blocks(ngroups << groups.log_team, 1);
+	const typename codec::codebook book = book_of(j, typename codec::codebook());
+
+	if (j->decodes)
+		decode_any<codec><<<blocks, TSR_BLOCK, 0, j->stream->handle>>>(planes, n, groups,
+									       book, j->x + first);
+	else if constexpr (codec::has_codes)
+		encode_any<codec><<<blocks, TSR_BLOCK, 0, j->stream->handle>>>(
+			j->x + first, n, groups, planes, book, j->report);
+	else
+		encode_means<<<warps_for(n, c->group), TSR_BLOCK, 0, j->stream->handle>>>(
+			j->x, n, c->group, c->narrow, (float *)j->plane[0]);
+}
+
+template <class codec> static void run(const struct tsr_gpu_job *j)
+{
+	const uint64_t part = usual_part<codec>(j);
+
+	if constexpr (codec::usual > 0) {
+		if (part)
+			(j->coding->group == codec::usual
+				 ? start<codec, codec::usual>
+				 : start<codec, 2 * codec::usual>)(j, part);
+	}
+	if (part < j->n)
+		start_any<codec>(j, part);
+}
+
+/* With rules for momenta and for variances. */
+template <class format> static void run_tabled(const struct tsr_gpu_job *j)
+{
+	(j->coding->kind == TSR_KIND_VARIANCE ? run<tabled<format, true>>
+					      : run<tabled<format, false>>)(j);
+}
+
+/* --- Codecs ---------------------------------------------------------------------------------- */
+
+#define X(id, each, loops, group, code, ...) \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run<loops<group_##group, code>>, \
+							  TSR_TABLES_COUNT };
+TSR_GROUPED_LIST(X)
+#undef X
+#define X(id, each, loops, format, ...) \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_tabled<format_##id>, \
+							  tsr_##format##_rule(false).set };
+TSR_TABLED_LIST(X)
+#undef X
+
+const struct tsr_gpu_codec tsr_gpu_codec_log8 = { run<logarithmic>, TSR_TABLES_LOG };
+const struct tsr_gpu_codec tsr_gpu_codec_gefen8 = { run<gefen_codes>, TSR_TABLES_COUNT };
+const struct tsr_gpu_codec tsr_gpu_codec_blockmean = { run<block_means>, TSR_TABLES_COUNT };

@@ -151,9 +151,9 @@ struct group_scale {
 	float unit, factor;
 };
 
-#define DEFINE_FORMULAS(id) \
+#define DEFINE_FORMULAS(id, levels, roots) \
 	struct id##_formulas { \
-		static const bool takes_roots = false; \
+		static const bool takes_roots = roots; \
 \
 		static __device__ __forceinline__ uint32_t e8m8_max(void) \
 		{ \
@@ -190,12 +190,21 @@ struct group_scale {
 		{ \
 			return (void)absmax, any(scale); \
 		} \
+		static __device__ __forceinline__ float flash_factor(float scale) \
+		{ \
+			return tsr_quotient_ordinary(levels, scale); \
+		} \
+		static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float x, \
+								      float factor) \
+		{ \
+			return (uint32_t)(int32_t)(fmaxf(x * factor, 0.5f) + 0.5f); \
+		} \
 	};
 
-DEFINE_FORMULAS(softsign)
-DEFINE_FORMULAS(linear)
-DEFINE_FORMULAS(sqrt)
-DEFINE_FORMULAS(ulinear)
+DEFINE_FORMULAS(softsign, 127.0f, false)
+DEFINE_FORMULAS(linear, 127.0f, false)
+DEFINE_FORMULAS(sqrt, 255.0f, true)
+DEFINE_FORMULAS(ulinear, 255.0f, false)
 
 struct group_softsign : softsign_formulas {
 	static __device__ __forceinline__ float value(float code, float scale)
@@ -231,10 +240,6 @@ struct group_linear : linear_formulas {
 	{
 		return tsr_round_half_away_i32(m * g.unit * g.factor);
 	}
-	static __device__ __forceinline__ float flash_factor(float scale)
-	{
-		return tsr_quotient_ordinary(127.0f, scale);
-	}
 	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
 							      float factor)
 	{
@@ -246,8 +251,6 @@ struct group_linear : linear_formulas {
 };
 
 struct group_sqrt : sqrt_formulas {
-	static const bool takes_roots = true;
-
 	/*
 	 * The unit, a power of 4, brings tiny groups up.  What is then below 2^-100 has code 0, and
 	 * so has what is negative: they become 2^-100.
@@ -270,15 +273,6 @@ struct group_sqrt : sqrt_formulas {
 	{
 		return 0x1p-80f;
 	}
-	static __device__ __forceinline__ float flash_factor(float scale)
-	{
-		return tsr_quotient_ordinary(255.0f, scale);
-	}
-	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float root,
-							      float factor)
-	{
-		return (uint32_t)(int32_t)(fmaxf(root * factor, 0.5f) + 0.5f);
-	}
 };
 
 struct group_ulinear : ulinear_formulas {
@@ -289,15 +283,6 @@ struct group_ulinear : ulinear_formulas {
 	static __device__ __forceinline__ float flash_least(void)
 	{
 		return 0x1p-60f;
-	}
-	static __device__ __forceinline__ float flash_factor(float scale)
-	{
-		return tsr_quotient_ordinary(255.0f, scale);
-	}
-	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float v,
-							      float factor)
-	{
-		return (uint32_t)(int32_t)(fmaxf(v * factor, 0.5f) + 0.5f);
 	}
 };
 

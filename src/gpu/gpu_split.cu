@@ -43,71 +43,50 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 /* --- Launches -------------------------------------------------------------------------------- */
 
 /* Elements of which all arrays take aligned vectors of 4. */
-template <class codec>
-static uint64_t vector_part(const float *x, struct coded_planes p, uint64_t n)
+template <class codec> static uint64_t vector_part(const struct tsr_gpu_job *j)
 {
-	const bool aligned = tsr_is_aligned(x, 16) &&
+	const struct coded_planes p = tsr_gpu_planes(j, 0);
+	const bool aligned = tsr_is_aligned(j->x, 16) &&
 			     tsr_is_aligned(p.plane[0], 4 * sizeof(typename codec::first)) &&
 			     tsr_is_aligned(p.plane[1], 4 * sizeof(typename codec::second));
 
-	return aligned ? n - n % 4 : 0;
+	return aligned ? j->n - j->n % 4 : 0;
 }
 
-template <class codec>
-static void run_encode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-		       const float *x, uint64_t n, void *const plane[],
-		       struct tsr_encode_report *report)
+/* @n elements from @first on, by vectors of W. */
+template <class codec, int W>
+static void start(const struct tsr_gpu_job *j, uint64_t first, uint64_t n)
 {
-	const struct coded_planes planes = tsr_gpu_planes(stream, coding, plane, 0);
-	const uint64_t part = vector_part<codec>(x, planes, n), rest = n - part;
+	const struct coded_planes planes = tsr_gpu_planes(j, first);
+	const unsigned blocks = tsr_blocks(n / W, 1);
 
-	if (part)
-		encode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream->handle>>>(
-			x, part / 4, planes, report);
-	if (rest)
-		encode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream->handle>>>(
-			x + part, rest, tsr_gpu_planes(stream, coding, plane, part), report);
+	if (!n)
+		return;
+	if (j->decodes)
+		decode_split<codec, W>
+			<<<blocks, TSR_BLOCK, 0, j->stream->handle>>>(planes, n / W, j->x + first);
+	else
+		encode_split<codec, W><<<blocks, TSR_BLOCK, 0, j->stream->handle>>>(
+			j->x + first, n / W, planes, j->report);
 }
 
-template <class codec>
-static void run_decode(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-		       const void *const plane[], uint64_t n, float *x)
+template <class codec> static void run(const struct tsr_gpu_job *j)
 {
-	const struct coded_planes planes = tsr_gpu_planes(stream, coding, plane, 0);
-	const uint64_t part = vector_part<codec>(x, planes, n), rest = n - part;
+	const uint64_t part = vector_part<codec>(j);
 
-	if (part)
-		decode_split<codec, 4><<<tsr_blocks(part / 4, 1), TSR_BLOCK, 0, stream->handle>>>(
-			planes, part / 4, x);
-	if (rest)
-		decode_split<codec, 1><<<tsr_blocks(rest, 1), TSR_BLOCK, 0, stream->handle>>>(
-			tsr_gpu_planes(stream, coding, plane, part), rest, x + part);
+	start<codec, 4>(j, 0, part);
+	start<codec, 1>(j, part, j->n - part);
 }
 
-/* --- FP32 ------------------------------------------------------------------------------------ */
-
-static void run_encode_f32(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-			   const float *x, uint64_t n, void *const plane[],
-			   struct tsr_encode_report *report)
+static void run_f32(const struct tsr_gpu_job *j)
 {
-	(void)coding;
-	(void)report;
-	cudaMemcpyAsync(plane[0], x, n * sizeof(*x), cudaMemcpyDeviceToDevice, stream->handle);
+	cudaMemcpyAsync(j->decodes ? j->x : j->plane[0], j->decodes ? j->plane[0] : j->x,
+			j->n * sizeof(*j->x), cudaMemcpyDeviceToDevice, j->stream->handle);
 }
 
-static void run_decode_f32(const struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-			   const void *const plane[], uint64_t n, float *x)
-{
-	(void)coding;
-	cudaMemcpyAsync(x, plane[0], n * sizeof(*x), cudaMemcpyDeviceToDevice, stream->handle);
-}
-
-const struct tsr_gpu_codec tsr_gpu_codec_f32 = { run_encode_f32, run_decode_f32, TSR_TABLES_COUNT };
-
-/* --- The others ------------------------------------------------------------------------------ */
+const struct tsr_gpu_codec tsr_gpu_codec_f32 = { run_f32, TSR_TABLES_COUNT };
 
 #define X(id, each, loops, format, code, ...) \
-	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_encode<loops<format, code>>, \
-							  run_decode<loops<format, code>>, \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run<loops<format, code>>, \
 							  TSR_TABLES_COUNT };
 TSR_SPLIT_LIST(X)

@@ -93,14 +93,16 @@ struct f16 : narrow_float<f16_formulas> {
  * encode() returns how many finite values that decode have an infinite narrow weight.
  */
 
-template <class format, typename code> struct ulp_split {
+template <typename code> struct narrow_planes {
 	typedef uint16_t first;
 	typedef code second;
 	static const unsigned nplanes = 2;
-	static const bool counts = false;
+	static const bool counts = false; /* what encode() returns is not always 0 */
+};
 
+template <class format, typename code> struct ulp_split : narrow_planes<code> {
 	template <int W>
-	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	static __device__ __forceinline__ unsigned encode(const float *x, uint16_t *n, code *c)
 	{
 		float rounded[W];
 
@@ -108,12 +110,12 @@ template <class format, typename code> struct ulp_split {
 		format::template widen<W>(n, rounded);
 #pragma unroll
 		for (int k = 0; k < W; k++)
-			c[k] = (second)tsr_ulp_correction(format::format(), x[k], rounded[k],
-							  TSR_LEVELS(code));
+			c[k] = (code)tsr_ulp_correction(format::format(), x[k], rounded[k],
+							TSR_LEVELS(code));
 		return 0;
 	}
 	template <int W>
-	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	static __device__ __forceinline__ void decode(const uint16_t *n, const code *c, float *x)
 	{
 		float narrow[W];
 
@@ -124,14 +126,11 @@ template <class format, typename code> struct ulp_split {
 	}
 };
 
-template <class format, typename code> struct exact_split {
-	typedef uint16_t first;
-	typedef code second;
-	static const unsigned nplanes = 2;
+template <class format, typename code> struct exact_split : narrow_planes<code> {
 	static const bool counts = true;
 
 	template <int W>
-	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	static __device__ __forceinline__ unsigned encode(const float *x, uint16_t *n, code *c)
 	{
 		unsigned overflow = 0;
 
@@ -139,14 +138,14 @@ template <class format, typename code> struct exact_split {
 		for (int k = 0; k < W; k++) {
 			const uint32_t narrow = tsr_exact16_narrow(x[k]);
 
-			n[k] = (first)narrow;
-			c[k] = (second)tsr_exact16_correction(x[k], narrow);
+			n[k] = (uint16_t)narrow;
+			c[k] = (code)tsr_exact16_correction(x[k], narrow);
 			overflow += (unsigned)tsr_exact16_overflows(x[k]);
 		}
 		return overflow;
 	}
 	template <int W>
-	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	static __device__ __forceinline__ void decode(const uint16_t *n, const code *c, float *x)
 	{
 #pragma unroll
 		for (int k = 0; k < W; k++)
@@ -154,14 +153,9 @@ template <class format, typename code> struct exact_split {
 	}
 };
 
-template <class format, typename code> struct float_split {
-	typedef uint16_t first;
-	typedef code second;
-	static const unsigned nplanes = 2;
-	static const bool counts = false;
-
+template <class format, typename code> struct float_split : narrow_planes<code> {
 	template <int W>
-	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
+	static __device__ __forceinline__ unsigned encode(const float *x, uint16_t *n, code *c)
 	{
 		float rest[W];
 
@@ -175,7 +169,7 @@ template <class format, typename code> struct float_split {
 	}
 	/* The sum of a number and a NaN is that NaN, quiet, as CPUs have it. */
 	template <int W>
-	static __device__ __forceinline__ void decode(const first *n, const second *c, float *x)
+	static __device__ __forceinline__ void decode(const uint16_t *n, const code *c, float *x)
 	{
 		float narrow[W], rest[W];
 
@@ -194,11 +188,8 @@ template <class format, typename code> struct float_split {
 	}
 };
 
-template <class format, typename code> struct narrow_only {
-	typedef uint16_t first;
-	typedef uint8_t second; /* there is none */
+template <class format, typename code> struct narrow_only : narrow_planes<uint8_t> {
 	static const unsigned nplanes = 1;
-	static const bool counts = false;
 
 	template <int W>
 	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)
@@ -215,11 +206,9 @@ template <class format, typename code> struct narrow_only {
 	}
 };
 
-template <class format, typename code> struct plain {
+template <class format, typename code> struct plain : narrow_planes<uint8_t> {
 	typedef float first;
-	typedef uint8_t second; /* there is none */
 	static const unsigned nplanes = 1;
-	static const bool counts = false;
 
 	template <int W>
 	static __device__ __forceinline__ unsigned encode(const float *x, first *n, second *c)

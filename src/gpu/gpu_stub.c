@@ -75,12 +75,10 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	X(tsr_gpu_step_compare, STREAM, const struct tsr_step *step, float *const fp32[TSR_SLOTS], \
 	  const void *grad, uint64_t n, uint64_t run, struct tsr_compare *sums, \
 	  struct tsr_step_report *report) \
-	X(tsr_gpu_entropy_encode, STREAM, struct tsr_entropy_kind kind, const void *plain, uint64_t n, \
-	  void *coded, uint32_t *nbytes) \
-	X(tsr_gpu_entropy_decode, STREAM, struct tsr_entropy_kind kind, const void *coded, \
-	  const uint64_t *begin, uint64_t n, void *plain, uint64_t *damaged) \
-	X(tsr_gpu_encode_codes, STREAM, struct tsr_gpu_codes *pieces, unsigned npieces) \
-	X(tsr_gpu_decode_codes, STREAM, struct tsr_gpu_codes *pieces, unsigned npieces, uint64_t *damaged)
+	X(tsr_gpu_encode_pieces, STREAM, struct tsr_gpu_coding coding, struct tsr_gpu_piece *pieces, \
+	  unsigned npieces) \
+	X(tsr_gpu_decode_pieces, STREAM, struct tsr_gpu_coding coding, \
+	  const struct tsr_gpu_piece *pieces, unsigned npieces, uint64_t *damaged)
 
 #define X(type, function, value, ...) type function(__VA_ARGS__) { return value; }
 SAYING(X)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sweeps: every bit pattern of a range encoded and decoded by a codec without groups, and compared. */
+#include <stddef.h>
+
 #include "gpu/cuda.h"
 #include "gpu/gpu_extra_bits.cuh"
 #include "gpu/shortcut.cuh"
@@ -47,8 +49,15 @@ template <class format, int ROUNDING> struct extra_bits_trip {
 
 /* --- A thread's part of a row ------------------------------------------------------------------ */
 
+/* The counts of struct tsr_sweep_row, in its order. */
+enum { EXACT, OVERFLOWN, NAN_IN, NAN_OUT, COMPARED, NCOUNTS };
+
+static_assert(offsetof(struct tsr_sweep_row, rel_sum) ==
+		      offsetof(struct tsr_sweep_row, exact) + NCOUNTS * sizeof(uint64_t),
+	      "counts are next to each other");
+
 struct tally {
-	uint32_t exact, overflow, nan_in, nan_out, compared;
+	uint32_t count[NCOUNTS];
 	uint32_t max_ulp, max_rel; /* the latter as bits */
 	uint64_t rel_sum; /* of terms below 2; the others are added to the row at once */
 };
@@ -83,8 +92,8 @@ static __device__ __forceinline__ bool add_simple(struct tally *t, const float *
 	}
 	if (!tsr_sweep_was_simple(changed, max_rel))
 		return false;
-	t->exact += exact;
-	t->compared += EACH;
+	t->count[EXACT] += exact;
+	t->count[COMPARED] += EACH;
 	t->max_ulp = max_ulp;
 	t->max_rel = ::max(t->max_rel, max_rel);
 	t->rel_sum += (uint64_t)(__double_as_longlong(sum) -
@@ -104,10 +113,10 @@ static __device__ __forceinline__ void add_finite(struct tally *t, const float *
 		const struct tsr_sweep_outcome o = tsr_sweep_finite_outcome(x[i], y[i], rel);
 		const float r = tsr_f32_from_bits(o.rel_bits);
 
-		t->exact += o.exact;
-		t->overflow += o.overflow;
-		t->nan_out += o.nan_out;
-		t->compared += o.compared;
+		t->count[EXACT] += o.exact;
+		t->count[OVERFLOWN] += o.overflow;
+		t->count[NAN_OUT] += o.nan_out;
+		t->count[COMPARED] += o.compared;
 		t->max_ulp = ::max(t->max_ulp, o.ulp);
 		t->max_rel = ::max(t->max_rel, o.rel_bits);
 		if (r < 2.0f)
@@ -124,47 +133,33 @@ static __device__ __forceinline__ void add_special(struct tally *t, const float 
 	for (unsigned i = 0; i < EACH; i++) {
 		const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
 
-		t->exact += xb == yb;
-		t->nan_in += (xb & TSR_F32_MAG) > TSR_F32_INF;
-		t->nan_out += (yb & TSR_F32_MAG) > TSR_F32_INF;
+		t->count[EXACT] += xb == yb;
+		t->count[NAN_IN] += (xb & TSR_F32_MAG) > TSR_F32_INF;
+		t->count[NAN_OUT] += (yb & TSR_F32_MAG) > TSR_F32_INF;
 	}
 }
 
 /* --- A block's part of a row ------------------------------------------------------------------- */
 
-static __device__ __forceinline__ uint64_t warp_sum(uint64_t sum)
-{
-	for (unsigned distance = 16; distance; distance /= 2)
-		sum += __shfl_xor_sync(TSR_WHOLE_WARP, sum, distance);
-	return sum;
-}
-
 static __device__ __forceinline__ struct tally warp_tally(struct tally t)
 {
-	t.exact = __reduce_add_sync(TSR_WHOLE_WARP, t.exact);
-	t.overflow = __reduce_add_sync(TSR_WHOLE_WARP, t.overflow);
-	t.nan_in = __reduce_add_sync(TSR_WHOLE_WARP, t.nan_in);
-	t.nan_out = __reduce_add_sync(TSR_WHOLE_WARP, t.nan_out);
-	t.compared = __reduce_add_sync(TSR_WHOLE_WARP, t.compared);
+	for (unsigned i = 0; i < NCOUNTS; i++)
+		t.count[i] = __reduce_add_sync(TSR_WHOLE_WARP, t.count[i]);
 	t.max_ulp = __reduce_max_sync(TSR_WHOLE_WARP, t.max_ulp);
 	t.max_rel = __reduce_max_sync(TSR_WHOLE_WARP, t.max_rel);
-	t.rel_sum = warp_sum(t.rel_sum);
+	for (unsigned distance = 16; distance; distance /= 2)
+		t.rel_sum += __shfl_xor_sync(TSR_WHOLE_WARP, t.rel_sum, distance);
 	return t;
-}
-
-static __device__ __forceinline__ void add_count(uint64_t *total, uint32_t count)
-{
-	if (count)
-		atomicAdd((unsigned long long *)total, (unsigned long long)count);
 }
 
 static __device__ void add_tally(struct tsr_sweep_row *row, struct tally t)
 {
-	add_count(&row->exact, t.exact);
-	add_count(&row->overflow, t.overflow);
-	add_count(&row->nan_in, t.nan_in);
-	add_count(&row->nan_out, t.nan_out);
-	add_count(&row->compared, t.compared);
+	unsigned long long *count = (unsigned long long *)&row->exact;
+
+	for (unsigned i = 0; i < NCOUNTS; i++) {
+		if (t.count[i])
+			atomicAdd(&count[i], (unsigned long long)t.count[i]);
+	}
 	if (t.rel_sum)
 		add_to_sum(row, t.rel_sum);
 	if (t.max_ulp)

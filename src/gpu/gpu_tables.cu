@@ -6,47 +6,32 @@ extern "C" {
 #include "codec/tables.h"
 }
 
-/* One array of the tables. */
-static cudaError_t upload(const void *from, size_t nbytes, const void **to)
+/* One array of the tables, unless an earlier try left it there. */
+static enum tsr_status upload(const struct tsr_gpu *gpu, const void *from, size_t nbytes,
+			      const void **to, struct tsr_err *err)
 {
-	void *memory = NULL;
-	cudaError_t e = cudaMalloc(&memory, nbytes);
+	const char *what = "cannot copy tables of codes";
 
-	if (e == cudaSuccess)
-		e = cudaMemcpy(memory, from, nbytes, cudaMemcpyHostToDevice);
-	if (e != cudaSuccess) {
-		cudaFree(memory);
-		return e;
-	}
-	*to = memory;
-	return e;
-}
-
-static void free_tables(struct tsr_gpu_tables *t)
-{
-	cudaFree((void *)t->row);
-	cudaFree((void *)t->entry);
-	cudaFree((void *)t->bound);
-	*t = (struct tsr_gpu_tables){ NULL, NULL, NULL };
+	if (!*to)
+		TSR_CUDA_TRY(gpu->index, err, cudaMalloc((void **)to, nbytes), "%s", what);
+	TSR_CUDA_TRY(gpu->index, err, cudaMemcpy((void *)*to, from, nbytes, cudaMemcpyHostToDevice),
+		     "%s", what);
+	return TSR_OK;
 }
 
 static enum tsr_status put_tables(struct tsr_gpu *gpu, enum tsr_table_set set, struct tsr_err *err)
 {
 	const struct tsr_tables *from = tsr_tables_get(set);
-	struct tsr_gpu_tables t = { NULL, NULL, NULL };
-	cudaError_t e = upload(from->entry, from->nentries * sizeof(*from->entry),
-			       (const void **)&t.entry);
+	struct tsr_gpu_tables *t = &gpu->tables[set];
+	const void *row = NULL;
 
-	if (e == cudaSuccess && from->bound)
-		e = upload(from->bound, TSR_TABLE_ROWS * sizeof(*from->bound),
-			   (const void **)&t.bound);
-	if (e == cudaSuccess)
-		e = upload(from->row, from->nrows * sizeof(*from->row), (const void **)&t.row);
-	if (e != cudaSuccess) {
-		free_tables(&t);
-		return tsr_gpu_fail(err, gpu->index, e, "cannot copy tables of codes");
-	}
-	gpu->tables[set] = t;
+	TSR_TRY(upload(gpu, from->entry, from->nentries * sizeof(*from->entry),
+		       (const void **)&t->entry, err));
+	if (from->bound)
+		TSR_TRY(upload(gpu, from->bound, TSR_TABLE_ROWS * sizeof(*from->bound),
+			       (const void **)&t->bound, err));
+	TSR_TRY(upload(gpu, from->row, from->nrows * sizeof(*from->row), &row, err));
+	t->row = (const struct tsr_table_row *)row;
 	return TSR_OK;
 }
 
@@ -68,6 +53,9 @@ enum tsr_status tsr_gpu_prepare_tables(struct tsr_gpu *gpu, const struct tsr_gpu
 void tsr_gpu_free_tables(struct tsr_gpu *gpu)
 {
 	cudaSetDevice((int)gpu->index);
-	for (unsigned set = 0; set < TSR_TABLES_COUNT; set++)
-		free_tables(&gpu->tables[set]);
+	for (unsigned set = 0; set < TSR_TABLES_COUNT; set++) {
+		cudaFree((void *)gpu->tables[set].row);
+		cudaFree((void *)gpu->tables[set].entry);
+		cudaFree((void *)gpu->tables[set].bound);
+	}
 }

@@ -155,48 +155,37 @@ enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream, const struct
 
 /* --- Coded planes ---------------------------------------------------------------------------- */
 
-/**
- * tsr_gpu_entropy_encode() - Append the coding of a plane to a stream
- * @plain:  its @n elements in device memory, aligned to 16 bytes
- * @coded:  in device memory, aligned to 4 bytes: its pieces, tsr_entropy_bound() of a whole one apart
- * @nbytes: in device memory: the bytes of each
- *
- * The bytes of tsr_entropy_encode().  Takes up to 400 MiB of device memory, which the stream owns.
- */
-enum tsr_status tsr_gpu_entropy_encode(struct tsr_gpu_stream *stream, struct tsr_entropy_kind kind,
-				       const void *plain, uint64_t n, void *coded, uint32_t *nbytes,
-				       struct tsr_err *err);
+/* What pieces that are coded together have in common: codes with contexts are those of a variance. */
+struct tsr_gpu_coding {
+	struct tsr_entropy_kind kind;
+	bool contexts;
+};
 
-/**
- * tsr_gpu_entropy_decode() - Append the decoding of a plane to a stream
- * @coded:   its pieces in device memory, which may be any bytes
- * @begin:   in device memory: where each piece begins in these, a multiple of 4, and where the last ends
- * @plain:   @n elements in device memory, aligned to 16 bytes
- * @damaged: in device memory: becomes the number of the first piece that tsr_entropy_decode() refuses, if
- *           that is lower than what is there; @plain is not to be used then
- */
-enum tsr_status tsr_gpu_entropy_decode(struct tsr_gpu_stream *stream, struct tsr_entropy_kind kind,
-				       const void *coded, const uint64_t *begin, uint64_t n,
-				       void *plain, uint64_t *damaged, struct tsr_err *err);
-
-/* A piece of codes of a variance, of whatever tensor; all its addresses are in device memory. */
-struct tsr_gpu_codes {
-	struct tsr_entropy_variance variance;
-	void *codes; /* aligned to 4 bytes */
+/* A piece of a plane, of whatever tensor; all its addresses are in device memory. */
+struct tsr_gpu_piece {
+	struct tsr_entropy_variance variance; /* of codes with contexts */
+	void *plain; /* aligned to 16 bytes, codes with contexts to 4 */
 	void *coded; /* aligned to 4 bytes; to encode, with room for tsr_entropy_bound() */
 	uint32_t n; /* elements, 1 to TSR_ENTROPY_PIECE */
 	uint32_t nbytes; /* coded: found to encode, given to decode */
 };
 
 /*
- * Append the coding of pieces of codes, described in device memory, to a stream: the bytes of
+ * Append the coding of pieces, described in device memory, to a stream: the bytes of tsr_entropy_encode() or
  * tsr_entropy_encode_codes().  Takes up to 400 MiB of device memory, which the stream owns.
  */
-enum tsr_status tsr_gpu_encode_codes(struct tsr_gpu_stream *stream, struct tsr_gpu_codes *pieces,
-				     unsigned npieces, struct tsr_err *err);
+enum tsr_status tsr_gpu_encode_pieces(struct tsr_gpu_stream *stream, struct tsr_gpu_coding coding,
+				      struct tsr_gpu_piece *pieces, unsigned npieces,
+				      struct tsr_err *err);
 
-/* Append their decoding: as tsr_gpu_entropy_decode(), where tsr_entropy_decode_codes() refuses a piece. */
-enum tsr_status tsr_gpu_decode_codes(struct tsr_gpu_stream *stream, struct tsr_gpu_codes *pieces,
-				     unsigned npieces, uint64_t *damaged, struct tsr_err *err);
+/*
+ * Append their decoding; the coded bytes may be any.
+ * @damaged: in device memory: becomes the number of the first piece that tsr_entropy_decode() or
+ *           tsr_entropy_decode_codes() refuses, if that is lower than what is there; its elements are not
+ *           to be used then
+ */
+enum tsr_status tsr_gpu_decode_pieces(struct tsr_gpu_stream *stream, struct tsr_gpu_coding coding,
+				      const struct tsr_gpu_piece *pieces, unsigned npieces,
+				      uint64_t *damaged, struct tsr_err *err);
 
 #endif

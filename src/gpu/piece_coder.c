@@ -15,9 +15,8 @@
 
 /* What a kernel is told, and what it finds. */
 struct control {
-	struct tsr_gpu_codes codes;
-	uint64_t begin[2], damaged;
-	uint32_t nbytes;
+	struct tsr_gpu_piece piece;
+	uint64_t damaged;
 };
 
 /* On the GPU: a piece, and the scales of its codes. */
@@ -66,22 +65,31 @@ static const char *decode_on_cpu(struct tsr_entropy *e, const struct tsr_piece *
 
 /* --- On a GPU ----------------------------------------------------------------------------------- */
 
-/* Append the copies of the scales and of the description of codes. */
-static enum tsr_status put_codes(struct tsr_piece_coder *c, const struct tsr_piece *p,
-				 size_t nbytes, struct tsr_err *err)
+static struct tsr_gpu_coding coding_of(const struct tsr_piece *p)
+{
+	return (struct tsr_gpu_coding){ p->kind, p->variance != NULL };
+}
+
+/* Append the copies of the description of a piece, and of its scales if it has any. */
+static enum tsr_status describe(struct tsr_piece_coder *c, const struct tsr_piece *p, size_t nbytes,
+				struct tsr_err *err)
 {
 	struct device_memory *d = c->device;
 	const struct tsr_entropy_variance *v = p->variance;
-	const uint64_t nscales = tsr_entropy_scale_of(&v->scales, v->first, p->n - 1) + 1;
 
-	c->control.codes = (struct tsr_gpu_codes){ .variance = *v,
-						   .codes = d->plain,
-						   .coded = d->coded,
-						   .n = (uint32_t)p->n,
-						   .nbytes = (uint32_t)nbytes };
-	c->control.codes.variance.scales.scales = d->scales;
-	TSR_TRY(tsr_gpu_put(c->stream, d->scales, v->scales.scales, nscales * sizeof(*d->scales),
-			    err));
+	c->control = (struct control){ .piece = { .plain = d->plain,
+						  .coded = d->coded,
+						  .n = (uint32_t)p->n,
+						  .nbytes = (uint32_t)nbytes },
+				       .damaged = UINT64_MAX };
+	if (v) {
+		const uint64_t nscales = tsr_entropy_scale_of(&v->scales, v->first, p->n - 1) + 1;
+
+		c->control.piece.variance = *v;
+		c->control.piece.variance.scales.scales = d->scales;
+		TSR_TRY(tsr_gpu_put(c->stream, d->scales, v->scales.scales,
+				    nscales * sizeof(*d->scales), err));
+	}
 	return tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err);
 }
 
@@ -95,20 +103,14 @@ static enum tsr_status get_control(struct tsr_piece_coder *c, struct tsr_err *er
 static enum tsr_status begin_on_gpu(struct tsr_piece_coder *c, const struct tsr_piece *p,
 				    const void *plain, struct tsr_err *err)
 {
-	const struct control *found = &c->host->control;
 	struct device_memory *d = c->device;
 
 	TSR_TRY(tsr_gpu_put(c->stream, d->plain, plain, p->n * p->kind.width, err));
-	if (p->variance) {
-		TSR_TRY(put_codes(c, p, 0, err));
-		TSR_TRY(tsr_gpu_encode_codes(c->stream, &d->control.codes, 1, err));
-	} else {
-		TSR_TRY(tsr_gpu_entropy_encode(c->stream, p->kind, d->plain, p->n, d->coded,
-					       &d->control.nbytes, err));
-	}
+	TSR_TRY(describe(c, p, 0, err));
+	TSR_TRY(tsr_gpu_encode_pieces(c->stream, coding_of(p), &d->control.piece, 1, err));
 	TSR_TRY(get_control(c, err));
 	c->coded = c->host->coded;
-	c->nbytes_there = p->variance ? &found->codes.nbytes : &found->nbytes;
+	c->nbytes_there = &c->host->control.piece.nbytes;
 	return tsr_gpu_get(c->stream, c->host->coded, d->coded, tsr_entropy_bound(p->kind, p->n),
 			   err);
 }
@@ -120,17 +122,10 @@ static enum tsr_status decode_on_gpu(struct tsr_piece_coder *c, const struct tsr
 {
 	struct device_memory *d = c->device;
 
-	c->control = (struct control){ .begin = { 0, nbytes }, .damaged = UINT64_MAX };
 	TSR_TRY(tsr_gpu_put(c->stream, d->coded, coded, nbytes, err));
-	if (p->variance) {
-		TSR_TRY(put_codes(c, p, nbytes, err));
-		TSR_TRY(tsr_gpu_decode_codes(c->stream, &d->control.codes, 1, &d->control.damaged,
-					     err));
-	} else {
-		TSR_TRY(tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err));
-		TSR_TRY(tsr_gpu_entropy_decode(c->stream, p->kind, d->coded, d->control.begin, p->n,
-					       d->plain, &d->control.damaged, err));
-	}
+	TSR_TRY(describe(c, p, nbytes, err));
+	TSR_TRY(tsr_gpu_decode_pieces(c->stream, coding_of(p), &d->control.piece, 1,
+				      &d->control.damaged, err));
 	TSR_TRY(get_control(c, err));
 	TSR_TRY(tsr_gpu_get(c->stream, plain, d->plain, p->n * p->kind.width, err));
 	TSR_TRY(tsr_gpu_sync(c->stream, err));

@@ -13,41 +13,26 @@
 /* An array in shared memory, of the size that the launch gives. */
 #define TSR_SHARED(type, name) extern __shared__ type name[]
 
-/* Within 1 ULP of 1/d, for d and 1/d normal; one instruction. */
-static __device__ __forceinline__ float tsr_reciprocal_estimate(float d)
-{
-	float r;
+#define DEFINE_ESTIMATE(name, instruction) \
+	static __device__ __forceinline__ float tsr_##name##_estimate(float x) \
+	{ \
+		float r; \
+\
+		asm(instruction " %0, %1;" : "=f"(r) : "f"(x)); \
+		return r; \
+	}
 
-	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
-	return r;
-}
+/* Within 1 ULP of 1/d, for d and 1/d normal; one instruction. */
+DEFINE_ESTIMATE(reciprocal, "rcp.approx.ftz.f32")
 
 /* Within 2^-22.9 of 1 / sqrt(x), relatively. */
-static __device__ __forceinline__ float tsr_rsqrt_estimate(float x)
-{
-	float r;
-
-	asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-	return r;
-}
+DEFINE_ESTIMATE(rsqrt, "rsqrt.approx.ftz.f32")
 
 /* Within 2^-22 of log2(x) from 1/2 to 2, else within 2^-22 of it relatively, for x normal. */
-static __device__ __forceinline__ float tsr_log2_estimate(float x)
-{
-	float r;
-
-	asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-	return r;
-}
+DEFINE_ESTIMATE(log2, "lg2.approx.ftz.f32")
 
 /* Within 2^-22 of 2^x relatively, where that is normal. */
-static __device__ __forceinline__ float tsr_exp2_estimate(float x)
-{
-	float r;
-
-	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-	return r;
-}
+DEFINE_ESTIMATE(exp2, "ex2.approx.ftz.f32")
 
 /* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */
 static __device__ __forceinline__ float tsr_max_or_nan(float a, float b)
@@ -122,11 +107,12 @@ static __device__ __forceinline__ uint32_t tsr_look_up_bytes(const uint32_t *tab
 	return low | high;
 }
 
-/* Four bytes, the lowest 8 bits of each, the first one lowest. */
+/* Four bytes, byte number @WHICH of each word, the first one lowest. */
+template <unsigned WHICH = 0>
 static __device__ __forceinline__ uint32_t tsr_word_of_bytes(const uint32_t *byte)
 {
-	const uint32_t low = __byte_perm(byte[0], byte[1], 0x0040);
-	const uint32_t high = __byte_perm(byte[2], byte[3], 0x0040);
+	const uint32_t low = __byte_perm(byte[0], byte[1], 0x0040 + 0x11 * WHICH);
+	const uint32_t high = __byte_perm(byte[2], byte[3], 0x0040 + 0x11 * WHICH);
 
 	return __byte_perm(low, high, 0x5410);
 }
@@ -144,15 +130,6 @@ static __device__ __forceinline__ uint32_t tsr_e4m3_word(const float *x)
 	high = (unsigned short)(tsr_e4m3_byte(x[2]) | tsr_e4m3_byte(x[3]) << 8);
 #endif
 	return low | (uint32_t)high << 16;
-}
-
-/* tsr_word_of_bytes() of bits 16 to 23. */
-static __device__ __forceinline__ uint32_t tsr_word_of_third_bytes(const uint32_t *byte)
-{
-	const uint32_t low = __byte_perm(byte[0], byte[1], 0x0062);
-	const uint32_t high = __byte_perm(byte[2], byte[3], 0x0062);
-
-	return __byte_perm(low, high, 0x5410);
 }
 
 static __device__ __forceinline__ uint32_t tsr_f16_pair(float low, float high)

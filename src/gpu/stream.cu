@@ -22,22 +22,30 @@ enum tsr_status tsr_gpu_use(const struct tsr_gpu *gpu, struct tsr_err *err)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-static enum tsr_status no_memory(struct tsr_gpu *gpu, cudaError_t e, uint64_t nbytes,
-				 const char *what, struct tsr_err *err)
+static enum tsr_status allocate(struct tsr_gpu *gpu, uint64_t nbytes, const char *what, bool pinned,
+				void **memory_ret, struct tsr_err *err)
 {
-	return tsr_gpu_fail(err, gpu->index, e, "cannot allocate %llu bytes for %s",
-			    (unsigned long long)nbytes, what);
+	const size_t room = nbytes ? nbytes : 1;
+
+	*memory_ret = NULL;
+	TSR_TRY(tsr_gpu_use(gpu, err));
+	TSR_CUDA_TRY(gpu->index, err,
+		     pinned ? cudaMallocHost(memory_ret, room) : cudaMalloc(memory_ret, room),
+		     "cannot allocate %llu bytes for %s", (unsigned long long)nbytes, what);
+	return TSR_OK;
 }
 
 extern "C" enum tsr_status tsr_gpu_alloc(struct tsr_gpu *gpu, uint64_t nbytes, const char *what,
 					 void **memory_ret, struct tsr_err *err)
 {
-	cudaError_t e = make_current(gpu);
+	return allocate(gpu, nbytes, what, false, memory_ret, err);
+}
 
-	*memory_ret = NULL;
-	if (e == cudaSuccess)
-		e = cudaMalloc(memory_ret, nbytes ? nbytes : 1);
-	return e == cudaSuccess ? TSR_OK : no_memory(gpu, e, nbytes, what, err);
+extern "C" enum tsr_status tsr_gpu_alloc_host(struct tsr_gpu *gpu, uint64_t nbytes,
+					      const char *what, void **memory_ret,
+					      struct tsr_err *err)
+{
+	return allocate(gpu, nbytes, what, true, memory_ret, err);
 }
 
 extern "C" void tsr_gpu_free(struct tsr_gpu *gpu, void *memory)
@@ -45,18 +53,6 @@ extern "C" void tsr_gpu_free(struct tsr_gpu *gpu, void *memory)
 	if (memory && make_current(gpu) == cudaSuccess)
 		cudaFree(memory);
 	cudaGetLastError();
-}
-
-extern "C" enum tsr_status tsr_gpu_alloc_host(struct tsr_gpu *gpu, uint64_t nbytes,
-					      const char *what, void **memory_ret,
-					      struct tsr_err *err)
-{
-	cudaError_t e = make_current(gpu);
-
-	*memory_ret = NULL;
-	if (e == cudaSuccess)
-		e = cudaMallocHost(memory_ret, nbytes ? nbytes : 1);
-	return e == cudaSuccess ? TSR_OK : no_memory(gpu, e, nbytes, what, err);
 }
 
 extern "C" void tsr_gpu_free_host(struct tsr_gpu *gpu, void *memory)
@@ -73,13 +69,12 @@ extern "C" enum tsr_status tsr_gpu_stream_new(struct tsr_gpu *gpu,
 					      struct tsr_err *err)
 {
 	struct tsr_gpu_stream *s = (struct tsr_gpu_stream *)calloc(1, sizeof(*s));
-	cudaError_t e;
+	cudaError_t e = make_current(gpu);
 
 	*stream_ret = NULL;
 	if (!s)
 		return tsr_fail_nomem(err, "GPU stream");
 	s->gpu = gpu;
-	e = make_current(gpu);
 	if (e == cudaSuccess)
 		e = cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking);
 	if (e != cudaSuccess) {
@@ -169,13 +164,12 @@ extern "C" enum tsr_status tsr_gpu_event_new(struct tsr_gpu *gpu, struct tsr_gpu
 					     struct tsr_err *err)
 {
 	struct tsr_gpu_event *event = (struct tsr_gpu_event *)calloc(1, sizeof(*event));
-	cudaError_t e;
+	cudaError_t e = make_current(gpu);
 
 	*event_ret = NULL;
 	if (!event)
 		return tsr_fail_nomem(err, "GPU event");
 	event->gpu = gpu;
-	e = make_current(gpu);
 	if (e == cudaSuccess)
 		e = cudaEventCreate(&event->handle);
 	if (e != cudaSuccess) {

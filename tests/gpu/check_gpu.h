@@ -53,6 +53,32 @@ void check_sweeps(enum cases cases);
 /* Steps of every optimizer. */
 void check_steps(enum cases cases);
 
+/* A piece of a plane in host memory, coded by the CPU; codes with contexts have scales. */
+struct piece {
+	struct tsr_entropy_variance variance;
+	uint32_t n, nbytes;
+	size_t nscales;
+	uint16_t *scales;
+	unsigned char *plain, *coded;
+};
+
+void pieces_encode_on_cpu(struct tsr_gpu_coding coding, struct piece *p);
+bool pieces_cpu_decodes(struct tsr_gpu_coding coding, const struct piece *p, void *plain);
+void pieces_free(struct piece *p);
+
+/* Decode pieces as they are now; returns the first that is damaged, UINT64_MAX if none is. */
+uint64_t pieces_decode(struct tsr_gpu_coding coding, const struct piece *pieces, unsigned npieces,
+		       unsigned char *const plain[]);
+
+/* The GPU makes the CPU's bytes of all of them together, and the elements again. */
+void pieces_check(struct tsr_gpu_coding coding, const struct piece *pieces, unsigned npieces,
+		  const char *what);
+
+/* Bits of a piece changed, most of them near its beginning, or its size: refused by both or by none. */
+uint64_t pieces_check_damage(struct tsr_gpu_coding coding, struct piece *p, unsigned times);
+
+uint32_t random_32(uint64_t *seed);
+
 /* Coding and decoding of planes. */
 void check_entropy(enum cases cases);
 void check_entropy_codes(enum cases cases);

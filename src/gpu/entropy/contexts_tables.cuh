@@ -5,15 +5,17 @@
 
 #include "gpu/entropy/gpu_entropy.cuh"
 
-/*
- * Groups of contexts in a row that have one table: the first context of each, which has codes and the counts
- * of all, how many codes they have, what bits these take, and what is lost if it is joined with the next.
- */
+/* Contexts in a row that have one table; the first one has the counts of all. */
+struct context_group {
+	uint32_t first, codes; /* the first context; the codes of all */
+	int32_t bits; /* that these take */
+};
+
 struct context_groups {
 	uint32_t n;
 	uint32_t begin; /* a bit for each first context */
-	uint32_t first[TSR_RANS_CONTEXT_COUNT], codes[TSR_RANS_CONTEXT_COUNT];
-	int32_t bits[TSR_RANS_CONTEXT_COUNT], losses[TSR_RANS_CONTEXT_COUNT];
+	struct context_group group[TSR_RANS_CONTEXT_COUNT];
+	int32_t losses[TSR_RANS_CONTEXT_COUNT]; /* if a group is joined with the next */
 };
 
 /* The codes of one context, or of two, and the bits that they take with a table of their own; by one warp. */
@@ -35,67 +37,45 @@ static __device__ int32_t bits_of_contexts(const uint32_t *a, const uint32_t *b,
 /* What is lost if group @i is joined with the next, by one warp. */
 static __device__ void find_loss(const uint32_t *counts, struct context_groups *g, unsigned i)
 {
+	const struct context_group *one = &g->group[i];
 	uint32_t n;
-	const int32_t bits = bits_of_contexts(counts + NSYMBOLS * g->first[i],
-					      counts + NSYMBOLS * g->first[i + 1], &n);
+	const int32_t bits = bits_of_contexts(counts + NSYMBOLS * one[0].first,
+					      counts + NSYMBOLS * one[1].first, &n);
 
 	if (threadIdx.x % 32 == 0)
-		g->losses[i] = bits - g->bits[i] - g->bits[i + 1];
+		g->losses[i] = bits - one[0].bits - one[1].bits;
 }
 
-/* Groups of one context each that has codes, by one warp, what all contexts have being known. */
+/* Only groups that have codes, by one warp; each is of one context. */
 static __device__ void drop_empty(struct context_groups *g)
 {
 	const unsigned lane = threadIdx.x % 32;
-	const uint32_t codes = lane < TSR_RANS_CONTEXT_COUNT ? g->codes[lane] : 0;
-	const int32_t bits = lane < TSR_RANS_CONTEXT_COUNT ? g->bits[lane] : 0;
-	const uint32_t has = __ballot_sync(TSR_WHOLE_WARP, codes != 0);
-	const unsigned to = __popc(has & ((1u << lane) - 1));
+	const struct context_group own = g->group[lane % TSR_RANS_CONTEXT_COUNT];
+	const bool has = lane < TSR_RANS_CONTEXT_COUNT && own.codes;
+	const uint32_t mask = __ballot_sync(TSR_WHOLE_WARP, has);
 
-	__syncwarp();
 	if (lane == 0)
-		g->n = __popc(has);
-	if (codes) {
-		g->first[to] = lane;
-		g->codes[to] = codes;
-		g->bits[to] = bits;
-	}
+		g->n = __popc(mask);
+	if (has)
+		g->group[__popc(mask & ((1u << lane) - 1))] = own;
 }
 
-/* tsr_rans_group_to_join(), by one warp. */
-static __device__ unsigned group_to_join(const struct context_groups *g)
-{
-	const unsigned lane = threadIdx.x % 32, n = g->n;
-	/* As unsigned numbers they are in the order of signed ones. */
-	const uint32_t sign = 0x80000000u;
-	const uint32_t loss = lane + 1 < n ? (uint32_t)g->losses[lane] ^ sign : UINT32_MAX;
-	const uint32_t least = __reduce_min_sync(TSR_WHOLE_WARP, loss);
-	const uint32_t has = __ballot_sync(TSR_WHOLE_WARP, loss == least);
-
-	if (n < 2 || (n <= TSR_RANS_TABLE_COUNT && (int32_t)(least ^ sign) >= TSR_RANS_TABLE_COST))
-		return n;
-	return __ffs((int)has) - 1;
-}
-
-/* Join group @i of @n with the next but for their counts, by one warp. */
+/* Join group @i of @n with the next but for their counts and what would be lost next, by one warp. */
 static __device__ void join_groups(struct context_groups *g, unsigned n, unsigned i)
 {
-	const unsigned lane = threadIdx.x % 32, from = lane > i ? lane + 1 : lane;
-	const bool stays = lane >= i && lane + 1 < n;
-	uint32_t first = 0, codes = 0;
-	int32_t bits = 0, loss = 0;
+	const unsigned lane = threadIdx.x % 32;
+	const bool moves = lane > i && lane + 1 < n;
+	struct context_group own = g->group[moves ? lane + 1 : i];
+	const struct context_group next = g->group[i + 1];
+	const int32_t loss = g->losses[moves ? lane + 1 : i];
 
-	if (stays) {
-		first = g->first[from];
-		codes = g->codes[from] + (lane == i ? g->codes[i + 1] : 0);
-		bits = g->bits[from] + (lane == i ? g->bits[i + 1] + g->losses[i] : 0);
-		loss = lane + 2 < n ? g->losses[lane + 1] : 0;
-	}
 	__syncwarp();
-	if (stays) {
-		g->first[lane] = first;
-		g->codes[lane] = codes;
-		g->bits[lane] = bits;
+	if (lane == i) {
+		own.codes += next.codes;
+		own.bits += next.bits + loss;
+	}
+	if (lane == i || moves) {
+		g->group[lane] = own;
 		g->losses[lane] = loss;
 	}
 	if (lane == 0)
@@ -108,8 +88,9 @@ static __device__ void join_contexts(uint32_t *counts, struct context_groups *g)
 	const unsigned warp = threadIdx.x / 32;
 
 	for (;;) {
-		const unsigned n = g->n, i = group_to_join(g);
-		const uint32_t to = i < n ? g->first[i] : 0, from = i < n ? g->first[i + 1] : 0;
+		const unsigned n = g->n, i = tsr_rans_group_to_join(g->losses, n);
+		const uint32_t to = g->group[i < n ? i : 0].first;
+		const uint32_t from = g->group[i < n ? i + 1 : 0].first;
 
 		__syncthreads();
 		if (i == n)
@@ -133,10 +114,8 @@ static __device__ void choose_tables(uint32_t *counts, struct context_groups *g)
 		uint32_t n;
 		const int32_t bits = bits_of_contexts(counts + NSYMBOLS * c, NULL, &n);
 
-		if (threadIdx.x % 32 == 0) {
-			g->codes[c] = n;
-			g->bits[c] = bits;
-		}
+		if (threadIdx.x % 32 == 0)
+			g->group[c] = { c, n, bits };
 	}
 	__syncthreads();
 	if (warp == 0)
@@ -149,7 +128,7 @@ static __device__ void choose_tables(uint32_t *counts, struct context_groups *g)
 	if (threadIdx.x == 0) {
 		g->begin = 0;
 		for (unsigned i = 0; i < g->n; i++)
-			g->begin |= 1u << g->first[i];
+			g->begin |= 1u << g->group[i].first;
 	}
 	__syncthreads();
 }

@@ -10,23 +10,30 @@
 
 /* --- What a slot of a table says ---------------------------------------------------------------- */
 
-/* An entry for each slot: one look. */
+#define NSLOTS (1u << TSR_RANS_BITS)
+
+/*
+ * pop() takes a symbol from a state, which may lack a word then.  An entry for each slot: one look.
+ */
 struct direct_table {
-	uint32_t entry[1u << TSR_RANS_BITS];
+	uint32_t entry[NSLOTS];
 
 	__device__ void put(unsigned slot, uint32_t symbol, uint32_t freq, uint32_t start)
 	{
 		entry[slot] = tsr_rans_entry(symbol, freq, slot - start);
 	}
-	__device__ uint32_t get(uint32_t slot) const
+	__device__ uint32_t pop(uint32_t *x) const
 	{
-		return entry[slot];
+		const uint32_t e = entry[*x & (NSLOTS - 1)];
+
+		*x = tsr_rans_pop(*x, e, TSR_RANS_BITS);
+		return tsr_rans_entry_symbol(e);
 	}
 };
 
-/* A symbol for each slot: a second look, in a third of the memory, for elements of many streams. */
+/* A symbol for each slot: a second look, in a third of the memory, where there are many tables. */
 struct small_table {
-	unsigned char symbol[1u << TSR_RANS_BITS];
+	unsigned char symbol[NSLOTS];
 	uint32_t range[NSYMBOLS]; /* frequency and first slot */
 
 	__device__ void put(unsigned slot, uint32_t s, uint32_t freq, uint32_t start)
@@ -34,11 +41,12 @@ struct small_table {
 		symbol[slot] = (unsigned char)s;
 		range[s] = freq << 16 | start;
 	}
-	__device__ uint32_t get(uint32_t slot) const
+	__device__ uint32_t pop(uint32_t *x) const
 	{
-		const uint32_t s = symbol[slot];
+		const uint32_t slot = *x & (NSLOTS - 1), s = symbol[slot], r = range[s];
 
-		return tsr_rans_entry(s, range[s] >> 16, slot - (range[s] & 0xffff));
+		*x = (r >> 16) * (*x >> TSR_RANS_BITS) + slot - (r & 0xffff);
+		return s;
 	}
 };
 
@@ -293,10 +301,11 @@ static __device__ __forceinline__ void refill(struct lane_state *l, uint32_t x, 
 template <bool SOME, class table>
 static __device__ __forceinline__ uint32_t pop(const table *t, struct lane_state *l, bool has)
 {
-	const uint32_t entry = t->get(l->x & ((1u << TSR_RANS_BITS) - 1));
+	uint32_t x = l->x;
+	const uint32_t symbol = t->pop(&x);
 
-	refill<SOME>(l, tsr_rans_pop(l->x, entry, TSR_RANS_BITS), has);
-	return tsr_rans_entry_symbol(entry);
+	refill<SOME>(l, x, has);
+	return symbol;
 }
 
 /* A segment of a piece, while it is decoded. */

@@ -62,13 +62,31 @@ static __device__ __forceinline__ uint32_t symbols_at(const struct segment *s, u
 /* Blocks whose elements are loaded at once: what comes between does not take as long as memory does. */
 #define AHEAD 8
 
-template <int W>
-static __device__ __forceinline__ void load_ahead(const struct segment *s, uint32_t first,
-						  unsigned k, bool rotated, uint32_t *symbols)
+/*
+ * Of a segment of @size elements each run of this lane, and how many elements it has: loaded N at a time,
+ * and used.
+ */
+template <unsigned N, class load, class use>
+static __device__ __forceinline__ void for_runs(uint32_t size, const load &load_run_at,
+						const use &use_run)
 {
+	const uint32_t whole = size - size % (N * TSR_RANS_BLOCK);
+
+	for (uint32_t first = 0; first < whole; first += N * TSR_RANS_BLOCK) {
+		decltype(load_run_at(0, 0)) runs[N];
+
 #pragma unroll
-	for (unsigned i = 0; i < AHEAD; i++)
-		symbols[i] = symbols_at<W>(s, first + i * TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
+		for (unsigned i = 0; i < N; i++)
+			runs[i] = load_run_at(first + i * TSR_RANS_BLOCK, TSR_RANS_RUN);
+#pragma unroll
+		for (unsigned i = 0; i < N; i++)
+			use_run(first + i * TSR_RANS_BLOCK, runs[i], TSR_RANS_RUN);
+	}
+	for (uint32_t first = whole; first < size; first += TSR_RANS_BLOCK) {
+		const uint32_t count = count_run(size, first, threadIdx.x % 32);
+
+		use_run(first, load_run_at(first, count), count);
+	}
 }
 
 /* --- Tables -------------------------------------------------------------------------------------- */
@@ -87,26 +105,20 @@ static __device__ void count_symbols(const struct segment *s, unsigned k, bool r
 				     struct coding *c)
 {
 	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const uint32_t whole = s->n - s->n % (AHEAD * TSR_RANS_BLOCK);
+	uint32_t *const counts = c->count + NSYMBOLS * warp;
 	uint32_t sum = 0;
 
 	for (unsigned i = lane; i < NSYMBOLS; i += 32)
-		c->count[NSYMBOLS * warp + i] = 0;
+		counts[i] = 0;
 	__syncwarp();
-	for (uint32_t first = 0; first < whole; first += AHEAD * TSR_RANS_BLOCK) {
-		uint32_t symbols[AHEAD];
-
-		load_ahead<W>(s, first, k, rotated, symbols);
-#pragma unroll
-		for (unsigned i = 0; i < AHEAD; i++)
-			count_run_of(c->count + NSYMBOLS * warp, symbols[i], TSR_RANS_RUN);
-	}
-	for (uint32_t first = whole; first < s->n; first += TSR_RANS_BLOCK) {
-		const uint32_t count = count_run(s->n, first, lane);
-
-		count_run_of(c->count + NSYMBOLS * warp, symbols_at<W>(s, first, count, k, rotated),
-			     count);
-	}
+	for_runs<AHEAD>(
+		s->n,
+		[=](uint32_t first, uint32_t count) {
+			return symbols_at<W>(s, first, count, k, rotated);
+		},
+		[=](uint32_t, uint32_t symbols, uint32_t count) {
+			count_run_of(counts, symbols, count);
+		});
 	__syncthreads();
 	for (unsigned i = 0; i < WARPS; i++)
 		sum += c->count[NSYMBOLS * i + threadIdx.x];
@@ -331,48 +343,34 @@ static __device__ __forceinline__ void push_found(const struct packed_symbol *fo
 }
 
 /*
- * The same of the bytes of a word.  The symbols are looked up together: each push waits for the one before,
- * but not for shared memory.
+ * The words of a segment, which end at @end; returns their first.  load() gives a run of this lane and
+ * look_up() its symbols, all together: each push waits for the one before, but not for shared memory.
  */
-template <bool WHOLE, bool INCREMENTS>
-static __device__ __forceinline__ void push_bytes(const struct packed_symbol *symbols,
-						  uint32_t bytes, uint32_t count, uint32_t *x,
-						  uint16_t **words)
+template <bool INCREMENTS, class load, class look_up>
+static __device__ __forceinline__ uint16_t *encode_segment(uint32_t size, const load &load_run_at,
+							   const look_up &symbols_of_run,
+							   uint16_t *end, uint32_t *x)
 {
+	uint32_t first = size - size % TSR_RANS_BLOCK;
 	struct packed_symbol found[TSR_RANS_RUN];
 
-#pragma unroll
-	for (unsigned r = 0; r < TSR_RANS_RUN; r++)
-		found[r] = symbols[__byte_perm(bytes, 0, 0x4440 + r)];
-	push_found<WHOLE, INCREMENTS>(found, count, x, words);
-}
+	if (first < size) {
+		const uint32_t count = count_run(size, first, threadIdx.x % 32);
 
-/* The words of a segment, which end at @end; returns their first. */
-template <int W, bool INCREMENTS>
-static __device__ __forceinline__ uint16_t *encode_segment(const struct segment *s, unsigned k,
-							   bool rotated, const struct coding *c,
-							   uint16_t *end, uint32_t *state_ret)
-{
-	uint32_t x = TSR_RANS_LOW, first = s->n - s->n % TSR_RANS_BLOCK, next = 0;
-
-	if (first < s->n) {
-		const uint32_t count = count_run(s->n, first, threadIdx.x % 32);
-
-		push_bytes<false, INCREMENTS>(c->symbol, symbols_at<W>(s, first, count, k, rotated),
-					      count, &x, &end);
+		symbols_of_run(load_run_at(first, count), found);
+		push_found<false, INCREMENTS>(found, count, x, &end);
 	}
-	if (first)
-		next = symbols_at<W>(s, first - TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
+	if (!first)
+		return end;
+	auto next = load_run_at(first - TSR_RANS_BLOCK, TSR_RANS_RUN);
+
 	while (first) {
-		const uint32_t symbols = next;
-
+		symbols_of_run(next, found);
 		first -= TSR_RANS_BLOCK;
-		/* What comes next is on its way meanwhile. */
-		if (first)
-			next = symbols_at<W>(s, first - TSR_RANS_BLOCK, TSR_RANS_RUN, k, rotated);
-		push_bytes<true, INCREMENTS>(c->symbol, symbols, TSR_RANS_RUN, &x, &end);
+		/* What comes next, at the end the first block again, is on its way meanwhile. */
+		next = load_run_at(first ? first - TSR_RANS_BLOCK : 0, TSR_RANS_RUN);
+		push_found<true, INCREMENTS>(found, TSR_RANS_RUN, x, &end);
 	}
-	*state_ret = x;
 	return end;
 }
 
@@ -421,13 +419,10 @@ static __device__ uint32_t place_segment(const struct coding *c, uint32_t n, uin
 	return mine;
 }
 
-/*
- * The segments, whose @nwords words end the staging memory of each warp, to @to, behind what is @front bytes
- * long and not put yet; returns the bytes of all that, or 0 if these are as many as the symbols.
- */
-static __device__ uint32_t put_segments(uint32_t own, uint32_t n, const uint16_t *words,
-					uint32_t nwords, uint32_t x, uint32_t front,
-					struct coding *c, uint32_t *to)
+/* The words of segments, @nwords of each warp, to their places: see put_segments(). */
+static __device__ uint32_t place_segments(uint32_t own, uint32_t n, const uint16_t *words,
+					  uint32_t nwords, uint32_t x, uint32_t front,
+					  struct coding *c, uint32_t *to)
 {
 	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 	const uint32_t nsegments = tsr_rans_count_segments(n);
@@ -461,19 +456,43 @@ static __device__ __forceinline__ uint16_t *staging_end(unsigned char *staging)
 	return (uint16_t *)(staging + (threadIdx.x / 32 + 1) * STAGED - 32);
 }
 
+/*
+ * The segments to @to, behind what is @front bytes long and not put yet; returns the bytes of all that, or 0
+ * if these are as many as the symbols.  A warp has one of @own elements, or none.
+ */
+template <class load, class look_up>
+static __device__ __forceinline__ uint32_t put_segments(uint32_t own, uint32_t n, bool increments,
+							const load &load_run_at,
+							const look_up &symbols_of_run,
+							uint32_t front, struct coding *c,
+							unsigned char *staging, uint32_t *to)
+{
+	uint16_t *const end = staging_end(staging);
+	uint32_t x = TSR_RANS_LOW;
+	const uint16_t *words = increments ? encode_segment<true>(own, load_run_at, symbols_of_run,
+								  end, &x)
+					   : encode_segment<false>(own, load_run_at, symbols_of_run,
+								   end, &x);
+
+	return place_segments(own, n, words, (uint32_t)(end - words), x, front, c, to);
+}
+
 /* Table and segments to @to; returns their bytes, or 0 if these are as many as the symbols. */
 template <int W>
 static __device__ uint32_t put_coded(const struct segment *s, unsigned k, bool rotated, uint32_t n,
 				     struct coding *c, unsigned char *staging, uint32_t *to)
 {
-	uint16_t *const end = staging_end(staging), *words = end;
-	uint32_t nbytes, x = 0;
+	const auto load = [=](uint32_t first, uint32_t count) {
+		return symbols_at<W>(s, first, count, k, rotated);
+	};
+	const auto look_up = [=](uint32_t bytes, struct packed_symbol *found) {
+#pragma unroll
+		for (unsigned r = 0; r < TSR_RANS_RUN; r++)
+			found[r] = c->symbol[__byte_perm(bytes, 0, 0x4440 + r)];
+	};
+	const uint32_t nbytes = put_segments(s->n, n, c->made.increments, load, look_up,
+					     c->made.nbytes, c, staging, to);
 
-	if (s->n && c->made.increments)
-		words = encode_segment<W, true>(s, k, rotated, c, end, &x);
-	else if (s->n)
-		words = encode_segment<W, false>(s, k, rotated, c, end, &x);
-	nbytes = put_segments(s->n, n, words, (uint32_t)(end - words), x, c->made.nbytes, c, to);
 	for (unsigned i = threadIdx.x; i < (nbytes ? c->made.nbytes / 4 : 0); i += TSR_BLOCK)
 		to[i] = c->table[i];
 	return nbytes;
@@ -482,24 +501,17 @@ static __device__ uint32_t put_coded(const struct segment *s, unsigned k, bool r
 template <int W>
 static __device__ void put_raw(const struct segment *s, unsigned k, bool rotated, uint32_t *to)
 {
-	const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	const uint32_t whole = s->n - s->n % (AHEAD * TSR_RANS_BLOCK);
-	uint32_t *own = to + warp * (TSR_RANS_SEGMENT / 4) + lane;
+	uint32_t *own = to + threadIdx.x / 32 * (TSR_RANS_SEGMENT / 4) + threadIdx.x % 32;
 
-	for (uint32_t first = 0; first < whole; first += AHEAD * TSR_RANS_BLOCK) {
-		uint32_t symbols[AHEAD];
-
-		load_ahead<W>(s, first, k, rotated, symbols);
-#pragma unroll
-		for (unsigned i = 0; i < AHEAD; i++)
-			own[first / 4 + 32 * i] = symbols[i];
-	}
-	for (uint32_t first = whole; first < s->n; first += TSR_RANS_BLOCK) {
-		const uint32_t count = count_run(s->n, first, lane);
-
-		if (count)
-			own[first / 4] = symbols_at<W>(s, first, count, k, rotated);
-	}
+	for_runs<AHEAD>(
+		s->n,
+		[=](uint32_t first, uint32_t count) {
+			return symbols_at<W>(s, first, count, k, rotated);
+		},
+		[=](uint32_t first, uint32_t symbols, uint32_t count) {
+			if (count)
+				own[first / 4] = symbols;
+		});
 }
 
 /* The head of a stream; its body is put to @to. */

@@ -1,53 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Coding planes (format.md, "Coded planes"): blocks of threads take one piece after the other. */
-#include "gpu/entropy/encode_stream.cuh"
+/* Coding pieces of planes (format.md, "Coded planes"), one by a block of threads. */
+#include "gpu/entropy/contexts_encode.cuh"
 
 /*
- * Blocks of a multiprocessor: all there is room for.  They take one piece after the other, so that none
- * waits for the slowest of a batch, and have staging memory for the words of one.
+ * Blocks of a multiprocessor: all there is room for, but with contexts, where with one more what is loaded
+ * ahead would not stay in registers.  They take one piece after the other, so that none waits for the
+ * slowest of a batch, and have staging memory for the words of one.
  */
 #define BLOCKS 6u
+#define CONTEXTS_BLOCKS 4u
 
-struct encode_args {
-	const unsigned char *plain;
-	uint64_t n, npieces; /* elements; pieces */
-	unsigned char *coded;
-	uint64_t room; /* bytes from one coded piece to the next */
-	uint32_t *nbytes; /* of each coded piece */
-	unsigned char *staging;
-};
-
-/* --- Pieces -------------------------------------------------------------------------------------- */
-
-template <int W>
-static __device__ __forceinline__ void encode_piece(const struct encode_args *a, bool rotated,
-						    uint64_t p, struct coding *c)
-{
-	const uint64_t left = a->n - p * TSR_ENTROPY_PIECE;
-	const uint32_t n = left < TSR_ENTROPY_PIECE ? (uint32_t)left : TSR_ENTROPY_PIECE;
-	unsigned char *staging = a->staging + (uint64_t)blockIdx.x * WARPS * STAGED;
-	const uint32_t used = put_piece<W>(a->plain + W * p * TSR_ENTROPY_PIECE, n, rotated, c,
-					   staging, (uint32_t *)(a->coded + p * a->room));
-
-	if (threadIdx.x == 0)
-		a->nbytes[p] = used;
-}
+typedef void encode_kernel(struct tsr_gpu_piece *pieces, unsigned npieces, bool rotated,
+			   unsigned char *staging);
 
 template <int W>
 static __global__ void __launch_bounds__(TSR_BLOCK, BLOCKS)
-	encode_pieces(const __grid_constant__ encode_args a, bool rotated)
+	encode_pieces(struct tsr_gpu_piece *pieces, unsigned npieces, bool rotated,
+		      unsigned char *staging)
 {
 	__shared__ struct coding c;
 
-	for (uint64_t p = blockIdx.x; p < a.npieces; p += gridDim.x)
-		encode_piece<W>(&a, rotated, p, &c);
+	staging += (uint64_t)blockIdx.x * WARPS * STAGED;
+	for (unsigned i = blockIdx.x; i < npieces; i += gridDim.x) {
+		struct tsr_gpu_piece *p = &pieces[i];
+		const uint32_t nbytes = put_piece<W>((const unsigned char *)p->plain, p->n, rotated,
+						     &c, staging, (uint32_t *)p->coded);
+
+		if (threadIdx.x == 0)
+			p->nbytes = nbytes;
+	}
 }
 
-typedef void encode_kernel(const struct encode_args, bool);
-
-static encode_kernel *kernel_of(unsigned width)
+static __global__ void __launch_bounds__(TSR_BLOCK, CONTEXTS_BLOCKS)
+	encode_codes(struct tsr_gpu_piece *pieces, unsigned npieces, bool, unsigned char *staging)
 {
-	switch (width) {
+	__shared__ struct contexts_coding c;
+
+	staging += (uint64_t)blockIdx.x * CONTEXTS_STAGED;
+	for (unsigned i = blockIdx.x; i < npieces; i += gridDim.x) {
+		const uint32_t nbytes = put_codes(&pieces[i], &c, staging);
+
+		if (threadIdx.x == 0)
+			pieces[i].nbytes = nbytes;
+		__syncthreads();
+	}
+}
+
+static encode_kernel *kernel_of(struct tsr_gpu_coding coding)
+{
+	if (coding.contexts)
+		return encode_codes;
+	switch (coding.kind.width) {
 	case 1:
 		return encode_pieces<1>;
 	case 2:
@@ -59,32 +62,24 @@ static encode_kernel *kernel_of(unsigned width)
 	}
 }
 
-extern "C" enum tsr_status tsr_gpu_entropy_encode(struct tsr_gpu_stream *stream,
-						  struct tsr_entropy_kind kind, const void *plain,
-						  uint64_t n, void *coded, uint32_t *nbytes,
-						  struct tsr_err *err)
+extern "C" enum tsr_status tsr_gpu_encode_pieces(struct tsr_gpu_stream *stream,
+						 struct tsr_gpu_coding coding,
+						 struct tsr_gpu_piece *pieces, unsigned npieces,
+						 struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index, most = BLOCKS * stream->gpu->nprocessors;
-	const uint64_t npieces = tsr_entropy_pieces(n);
-	const unsigned nblocks = npieces < most ? (unsigned)npieces : most;
-	struct encode_args a = {
-		(const unsigned char *)plain,
-		n,
-		npieces,
-		(unsigned char *)coded,
-		tsr_entropy_bound(kind, TSR_ENTROPY_PIECE),
-		nbytes,
-		NULL,
-	};
+	const unsigned index = stream->gpu->index;
+	const unsigned each = coding.contexts ? CONTEXTS_BLOCKS : BLOCKS;
+	const unsigned most = each * stream->gpu->nprocessors;
+	const unsigned nblocks = npieces < most ? npieces : most;
+	const uint64_t staged = coding.contexts ? CONTEXTS_STAGED : WARPS * STAGED;
 	void *staging;
 
-	if (!n)
+	if (!npieces)
 		return TSR_OK;
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
-	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, (uint64_t)nblocks * WARPS * STAGED,
-				&staging, err));
-	a.staging = (unsigned char *)staging;
-	kernel_of(kind.width)<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(a, kind.rotated);
+	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, nblocks * staged, &staging, err));
+	kernel_of(coding)<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(
+		pieces, npieces, coding.kind.rotated, (unsigned char *)staging);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start coding");
 	return TSR_OK;
 }

@@ -199,8 +199,8 @@ struct fast_tight {
 			}
 			m[k / 4] = tsr_word_of_bytes(m_low);
 			m_other[k / 4] = tsr_word_of_bytes(m_high);
-			v[k / 4] = tsr_word_of_third_bytes(v_low);
-			v_other[k / 4] = tsr_word_of_third_bytes(v_high);
+			v[k / 4] = tsr_word_of_bytes<2>(v_low);
+			v_other[k / 4] = tsr_word_of_bytes<2>(v_high);
 			differ |= (m[k / 4] ^ m_other[k / 4]) | (v[k / 4] ^ v_other[k / 4]);
 		}
 		if (!differ)

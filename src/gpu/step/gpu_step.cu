@@ -80,11 +80,6 @@ static enum step_rule rule_of(const struct tsr_step *step)
 	}
 }
 
-static uint64_t grad_nbytes(const struct tsr_step *step)
-{
-	return tsr_dtype_bits(step->grad_dtype) / 8;
-}
-
 static bool is_f32(const struct tsr_coding *coding)
 {
 	return !coding->codec->grouped && coding->codec->planes[0].dtype == TSR_F32;
@@ -105,113 +100,97 @@ struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first)
 	return s;
 }
 
-/* A step of @n elements through FP32 arrays. */
+/* A step of @n elements through FP32 arrays: those of the planes where these are in FP32. */
 struct batch {
 	struct tsr_gpu_stream *stream;
 	struct tsr_step step; /* with planes and codings of the batch */
 	const void *grad;
 	uint64_t n;
-	float *scratch[TSR_SLOTS];
+	struct arrays arrays;
 	struct tsr_step_report *report;
 };
 
-static enum tsr_status decode_slot(const struct batch *b, unsigned slot, struct arrays *arrays,
-				   struct tsr_err *err)
-{
-	const struct tsr_coding *coding = &b->step.coding[slot];
-	void *const *plane = b->step.plane[slot];
-
-	if (!coding->codec)
-		return TSR_OK;
-	arrays->x[slot] = is_f32(coding) ? (float *)plane[0] : b->scratch[slot];
-	if (is_f32(coding))
-		return TSR_OK;
-	return tsr_gpu_decode(b->stream, coding, (const void *const *)plane, b->n, arrays->x[slot],
-			      err);
-}
-
-static enum tsr_status encode_slot(const struct batch *b, unsigned slot,
-				   const struct arrays *arrays, struct tsr_err *err)
+static enum tsr_status encode_slot(const struct batch *b, unsigned slot, struct tsr_err *err)
 {
 	const struct tsr_coding *coding = &b->step.coding[slot];
 
 	if (!coding->codec || is_f32(coding))
 		return TSR_OK;
-	return tsr_gpu_encode(b->stream, coding, arrays->x[slot], b->n, b->step.plane[slot],
+	return tsr_gpu_encode(b->stream, coding, b->arrays.x[slot], b->n, b->step.plane[slot],
 			      b->report ? &b->report->encode[slot] : NULL, err);
 }
 
-enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-				    float *m, const float *variance, uint64_t n, bool make,
-				    struct tsr_err *err)
+/* Where momenta are stored as ratios to their variances: turn the one into the other. */
+static enum tsr_status turn(struct tsr_gpu_stream *stream, const struct tsr_step *step, uint64_t n,
+			    float *const x[], bool make, struct tsr_err *err)
 {
-	if (!coding->codec || !coding->codec->relative)
-		return TSR_OK;
-	turn_ratios<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(m, variance, coding->eps,
-									make, n);
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start %s",
-		     coding->codec->name);
-	return TSR_OK;
+	const struct tsr_coding *coding = &step->coding[TSR_SLOT_MOMENTUM];
+
+	if (coding->codec && coding->codec->relative)
+		turn_ratios<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
+			x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_VARIANCE], coding->eps, make, n);
+	return step_started(stream, step, err);
 }
 
-static enum tsr_status turn(const struct batch *b, const struct arrays *arrays, bool make,
-			    struct tsr_err *err)
+enum tsr_status tsr_gpu_step_decode(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				    uint64_t n, float *const x[], struct tsr_err *err)
 {
-	return tsr_gpu_turn_ratios(b->stream, &b->step.coding[TSR_SLOT_MOMENTUM],
-				   arrays->x[TSR_SLOT_MOMENTUM], arrays->x[TSR_SLOT_VARIANCE], b->n,
-				   make, err);
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		const struct tsr_coding *coding = &step->coding[slot];
+		void *const *plane = step->plane[slot];
+
+		if (coding->codec && x[slot] != plane[0])
+			TSR_TRY(tsr_gpu_decode(stream, coding, (const void *const *)plane, n,
+					       x[slot], err));
+	}
+	return turn(stream, step, n, x, false, err);
 }
 
 /* Moments first; the weights move by what comes back of the momentum. */
-static enum tsr_status step_in_two(const struct batch *b, struct arrays *arrays,
-				   struct tsr_err *err)
+static enum tsr_status step_in_two(const struct batch *b, struct tsr_err *err)
 {
-	float *const *x = arrays->x;
+	float *const *x = b->arrays.x, *const m = x[TSR_SLOT_MOMENTUM];
+	const struct tsr_coding *coding = &b->step.coding[TSR_SLOT_MOMENTUM];
+	const void *const *plane = (const void *const *)b->step.plane[TSR_SLOT_MOMENTUM];
 
-	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, x[TSR_SLOT_MOMENTUM],
-				      x[TSR_SLOT_VARIANCE], b->report, err));
-	TSR_TRY(encode_slot(b, TSR_SLOT_VARIANCE, arrays, err));
-	TSR_TRY(encode_slot(b, TSR_SLOT_MOMENTUM, arrays, err));
-	TSR_TRY(decode_slot(b, TSR_SLOT_MOMENTUM, arrays, err));
-	TSR_TRY(tsr_gpu_step_weights(b->stream, &b->step, b->grad, x[TSR_SLOT_MOMENTUM],
-				     x[TSR_SLOT_VARIANCE], b->n, x[TSR_SLOT_WEIGHT], err));
-	return encode_slot(b, TSR_SLOT_WEIGHT, arrays, err);
+	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, m, x[TSR_SLOT_VARIANCE],
+				      b->report, err));
+	TSR_TRY(encode_slot(b, TSR_SLOT_VARIANCE, err));
+	TSR_TRY(encode_slot(b, TSR_SLOT_MOMENTUM, err));
+	if (!is_f32(coding))
+		TSR_TRY(tsr_gpu_decode(b->stream, coding, plane, b->n, m, err));
+	TSR_TRY(tsr_gpu_step_weights(b->stream, &b->step, b->grad, m, x[TSR_SLOT_VARIANCE], b->n,
+				     x[TSR_SLOT_WEIGHT], err));
+	return encode_slot(b, TSR_SLOT_WEIGHT, err);
 }
 
 static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 {
 	const struct tsr_step *s = &b->step;
-	const unsigned index = b->stream->gpu->index;
-	struct arrays arrays = {};
+	float *const *x = b->arrays.x;
 	struct step_args args = {};
 
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
-		TSR_TRY(decode_slot(b, slot, &arrays, err));
-	TSR_TRY(tsr_gpu_use(b->stream->gpu, err));
+	TSR_TRY(tsr_gpu_step_decode(b->stream, s, b->n, x, err));
 	if (tsr_step_stores_first(s))
-		return step_in_two(b, &arrays, err);
-	TSR_TRY(turn(b, &arrays, false, err));
+		return step_in_two(b, err);
 	args.scalars = s->scalars;
 	args.rule = rule_of(s);
 	args.grad = b->grad;
 	args.grad_dtype = s->grad_dtype;
 	args.report = b->report;
-	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(args, arrays, b->n);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
-		     tsr_optimizer_name(s->optimizer));
-	TSR_TRY(turn(b, &arrays, true, err));
+	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(args, b->arrays, b->n);
+	TSR_TRY(step_started(b->stream, s, err));
+	TSR_TRY(turn(b->stream, s, b->n, x, true, err));
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
-		TSR_TRY(encode_slot(b, slot, &arrays, err));
+		TSR_TRY(encode_slot(b, slot, err));
 	return TSR_OK;
 }
 
 /* --- Any step ---------------------------------------------------------------------------------- */
 
-/* Elements of a batch: as many as fit, and a multiple of tsr_step_align(). */
-static uint64_t batch_size(const struct tsr_step *step, uint64_t n)
+uint64_t tsr_gpu_batch(uint64_t most, uint64_t align, uint64_t n)
 {
-	const uint64_t align = tsr_step_align(step);
-	const uint64_t size = align < BATCH ? BATCH - BATCH % align : align;
+	const uint64_t size = align < most ? most - most % align : align;
 
 	return size < n ? size : n;
 }
@@ -220,19 +199,25 @@ static uint64_t batch_size(const struct tsr_step *step, uint64_t n)
 static enum tsr_status step_batches(struct batch *b, const struct tsr_step *step, const void *grad,
 				    uint64_t first, uint64_t n, struct tsr_err *err)
 {
-	const uint64_t size = batch_size(step, n - first);
+	const uint64_t size = tsr_gpu_batch(BATCH, tsr_step_align(step), n - first);
 
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 		const struct tsr_coding *coding = &step->coding[slot];
 
 		if (coding->codec && !is_f32(coding))
 			TSR_TRY(tsr_gpu_scratch(b->stream, slot, size * sizeof(float),
-						(void **)&b->scratch[slot], err));
+						(void **)&b->arrays.x[slot], err));
 	}
 	for (; first < n; first += b->n) {
 		b->n = n - first < size ? n - first : size;
 		b->step = tsr_gpu_step_from(step, first);
-		b->grad = (const char *)grad + first * grad_nbytes(step);
+		b->grad = (const char *)grad + first * (tsr_dtype_bits(step->grad_dtype) / 8);
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			const struct tsr_coding *coding = &step->coding[slot];
+
+			if (coding->codec && is_f32(coding))
+				b->arrays.x[slot] = (float *)b->step.plane[slot][0];
+		}
 		TSR_TRY(step_batch(b, err));
 	}
 	return TSR_OK;
@@ -242,14 +227,12 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 					const void *grad, uint64_t n,
 					struct tsr_step_report *report, struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
 	struct batch b = {};
 	uint64_t done;
 
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report, &done, err));
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a step of %s",
-		     tsr_optimizer_name(step->optimizer));
+	TSR_TRY(step_started(stream, step, err));
 	b.stream = stream;
 	b.report = report;
 	return done < n ? step_batches(&b, step, grad, done, n, err) : TSR_OK;

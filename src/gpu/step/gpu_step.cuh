@@ -55,12 +55,23 @@ enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct t
 struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first);
 
 /*
- * Where momenta are stored as ratios to their variances: turn the momenta of an array into ratios, or
- * without @make back.  The device is current.
+ * Decode all slots to arrays, but those that are their planes; momenta that are stored as ratios become
+ * momenta by the variances that come back.
  */
-enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
-				    float *m, const float *variance, uint64_t n, bool make,
-				    struct tsr_err *err);
+enum tsr_status tsr_gpu_step_decode(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				    uint64_t n, float *const x[], struct tsr_err *err);
+
+/* How many of @n elements pass through FP32 arrays at a time: a multiple of @align, up to @most if it can. */
+uint64_t tsr_gpu_batch(uint64_t most, uint64_t align, uint64_t n);
+
+/* Whether the last kernel of a step was started. */
+static inline enum tsr_status step_started(const struct tsr_gpu_stream *stream,
+					   const struct tsr_step *step, struct tsr_err *err)
+{
+	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
+		     tsr_optimizer_name(step->optimizer));
+	return TSR_OK;
+}
 
 /*
  * The two halves of a step that stores its moments first, on arrays of whole blocks:

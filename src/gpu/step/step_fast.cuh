@@ -182,11 +182,11 @@ template <int N> struct fast_tile {
 	float v[N]; /* or their roots, if those are encoded */
 	uint32_t narrow[N / 2]; /* pairs of weights, the new ones */
 	float least_v, largest_v; /* of the variances of the thread */
-	float least_up; /* of update_slot(), where the rule needs it */
+	float least_up; /* of deciding_update() */
 };
 
 /* A rule with a variance; the extremes are those of the thread. */
-template <class rule, bool ROOTS, int N>
+template <enum step_rule RULE, bool ROOTS, int N>
 static __device__ __forceinline__ void fast_adam(const struct tsr_step_scalars *s, const float *g,
 						 struct fast_tile<N> *t)
 {
@@ -197,17 +197,16 @@ static __device__ __forceinline__ void fast_adam(const struct tsr_step_scalars *
 	t->largest_v = 0.0f;
 #pragma unroll
 	for (int k = 0; k < N; k++) {
-		const struct tsr_step_values x = rule::moments(s, g[k],
-							       { t->w[k], t->m[k], t->v[k] });
+		const struct tsr_step_values x = stepped_moments<RULE>(
+			s, g[k], { t->w[k], t->m[k], t->v[k] });
 		const float root = tsr_root_ordinary(x.variance);
 
 		t->m[k] = x.momentum;
 		t->v[k] = ROOTS ? root : x.variance;
-		t->w[k] = rule::stepped(s, t->w[k], x.momentum, root, inverse);
+		t->w[k] = stepped_weight<RULE>(s, t->w[k], x.momentum, root, inverse);
 		t->least_v = fminf(t->least_v, x.variance);
 		t->largest_v = tsr_max_or_nan(t->largest_v, x.variance);
-		if constexpr (rule::needs_whole_update)
-			t->least_up = fminf(t->least_up, fabsf(rule::update_slot(s, x.momentum)));
+		t->least_up = fminf(t->least_up, deciding_update<RULE>(s, x.momentum));
 	}
 }
 
@@ -233,16 +232,18 @@ static __device__ __forceinline__ bool fast_run(const struct step_args *a, const
 
 	scalars.from_grad = 0.0f;
 	if constexpr (form::states::nstates == 2) {
+		constexpr bool ROOTS = form::takes_roots;
+
 		if (a->rule == RULE_ADAMW)
-			fast_adam<adamw, form::takes_roots, N>(s, g, t);
+			fast_adam<RULE_ADAMW, ROOTS, N>(s, g, t);
 		else if (a->rule == RULE_ADAM)
-			fast_adam<adam, form::takes_roots, N>(s, g, t);
+			fast_adam<RULE_ADAM, ROOTS, N>(s, g, t);
 		else if (!form::any_order || a->rule == RULE_FLASH_ADAM)
-			fast_adam<flash_adam, form::takes_roots, N>(s, g, t);
+			fast_adam<RULE_FLASH_ADAM, ROOTS, N>(s, g, t);
 		else if (a->rule == RULE_COAT_ADAMW)
-			fast_adam<coat_adamw, form::takes_roots, N>(s, g, t);
+			fast_adam<RULE_COAT_ADAMW, ROOTS, N>(s, g, t);
 		else
-			fast_adam<bitsandbytes_adam, form::takes_roots, N>(s, g, t);
+			fast_adam<RULE_BITSANDBYTES_ADAM, ROOTS, N>(s, g, t);
 		return t->least_v >= 0x1p-100f && t->least_up >= 0x1p-80f;
 	} else {
 		if (a->rule == RULE_SGD)

@@ -157,18 +157,10 @@ static unsigned row_of(const struct tsr_codec *codec)
 	return codec->row ? codec->row : (unsigned)TSR_ROWS;
 }
 
-/* Whether kernels load and store such weights. */
-static bool has_weights(unsigned row)
+/* Whether kernels load and store such weights: codecs of the list that store each element by itself. */
+static bool has_weights(const struct tsr_codec *codec)
 {
-	switch (row) {
-#define X(id, ...) case TSR_ROW_##id:
-		TSR_SPLIT_LIST(X)
-		TSR_PLAIN_LIST(X)
-#undef X
-		return true;
-	default:
-		return false;
-	}
+	return codec->row && !codec->grouped && !codec->extra_bits;
 }
 
 /* Whether a state is of a codec of this row, in its groups and of its kind. */
@@ -185,10 +177,10 @@ static bool is_state(const struct tsr_step *step, unsigned slot, unsigned row, u
 /* NULL where there is none for such a step. */
 static const struct kernel *kernel_of(const struct tsr_step *step)
 {
-	const unsigned weight = row_of(step->coding[TSR_SLOT_WEIGHT].codec);
+	const struct tsr_codec *weight = step->coding[TSR_SLOT_WEIGHT].codec;
 
 	for (const struct kernel *k = kernels; k < kernels + sizeof(kernels) / sizeof(*k); k++) {
-		if ((k->prepare ? weight == TSR_ROW_bf16_ulp8 : has_weights(weight)) &&
+		if ((k->prepare ? weight->row == TSR_ROW_bf16_ulp8 : has_weights(weight)) &&
 		    is_state(step, TSR_SLOT_MOMENTUM, k->momentum, k->group) &&
 		    is_state(step, TSR_SLOT_VARIANCE, k->variance, k->group))
 			return k;
@@ -282,7 +274,7 @@ enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct t
 
 	*done_ret = 0;
 	if (rule == RULE_CUDA_ADAMW ||
-	    !(kernel || (blocks && has_weights(row_of(step->coding[TSR_SLOT_WEIGHT].codec)))) ||
+	    !(kernel || (blocks && has_weights(step->coding[TSR_SLOT_WEIGHT].codec))) ||
 	    !is_aligned(step, grad))
 		return TSR_OK;
 	a.rule = rule;

@@ -65,9 +65,7 @@ enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struc
 	if (block > 1)
 		move_blocks<<<warps_for(n, block), TSR_BLOCK, 0, stream->handle>>>(
 			step->scalars, grad, step->grad_dtype, narrow, block, v, n);
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
-		     tsr_optimizer_name(step->optimizer));
-	return TSR_OK;
+	return step_started(stream, step, err);
 }
 
 enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct tsr_step *step,
@@ -78,7 +76,5 @@ enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct
 		return tsr_gpu_step_matrix(stream, step, grad, m, w, err);
 	move_weights<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
 		step->scalars, step->coding[TSR_SLOT_MOMENTUM].narrow, m, v, w, n);
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
-		     tsr_optimizer_name(step->optimizer));
-	return TSR_OK;
+	return step_started(stream, step, err);
 }

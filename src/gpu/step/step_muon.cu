@@ -327,7 +327,5 @@ enum tsr_status tsr_gpu_step_matrix(struct tsr_gpu_stream *stream, const struct 
 	scale_matrix<<<blocks, TSR_BLOCK, 0, stream->handle>>>(r.x, n, r.norm, step->scalars.eps);
 	run_rounds(stream, &r);
 	move_matrix<<<blocks, TSR_BLOCK, 0, stream->handle>>>(step->scalars, r.x, shape, w);
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
-		     tsr_optimizer_name(step->optimizer));
-	return TSR_OK;
+	return step_started(stream, step, err);
 }

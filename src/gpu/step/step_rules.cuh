@@ -58,98 +58,50 @@ static __device__ __forceinline__ float adam_update_ordinary(const struct tsr_st
 }
 
 /*
- * What a rule does; NaNs are not made canonical.  stepped() is the weight, from the moments that have
- * become; its last arguments are as for adam_update_ordinary().  needs_whole_update: even an update far below
- * the last place of the weight can decide a bit; then update_slot() is what must not be too small.
+ * What a rule with a variance does, in two halves; NaNs are not made canonical.  stepped_weight() is the
+ * weight, from the moments that have become; its last arguments are as for adam_update_ordinary().
  */
-struct adam {
-	static const bool needs_whole_update = false;
+template <enum step_rule RULE>
+static __device__ __forceinline__ struct tsr_step_values stepped_moments(
+	const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
+{
+	if (RULE == RULE_ADAM || RULE == RULE_FLASH_ADAM)
+		g = tsr_step_l2(s, g, x.weight);
+	return RULE == RULE_ADAM || RULE == RULE_ADAMW ? tsr_step_moments(s, g, x)
+						       : tsr_step_flash_moments(s, g, x);
+}
 
-	static __device__ __forceinline__ struct tsr_step_values moments(
-		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
-	{
-		return tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
-	}
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
-		return tsr_step_adam_weight(w, adam_update_ordinary(s, m, root, inverse));
-	}
-};
-
-struct adamw {
-	static const bool needs_whole_update = false;
-
-	static __device__ __forceinline__ struct tsr_step_values moments(
-		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
-	{
-		return tsr_step_moments(s, g, x);
-	}
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
-		return tsr_step_adam_weight(w * s->keep, adam_update_ordinary(s, m, root, inverse));
-	}
-};
-
-struct flash_adam {
-	static const bool needs_whole_update = true;
-
-	static __device__ __forceinline__ struct tsr_step_values moments(
-		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
-	{
-		return tsr_step_flash_moments(s, tsr_step_l2(s, g, x.weight), x);
-	}
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
-		return tsr_step_flash_adam_weight(s, w, adam_update_ordinary(s, m, root, inverse));
-	}
-	static __device__ __forceinline__ float update_slot(const struct tsr_step_scalars *s,
-							    float m)
-	{
-		return s->rate * m;
-	}
-};
-
-struct coat_adamw {
-	static const bool needs_whole_update = true;
-
-	static __device__ __forceinline__ struct tsr_step_values moments(
-		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
-	{
-		return tsr_step_flash_moments(s, g, x);
-	}
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
+template <enum step_rule RULE>
+static __device__ __forceinline__ float stepped_weight(const struct tsr_step_scalars *s, float w,
+						       float m, float root, float inverse)
+{
+	if constexpr (RULE == RULE_COAT_ADAMW) {
 		const float corrected = tsr_near_quotient(root, s->root_correction2, inverse);
 		const float divisor = (corrected + s->eps) * s->correction1;
 		const float update = tsr_fma_any(s->l2, w, tsr_quotient_ordinary(m, divisor));
 
 		return tsr_step_move(s, update, w);
-	}
-	static __device__ __forceinline__ float update_slot(const struct tsr_step_scalars *s,
-							    float m)
-	{
-		return (void)s, m;
-	}
-};
-
-struct bitsandbytes_adam {
-	static const bool needs_whole_update = false;
-
-	static __device__ __forceinline__ struct tsr_step_values moments(
-		const struct tsr_step_scalars *s, float g, struct tsr_step_values x)
-	{
-		return tsr_step_flash_moments(s, g, x);
-	}
-	static __device__ __forceinline__ float stepped(const struct tsr_step_scalars *s, float w,
-							float m, float root, float inverse)
-	{
-		(void)inverse;
+	} else if constexpr (RULE == RULE_BITSANDBYTES_ADAM) {
 		return tsr_step_move(s, tsr_quotient_ordinary(m, root + s->eps), w) * s->keep;
+	} else {
+		const float update = adam_update_ordinary(s, m, root, inverse);
+
+		if (RULE == RULE_FLASH_ADAM)
+			return tsr_step_flash_adam_weight(s, w, update);
+		return tsr_step_adam_weight(RULE == RULE_ADAMW ? w * s->keep : w, update);
 	}
-};
+}
+
+/*
+ * Of rules with which even an update far below the last place of the weight can decide a bit: what must not
+ * be too small; of others infinity.
+ */
+template <enum step_rule RULE>
+static __device__ __forceinline__ float deciding_update(const struct tsr_step_scalars *s, float m)
+{
+	if (RULE == RULE_FLASH_ADAM)
+		return fabsf(s->rate * m);
+	return RULE == RULE_COAT_ADAMW ? fabsf(m) : INFINITY;
+}
 
 #endif

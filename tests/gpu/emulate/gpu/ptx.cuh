@@ -119,12 +119,12 @@ static inline uint32_t tsr_byte_below(uint32_t above, uint32_t word, unsigned i)
 	return (above & 0xffffff00u) | (word >> 8 * i & 0xff);
 }
 
-static inline uint32_t tsr_word_of_bytes(const uint32_t *byte)
+template <unsigned WHICH = 0> static inline uint32_t tsr_word_of_bytes(const uint32_t *byte)
 {
 	uint32_t word = 0;
 
 	for (int i = 0; i < 4; i++)
-		word |= (byte[i] & 0xff) << 8 * i;
+		word |= (byte[i] >> 8 * WHICH & 0xff) << 8 * i;
 	return word;
 }
 
@@ -134,15 +134,6 @@ static inline uint32_t tsr_e4m3_word(const float *x)
 
 	for (int i = 0; i < 4; i++)
 		word |= tsr_e4m3_byte(x[i]) << 8 * i;
-	return word;
-}
-
-static inline uint32_t tsr_word_of_third_bytes(const uint32_t *byte)
-{
-	uint32_t word = 0;
-
-	for (int i = 0; i < 4; i++)
-		word |= (byte[i] >> 16 & 0xff) << 8 * i;
 	return word;
 }
 

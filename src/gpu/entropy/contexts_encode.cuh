@@ -4,6 +4,9 @@
  * of threads finds the means of rows and columns, counts the codes of each context, makes
  * tables, one per warp, and codes segments as those of other streams.
  */
+#ifndef TSR_GPU_CONTEXTS_ENCODE_CUH
+#define TSR_GPU_CONTEXTS_ENCODE_CUH
+
 #include "gpu/entropy/contexts_means.cuh"
 #include "gpu/entropy/contexts_tables.cuh"
 #include "gpu/entropy/encode_stream.cuh"
@@ -12,15 +15,12 @@
 
 static_assert(WARPS == NTABLES, "a warp makes a table");
 
-/* Blocks of a multiprocessor: with one more, what is loaded ahead would not stay in registers. */
-#define BLOCKS 4u
-
 /*
  * What a block has in global memory: for each warp, the contexts of a segment from the beginning on, and its
  * words from the end on, which take their place as contexts are done with; sums of lines, and stored means.
  */
 #define STAGED_WORDS (WARPS * STAGED)
-#define BLOCK_STAGED (STAGED_WORDS + MEANS_STAGED)
+#define CONTEXTS_STAGED (STAGED_WORDS + MEANS_STAGED)
 
 /* What the threads of a block share. */
 struct contexts_coding {
@@ -85,38 +85,27 @@ static __device__ __forceinline__ void count_pairs(const struct context_source *
 						   uint16_t *packed)
 {
 	const unsigned lane = threadIdx.x % 32;
-	const uint32_t whole = size - size % (PAIRS_AHEAD * TSR_RANS_BLOCK);
+	/* Of the next run that is loaded; where runs are looked at one by one, of the one that is used. */
 	struct run_place p = begin_runs(s, begin + TSR_RANS_RUN * lane);
-	uint32_t first = 0;
 
-	packed += lane;
-	for (; SORT != OF_ANY && first < whole; first += PAIRS_AHEAD * TSR_RANS_BLOCK) {
-		struct loaded_run runs[PAIRS_AHEAD];
+	for_runs<SORT == OF_ANY ? 1 : PAIRS_AHEAD>(
+		size,
+		[&](uint32_t, uint32_t count) {
+			const struct loaded_run run = load_codes<SORT>(s, codes, &p, count);
 
-#pragma unroll
-		for (unsigned i = 0; i < PAIRS_AHEAD; i++) {
-			runs[i] = load_codes<SORT>(s, codes, &p, TSR_RANS_RUN);
-			next_run<SORT>(s, &p);
-		}
-#pragma unroll
-		for (unsigned i = 0; i < PAIRS_AHEAD; i++) {
-			const uint32_t contexts = contexts_of_run<SORT>(s, &p, runs[i].inputs,
-									TSR_RANS_RUN);
+			if (SORT != OF_ANY)
+				next_run<SORT>(s, &p);
+			return run;
+		},
+		[&](uint32_t first, struct loaded_run run, uint32_t count) {
+			const uint32_t contexts = contexts_of_run<SORT>(s, &p, run.inputs, count);
 
-			packed[first / 4 + 32 * i] = (uint16_t)pack_contexts(contexts);
-			count_pairs_of(counts, runs[i].codes, contexts, TSR_RANS_RUN);
-		}
-	}
-	for (; first < size; first += TSR_RANS_BLOCK) {
-		const uint32_t count = count_run(size, first, lane);
-		const struct loaded_run run = load_codes<SORT>(s, codes, &p, count);
-		const uint32_t contexts = contexts_of_run<SORT>(s, &p, run.inputs, count);
-
-		if (count)
-			packed[first / 4] = (uint16_t)pack_contexts(contexts);
-		count_pairs_of(counts, run.codes, contexts, count);
-		next_run<SORT>(s, &p);
-	}
+			if (count)
+				packed[first / 4 + lane] = (uint16_t)pack_contexts(contexts);
+			count_pairs_of(counts, run.codes, contexts, count);
+			if (SORT == OF_ANY)
+				next_run<SORT>(s, &p);
+		});
 }
 
 /* The counts of groups, out of the way of what their tables become, and of all; whether codes differ. */
@@ -125,7 +114,7 @@ static __device__ bool take_counts(struct contexts_coding *c, uint32_t n)
 	uint32_t sum = 0;
 
 	for (unsigned i = 0; i < c->groups.n; i++) {
-		const uint32_t count = c->count[NSYMBOLS * c->groups.first[i] + threadIdx.x];
+		const uint32_t count = c->count[NSYMBOLS * c->groups.group[i].first + threadIdx.x];
 
 		c->one.count[NSYMBOLS * i + threadIdx.x] = count;
 		sum += count;
@@ -141,7 +130,7 @@ static __device__ void make_tables(struct contexts_coding *c, uint32_t n)
 		const bool all = i == c->groups.n;
 
 		make_table(all ? c->total : c->one.count + NSYMBOLS * i,
-			   all ? n : c->groups.codes[i],
+			   all ? n : c->groups.group[i].codes,
 			   all ? c->one.symbol : c->symbol + NSYMBOLS * i,
 			   all ? c->one.table : c->table[i], all ? &c->one.made : &c->made[i]);
 	}
@@ -196,40 +185,6 @@ static __device__ __forceinline__ void symbols_of_run(const struct packed_symbol
 	ret[3] = symbols[last >> 16];
 }
 
-/* The words of the segment of a warp, which end at @end; returns their first. */
-template <bool INCREMENTS>
-static __device__ __forceinline__ uint16_t *encode_packed(const unsigned char *codes,
-							  const uint16_t *packed, uint32_t size,
-							  const struct packed_symbol *symbols,
-							  const struct context_tables *tables,
-							  uint16_t *end, uint32_t *x)
-{
-	const unsigned lane = threadIdx.x % 32;
-	uint32_t first = size - size % TSR_RANS_BLOCK;
-	struct packed_symbol found[TSR_RANS_RUN];
-	struct packed_run next;
-
-	codes += TSR_RANS_RUN * lane;
-	packed += lane;
-	if (first < size) {
-		const uint32_t count = count_run(size, first, lane);
-
-		symbols_of_run(symbols, tables, load_packed(codes, packed, first, count), found);
-		push_found<false, INCREMENTS>(found, count, x, &end);
-	}
-	if (!first)
-		return end;
-	next = load_packed(codes, packed, first - TSR_RANS_BLOCK, TSR_RANS_RUN);
-	while (first) {
-		symbols_of_run(symbols, tables, next, found);
-		first -= TSR_RANS_BLOCK;
-		/* What comes next, at the end the first block again, is on its way meanwhile. */
-		next = load_packed(codes, packed, first ? first - TSR_RANS_BLOCK : 0, TSR_RANS_RUN);
-		push_found<true, INCREMENTS>(found, TSR_RANS_RUN, x, &end);
-	}
-	return end;
-}
-
 /* Means, with what contexts tables begin, and these, at @to. */
 static __device__ void put_front(const struct front *f, const struct contexts_coding *c,
 				 const uint32_t *means, uint32_t *to)
@@ -262,9 +217,8 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 				      ? tsr_rans_segment_size(s->n, warp)
 				      : 0;
 	uint16_t *const packed = (uint16_t *)(staging + warp * STAGED);
-	uint16_t *const end = staging_end(staging), *words = end;
 	const uint32_t *means = (const uint32_t *)(staging + STAGED_WORDS) + LINES;
-	uint32_t x = TSR_RANS_LOW, means_nbytes, nbytes;
+	uint32_t means_nbytes, nbytes;
 	struct context_tables tables;
 	struct front f;
 
@@ -282,13 +236,16 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 	if (!is_better(&f, s->n, c))
 		return 0;
 	tables = tables_of_contexts(c->groups.begin);
-	if (size && f.increments)
-		words = encode_packed<true>(codes + begin, packed, size, c->symbol, &tables, end,
-					    &x);
-	else if (size)
-		words = encode_packed<false>(codes + begin, packed, size, c->symbol, &tables, end,
-					     &x);
-	nbytes = put_segments(size, s->n, words, (uint32_t)(end - words), x, f.nbytes, &c->one, to);
+	nbytes = put_segments(
+		size, s->n, f.increments,
+		[=](uint32_t first, uint32_t count) {
+			return load_packed(codes + begin + TSR_RANS_RUN * (threadIdx.x % 32),
+					   packed + threadIdx.x % 32, first, count);
+		},
+		[&](struct packed_run run, struct packed_symbol *found) {
+			symbols_of_run(c->symbol, &tables, run, found);
+		},
+		f.nbytes, &c->one, staging, to);
 	if (nbytes)
 		put_front(&f, c, means, to);
 	return nbytes;
@@ -296,73 +253,29 @@ static __device__ uint32_t put_contexts(struct context_source *s, const unsigned
 
 /* --- Pieces -------------------------------------------------------------------------------------- */
 
-static __device__ uint32_t put_with_contexts(const struct tsr_gpu_codes *p,
-					     struct contexts_coding *c, unsigned char *staging,
-					     uint32_t *to)
+/* A piece of codes with contexts, or without where that is smaller; returns its bytes. */
+static __device__ __forceinline__ uint32_t put_codes(const struct tsr_gpu_piece *p,
+						     struct contexts_coding *c,
+						     unsigned char *staging)
 {
-	const unsigned char *codes = (const unsigned char *)p->codes;
-	enum context_sort sort;
-	struct context_source s;
-	uint32_t nbytes;
+	const unsigned char *codes = (const unsigned char *)p->plain;
+	uint32_t *to = (uint32_t *)p->coded, nbytes = 0;
 
-	if (!tsr_contexts_are_possible(&p->variance, p->n))
-		return 0;
-	s = source_of(&p->variance, p->n, &sort);
-	if (sort == OF_RUNS)
-		nbytes = put_contexts<OF_RUNS>(&s, codes, c, staging, to);
-	else
-		nbytes = put_contexts<OF_ANY>(&s, codes, c, staging, to);
-	return nbytes ? nbytes << 8 | TSR_RANS_CONTEXTS : 0;
-}
+	if (tsr_contexts_are_possible(&p->variance, p->n)) {
+		enum context_sort sort;
+		struct context_source s = source_of(&p->variance, p->n, &sort);
 
-static __device__ __forceinline__ void encode_codes(struct tsr_gpu_codes *p,
-						    struct contexts_coding *c,
-						    unsigned char *staging)
-{
-	const unsigned warp = threadIdx.x / 32;
-	uint32_t *to = (uint32_t *)p->coded, head = put_with_contexts(p, c, staging, to + 1);
-
-	__syncthreads();
-	if (!head) {
-		const struct segment s = {
-			(const unsigned char *)p->codes + warp * TSR_RANS_SEGMENT,
-			warp < tsr_rans_count_segments(p->n) ? tsr_rans_segment_size(p->n, warp) : 0
-		};
-
-		head = put_stream<1>(&s, 0, false, p->n, &c->one, staging, to + 1);
-	}
-	if (threadIdx.x == 0) {
-		to[0] = head;
-		p->nbytes = 4 + (head >> 8);
+		if (sort == OF_RUNS)
+			nbytes = put_contexts<OF_RUNS>(&s, codes, c, staging, to + 1);
+		else
+			nbytes = put_contexts<OF_ANY>(&s, codes, c, staging, to + 1);
 	}
 	__syncthreads();
+	if (!nbytes)
+		return put_piece<1>(codes, p->n, false, &c->one, staging, to);
+	if (threadIdx.x == 0)
+		to[0] = nbytes << 8 | TSR_RANS_CONTEXTS;
+	return 4 + nbytes;
 }
 
-static __global__ void __launch_bounds__(TSR_BLOCK, BLOCKS)
-	encode_pieces_of_codes(struct tsr_gpu_codes *pieces, unsigned npieces,
-			       unsigned char *staging)
-{
-	__shared__ struct contexts_coding c;
-
-	for (unsigned p = blockIdx.x; p < npieces; p += gridDim.x)
-		encode_codes(&pieces[p], &c, staging + (uint64_t)blockIdx.x * BLOCK_STAGED);
-}
-
-extern "C" enum tsr_status tsr_gpu_encode_codes(struct tsr_gpu_stream *stream,
-						struct tsr_gpu_codes *pieces, unsigned npieces,
-						struct tsr_err *err)
-{
-	const unsigned index = stream->gpu->index, most = BLOCKS * stream->gpu->nprocessors;
-	const unsigned nblocks = npieces < most ? npieces : most;
-	void *staging;
-
-	if (!npieces)
-		return TSR_OK;
-	TSR_TRY(tsr_gpu_use(stream->gpu, err));
-	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, (uint64_t)nblocks * BLOCK_STAGED,
-				&staging, err));
-	encode_pieces_of_codes<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(pieces, npieces,
-									  (unsigned char *)staging);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start coding");
-	return TSR_OK;
-}
+#endif
