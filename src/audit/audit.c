@@ -121,9 +121,7 @@ static enum tsr_status audit(const struct input *in, const struct tsr_audit_opti
 	if (o.ncodings == 0 || o.ncodings > TSR_AUDIT_CODINGS_MAX)
 		return tsr_fail(err, TSR_E_USAGE, "audit: found %u codings, expected 1 to %u",
 				o.ncodings, TSR_AUDIT_CODINGS_MAX);
-	a = calloc(1, sizeof(*a));
-	if (!a)
-		return tsr_fail_nomem(err, "audit");
+	TSR_TRY(TSR_NEW(&a, 1, err, "audit"));
 	a->options = o;
 	status = run_audit(a, in, run, err);
 	/* The caller's; they need not live longer than this call. */

@@ -357,9 +357,7 @@ static enum tsr_status add_tensors(struct measuring *m, unsigned kinds, struct t
 
 	if (kinds)
 		TSR_TRY(tsr_names_assign(g->c, NULL, 0, err));
-	g->tensors = calloc(g->c->ntensors + 1, sizeof(*g->tensors));
-	if (!g->tensors)
-		return tsr_fail_nomem(err, g->c->path);
+	TSR_TRY(TSR_NEW(&g->tensors, g->c->ntensors + 1, err, g->c->path));
 	for (size_t i = 0; i < g->c->ntensors; i++) {
 		if (!kinds || (g->c->tensors[i].kind & kinds))
 			add_tensor(m, &g->c->tensors[i]);
@@ -415,10 +413,8 @@ enum tsr_status tsr_granularity_measure(const char *const *paths, unsigned npath
 	m->progress.run = run;
 	status = tsr_options_take(&o, options, err);
 	m->scale = o.scale;
-	if (status == TSR_OK)
-		status = tsr_checkpoint_open(paths, npaths, o.open, &m->result->c, err);
-	if (status == TSR_OK)
-		status = measure_all(m, o.kinds, err);
+	TSR_THEN(status, tsr_checkpoint_open(paths, npaths, o.open, &m->result->c, err));
+	TSR_THEN(status, measure_all(m, o.kinds, err));
 	tsr_tiles_free(&m->tiles);
 	if (status == TSR_OK)
 		*ret = m->result;

@@ -55,11 +55,10 @@ static enum tsr_status account_for(struct tsr_folder *d, const struct tsr_named 
 static enum tsr_status take_data_files(struct tsr_folder *d, unsigned first)
 {
 	const size_t n = d->c->nfiles - first;
-	struct tsr_named *files = calloc(n + 1, sizeof(*files));
+	struct tsr_named *files;
 	enum tsr_status status;
 
-	if (!files)
-		return tsr_fail_nomem(d->err, d->path);
+	TSR_TRY(TSR_NEW(&files, n + 1, d->err, d->path));
 	for (size_t i = 0; i < n; i++) {
 		const char *path = tsr_file_path(d->c->files[first + i]);
 		const char *slash = strrchr(path, '/');
@@ -134,10 +133,8 @@ static enum tsr_status read_part(struct tsr_folder *d, const char *name)
 	struct tsr_folder part;
 	enum tsr_status status = tsr_folder_enter(d, name, &part);
 
-	if (status == TSR_OK)
-		status = read_dcp(&part);
-	if (status == TSR_OK)
-		status = tsr_folder_account(&part);
+	TSR_THEN(status, read_dcp(&part));
+	TSR_THEN(status, tsr_folder_account(&part));
 	tsr_folder_leave(&part);
 	return status;
 }

@@ -63,8 +63,7 @@ static enum tsr_status read_checkpoint(struct tsr_folder *d)
 	if (tsr_universal_is(d))
 		return tsr_universal_read(d);
 	status = tsr_zero_read(d, false, &z);
-	if (status == TSR_OK)
-		status = join(&z);
+	TSR_THEN(status, join(&z));
 	tsr_zero_free(&z);
 	return status;
 }
@@ -77,10 +76,8 @@ static enum tsr_status read_tag(struct tsr_folder *d, const char *tag)
 	const size_t at = tsr_folder_find(d, tag);
 	enum tsr_status status = tsr_folder_enter(d, tag, &child);
 
-	if (status == TSR_OK)
-		status = read_checkpoint(&child);
-	if (status == TSR_OK)
-		status = tsr_folder_account(&child);
+	TSR_THEN(status, read_checkpoint(&child));
+	TSR_THEN(status, tsr_folder_account(&child));
 	tsr_folder_leave(&child);
 	if (at != SIZE_MAX)
 		d->taken[at] = true;
@@ -144,8 +141,7 @@ enum tsr_status tsr_deepspeed_read(struct tsr_folder *d)
 	if (has_latest && tsr_folder_has(d, "latest_universal"))
 		d->taken[tsr_folder_find(d, "latest_universal")] = true;
 	status = read_tag(d, tag);
-	if (status == TSR_OK)
-		status = tsr_folder_skip_others(d, tag, is_other);
+	TSR_THEN(status, tsr_folder_skip_others(d, tag, is_other));
 	free(tag);
 	TSR_TRY(status);
 	TSR_TRY(skip_copies(d));

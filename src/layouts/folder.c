@@ -342,8 +342,7 @@ static enum tsr_status search(const struct tsr_folder *d, unsigned depth, struct
 		if (tsr_dir_is(path) && !tsr_dir_is_link(path) && depth < SEARCH_DEPTH) {
 			tsr_text_printf(found, "%s/", name);
 			status = tsr_folder_enter(d, name, &child);
-			if (status == TSR_OK)
-				status = search(&child, depth + 1, found);
+			TSR_THEN(status, search(&child, depth + 1, found));
 			tsr_folder_leave(&child);
 		} else if (tsr_dir_is(path) || may_hold_tensors(d, name)) {
 			tsr_text_puts(found, name);
@@ -381,8 +380,7 @@ static enum tsr_status leave_out(const struct tsr_folder *d, const char *name, s
 	if (is_directory) {
 		status = tsr_folder_enter(d, name, &child);
 		tsr_text_printf(&found, "%s/", name);
-		if (status == TSR_OK)
-			status = search(&child, 0, &found);
+		TSR_THEN(status, search(&child, 0, &found));
 		tsr_folder_leave(&child);
 		if (status == TSR_OK && found.nbytes > strlen(name) + 1)
 			status = refuse(d, found.bytes);
@@ -405,8 +403,7 @@ enum tsr_status tsr_folder_account(struct tsr_folder *d)
 		if (d->taken[i])
 			continue;
 		status = leave_out(d, d->names.names[i], &out);
-		if (status == TSR_OK)
-			status = note_not_read(d, d->names.names[i]);
+		TSR_THEN(status, note_not_read(d, d->names.names[i]));
 		n++;
 		if (out.nbytes <= 300)
 			shown = out.nbytes;

@@ -158,8 +158,7 @@ static enum tsr_status read_legacy(struct tsr_folder *d)
 
 	TSR_TRY(check_ranks(d));
 	status = tsr_folder_enter(d, "mp_rank_00", &rank);
-	if (status == TSR_OK)
-		status = read_rank(&rank);
+	TSR_THEN(status, read_rank(&rank));
 	tsr_folder_leave(&rank);
 	if (status == TSR_OK)
 		d->taken[tsr_folder_find(d, "mp_rank_00")] = true;
@@ -214,10 +213,8 @@ enum tsr_status tsr_megatron_read(struct tsr_folder *d)
 		return read_iteration(d);
 	TSR_TRY(name_iteration(d, name));
 	status = tsr_folder_enter(d, name, &child);
-	if (status == TSR_OK)
-		status = read_iteration(&child);
-	if (status == TSR_OK)
-		status = tsr_folder_account(&child);
+	TSR_THEN(status, read_iteration(&child));
+	TSR_THEN(status, tsr_folder_account(&child));
 	tsr_folder_leave(&child);
 	TSR_TRY(status);
 	d->taken[tsr_folder_find(d, name)] = true;

@@ -36,8 +36,7 @@ static enum tsr_status shape_tensor(const struct tsr_zero *z, const struct tsr_z
 				z->d->path, p->name, file, found, p->numel);
 	j.dtype = j.c->arrays[v->tensor.array].dtype;
 	status = found ? tsr_flat_join_add(&j, v->tensor.array, 0, found) : TSR_OK;
-	if (status == TSR_OK)
-		status = tsr_flat_join_finish(&j, p->rank, p->shape, array_ret);
+	TSR_THEN(status, tsr_flat_join_finish(&j, p->rank, p->shape, array_ret));
 	tsr_flat_join_free(&j);
 	return status;
 }
@@ -127,8 +126,7 @@ static enum tsr_status read_params(struct tsr_zero *z, struct tsr_folder *zero)
 		struct tsr_folder d;
 		enum tsr_status status = tsr_folder_enter(zero, z->params[i].name, &d);
 
-		if (status == TSR_OK)
-			status = read_param(z, &z->params[i], &d);
+		TSR_THEN(status, read_param(z, &z->params[i], &d));
 		tsr_folder_leave(&d);
 		TSR_TRY(status);
 		zero->taken[at] = true;
@@ -144,8 +142,7 @@ static enum tsr_status read_all(struct tsr_zero *z)
 	struct tsr_folder zero;
 	enum tsr_status status = tsr_folder_enter(z->d, "zero", &zero);
 
-	if (status == TSR_OK)
-		status = read_params(z, &zero);
+	TSR_THEN(status, read_params(z, &zero));
 	tsr_folder_leave(&zero);
 	if (status != TSR_OK)
 		return status;
@@ -169,8 +166,7 @@ enum tsr_status tsr_universal_read(struct tsr_folder *d)
 	struct tsr_zero z;
 	enum tsr_status status = tsr_zero_read(d, true, &z);
 
-	if (status == TSR_OK)
-		status = read_all(&z);
+	TSR_THEN(status, read_all(&z));
 	tsr_zero_free(&z);
 	return status;
 }

@@ -119,10 +119,8 @@ static enum tsr_status read_file(struct tsr_zero *z, const char *name, const str
 
 static enum tsr_status read_files(struct tsr_zero *z)
 {
-	z->model = calloc(z->nmodels + 1, sizeof(struct tsr_value *));
-	z->optim = calloc(z->nranks + 1, sizeof(struct tsr_value *));
-	if (!z->model || !z->optim)
-		return tsr_fail_nomem(z->d->err, z->d->path);
+	TSR_TRY(TSR_NEW(&z->model, z->nmodels + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_NEW(&z->optim, z->nranks + 1, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->d->names.n; i++) {
 		struct rank_file f;
 
@@ -214,10 +212,8 @@ static enum tsr_status list_partitions(struct tsr_zero *z)
 {
 	for (size_t i = 0; i < z->nranks; i++)
 		TSR_TRY(check_flat(z, i));
-	z->flat = calloc(z->nranks * z->ngroups + 1, sizeof(*z->flat));
-	z->state = calloc(z->nranks * z->ngroups + 1, sizeof(struct tsr_value *));
-	if (!z->flat || !z->state)
-		return tsr_fail_nomem(z->d->err, z->d->path);
+	TSR_TRY(TSR_NEW(&z->flat, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_NEW(&z->state, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->nranks; i++) {
 		const struct tsr_value *flat = flat_list(z, i);
 
@@ -338,9 +334,7 @@ static enum tsr_status read_group(struct tsr_zero *z, size_t group, const struct
 
 static enum tsr_status sort_names(struct tsr_zero *z)
 {
-	z->by_name = calloc(z->nparams + 1, sizeof(*z->by_name));
-	if (!z->by_name)
-		return tsr_fail_nomem(z->d->err, z->d->path);
+	TSR_TRY(TSR_NEW(&z->by_name, z->nparams + 1, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->nparams; i++)
 		z->by_name[i] = (struct tsr_named){ z->params[i].name, i };
 	tsr_named_sort(z->by_name, z->nparams);
@@ -382,11 +376,9 @@ static enum tsr_status read_shapes(struct tsr_zero *z)
 					i);
 		n += group->list.n / 2;
 	}
-	z->params = calloc(n + 1, sizeof(*z->params));
-	z->needed = calloc(z->ngroups + 1, sizeof(*z->needed));
-	z->group_at = calloc(z->ngroups + 1, sizeof(*z->group_at));
-	if (!z->params || !z->needed || !z->group_at)
-		return tsr_fail_nomem(z->d->err, z->d->path);
+	TSR_TRY(TSR_NEW(&z->params, n + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_NEW(&z->needed, z->ngroups + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_NEW(&z->group_at, z->ngroups + 1, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->ngroups; i++) {
 		TSR_TRY(read_group(z, i, tsr_value_mapping(shapes->list.items[i])));
 		z->group_at[i + 1] = z->nparams;

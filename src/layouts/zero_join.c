@@ -141,8 +141,7 @@ static enum tsr_status join_param(const struct tsr_zero *z, const struct tsr_zer
 		return tsr_build_nomem(j.c, j.err);
 	status = z->stage3 ? add_divided_param(z, p, pieces, &j)
 			   : add_divided_group(z, p, pieces, &j);
-	if (status == TSR_OK)
-		status = tsr_flat_join_finish(&j, p->rank, p->shape, array_ret);
+	TSR_THEN(status, tsr_flat_join_finish(&j, p->rank, p->shape, array_ret));
 	tsr_flat_join_free(&j);
 	return status;
 }

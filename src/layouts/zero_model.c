@@ -94,8 +94,7 @@ static enum tsr_status join_frozen(const struct modelling *m, const char *name,
 
 	TSR_TRY(tsr_zero_shape(z, name, shape, &rank, &dims, &numel));
 	status = add_fragments(m, &j, numel);
-	if (status == TSR_OK)
-		status = tsr_flat_join_finish(&j, rank, dims, array_ret);
+	TSR_THEN(status, tsr_flat_join_finish(&j, rank, dims, array_ret));
 	tsr_flat_join_free(&j);
 	return status;
 }
@@ -226,8 +225,7 @@ enum tsr_status tsr_zero_model(const struct tsr_zero *z, struct tsr_value **ret)
 		return tsr_fail(z->d->err, TSR_E_FORMAT, "%s: model states: found no dict module",
 				z->d->path);
 	status = index_all(&m) ? make_model(&m, old, *ret) : tsr_fail_nomem(z->d->err, z->d->path);
-	if (status == TSR_OK)
-		status = note_copies(&m);
+	TSR_THEN(status, note_copies(&m));
 	for (size_t i = 0; m.fragments && i < z->nmodels; i++)
 		free(m.fragments[i].sorted);
 	free(m.fragments);

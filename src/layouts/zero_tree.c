@@ -151,8 +151,7 @@ static enum tsr_status make_optimizer(const struct tsr_zero *z, struct tsr_value
 	listed = calloc(z->ngroups + 1, sizeof(*listed));
 	status = listed ? name_groups(z, listed, groups) : tsr_fail_nomem(z->d->err, z->d->path);
 	free(listed);
-	if (status == TSR_OK)
-		status = put(z, optimizer, "state", state);
+	TSR_THEN(status, put(z, optimizer, "state", state));
 	return status == TSR_OK ? put(z, optimizer, "param_groups", groups) : status;
 }
 

@@ -363,20 +363,16 @@ static enum tsr_status learn(struct learning *l)
 	struct tsr_named *list = calloc(l->c->ntensors + 1, sizeof(*list));
 	enum tsr_status status = list ? TSR_OK : tsr_fail_nomem(l->err, l->c->path);
 
-	if (status == TSR_OK)
-		status = list_units(l, list);
+	TSR_THEN(status, list_units(l, list));
 	free(list);
 	for (size_t i = 0; status == TSR_OK && i < l->pub.ntensors; i++) {
 		const uint64_t nbytes = l->tensors[i].numel * sizeof(float);
 
 		l->progress.total_nbytes += l->units[i].values ? 2 * nbytes : nbytes;
 	}
-	if (status == TSR_OK)
-		status = run_pass(l, false);
-	if (status == TSR_OK)
-		status = run_pass(l, true);
-	if (status == TSR_OK)
-		status = tsr_checkpoint_check_unchanged(l->c, l->err);
+	TSR_THEN(status, run_pass(l, false));
+	TSR_THEN(status, run_pass(l, true));
+	TSR_THEN(status, tsr_checkpoint_check_unchanged(l->c, l->err));
 	return status == TSR_OK ? learn_codebook(l) : status;
 }
 
@@ -396,9 +392,7 @@ enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	l = calloc(1, sizeof(*l));
-	if (!l)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&l, 1, err, c->path));
 	l->c = c;
 	l->options = o;
 	l->err = err;

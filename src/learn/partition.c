@@ -198,9 +198,7 @@ static enum tsr_status make_room(const struct tsr_partition *p, struct tsr_parti
 		return TSR_OK;
 	free(part->inner);
 	part->ninner = 0;
-	part->inner = calloc(p->ncandidates, sizeof(*part->inner));
-	if (!part->inner)
-		return tsr_fail_nomem(err, "blocks of tensors");
+	TSR_TRY(TSR_NEW(&part->inner, p->ncandidates, err, "blocks of tensors"));
 	part->ninner = p->ncandidates;
 	return TSR_OK;
 }

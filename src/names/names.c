@@ -240,9 +240,7 @@ static bool is_master(const struct tsr_candidate *k)
 /* A weak alias is also a name of its own: for a weight list it stands under its whole name. */
 static enum tsr_status list_weights(struct assigning *a)
 {
-	a->weights = calloc(a->n + 1, sizeof(*a->weights));
-	if (!a->weights)
-		return tsr_fail_nomem(a->err, a->c->path);
+	TSR_TRY(TSR_NEW(&a->weights, a->n + 1, a->err, a->c->path));
 	for (size_t i = 0; i < a->n; i++) {
 		const struct tsr_candidate *k = &a->all[i];
 
@@ -468,12 +466,9 @@ enum tsr_status tsr_names_fill(struct tsr_checkpoint *c, const struct tsr_name_r
 	enum tsr_status status;
 
 	TSR_TRY(tsr_parameters_init(p, c, err));
-	a.all = calloc(a.n + 1, sizeof(*a.all));
-	if (!a.all)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&a.all, a.n + 1, err, c->path));
 	status = assign(&a, rules, c->packed ? 0 : nrules, params, p);
-	if (status == TSR_OK)
-		status = tell_roles(&a, p);
+	TSR_THEN(status, tell_roles(&a, p));
 	for (size_t i = 0; i < a.n; i++) {
 		free(a.all[i].base);
 		free(a.all[i].canonical);

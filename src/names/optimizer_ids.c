@@ -230,11 +230,10 @@ static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
 static enum tsr_status match_states(struct tsr_checkpoint *c, struct tsr_optim *o,
 				    struct tsr_err *err)
 {
-	struct tsr_optim_id **sorted = calloc(o->nids + 1, sizeof(struct tsr_optim_id *));
+	struct tsr_optim_id **sorted;
 	enum tsr_status status;
 
-	if (!sorted)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&sorted, o->nids + 1, err, c->path));
 	for (size_t i = 0; i < o->nids; i++)
 		sorted[i] = &o->ids[i];
 	if (o->nids)
@@ -308,11 +307,10 @@ static bool can_be_of(const struct joining *j, const struct tsr_array *state,
 /* Note whether some state has a shape that no parameter has. */
 static enum tsr_status find_reduced(const struct joining *j)
 {
-	struct shaped *model = calloc(j->nparams + 1, sizeof(*model));
+	struct shaped *model;
 	struct tsr_optim *o = j->o;
 
-	if (!model)
-		return tsr_fail_nomem(j->err, j->c->path);
+	TSR_TRY(TSR_NEW(&model, j->nparams + 1, j->err, j->c->path));
 	for (size_t i = 0; i < j->nparams; i++)
 		model[i].array = &j->c->arrays[j->params[i].array];
 	qsort(model, j->nparams, sizeof(*model), by_shape);
@@ -461,12 +459,11 @@ static void forget_names(struct tsr_optim *o)
 /* By shape among the parameters that are no buffers by their names. */
 static enum tsr_status join_without_buffers(const struct joining *j)
 {
-	struct tsr_param *trained = calloc(j->nparams + 1, sizeof(*trained));
+	struct tsr_param *trained;
 	struct joining fewer = *j;
 	enum tsr_status status;
 
-	if (!trained)
-		return tsr_fail_nomem(j->err, j->c->path);
+	TSR_TRY(TSR_NEW(&trained, j->nparams + 1, j->err, j->c->path));
 	fewer.params = trained;
 	fewer.nparams = 0;
 	for (size_t i = 0; i < j->nparams; i++) {
@@ -536,11 +533,10 @@ static enum tsr_status check_name(const struct joining *j, const struct tsr_opti
 static enum tsr_status check_names(const struct joining *j, bool given)
 {
 	const size_t n = j->nparams;
-	struct tsr_named *sorted = calloc(n + 1, sizeof(*sorted));
+	struct tsr_named *sorted;
 	enum tsr_status status = TSR_OK;
 
-	if (!sorted)
-		return tsr_fail_nomem(j->err, j->c->path);
+	TSR_TRY(TSR_NEW(&sorted, n + 1, j->err, j->c->path));
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = (struct tsr_named){ j->params[i].name, j->params[i].array };
 	tsr_named_sort(sorted, n);

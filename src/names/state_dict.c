@@ -204,9 +204,7 @@ static enum tsr_status list_shared(struct naming *n)
 
 	for (size_t i = 0; i < n->noptims; i++)
 		nnames += n->optims[i].nids;
-	n->shared = calloc(nnames + 1, sizeof(*n->shared));
-	if (!n->shared)
-		return tsr_fail_nomem(n->err, n->c->path);
+	TSR_TRY(TSR_NEW(&n->shared, nnames + 1, n->err, n->c->path));
 	nnames = 0;
 	for (size_t i = 0; i < n->noptims; i++) {
 		for (size_t k = 0; k < n->optims[i].nids; k++) {
@@ -299,12 +297,11 @@ static enum tsr_status number_twins(struct naming *n, struct tsr_named *sorted)
 static enum tsr_status settle_names(struct naming *n)
 {
 	struct tsr_checkpoint *c = n->c;
-	struct tsr_named *sorted = calloc(c->narrays + 1, sizeof(*sorted));
+	struct tsr_named *sorted;
 	enum tsr_status status;
 	size_t last = SIZE_MAX;
 
-	if (!sorted)
-		return tsr_fail_nomem(n->err, c->path);
+	TSR_TRY(TSR_NEW(&sorted, c->narrays + 1, n->err, c->path));
 	for (size_t i = 0; i < c->narrays; i++) {
 		n->name[i] = n->name[i] ? n->name[i] : c->arrays[i].name;
 		sorted[i] = (struct tsr_named){ n->name[i], i };
@@ -373,11 +370,10 @@ static enum tsr_status put_in_order(struct naming *n)
 static enum tsr_status join_optim(struct naming *n, struct tsr_optim *o, bool ordered)
 {
 	struct tsr_err reason = { .msg = "" };
-	const char **own = calloc(o->nids + 1, sizeof(*own));
+	const char **own;
 	enum tsr_status status;
 
-	if (!own)
-		return tsr_fail_nomem(n->err, n->c->path);
+	TSR_TRY(TSR_NEW(&own, o->nids + 1, n->err, n->c->path));
 	for (size_t i = 0; i < o->nids; i++)
 		own[i] = o->ids[i].name;
 	status = tsr_optim_join(n->c, o, n->params, n->nparams, ordered, n->options->params,

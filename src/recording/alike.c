@@ -78,9 +78,7 @@ enum tsr_status tsr_recording_find_alike(struct tsr_recording_data *r, struct ts
 	if (!f.alike)
 		return tsr_recording_nomem(r, err);
 	r->alike = f.alike;
-	f.user = calloc(nfiles + 1, sizeof(*f.user));
-	if (!f.user)
-		return tsr_fail_nomem(err, r->pub.path);
+	TSR_TRY(TSR_NEW(&f.user, nfiles + 1, err, r->pub.path));
 	for (size_t i = 0; i < r->pub.nsteps && status == TSR_OK; i++)
 		status = look_at(&f, i);
 	tsr_text_numbers_free(&f.files);

@@ -431,9 +431,7 @@ static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, s
 	c->container = parts[0]->container;
 	for (size_t i = 0; i < nparts; i++)
 		n += parts[i]->ntensors;
-	j->slices = calloc(n + 1, sizeof(*j->slices));
-	if (!j->slices)
-		return tsr_fail_nomem(j->err, c->path);
+	TSR_TRY(TSR_NEW(&j->slices, n + 1, j->err, c->path));
 	for (size_t i = 0; i < nparts; i++)
 		TSR_TRY(add_part(j, parts[i]));
 	return join_all(j);

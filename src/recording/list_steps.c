@@ -170,8 +170,7 @@ enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct ts
 	TSR_TRY(tsr_dir_list(r->pub.path, "", &d, err));
 	found = calloc(d.n + 1, sizeof(*found));
 	status = found ? find_steps(r, &d, found, &n, err) : tsr_fail_nomem(err, r->pub.path);
-	if (status == TSR_OK)
-		status = keep_steps(r, found, n, err);
+	TSR_THEN(status, keep_steps(r, found, n, err));
 	free(found);
 	tsr_dir_free(&d);
 	return status;

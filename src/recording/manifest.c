@@ -528,8 +528,7 @@ enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct
 	TSR_TRY(tsr_file_open_in(r->pub.path, TSR_MANIFEST_NAME, r->options.follow, &f, err));
 	m.path = tsr_file_path(f);
 	status = parse(f, &root, err);
-	if (status == TSR_OK)
-		status = read_root(&m, root);
+	TSR_THEN(status, read_root(&m, root));
 	if (root)
 		tsr_json_free(root);
 	tsr_file_close(f);

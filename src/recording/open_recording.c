@@ -51,9 +51,7 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	r = calloc(1, sizeof(*r));
-	if (!r)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&r, 1, err, path));
 	r->options = o;
 	/* What a gradient is called says nothing about its kind. */
 	r->options.as_stored = true;

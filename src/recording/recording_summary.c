@@ -198,8 +198,7 @@ enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
 	m.s->groups = calloc(r->ngroups + 1, sizeof(*m.s->groups));
 	if (!m.s->arena || !m.s->steps || !m.s->groups)
 		status = tsr_fail_nomem(err, r->path);
-	if (status == TSR_OK)
-		status = add_steps(&m);
+	TSR_THEN(status, add_steps(&m));
 	tsr_map_free(&m.places);
 	free(m.times);
 	if (status != TSR_OK) {

@@ -34,9 +34,7 @@ enum tsr_status tsr_replay_choose_steps(struct tsr_replaying *r)
 				     recording->path, first, last);
 	r->first = o->first_step ? (size_t)(o->first_step - first) : 0;
 	r->result->nsteps = (size_t)((o->last_step ? o->last_step : last) - first) + 1 - r->first;
-	r->result->steps = calloc(r->result->nsteps, sizeof(*r->result->steps));
-	if (!r->result->steps)
-		return tsr_fail_nomem(r->err, recording->path);
+	TSR_TRY(TSR_NEW(&r->result->steps, r->result->nsteps, r->err, recording->path));
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		r->result->steps[i].step = recording->steps[r->first + i].step;
 	return TSR_OK;
@@ -207,10 +205,9 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 	TSR_TRY(choose_order(r));
 	TSR_TRY(check_used(r));
 	result->ngroups = r->recording->ngroups;
-	result->lr = calloc(result->nsteps * result->ngroups + 1, sizeof(*result->lr));
-	result->hyper = calloc(result->ngroups + 1, sizeof(*result->hyper));
-	if (!result->lr || !result->hyper)
-		return tsr_fail_nomem(r->err, r->recording->path);
+	TSR_TRY(TSR_NEW(&result->lr, result->nsteps * result->ngroups + 1, r->err,
+			r->recording->path));
+	TSR_TRY(TSR_NEW(&result->hyper, result->ngroups + 1, r->err, r->recording->path));
 	if (r->options->schedule)
 		TSR_TRY(tsr_schedule_load(r->options->schedule, result->steps[0].step,
 					  result->nsteps, result->ngroups, &schedule, r->err));

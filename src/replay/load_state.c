@@ -333,9 +333,7 @@ static enum tsr_status verify(struct tsr_replaying *r)
 	if (!is_checkable(r->c))
 		return TSR_OK;
 	resident.ntensors = 0;
-	resident.tensors = calloc(r->nparams * TSR_SLOTS + 1, sizeof(*resident.tensors));
-	if (!resident.tensors)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&resident.tensors, r->nparams * TSR_SLOTS + 1, r->err, r->c->path));
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 			const size_t tensor = r->params[i].tensor[slot];

@@ -399,10 +399,9 @@ static enum tsr_status find_places(struct tsr_replay_adding *a)
 
 enum tsr_status tsr_replay_plan_new_states(struct tsr_replaying *r)
 {
-	struct tsr_replay_adding *a = calloc(1, sizeof(*a));
+	struct tsr_replay_adding *a;
 
-	if (!a)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&a, 1, r->err, r->c->path));
 	r->adding = a;
 	a->r = r;
 	TSR_TRY(tsr_replay_write_lr(a));

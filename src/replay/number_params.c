@@ -90,9 +90,7 @@ static enum tsr_status name_ids(struct tsr_replay_adding *a)
 			o->ids[i].name = r->listed[i].name;
 		return TSR_OK;
 	}
-	model = calloc(r->nparams + 1, sizeof(*model));
-	if (!model)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&model, r->nparams + 1, r->err, r->c->path));
 	for (size_t i = 0; i < r->nparams; i++)
 		model[i] = (struct tsr_param){
 			r->params[i].name,

@@ -108,9 +108,7 @@ static enum tsr_status index_recorded(struct tsr_replaying *r,
 				      const struct tsr_replay_param *params, size_t n)
 {
 	free(r->by_recorded);
-	r->by_recorded = calloc(n + 1, sizeof(*r->by_recorded));
-	if (!r->by_recorded)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&r->by_recorded, n + 1, r->err, r->c->path));
 	for (size_t i = 0; i < n; i++)
 		r->by_recorded[i] = (struct tsr_named){ params[i].recorded, i };
 	tsr_named_sort(r->by_recorded, n);
@@ -172,9 +170,7 @@ static enum tsr_status list_missing(struct tsr_replaying *r, const struct tsr_re
 		return refuse_missing(r, first);
 	for (size_t i = 0; i < n; i++)
 		nmissing += params[i].nseen < result->nsteps;
-	result->missing = calloc(nmissing, sizeof(*result->missing));
-	if (!result->missing)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&result->missing, nmissing, r->err, r->c->path));
 	for (size_t i = 0; i < n; i++) {
 		if (params[i].nseen == result->nsteps)
 			continue;

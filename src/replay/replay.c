@@ -53,10 +53,9 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 
 static enum tsr_status name_params(struct tsr_replaying *r)
 {
-	const char **names = calloc(r->nparams + 1, sizeof(*names));
+	const char **names;
 
-	if (!names)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&names, r->nparams + 1, r->err, r->c->path));
 	for (size_t i = 0; i < r->nparams; i++)
 		names[i] = r->params[i].name;
 	r->result->params = names;
@@ -69,9 +68,7 @@ static enum tsr_status allocate_figures(struct tsr_replaying *r)
 	for (size_t i = 0; r->result->compared && i < r->result->nsteps; i++) {
 		struct tsr_replay_step *s = &r->result->steps[i];
 
-		s->tensors = calloc(r->nparams + 1, sizeof(*s->tensors));
-		if (!s->tensors)
-			return tsr_fail_nomem(r->err, r->c->path);
+		TSR_TRY(TSR_NEW(&s->tensors, r->nparams + 1, r->err, r->c->path));
 		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
 			s->total.value[f] = NAN;
 	}
@@ -244,9 +241,7 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *paths,
 				   unsigned npaths, const char *recording)
 {
-	r->result = calloc(1, sizeof(*r->result));
-	if (!r->result)
-		return tsr_fail_nomem(r->err, recording);
+	TSR_TRY(TSR_NEW(&r->result, 1, r->err, recording));
 	*r->result = (struct tsr_replay){ .recording = strdup(recording),
 					  .dry_run = r->options->dry_run,
 					  .threads = r->run ? r->run->threads : 1 };
@@ -280,8 +275,7 @@ static enum tsr_status run_states(struct tsr_replaying *r, unsigned n, const cha
 		r[i].progress = (struct tsr_progress){ .run = r[i].run, .what = recording };
 		status = open_inputs(&r[i], paths, npaths, recording);
 	}
-	if (status == TSR_OK)
-		status = replay(r, out);
+	TSR_THEN(status, replay(r, out));
 	for (unsigned i = 0; i < n; i++) {
 		close_inputs(&r[i]);
 		ret[i] = r[i].result;
@@ -364,9 +358,7 @@ enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, cons
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	o.open = &open;
 	TSR_TRY(check_states(&o, n, recording, err));
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return tsr_fail_nomem(err, recording);
+	TSR_TRY(TSR_NEW(&s, 1, err, recording));
 	chain_states(s, &o, forms, n, run, err ? err : &own);
 	status = run_states(s->r, n, paths, npaths, recording, NULL, ret);
 	free(s);

@@ -296,8 +296,7 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 		r->result->out_nbytes = packing->header_nbytes + packing->data_nbytes;
 		r->c->generation = packing->generation;
 		packing->source = NULL;
-		if (status == TSR_OK)
-			status = written(r, out, note_raw(r, packing));
+		TSR_THEN(status, written(r, out, note_raw(r, packing)));
 	}
 	tsr_packing_free(packing);
 	free(kept);
@@ -342,8 +341,7 @@ enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)
 
 		if (after != TSR_OK)
 			tsr_build_no_index(r->c);
-		if (status == TSR_OK)
-			status = written(r, out, after);
+		TSR_THEN(status, written(r, out, after));
 	}
 	return status;
 }

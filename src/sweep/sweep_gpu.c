@@ -183,8 +183,7 @@ enum tsr_status tsr_sweep_run_gpu(const struct tsr_codec *const *codecs, unsigne
 
 	TSR_TRY(tsr_sweep_new(codecs, ncodecs, first, last, &s.sweep, err));
 	status = prepare(&s, gpus, err);
-	if (status == TSR_OK)
-		status = sweep_range(&s, err);
+	TSR_THEN(status, sweep_range(&s, err));
 	for (unsigned i = 0; s.workers && i < ngpus; i++)
 		worker_free(&s.workers[i]);
 	free(s.workers);

@@ -106,11 +106,10 @@ static enum tsr_status open_files(struct tsr_dcp_reading *r, struct tsr_dcp_part
 static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 {
 	const size_t n = r->m.nparts;
-	struct tsr_dcp_part **sorted = calloc(n + 1, sizeof(struct tsr_dcp_part *));
+	struct tsr_dcp_part **sorted;
 	enum tsr_status status;
 
-	if (!sorted)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&sorted, n + 1, r->err, r->path));
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = &r->m.parts[i];
 	qsort(sorted, n, sizeof(struct tsr_dcp_part *), by_file);
@@ -248,9 +247,8 @@ static enum tsr_status read_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	status = tsr_pickle_write(dict, NULL, r->path, &pickle, r->err);
 	if (status == TSR_OK && pickle.failed)
 		status = tsr_fail_nomem(r->err, r->path);
-	if (status == TSR_OK)
-		status = tsr_pickle_read(pickle.bytes, pickle.nbytes, r->path, r->c->arena, ret,
-					 r->err);
+	TSR_THEN(status,
+		 tsr_pickle_read(pickle.bytes, pickle.nbytes, r->path, r->c->arena, ret, r->err));
 	tsr_text_free(&pickle);
 	return status;
 }
@@ -285,8 +283,7 @@ static enum tsr_status is_usual(struct tsr_dcp_reading *r, struct tsr_value *lis
 	struct tsr_dcp_items a = { 0 }, b = { 0 };
 	enum tsr_status status = tsr_dcp_flatten(r->c, listed, r->path, &a, NULL);
 
-	if (status == TSR_OK)
-		status = tsr_dcp_flatten(r->c, plain, r->path, &b, NULL);
+	TSR_THEN(status, tsr_dcp_flatten(r->c, plain, r->path, &b, NULL));
 	*ret = status == TSR_OK && a.n == b.n;
 	for (size_t i = 0; i < a.n && *ret; i++)
 		*ret = a.items[i].path && a.items[i].value == b.items[i].value &&
@@ -318,11 +315,9 @@ static enum tsr_status read_tree(struct tsr_dcp_reading *r)
 
 	r->unread = tsr_value_new(r->c->arena, TSR_VALUE_DICT);
 	status = t && r->unread ? read_entries(r, t) : tsr_build_nomem(r->c, r->err);
-	if (status == TSR_OK)
-		status = tsr_dcp_tree_finish(t, r, &root);
+	TSR_THEN(status, tsr_dcp_tree_finish(t, r, &root));
 	tsr_dcp_tree_free(t);
-	if (status == TSR_OK)
-		status = keep_entries(r, &root);
+	TSR_THEN(status, keep_entries(r, &root));
 	return status == TSR_OK ? tsr_build_tree(r->c, root, r->err) : status;
 }
 

@@ -119,8 +119,7 @@ static enum tsr_status read_box(const struct joining *j, const struct tsr_dcp_bo
 		return tsr_fail_nomem(j->r->err, j->r->path);
 	status = tsr_torch_read_tensor(j->r->c, part->index, part->offset, part->nbytes, where, v,
 				       j->r->err);
-	if (status == TSR_OK)
-		status = check_view(j, box, v, where);
+	TSR_THEN(status, check_view(j, box, v, where));
 	free(where);
 	return status;
 }
@@ -299,9 +298,7 @@ enum tsr_status tsr_dcp_read_tensor(struct tsr_dcp_reading *r, const struct tsr_
 	struct joining j = { .r = r, .e = e };
 	enum tsr_status status;
 
-	j.boxes = calloc(e->nboxes + 1, sizeof(*j.boxes));
-	if (!j.boxes)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&j.boxes, e->nboxes + 1, r->err, r->path));
 	status = join(&j, array_ret);
 	free(j.boxes);
 	return status;

@@ -440,12 +440,11 @@ static bool is_known(const struct tsr_value *v)
 /* Nothing here is ever called, but what torch would call on loading must not go unnoticed. */
 static enum tsr_status check_globals(const struct reading *r, struct tsr_value *root)
 {
-	struct tsr_value_walk *w = calloc(1, sizeof(*w));
+	struct tsr_value_walk *w;
 	char text[TSR_VALUE_DESCRIBED], at[256];
 	struct tsr_value *v;
 
-	if (!w)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&w, 1, r->err, r->path));
 	w->root = root;
 	w->mark = TSR_MARK_DCP;
 	do {
@@ -500,8 +499,7 @@ enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_m
 	if (!ret->arena)
 		return tsr_fail_nomem(err, r.path);
 	status = load(&r, f, &root);
-	if (status == TSR_OK)
-		status = interpret(&r, root);
+	TSR_THEN(status, interpret(&r, root));
 	tsr_text_numbers_free(&names);
 	return status;
 }

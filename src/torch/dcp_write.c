@@ -33,10 +33,8 @@ enum tsr_status tsr_dcp_archiving_init(struct tsr_dcp_archiving *a,
 	struct tsr_checkpoint *c = items->c;
 
 	*a = (struct tsr_dcp_archiving){ .c = c, .path = items->path };
-	a->tensor_of = calloc(c->narrays + 1, sizeof(*a->tensor_of));
-	a->last = calloc(c->narrays + 1, sizeof(*a->last));
-	if (!a->tensor_of || !a->last)
-		return tsr_fail_nomem(err, items->path);
+	TSR_TRY(TSR_NEW(&a->tensor_of, c->narrays + 1, err, items->path));
+	TSR_TRY(TSR_NEW(&a->last, c->narrays + 1, err, items->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		a->tensor_of[i] = SIZE_MAX;
 	for (size_t i = 0; i < c->ntensors; i++)
@@ -99,8 +97,7 @@ static enum tsr_status add_pickle(struct tsr_dcp_archiving *a, const struct tsr_
 	for (size_t k = 0; k < a->n; k++)
 		a->tensors[a->c->tensors[a->found[k]].plane[0]].key = keys[k].digits;
 	status = tsr_pickle_write(v, a->tensors, a->path, &pickle, err);
-	if (status == TSR_OK)
-		status = tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err);
+	TSR_THEN(status, tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err));
 	tsr_text_free(&pickle);
 	return status;
 }
@@ -114,15 +111,12 @@ static enum tsr_status add_members(struct tsr_dcp_archiving *a, const struct tsr
 
 	for (size_t k = 0; k < a->n && status == TSR_OK; k++)
 		snprintf(keys[k].digits, sizeof(keys[k].digits), "%zu", k);
-	if (status == TSR_OK)
-		status = add_pickle(a, v, keys, m, err);
-	if (status == TSR_OK)
-		status = tsr_torch_add_byteorder(m, err);
+	TSR_THEN(status, add_pickle(a, v, keys, m, err));
+	TSR_THEN(status, tsr_torch_add_byteorder(m, err));
 	for (size_t k = 0; k < a->n && status == TSR_OK; k++)
 		status = tsr_zip_members_add(m, "archive/data/", keys[k].digits, "", NULL,
 					     tsr_tensor_nbytes(&a->c->tensors[a->found[k]]), err);
-	if (status == TSR_OK)
-		status = tsr_torch_add_version(m, generation, err);
+	TSR_THEN(status, tsr_torch_add_version(m, generation, err));
 	free(keys);
 	return status;
 }

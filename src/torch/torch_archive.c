@@ -261,10 +261,8 @@ static enum tsr_status read_members(struct tsr_torch_archive *a)
 enum tsr_status tsr_torch_open(struct tsr_torch_archive *a, uint64_t base, uint64_t nbytes)
 {
 	TSR_TRY(tsr_zip_read(a->c->files[a->file], base, nbytes, a->where, &a->zip, a->err));
-	a->used = calloc(a->zip->nmembers + 1, sizeof(*a->used));
-	a->records = calloc(a->zip->nmembers + 1, sizeof(*a->records));
-	if (!a->used || !a->records)
-		return tsr_fail_nomem(a->err, a->where);
+	TSR_TRY(TSR_NEW(&a->used, a->zip->nmembers + 1, a->err, a->where));
+	TSR_TRY(TSR_NEW(&a->records, a->zip->nmembers + 1, a->err, a->where));
 	TSR_TRY(find_root(a));
 	TSR_TRY(check_kind(a));
 	return read_members(a);

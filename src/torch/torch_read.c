@@ -387,11 +387,10 @@ static enum tsr_status bind_all(struct binding *b)
 enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
 			       const char *prefix)
 {
-	struct binding *b = calloc(1, sizeof(*b));
+	struct binding *b;
 	enum tsr_status status;
 
-	if (!b)
-		return tsr_fail_nomem(a->err, a->where);
+	TSR_TRY(TSR_NEW(&b, 1, a->err, a->where));
 	b->a = a;
 	b->prefix = prefix;
 	b->views = (struct tsr_map){ .item_nbytes = sizeof(struct seen), .same = is_seen };
@@ -453,14 +452,10 @@ enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t
 	struct tsr_value *root = NULL;
 	enum tsr_status status = tsr_torch_open(&a, base, nbytes);
 
-	if (status == TSR_OK)
-		status = tsr_torch_load(&a, c->arena, &root);
-	if (status == TSR_OK)
-		status = tsr_torch_bind(&a, root, prefix);
-	if (status == TSR_OK)
-		status = read_generation(&a);
-	if (status == TSR_OK)
-		status = note_unused(&a);
+	TSR_THEN(status, tsr_torch_load(&a, c->arena, &root));
+	TSR_THEN(status, tsr_torch_bind(&a, root, prefix));
+	TSR_THEN(status, read_generation(&a));
+	TSR_THEN(status, note_unused(&a));
 	tsr_torch_close(&a);
 	if (status == TSR_OK)
 		*root_ret = root;
@@ -479,14 +474,11 @@ enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, u
 	if (!arena)
 		return tsr_fail_nomem(err, where);
 	status = tsr_torch_open(&a, base, nbytes);
-	if (status == TSR_OK)
-		status = tsr_torch_load(&a, arena, &root);
+	TSR_THEN(status, tsr_torch_load(&a, arena, &root));
 	if (status == TSR_OK && !tsr_torch_is_tensor(root))
 		status = tsr_torch_fail(&a, TSR_E_FORMAT, "", "found no tensor, expected just one");
-	if (status == TSR_OK)
-		status = tsr_torch_view(&a, root, "", ret);
-	if (status == TSR_OK)
-		status = read_generation(&a);
+	TSR_THEN(status, tsr_torch_view(&a, root, "", ret));
+	TSR_THEN(status, read_generation(&a));
 	tsr_torch_close(&a);
 	tsr_arena_free(arena);
 	return status;

@@ -106,9 +106,7 @@ static enum tsr_status order_tensors(struct tsr_checkpoint *c, size_t *order, st
 {
 	struct ordering o = { .order = order };
 
-	o.tensor_of = malloc((c->narrays + 1) * sizeof(*o.tensor_of));
-	if (!o.tensor_of)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&o.tensor_of, c->narrays + 1, err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		o.tensor_of[i] = SIZE_MAX;
 	for (size_t i = 0; i < c->ntensors; i++)
@@ -158,8 +156,7 @@ enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_valu
 	struct tsr_pickle_tensor *tensors = NULL;
 	enum tsr_status status = tsr_torch_describe(c, keys, &tensors, err);
 
-	if (status == TSR_OK)
-		status = tsr_pickle_write(root, tensors, c->path, out, err);
+	TSR_THEN(status, tsr_pickle_write(root, tensors, c->path, out, err));
 	free(tensors);
 	if (status == TSR_OK && out->failed)
 		status = tsr_fail_nomem(err, c->path);
@@ -214,8 +211,7 @@ static enum tsr_status add_pickle(struct tsr_checkpoint *c, struct tsr_zip_membe
 	if (!root)
 		TSR_TRY(flat_root(c, &root, err));
 	status = tsr_torch_pickle(c, root, keys, &pickle, err);
-	if (status == TSR_OK)
-		status = tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err);
+	TSR_THEN(status, tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err));
 	tsr_text_free(&pickle);
 	return status;
 }
@@ -250,16 +246,13 @@ enum tsr_status tsr_torch_write_members(struct tsr_checkpoint *c, unsigned gener
 	*member_ret = member;
 	if (!order || !member || !digits || !keys)
 		status = tsr_fail_nomem(err, path);
-	if (status == TSR_OK)
-		status = tsr_zip_members_init(m, n + 4, path, err);
-	if (status == TSR_OK)
-		status = order_tensors(c, order, err);
+	TSR_THEN(status, tsr_zip_members_init(m, n + 4, path, err));
+	TSR_THEN(status, order_tensors(c, order, err));
 	for (size_t i = 0; i < n && status == TSR_OK; i++) {
 		snprintf(digits[i].digits, sizeof(digits[i].digits), "%zu", i);
 		keys[order[i]] = digits[i].digits;
 	}
-	if (status == TSR_OK)
-		status = add_members(c, generation, m, order, keys, member, err);
+	TSR_THEN(status, add_members(c, generation, m, order, keys, member, err));
 	free(order);
 	free(digits);
 	free(keys);

@@ -306,11 +306,9 @@ static enum tsr_status index_tensors(struct arranging *a)
 {
 	const struct tsr_checkpoint *c = a->c;
 
-	a->by_array = calloc(c->narrays + 1, sizeof(*a->by_array));
-	a->weight = calloc(a->n + 1, sizeof(*a->weight));
-	a->states = calloc(a->n + 1, sizeof(struct tsr_value *));
-	if (!a->by_array || !a->weight || !a->states)
-		return tsr_fail_nomem(a->err, c->path);
+	TSR_TRY(TSR_NEW(&a->by_array, c->narrays + 1, a->err, c->path));
+	TSR_TRY(TSR_NEW(&a->weight, a->n + 1, a->err, c->path));
+	TSR_TRY(TSR_NEW(&a->states, a->n + 1, a->err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		a->by_array[i] = SIZE_MAX;
 	for (size_t i = 0; i < a->n; i++) {
@@ -354,8 +352,7 @@ enum tsr_status tsr_flashoptim_arrange(struct tsr_checkpoint *c, struct tsr_err 
 	struct arranging a = { .c = c, .n = c->ntensors, .was = c->tensors, .err = err };
 	enum tsr_status status = index_tensors(&a);
 
-	if (status == TSR_OK)
-		status = arrange(&a);
+	TSR_THEN(status, arrange(&a));
 	if (c->tensors != a.was)
 		free(a.was);
 	free(a.by_array);

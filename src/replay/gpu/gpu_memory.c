@@ -100,9 +100,7 @@ static enum tsr_status make_buffers(const struct tsr_replay_gpus *gpus, struct t
 	const unsigned n = gpus->run.threads + TSR_PIPELINE_WAITING + in_flight;
 	const uint64_t nbytes = n * gpus->buffer_nbytes;
 
-	g->buffers = calloc(n, sizeof(*g->buffers));
-	if (!g->buffers)
-		return tsr_fail_nomem(err, gpus->first->c->path);
+	TSR_TRY(TSR_NEW(&g->buffers, n, err, gpus->first->c->path));
 	g->nbuffers = n;
 	TSR_TRY(tsr_gpu_alloc(g->gpu, nbytes, "gradients", (void **)&g->device, err));
 	TSR_TRY(tsr_gpu_alloc_host(g->gpu, nbytes, "gradients, in host memory", (void **)&g->host,
@@ -147,9 +145,7 @@ static enum tsr_status take_sums(const struct tsr_replaying *r, struct tsr_repla
 {
 	if (!r->options->compare)
 		return TSR_OK;
-	s->compared = calloc(r->nparams + 1, sizeof(*s->compared));
-	if (!s->compared)
-		return tsr_fail_nomem(err, r->c->path);
+	TSR_TRY(TSR_NEW(&s->compared, r->nparams + 1, err, r->c->path));
 	return tsr_gpu_alloc(g->gpu, (r->nparams + 1) * sizeof(*s->sums), "sums of a comparison",
 			     (void **)&s->sums, err);
 }
@@ -160,10 +156,8 @@ static enum tsr_status take_state(const struct tsr_replaying *r, const struct ts
 {
 	const uint64_t nreports = gpus->tiles.njobs * window_of(r) + 1;
 
-	s->planes = calloc(gpus->tiles.njobs + 1, sizeof(*s->planes));
-	s->found = calloc(nreports, sizeof(*s->found));
-	if (!s->planes || !s->found)
-		return tsr_fail_nomem(err, r->c->path);
+	TSR_TRY(TSR_NEW(&s->planes, gpus->tiles.njobs + 1, err, r->c->path));
+	TSR_TRY(TSR_NEW(&s->found, nreports, err, r->c->path));
 	TSR_TRY(tsr_gpu_alloc(g->gpu, place_planes(r, gpus, g, s->planes, NULL), "the state",
 			      (void **)&s->memory, err));
 	place_planes(r, gpus, g, s->planes, s->memory);
@@ -299,9 +293,7 @@ static enum tsr_status take_gpus(struct tsr_replay_gpus *gpus, struct tsr_err *e
 static enum tsr_status note_gpus(const struct tsr_replay_gpus *gpus, struct tsr_err *err)
 {
 	for (struct tsr_replaying *r = gpus->first; r; r = r->also) {
-		r->result->gpus = calloc(gpus->n, sizeof(*r->result->gpus));
-		if (!r->result->gpus)
-			return tsr_fail_nomem(err, r->c->path);
+		TSR_TRY(TSR_NEW(&r->result->gpus, gpus->n, err, r->c->path));
 		for (unsigned i = 0; i < gpus->n; i++)
 			r->result->gpus[i] = gpus->each[i].index;
 		r->result->ngpus = gpus->n;
@@ -312,11 +304,10 @@ static enum tsr_status note_gpus(const struct tsr_replay_gpus *gpus, struct tsr_
 static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices, unsigned n,
 			       struct tsr_err *err)
 {
-	struct tsr_replay_gpus *gpus = calloc(1, sizeof(*gpus));
+	struct tsr_replay_gpus *gpus;
 	enum tsr_status status;
 
-	if (!gpus)
-		return tsr_fail_nomem(err, r->c->path);
+	TSR_TRY(TSR_NEW(&gpus, 1, err, r->c->path));
 	gpus->first = r;
 	gpus->each = calloc(n, sizeof(*gpus->each));
 	if (!gpus->each) {
@@ -328,8 +319,7 @@ static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices,
 		pthread_mutex_init(&gpus->each[gpus->n].lock, NULL);
 	}
 	status = take_gpus(gpus, err);
-	if (status == TSR_OK)
-		status = note_gpus(gpus, err);
+	TSR_THEN(status, note_gpus(gpus, err));
 	if (status != TSR_OK) {
 		tsr_replay_gpu_close(gpus);
 		return status;
