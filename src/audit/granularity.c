@@ -174,22 +174,6 @@ static enum tsr_status read_tile(const struct measuring *m, struct scratch *s, s
 
 /* --- Errors ------------------------------------------------------------------------------------ */
 
-/* The scales of elements of a row from the largest magnitudes of its groups of @width elements. */
-static void spread_scales(struct scratch *s, enum tsr_granularity_scale how, float largest,
-			  size_t width, bool whole)
-{
-	for (size_t first = 0, group = 0; first < s->ncolumns; first += width, group++) {
-		const struct tsr_granularity_scales scales = tsr_granularity_scales_of(
-			how, s->absmax[group], largest, whole);
-		const size_t left = s->ncolumns - first;
-
-		for (size_t i = 0; i < (width < left ? width : left); i++) {
-			s->divisor[first + i] = scales.divisor;
-			s->factor[first + i] = scales.factor;
-		}
-	}
-}
-
 /* What comes back of the tile, and its error. */
 static void measure_granularity(const struct measuring *m, struct scratch *s, unsigned index)
 {
@@ -210,7 +194,17 @@ static void measure_granularity(const struct measuring *m, struct scratch *s, un
 						    s->absmax);
 		if (!g->rows)
 			s->absmax[0] = (float)m->result->tensors[s->tile.tensor].max;
-		spread_scales(s, m->scale, table->largest, width, !g->rows);
+		/* The scales of elements of a row from the largest magnitudes of its groups of @width elements. */
+		for (size_t first = 0, group = 0; first < s->ncolumns; first += width, group++) {
+			const struct tsr_granularity_scales scales = tsr_granularity_scales_of(
+				m->scale, s->absmax[group], table->largest, !g->rows);
+			const size_t left = s->ncolumns - first;
+
+			for (size_t i = 0; i < (width < left ? width : left); i++) {
+				s->divisor[first + i] = scales.divisor;
+				s->factor[first + i] = scales.factor;
+			}
+		}
 		for (size_t row = top; row < end; row++)
 			through_fp8[tsr_isa_level()](table, s->x + row * s->ncolumns, s->ncolumns,
 						     s->divisor, s->factor,

@@ -76,19 +76,6 @@ static const struct {
 	const char *file, *key;
 } beside[] = { { "common.pt", "common" }, { "meta.pt", "meta" } };
 
-static enum tsr_status read_beside(struct tsr_folder *d)
-{
-	for (size_t i = 0; i < sizeof(beside) / sizeof(*beside); i++) {
-		struct tsr_value *v = NULL;
-
-		if (!tsr_folder_has(d, beside[i].file))
-			continue;
-		TSR_TRY(tsr_folder_torch(d, beside[i].file, &v));
-		TSR_TRY(tsr_folder_put(d, beside[i].key, v));
-	}
-	return TSR_OK;
-}
-
 static enum tsr_status read_dcp(struct tsr_folder *d)
 {
 	const unsigned first = d->c->nfiles;
@@ -107,7 +94,14 @@ bool tsr_dcp_folder_detect(const struct tsr_folder *d)
 enum tsr_status tsr_dcp_folder_read(struct tsr_folder *d)
 {
 	TSR_TRY(read_dcp(d));
-	TSR_TRY(read_beside(d));
+	for (size_t i = 0; i < sizeof(beside) / sizeof(*beside); i++) {
+		struct tsr_value *v = NULL;
+
+		if (!tsr_folder_has(d, beside[i].file))
+			continue;
+		TSR_TRY(tsr_folder_torch(d, beside[i].file, &v));
+		TSR_TRY(tsr_folder_put(d, beside[i].key, v));
+	}
 	return tsr_folder_states(d);
 }
 

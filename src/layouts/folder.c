@@ -20,14 +20,6 @@
 
 /* --- Listing ------------------------------------------------------------------------------------ */
 
-static enum tsr_status check_link(const struct tsr_folder *parent, const char *path)
-{
-	if (parent->options->follow || !tsr_dir_is_link(path))
-		return TSR_OK;
-	return tsr_fail_hint(parent->err, TSR_E_UNSUPPORTED, TSR_HINT_FOLLOW_LINKS,
-			     "%s: is a symbolic link, expected a directory", path);
-}
-
 enum tsr_status tsr_folder_enter(const struct tsr_folder *parent, const char *name,
 				 struct tsr_folder *ret)
 {
@@ -48,7 +40,9 @@ enum tsr_status tsr_folder_enter(const struct tsr_folder *parent, const char *na
 	if (!tsr_dir_is_name(name) || !tsr_dir_is(path))
 		return tsr_fail(err, TSR_E_FORMAT, "%s: found no directory %.255s in it",
 				parent->path, name);
-	TSR_TRY(check_link(parent, path));
+	if (!parent->options->follow && tsr_dir_is_link(path))
+		return tsr_fail_hint(parent->err, TSR_E_UNSUPPORTED, TSR_HINT_FOLLOW_LINKS,
+				     "%s: is a symbolic link, expected a directory", path);
 	TSR_TRY(tsr_dir_list(path, "", &ret->names, err));
 	ret->taken = calloc(ret->names.n + 1, sizeof(*ret->taken));
 	return ret->taken ? TSR_OK : tsr_fail_nomem(err, path);

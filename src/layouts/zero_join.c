@@ -154,18 +154,6 @@ struct span {
 	size_t n;
 };
 
-static enum tsr_status join_weights(const struct tsr_zero *z, size_t group, struct pieces *pieces,
-				    const struct span *span)
-{
-	pieces->field = "";
-	for (size_t i = 0; i < z->nranks; i++)
-		pieces->array[i] = z->flat[i * z->ngroups + group];
-	TSR_TRY(z->stage3 ? check_divided_params(z, group) : check_divided_group(z, group));
-	for (size_t i = 0; i < span->n; i++)
-		TSR_TRY(join_param(z, &span->params[i], pieces, &span->params[i].weight));
-	return TSR_OK;
-}
-
 /* A state with a value per element: the same field of all ranks, joined for each parameter. */
 static enum tsr_status join_field(const struct tsr_zero *z, size_t group, struct pieces *pieces,
 				  const struct span *span)
@@ -308,7 +296,12 @@ static enum tsr_status check_same_states(const struct tsr_zero *z, size_t group)
 static enum tsr_status join_group(const struct tsr_zero *z, size_t group, struct pieces *pieces,
 				  const struct span *span)
 {
-	TSR_TRY(join_weights(z, group, pieces, span));
+	pieces->field = "";
+	for (size_t i = 0; i < z->nranks; i++)
+		pieces->array[i] = z->flat[i * z->ngroups + group];
+	TSR_TRY(z->stage3 ? check_divided_params(z, group) : check_divided_group(z, group));
+	for (size_t i = 0; i < span->n; i++)
+		TSR_TRY(join_param(z, &span->params[i], pieces, &span->params[i].weight));
 	TSR_TRY(check_same_states(z, group));
 	return join_states(z, group, pieces, span);
 }

@@ -376,14 +376,6 @@ static enum tsr_status learn(struct learning *l)
 	return status == TSR_OK ? learn_codebook(l) : status;
 }
 
-static void free_units(struct learning *l)
-{
-	for (size_t i = 0; l->units && i < l->pub.ntensors; i++)
-		tsr_partition_free(l->units[i].partition);
-	free(l->units);
-	l->units = NULL;
-}
-
 enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn_options *options,
 			  const struct tsr_run *run, struct tsr_learned **ret, struct tsr_err *err)
 {
@@ -399,7 +391,10 @@ enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn
 	l->progress = (struct tsr_progress){ .run = run, .what = c->path };
 	l->arena = tsr_arena_new(ARENA_MAX);
 	status = l->arena ? learn(l) : tsr_fail_nomem(err, c->path);
-	free_units(l);
+	for (size_t i = 0; l->units && i < l->pub.ntensors; i++)
+		tsr_partition_free(l->units[i].partition);
+	free(l->units);
+	l->units = NULL;
 	l->pub.tensors = l->tensors;
 	if (status != TSR_OK)
 		tsr_learned_free(&l->pub);

@@ -125,20 +125,6 @@ static void run_layer(struct programme *p, unsigned layer)
 	divide(p, layer, first, last, layer - 1, last - 1);
 }
 
-static void run_layers(struct programme *p)
-{
-	for (unsigned to = 1; to <= p->b; to++)
-		p->cost[to] = p->forced ? fixed_cost(&p->sums, 0, to, -p->edge)
-					: mean_cost(&p->sums, 0, to);
-	for (unsigned layer = 2; layer <= p->k; layer++) {
-		double *swap = p->cost;
-
-		run_layer(p, layer);
-		p->cost = p->next;
-		p->next = swap;
-	}
-}
-
 /* The means of the clusters, from the last to the first. */
 static void take_means(const struct programme *p, float *value)
 {
@@ -154,13 +140,6 @@ static void take_means(const struct programme *p, float *value)
 					   (n * p->edge));
 		to = from;
 	}
-}
-
-/* Every bin is a value, and the last one all that are left. */
-static void take_bins(const struct programme *p, float *value)
-{
-	for (unsigned i = 0; i < p->k; i++)
-		value[i] = p->b ? (float)p->a[i < p->b ? i : p->b - 1] / (float)p->edge : 0.0f;
 }
 
 enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, bool forced,
@@ -184,9 +163,21 @@ enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, b
 	p->beginning = beginning;
 	add_up(p, count);
 	if (p->b <= k) {
-		take_bins(p, value);
+		/* Every bin is a value, and the last one all that are left. */
+		for (unsigned i = 0; i < p->k; i++)
+			value[i] = p->b ? (float)p->a[i < p->b ? i : p->b - 1] / (float)p->edge
+					: 0.0f;
 	} else {
-		run_layers(p);
+		for (unsigned to = 1; to <= p->b; to++)
+			p->cost[to] = p->forced ? fixed_cost(&p->sums, 0, to, -p->edge)
+						: mean_cost(&p->sums, 0, to);
+		for (unsigned layer = 2; layer <= p->k; layer++) {
+			double *swap = p->cost;
+
+			run_layer(p, layer);
+			p->cost = p->next;
+			p->next = swap;
+		}
 		take_means(p, value);
 	}
 	if (forced) {

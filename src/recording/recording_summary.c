@@ -122,18 +122,6 @@ static void widen(struct tsr_recorded_range *r, double value)
 	r->n++;
 }
 
-static void add_ranges(struct summing *m)
-{
-	for (size_t i = 0; i < m->r->nsteps; i++) {
-		const struct tsr_recording_step *step = &m->r->steps[i];
-
-		if (step->has_loss)
-			widen(&m->s->loss, step->loss);
-		for (size_t g = 0; step->lr && g < m->r->ngroups; g++)
-			widen(&m->s->groups[g].lr, step->lr[g]);
-	}
-}
-
 static void add_groups(struct summing *m)
 {
 	struct tsr_recording_summary *s = m->s;
@@ -205,7 +193,14 @@ enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
 		tsr_recording_summary_free(m.s);
 		return status;
 	}
-	add_ranges(&m);
+	for (size_t i = 0; i < m.r->nsteps; i++) {
+		const struct tsr_recording_step *step = &m.r->steps[i];
+
+		if (step->has_loss)
+			widen(&m.s->loss, step->loss);
+		for (size_t g = 0; step->lr && g < m.r->ngroups; g++)
+			widen(&m.s->groups[g].lr, step->lr[g]);
+	}
 	add_groups(&m);
 	*ret = m.s;
 	return TSR_OK;

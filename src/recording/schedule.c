@@ -62,28 +62,21 @@ static enum tsr_status read_step(const struct reading *r, const char *word, uint
 	return TSR_OK;
 }
 
-/* strtod() also takes hexadecimal numbers and names of infinity: only decimals are allowed. */
-static enum tsr_status read_lr(const struct reading *r, const char *word, double *ret)
-{
-	char *end;
-
-	if (word[strspn(word, "0123456789+-.eE")])
-		return wrong(r, word, "a learning rate");
-	*ret = strtod_l(word, &end, r->c);
-	if (end == word || *end || !isfinite(*ret) || *ret < 0)
-		return wrong(r, word, "a learning rate that is finite and not negative");
-	return TSR_OK;
-}
-
 /* Read what follows the number of a step into @lr, unless NULL: one learning rate, or one per group. */
 static enum tsr_status read_rates(const struct reading *r, char *at, double *lr)
 {
 	double value = 0;
 	size_t n = 0;
 	char *word;
+	char *end;
 
 	for (; (word = next_word(&at)); n++) {
-		TSR_TRY(read_lr(r, word, &value));
+		/* strtod() also takes hexadecimal numbers and names of infinity: only decimals are allowed. */
+		if (word[strspn(word, "0123456789+-.eE")])
+			return wrong(r, word, "a learning rate");
+		value = strtod_l(word, &end, r->c);
+		if (end == word || *end || !isfinite(value) || value < 0)
+			return wrong(r, word, "a learning rate that is finite and not negative");
 		if (lr && n < r->ngroups)
 			lr[n] = value;
 	}

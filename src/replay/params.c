@@ -117,13 +117,6 @@ static enum tsr_status index_recorded(struct tsr_replaying *r,
 
 /* --- Gradients that are missing --------------------------------------------------------------- */
 
-/* Note that a step has a gradient for the parameter; steps come in their order. */
-static void saw_gradient(struct tsr_replay_param *p, size_t step)
-{
-	p->first_missing += p->first_missing == step;
-	p->nseen++;
-}
-
 /* The first parameter without a gradient in the first such step; NULL: no step lacks one. */
 static const struct tsr_replay_param *find_first(const struct tsr_replay_param *params, size_t n,
 						 size_t nsteps)
@@ -202,7 +195,9 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 				step->path, number, grad->name);
 	p = &m->params[named->index];
 	weight = &r->c->tensors[p->tensor[TSR_SLOT_WEIGHT]];
-	saw_gradient(p, index);
+	/* Note that a step has a gradient for the parameter; steps come in their order. */
+	p->first_missing += p->first_missing == index;
+	p->nseen++;
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
 	tsr_shape_text(found, sizeof(found), grad->rank, grad->shape);

@@ -51,30 +51,6 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 	return tsr_replay_gpu_check(r);
 }
 
-static enum tsr_status name_params(struct tsr_replaying *r)
-{
-	const char **names;
-
-	TSR_TRY(TSR_NEW(&names, r->nparams + 1, r->err, r->c->path));
-	for (size_t i = 0; i < r->nparams; i++)
-		names[i] = r->params[i].name;
-	r->result->params = names;
-	return TSR_OK;
-}
-
-static enum tsr_status allocate_figures(struct tsr_replaying *r)
-{
-	r->result->compared = r->options->compare && !r->options->dry_run;
-	for (size_t i = 0; r->result->compared && i < r->result->nsteps; i++) {
-		struct tsr_replay_step *s = &r->result->steps[i];
-
-		TSR_TRY(TSR_NEW(&s->tensors, r->nparams + 1, r->err, r->c->path));
-		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
-			s->total.value[f] = NAN;
-	}
-	return TSR_OK;
-}
-
 /* A state with f16 scales is FlashOptim's; continuing in the wrong order of operations must be asked for. */
 static enum tsr_status check_order(const struct tsr_replaying *r)
 {
@@ -103,6 +79,8 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 
 static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
+	const char **names;
+
 	TSR_TRY(check_options(r));
 	TSR_TRY(tsr_replay_choose_steps(r));
 	TSR_TRY(tsr_replay_choose_hyper(r));
@@ -114,8 +92,19 @@ static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying 
 	TSR_TRY(tsr_replay_plan_state(r));
 	TSR_TRY(tsr_replay_note_scales(r));
 	TSR_TRY(check_order(r));
-	TSR_TRY(name_params(r));
-	return allocate_figures(r);
+	TSR_TRY(TSR_NEW(&names, r->nparams + 1, r->err, r->c->path));
+	for (size_t i = 0; i < r->nparams; i++)
+		names[i] = r->params[i].name;
+	r->result->params = names;
+	r->result->compared = r->options->compare && !r->options->dry_run;
+	for (size_t i = 0; r->result->compared && i < r->result->nsteps; i++) {
+		struct tsr_replay_step *s = &r->result->steps[i];
+
+		TSR_TRY(TSR_NEW(&s->tensors, r->nparams + 1, r->err, r->c->path));
+		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
+			s->total.value[f] = NAN;
+	}
+	return TSR_OK;
 }
 
 /* An output must not replace an input. */
@@ -197,14 +186,6 @@ static void leave_gpus(struct tsr_replaying *r)
 	r->gpus = NULL;
 }
 
-/* @first and those that also take its steps. */
-static enum tsr_status plan_all(struct tsr_replaying *first)
-{
-	for (struct tsr_replaying *r = first; r; r = r->also)
-		TSR_TRY(plan(r, first));
-	return first->also ? tsr_replay_share_tiles(first) : TSR_OK;
-}
-
 static enum tsr_status check_results(struct tsr_replaying *first, bool written)
 {
 	for (struct tsr_replaying *r = first; r; r = r->also) {
@@ -219,7 +200,10 @@ static enum tsr_status check_results(struct tsr_replaying *first, bool written)
 
 static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 {
-	TSR_TRY(plan_all(first));
+	/* @first and those that also take its steps. */
+	for (struct tsr_replaying *r = first; r; r = r->also)
+		TSR_TRY(plan(r, first));
+	TSR_TRY(first->also ? tsr_replay_share_tiles(first) : TSR_OK);
 	TSR_TRY(check_outputs(first, out));
 	if (!first->options->dry_run) {
 		TSR_TRY(tsr_replay_gpu_open(first));
@@ -309,18 +293,6 @@ enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char
 
 /* --- Several states ----------------------------------------------------------------------------- */
 
-static enum tsr_status check_states(const struct tsr_replay_options *o, unsigned n,
-				    const char *recording, struct tsr_err *err)
-{
-	if (n < 1 || n > TSR_REPLAY_FORMS_MAX)
-		return tsr_fail(err, TSR_E_USAGE, "%s: found %u states, expected 1 to %u",
-				recording, n, TSR_REPLAY_FORMS_MAX);
-	if (!o->compare || o->check_numerics)
-		return tsr_fail(err, TSR_E_USAGE, "%s: several states are compared with FP32",
-				recording);
-	return TSR_OK;
-}
-
 /* States of the same steps in @r, which are @n; the first has the progress. */
 struct states {
 	struct tsr_replay_options options[TSR_REPLAY_FORMS_MAX];
@@ -357,7 +329,12 @@ enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, cons
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	o.open = &open;
-	TSR_TRY(check_states(&o, n, recording, err));
+	if (n < 1 || n > TSR_REPLAY_FORMS_MAX)
+		return tsr_fail(err, TSR_E_USAGE, "%s: found %u states, expected 1 to %u",
+				recording, n, TSR_REPLAY_FORMS_MAX);
+	if (!o.compare || o.check_numerics)
+		return tsr_fail(err, TSR_E_USAGE, "%s: several states are compared with FP32",
+				recording);
 	TSR_TRY(TSR_NEW(&s, 1, err, recording));
 	chain_states(s, &o, forms, n, run, err ? err : &own);
 	status = run_states(s->r, n, paths, npaths, recording, NULL, ret);

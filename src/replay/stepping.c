@@ -327,16 +327,6 @@ static enum tsr_status step_window(struct stepping *k)
 	return r->gpus ? step_on_gpu(k) : tsr_replay_run_tiles(parted);
 }
 
-/* What the window knows of its steps, for the states that also take them. */
-static void tell_skipped(struct tsr_replay_window *w)
-{
-	for (struct tsr_replaying *r = w->r->also; r; r = r->also) {
-		for (unsigned i = 0; i < w->n; i++)
-			tsr_replay_step_in(r, w, i)->skipped = tsr_replay_step_of(w, i)->skipped;
-		r->result->nskipped = w->r->result->nskipped;
-	}
-}
-
 static void finish_states(struct stepping *k)
 {
 	unsigned state = 0;
@@ -368,7 +358,12 @@ static enum tsr_status run_window(struct stepping *k)
 	TSR_TRY(tsr_replay_name_steps(w->r, w->steps, w->n));
 	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
 		TSR_TRY(tsr_replay_skip_steps(w));
-	tell_skipped(w);
+	/* What the window knows of its steps, for the states that also take them. */
+	for (struct tsr_replaying *r = w->r->also; r; r = r->also) {
+		for (unsigned i = 0; i < w->n; i++)
+			tsr_replay_step_in(r, w, i)->skipped = tsr_replay_step_of(w, i)->skipped;
+		r->result->nskipped = w->r->result->nskipped;
+	}
 	tsr_replay_plan_steps(w);
 	status = step_window(k);
 	if (status == TSR_E_FORMAT && w->nonfinite)

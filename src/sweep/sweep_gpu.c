@@ -66,17 +66,6 @@ static void share(const struct sweeping *s, uint64_t begin, uint64_t end)
 	}
 }
 
-static enum tsr_status start_codec(const struct sweeping *s, unsigned codec, struct tsr_err *err)
-{
-	for (unsigned i = 0; i < s->nworkers; i++) {
-		const struct worker *w = &s->workers[i];
-
-		TSR_TRY(tsr_gpu_sweep(w->stream, s->codecs[codec], (uint32_t)w->first, w->n,
-				      w->rows + (size_t)codec * TSR_SWEEP_ROWS, err));
-	}
-	return TSR_OK;
-}
-
 /* The next codec is started before the last one is waited for: the GPUs always have work. */
 static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
 {
@@ -88,7 +77,12 @@ static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
 	for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
 		for (unsigned i = 0; i < s->nworkers; i++)
 			TSR_TRY(tsr_gpu_record(s->workers[i].stream, s->workers[i].done, err));
-		TSR_TRY(start_codec(s, c, err));
+		for (unsigned i = 0; i < s->nworkers; i++) {
+			const struct worker *w = &s->workers[i];
+
+			TSR_TRY(tsr_gpu_sweep(w->stream, s->codecs[c], (uint32_t)w->first, w->n,
+					      w->rows + (size_t)c * TSR_SWEEP_ROWS, err));
+		}
 		for (unsigned i = 0; i < s->nworkers; i++)
 			TSR_TRY(tsr_gpu_reach(s->workers[i].done, err));
 		TSR_TRY(tsr_progress_add(&progress, c ? nbytes : 0, err));

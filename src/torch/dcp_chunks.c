@@ -188,20 +188,6 @@ static enum tsr_status read_empty_boxes(const struct joining *j)
 	return TSR_OK;
 }
 
-static enum tsr_status read_boxes(struct joining *j, struct tsr_torch_view *v)
-{
-	TSR_TRY(read_empty_boxes(j));
-	for (size_t i = 0; i < j->nboxes; i++) {
-		struct tsr_dcp_part *part;
-
-		TSR_TRY(take_part(j, &j->boxes[i], true, &part));
-		TSR_TRY(read_box(j, &j->boxes[i], part, v));
-		if (j->nboxes > 1)
-			TSR_TRY(add_chunk(j, i, v));
-	}
-	return TSR_OK;
-}
-
 /* --- The array ------------------------------------------------------------------------------ */
 
 /* Whether a chunk has its elements one after the other, @order going from the outermost dimension inwards. */
@@ -284,7 +270,15 @@ static enum tsr_status join(struct joining *j, size_t *array_ret)
 		if (!j->chunks)
 			return tsr_build_nomem(c, j->r->err);
 	}
-	TSR_TRY(read_boxes(j, &view));
+	TSR_TRY(read_empty_boxes(j));
+	for (size_t i = 0; i < j->nboxes; i++) {
+		struct tsr_dcp_part *part;
+
+		TSR_TRY(take_part(j, &j->boxes[i], true, &part));
+		TSR_TRY(read_box(j, &j->boxes[i], part, &view));
+		if (j->nboxes > 1)
+			TSR_TRY(add_chunk(j, i, &view));
+	}
 	TSR_TRY(j->nboxes == 1 ? tsr_torch_array(c, &view, &a, j->r->err) : join_chunks(j, &a));
 	a.name = tsr_arena_copy(c->arena, j->e->fqn, strlen(j->e->fqn));
 	if (!a.name)

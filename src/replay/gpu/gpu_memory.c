@@ -140,16 +140,6 @@ static uint64_t window_of(const struct tsr_replaying *r)
 	return r->options->compare ? 1 : TSR_REPLAY_WINDOW;
 }
 
-static enum tsr_status take_sums(const struct tsr_replaying *r, struct tsr_replay_gpu *g,
-				 struct tsr_replay_gpu_state *s, struct tsr_err *err)
-{
-	if (!r->options->compare)
-		return TSR_OK;
-	TSR_TRY(TSR_NEW(&s->compared, r->nparams + 1, err, r->c->path));
-	return tsr_gpu_alloc(g->gpu, (r->nparams + 1) * sizeof(*s->sums), "sums of a comparison",
-			     (void **)&s->sums, err);
-}
-
 static enum tsr_status take_state(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
 				  struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s,
 				  struct tsr_err *err)
@@ -163,7 +153,11 @@ static enum tsr_status take_state(const struct tsr_replaying *r, const struct ts
 	place_planes(r, gpus, g, s->planes, s->memory);
 	TSR_TRY(tsr_gpu_alloc(g->gpu, nreports * sizeof(*s->reports), "reports of steps",
 			      (void **)&s->reports, err));
-	return take_sums(r, g, s, err);
+	if (!r->options->compare)
+		return TSR_OK;
+	TSR_TRY(TSR_NEW(&s->compared, r->nparams + 1, err, r->c->path));
+	return tsr_gpu_alloc(g->gpu, (r->nparams + 1) * sizeof(*s->sums), "sums of a comparison",
+			     (void **)&s->sums, err);
 }
 
 /* Open a GPU, and take all memory on it. */
