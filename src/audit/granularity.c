@@ -194,7 +194,7 @@ static void measure_granularity(const struct measuring *m, struct scratch *s, un
 						    s->absmax);
 		if (!g->rows)
 			s->absmax[0] = (float)m->result->tensors[s->tile.tensor].max;
-		/* The scales of elements of a row from the largest magnitudes of its groups of @width elements. */
+		/* The scales of elements of a row from the largest magnitudes of its groups. */
 		for (size_t first = 0, group = 0; first < s->ncolumns; first += width, group++) {
 			const struct tsr_granularity_scales scales = tsr_granularity_scales_of(
 				m->scale, s->absmax[group], table->largest, !g->rows);

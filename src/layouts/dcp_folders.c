@@ -13,22 +13,12 @@
 
 /* --- One directory ------------------------------------------------------------------------------ */
 
-/* Whether a data file without contents, as ranks without data may leave it. */
-static enum tsr_status is_empty(const struct tsr_folder *d, const char *name, bool *ret)
-{
-	struct tsr_file *f = NULL;
-
-	TSR_TRY(tsr_file_open_in(d->path, name, d->options->follow, &f, d->err));
-	*ret = tsr_file_size(f) == 0;
-	tsr_file_close(f);
-	return TSR_OK;
-}
-
 /* .metadata says which data files count, @files: others are of an earlier save, or of ranks without data. */
 static enum tsr_status account_for(struct tsr_folder *d, const struct tsr_named *files, size_t n)
 {
 	const char *first = NULL;
 	size_t nleft = 0;
+	struct tsr_file *f;
 
 	for (size_t i = 0; i < d->names.n; i++) {
 		const char *name = d->names.names[i];
@@ -39,7 +29,11 @@ static enum tsr_status account_for(struct tsr_folder *d, const struct tsr_named 
 		d->taken[i] = true;
 		if (tsr_named_find(files, n, name))
 			continue;
-		TSR_TRY(is_empty(d, name, &empty));
+		/* Ranks without data may leave files without contents. */
+		f = NULL;
+		TSR_TRY(tsr_file_open_in(d->path, name, d->options->follow, &f, d->err));
+		empty = tsr_file_size(f) == 0;
+		tsr_file_close(f);
 		first = first || empty ? first : name;
 		nleft += !empty;
 	}
@@ -122,23 +116,19 @@ bool tsr_fsdp_folder_detect(const struct tsr_folder *d)
 	return false;
 }
 
-static enum tsr_status read_part(struct tsr_folder *d, const char *name)
-{
-	struct tsr_folder part;
-	enum tsr_status status = tsr_folder_enter(d, name, &part);
-
-	TSR_THEN(status, read_dcp(&part));
-	TSR_THEN(status, tsr_folder_account(&part));
-	tsr_folder_leave(&part);
-	return status;
-}
-
 enum tsr_status tsr_fsdp_folder_read(struct tsr_folder *d)
 {
+	struct tsr_folder part;
+	enum tsr_status status;
+
 	for (size_t i = 0; i < d->names.n; i++) {
 		if (!is_part(d->names.names[i]))
 			continue;
-		TSR_TRY(read_part(d, d->names.names[i]));
+		status = tsr_folder_enter(d, d->names.names[i], &part);
+		TSR_THEN(status, read_dcp(&part));
+		TSR_THEN(status, tsr_folder_account(&part));
+		tsr_folder_leave(&part);
+		TSR_TRY(status);
 		d->taken[i] = true;
 	}
 	return tsr_folder_states(d);

@@ -332,21 +332,6 @@ static enum tsr_status read_group(struct tsr_zero *z, size_t group, const struct
 	return TSR_OK;
 }
 
-static enum tsr_status sort_names(struct tsr_zero *z)
-{
-	TSR_TRY(TSR_NEW(&z->by_name, z->nparams + 1, z->d->err, z->d->path));
-	for (size_t i = 0; i < z->nparams; i++)
-		z->by_name[i] = (struct tsr_named){ z->params[i].name, i };
-	tsr_named_sort(z->by_name, z->nparams);
-	for (size_t i = 1; i < z->nparams; i++) {
-		if (strcmp(z->by_name[i - 1].name, z->by_name[i].name) == 0)
-			return tsr_fail(z->d->err, TSR_E_FORMAT,
-					"%s: param_shapes: %.200s: found twice", z->d->path,
-					z->by_name[i].name);
-	}
-	return TSR_OK;
-}
-
 const struct tsr_zero_param *tsr_zero_find(const struct tsr_zero *z, const char *name)
 {
 	const struct tsr_named *found = tsr_named_find(z->by_name, z->nparams, name);
@@ -383,7 +368,17 @@ static enum tsr_status read_shapes(struct tsr_zero *z)
 		TSR_TRY(read_group(z, i, tsr_value_mapping(shapes->list.items[i])));
 		z->group_at[i + 1] = z->nparams;
 	}
-	return sort_names(z);
+	TSR_TRY(TSR_NEW(&z->by_name, z->nparams + 1, z->d->err, z->d->path));
+	for (size_t i = 0; i < z->nparams; i++)
+		z->by_name[i] = (struct tsr_named){ z->params[i].name, i };
+	tsr_named_sort(z->by_name, z->nparams);
+	for (size_t i = 1; i < z->nparams; i++) {
+		if (strcmp(z->by_name[i - 1].name, z->by_name[i].name) == 0)
+			return tsr_fail(z->d->err, TSR_E_FORMAT,
+					"%s: param_shapes: %.200s: found twice", z->d->path,
+					z->by_name[i].name);
+	}
+	return TSR_OK;
 }
 
 enum tsr_status tsr_zero_put_state(const struct tsr_zero *z, const struct tsr_zero_param *p,

@@ -227,22 +227,6 @@ static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
 	return TSR_OK;
 }
 
-static enum tsr_status match_states(struct tsr_checkpoint *c, struct tsr_optim *o,
-				    struct tsr_err *err)
-{
-	struct tsr_optim_id **sorted;
-	enum tsr_status status;
-
-	TSR_TRY(TSR_NEW(&sorted, o->nids + 1, err, c->path));
-	for (size_t i = 0; i < o->nids; i++)
-		sorted[i] = &o->ids[i];
-	if (o->nids)
-		qsort(sorted, o->nids, sizeof(struct tsr_optim_id *), by_id);
-	status = hand_out(c, o, sorted, err);
-	free(sorted);
-	return status;
-}
-
 enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value *v,
 			       const char *path, const char *prefix, struct tsr_optim *ret,
 			       struct tsr_err *err)
@@ -252,6 +236,8 @@ enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value 
 			       .state = tsr_value_at(v, "state"),
 			       .groups = tsr_value_at(v, "param_groups") };
 	size_t n = 0;
+	struct tsr_optim_id **sorted;
+	enum tsr_status status;
 
 	for (size_t i = 0; i < o.groups->list.n; i++)
 		n += params_of(&o, i)->list.n;
@@ -260,7 +246,14 @@ enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value 
 		return tsr_build_nomem(c, err);
 	for (size_t i = 0; i < o.groups->list.n; i++)
 		TSR_TRY(read_group(c, &o, i, err));
-	TSR_TRY(match_states(c, &o, err));
+	TSR_TRY(TSR_NEW(&sorted, o.nids + 1, err, c->path));
+	for (size_t i = 0; i < o.nids; i++)
+		sorted[i] = &o.ids[i];
+	if (o.nids)
+		qsort(sorted, o.nids, sizeof(struct tsr_optim_id *), by_id);
+	status = hand_out(c, &o, sorted, err);
+	free(sorted);
+	TSR_TRY(status);
 	*ret = o;
 	return TSR_OK;
 }

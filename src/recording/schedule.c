@@ -71,7 +71,7 @@ static enum tsr_status read_rates(const struct reading *r, char *at, double *lr)
 	char *end;
 
 	for (; (word = next_word(&at)); n++) {
-		/* strtod() also takes hexadecimal numbers and names of infinity: only decimals are allowed. */
+		/* strtod() also takes hexadecimal numbers and names of infinity. */
 		if (word[strspn(word, "0123456789+-.eE")])
 			return wrong(r, word, "a learning rate");
 		value = strtod_l(word, &end, r->c);

@@ -275,11 +275,20 @@ static enum tsr_status write_scalar(struct tsr_replaying *r, struct tsr_value *v
 	return TSR_OK;
 }
 
-/* Update a training script's own step number, if it is the one before the recording. */
-static enum tsr_status write_script_step(struct tsr_replaying *r)
+enum tsr_status tsr_replay_write_counts(struct tsr_replaying *r)
 {
-	const struct tsr_replay_step *steps = r->result->steps;
+	const struct tsr_replay_step *steps;
 
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_replay_param *p = &r->params[i];
+
+		if (p->counter != SIZE_MAX)
+			TSR_TRY(write_tensor(r, p->counter, p->count));
+		else if (p->scalar)
+			TSR_TRY(write_scalar(r, p->scalar, p->count));
+	}
+	/* Update a training script's own step number, if it is the one before the recording. */
+	steps = r->result->steps;
 	for (size_t i = 0; i < r->c->ntrees; i++) {
 		struct tsr_value *v = tsr_value_at(r->c->trees[i], "step");
 		uint64_t number;
@@ -289,17 +298,4 @@ static enum tsr_status write_script_step(struct tsr_replaying *r)
 			TSR_TRY(set_int(r, v, steps[r->result->nsteps - 1].step));
 	}
 	return TSR_OK;
-}
-
-enum tsr_status tsr_replay_write_counts(struct tsr_replaying *r)
-{
-	for (size_t i = 0; i < r->nparams; i++) {
-		const struct tsr_replay_param *p = &r->params[i];
-
-		if (p->counter != SIZE_MAX)
-			TSR_TRY(write_tensor(r, p->counter, p->count));
-		else if (p->scalar)
-			TSR_TRY(write_scalar(r, p->scalar, p->count));
-	}
-	return write_script_step(r);
 }

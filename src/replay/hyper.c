@@ -179,27 +179,12 @@ static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 	return TSR_OK;
 }
 
-/* Check every step: the lr of any may be out of range. */
-static enum tsr_status check_group(struct tsr_replaying *r, size_t group)
-{
-	char where[700];
-
-	for (size_t i = 0; i < r->result->nsteps; i++) {
-		struct tsr_hyper h = r->result->hyper[group];
-
-		snprintf(where, sizeof(where), "%.500s: step %" PRIu64 ": group %zu",
-			 r->recording->path, r->result->steps[i].step, group);
-		tsr_hyper_put(&h, TSR_HYPER_LR, r->result->steps[i].lr[group]);
-		TSR_TRY(tsr_hyper_check(&h, r->result->optimizer, where, r->err));
-	}
-	return TSR_OK;
-}
-
 enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 {
 	struct tsr_replay *result = r->result;
 	double *schedule = NULL;
 	enum tsr_status status;
+	char where[700];
 
 	TSR_TRY(choose_optimizer(r));
 	TSR_TRY(choose_order(r));
@@ -217,7 +202,15 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 		return status;
 	for (size_t g = 0; g < result->ngroups; g++) {
 		TSR_TRY(choose_group(r, g));
-		TSR_TRY(check_group(r, g));
+		/* Check every step: the lr of any may be out of range. */
+		for (size_t i = 0; i < r->result->nsteps; i++) {
+			struct tsr_hyper h = r->result->hyper[g];
+
+			snprintf(where, sizeof(where), "%.500s: step %" PRIu64 ": group %zu",
+				 r->recording->path, r->result->steps[i].step, g);
+			tsr_hyper_put(&h, TSR_HYPER_LR, r->result->steps[i].lr[g]);
+			TSR_TRY(tsr_hyper_check(&h, r->result->optimizer, where, r->err));
+		}
 	}
 	return TSR_OK;
 }

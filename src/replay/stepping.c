@@ -91,25 +91,20 @@ static bool is_stalled(const struct tsr_codec *codec, float largest, double lr)
 	return lr > 0 && largest > 0 && lr < spacing(codec, largest) / 2;
 }
 
-static float largest_of(const float *x, size_t n)
+/* The largest weight before the step. */
+static float largest_weight(const struct tsr_step *at, size_t n, float *x)
 {
-	float most = 0;
+	const struct tsr_coding *coding = &at->coding[TSR_SLOT_WEIGHT];
+	float most;
 
+	coding->codec->decode(coding, (const void *const *)at->plane[TSR_SLOT_WEIGHT], n, x);
+	most = 0;
 	for (size_t i = 0; i < n; i++) {
 		const float magnitude = x[i] < 0 ? -x[i] : x[i];
 
 		most = magnitude > most ? magnitude : most;
 	}
 	return most;
-}
-
-/* The largest weight before the step. */
-static float largest_weight(const struct tsr_step *at, size_t n, float *x)
-{
-	const struct tsr_coding *coding = &at->coding[TSR_SLOT_WEIGHT];
-
-	coding->codec->decode(coding, (const void *const *)at->plane[TSR_SLOT_WEIGHT], n, x);
-	return largest_of(x, n);
 }
 
 static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, float largest,

@@ -164,21 +164,6 @@ static bool is_program(const char *name, size_t i)
 	return strcmp(name, programs[i].name) == 0;
 }
 
-static enum tsr_status check_kind(const struct tsr_torch_archive *a)
-{
-	for (size_t m = 0; m < a->zip->nmembers; m++) {
-		for (size_t i = 0; i < sizeof(programs) / sizeof(*programs); i++) {
-			if (!is_program(a->zip->members[m].name + a->root_len, i))
-				continue;
-			return tsr_fail(a->err, TSR_E_UNSUPPORTED,
-					"%s: found %s (it has %s), expected a state_dict; save the "
-					"state_dict() of the module instead",
-					a->where, programs[i].kind, programs[i].name);
-		}
-	}
-	return TSR_OK;
-}
-
 /* --- What it says about itself -------------------------------------------------------------- */
 
 static bool is_version(const char *text, size_t n)
@@ -264,7 +249,16 @@ enum tsr_status tsr_torch_open(struct tsr_torch_archive *a, uint64_t base, uint6
 	TSR_TRY(TSR_NEW(&a->used, a->zip->nmembers + 1, a->err, a->where));
 	TSR_TRY(TSR_NEW(&a->records, a->zip->nmembers + 1, a->err, a->where));
 	TSR_TRY(find_root(a));
-	TSR_TRY(check_kind(a));
+	for (size_t m = 0; m < a->zip->nmembers; m++) {
+		for (size_t i = 0; i < sizeof(programs) / sizeof(*programs); i++) {
+			if (!is_program(a->zip->members[m].name + a->root_len, i))
+				continue;
+			return tsr_fail(a->err, TSR_E_UNSUPPORTED,
+					"%s: found %s (it has %s), expected a state_dict; save the "
+					"state_dict() of the module instead",
+					a->where, programs[i].kind, programs[i].name);
+		}
+	}
 	return read_members(a);
 }
 

@@ -34,7 +34,7 @@ static enum tsr_status make_codec(const struct tsr_importing *m, const struct ts
 		book->codec.name = "fp8";
 		book->codec.summary = "FP8 E4M3, with a scale per group";
 		book->codec.planes[0].dtype = TSR_F8_E4M3;
-		/* The values of FP8 E4M3, whose exponent 15 has numbers too, and NaN only where all bits are set. */
+		/* FP8 E4M3: exponent 15 has numbers too, and NaN only where all bits are set. */
 		for (unsigned code = 0; code < 256; code++) {
 			const unsigned exponent = code >> 3 & 15, fraction = code & 7;
 			const float magnitude = exponent ? ldexpf((float)(8 + fraction),
