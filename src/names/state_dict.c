@@ -278,16 +278,15 @@ static enum tsr_status number_twins(struct naming *n, struct tsr_named *sorted)
 	tsr_named_sort(sorted, n->c->narrays);
 	for (size_t i = 1; i < n->c->narrays; i++) {
 		const size_t room = strlen(sorted[i].name) + 24;
-		char *name;
+		const char *name;
 
 		twin = strcmp(sorted[i].name, sorted[i - 1].name) == 0 ? twin + 1 : 1;
 		if (twin == 1 || !n->path[sorted[i].index])
 			continue;
 		TSR_TRY(tsr_build_charge_name(n->c, room, n->err));
-		name = tsr_arena_alloc(n->c->arena, room);
+		name = tsr_arena_printf(n->c->arena, "%s#%zu", sorted[i].name, twin);
 		if (!name)
 			return tsr_build_nomem(n->c, n->err);
-		snprintf(name, room, "%s#%zu", sorted[i].name, twin);
 		arrays[sorted[i].index].name = name;
 	}
 	return TSR_OK;

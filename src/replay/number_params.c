@@ -161,7 +161,7 @@ static enum tsr_status add_name(struct tsr_replay_adding *a, struct tsr_value *s
 	if (!goes_by_name(&a->optim, group))
 		return unsettled(r, param);
 	id.id = name = tsr_value_string(r->c->arena, p->name);
-	if (name && tsr_value_add(r->c->arena, tsr_value_at(group, "params"), name))
+	if (tsr_value_add(r->c->arena, tsr_value_at(group, "params"), name))
 		return add_entry(r, state, &id, param);
 	return tsr_build_nomem(r->c, r->err);
 }

@@ -138,8 +138,7 @@ static enum tsr_status carry_bytes(struct tsr_dcp_reading *r, const struct tsr_d
 		return tsr_build_nomem(r->c, r->err);
 	*shape = p->nbytes;
 	TSR_TRY(tsr_build_array(r->c, &a, &array, r->err));
-	if (!tsr_value_put(arena, r->unread, tsr_value_string(arena, p->fqn),
-			   tsr_value_tensor(arena, array)))
+	if (!tsr_value_put_at(arena, r->unread, p->fqn, tsr_value_tensor(arena, array)))
 		return tsr_build_nomem(r->c, r->err);
 	r->c->nunchecked++;
 	return tsr_build_note(r->c, r->err, "%s (its bytes are carried as they are, for a DCP)",
@@ -239,10 +238,8 @@ static enum tsr_status read_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	struct tsr_text pickle = { 0 };
 	enum tsr_status status;
 
-	if (!tsr_value_put(arena, dict, tsr_value_string(arena, "planner_data"),
-			   paths ? paths : none) ||
-	    (r->m.mcore_data &&
-	     !tsr_value_put(arena, dict, tsr_value_string(arena, "mcore_data"), r->m.mcore_data)))
+	if (!tsr_value_put_at(arena, dict, "planner_data", paths ? paths : none) ||
+	    (r->m.mcore_data && !tsr_value_put_at(arena, dict, "mcore_data", r->m.mcore_data)))
 		return tsr_build_nomem(r->c, r->err);
 	status = tsr_pickle_write(dict, NULL, r->path, &pickle, r->err);
 	if (status == TSR_OK && pickle.failed)
@@ -261,16 +258,14 @@ static enum tsr_status with_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	struct tsr_value *v = tsr_value_new(arena, TSR_VALUE_CALL), *attribute = NULL;
 
 	TSR_TRY(read_attribute(r, &attribute));
-	if (!v || (r->unread->list.n &&
-		   !tsr_value_put(arena, attribute, tsr_value_string(arena, "unread"), r->unread)))
+	if (!v || (r->unread->list.n && !tsr_value_put_at(arena, attribute, "unread", r->unread)))
 		return tsr_build_nomem(r->c, r->err);
 	v->call.callee = tsr_value_global(arena, "collections", "OrderedDict");
 	v->call.args = tsr_value_new(arena, TSR_VALUE_TUPLE);
 	v->call.items = root;
 	v->call.state = tsr_value_new(arena, TSR_VALUE_DICT);
 	if (!v->call.callee || !v->call.args ||
-	    !tsr_value_put(arena, v->call.state, tsr_value_string(arena, TSR_DCP_ATTRIBUTE),
-			   attribute))
+	    !tsr_value_put_at(arena, v->call.state, TSR_DCP_ATTRIBUTE, attribute))
 		return tsr_build_nomem(r->c, r->err);
 	*ret = v;
 	return TSR_OK;

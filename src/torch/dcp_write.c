@@ -159,30 +159,13 @@ struct composing {
 	size_t file;
 };
 
-static struct tsr_value *text_of(struct composing *m, const char *s)
-{
-	return tsr_value_string(m->arena, s);
-}
-
-/* Append a value, or fail as its making did. */
-static bool add(struct composing *m, struct tsr_value *list, struct tsr_value *item)
-{
-	return list && item && tsr_value_add(m->arena, list, item);
-}
-
-static bool put(struct composing *m, struct tsr_value *dict, const char *key,
-		struct tsr_value *value)
-{
-	return dict && tsr_value_put(m->arena, dict, text_of(m, key), value);
-}
-
 static struct tsr_value *call_of(struct composing *m, struct tsr_value *callee,
 				 struct tsr_value *arg)
 {
 	struct tsr_value *v = tsr_value_new(m->arena, TSR_VALUE_CALL);
 	struct tsr_value *args = tsr_value_new(m->arena, TSR_VALUE_TUPLE);
 
-	if (!v || !callee || !add(m, args, arg))
+	if (!v || !callee || !tsr_value_add(m->arena, args, arg))
 		return NULL;
 	v->call.callee = callee;
 	v->call.args = args;
@@ -210,36 +193,33 @@ static struct tsr_value *size_of(struct composing *m, unsigned rank, const uint6
 	struct tsr_value *tuple = tsr_value_new(m->arena, TSR_VALUE_TUPLE);
 
 	for (unsigned d = 0; d < rank; d++) {
-		if (!add(m, tuple, tsr_value_int(m->arena, shape ? (int64_t)shape[d] : 0)))
+		if (!tsr_value_add(m->arena, tuple,
+				   tsr_value_int(m->arena, shape ? (int64_t)shape[d] : 0)))
 			return NULL;
 	}
 	return call_of(m, m->size_class, tuple);
 }
 
-static struct tsr_value *global_of(struct composing *m, const char *module, const char *name)
-{
-	return tsr_value_global(m->arena, module, name);
-}
-
 /* The values that entries share.  A failure shows when they are used. */
 static void make_shared(struct composing *m)
 {
-	struct tsr_value *get_layout = global_of(m, "torch.serialization", "_get_layout");
-	struct tsr_value *encoding = global_of(m, METADATA, "_MEM_FORMAT_ENCODING");
+	struct tsr_value *get_layout = tsr_value_global(m->arena, "torch.serialization",
+							"_get_layout");
+	struct tsr_value *encoding = tsr_value_global(m->arena, METADATA, "_MEM_FORMAT_ENCODING");
 
 	m->no_args = tsr_value_new(m->arena, TSR_VALUE_TUPLE);
 	m->none = tsr_value_new(m->arena, TSR_VALUE_NONE);
 	m->no = tsr_value_bool(m->arena, false);
 	m->first = tsr_value_int(m->arena, 0);
-	m->size_class = global_of(m, "torch", "Size");
-	m->layout = call_of(m, get_layout, text_of(m, "torch.strided"));
+	m->size_class = tsr_value_global(m->arena, "torch", "Size");
+	m->layout = call_of(m, get_layout, tsr_value_string(m->arena, "torch.strided"));
 	m->memory_format = call_of(m, encoding, m->first);
-	m->tensor_class = global_of(m, METADATA, "TensorStorageMetadata");
-	m->bytes_class = global_of(m, METADATA, "BytesStorageMetadata");
-	m->properties_class = global_of(m, METADATA, "TensorProperties");
-	m->chunk_class = global_of(m, METADATA, "ChunkStorageMetadata");
-	m->index_class = global_of(m, METADATA, "MetadataIndex");
-	m->storage_class = global_of(m, FILESYSTEM, "_StorageInfo");
+	m->tensor_class = tsr_value_global(m->arena, METADATA, "TensorStorageMetadata");
+	m->bytes_class = tsr_value_global(m->arena, METADATA, "BytesStorageMetadata");
+	m->properties_class = tsr_value_global(m->arena, METADATA, "TensorProperties");
+	m->chunk_class = tsr_value_global(m->arena, METADATA, "ChunkStorageMetadata");
+	m->index_class = tsr_value_global(m->arena, METADATA, "MetadataIndex");
+	m->storage_class = tsr_value_global(m->arena, FILESYSTEM, "_StorageInfo");
 }
 
 /* --- Entries of .metadata ------------------------------------------------------------------- */
@@ -250,9 +230,12 @@ static struct tsr_value *properties_of(struct composing *m, enum tsr_dtype dtype
 	struct tsr_value *state = tsr_value_new(m->arena, TSR_VALUE_TUPLE);
 
 	if (!m->dtypes[dtype])
-		m->dtypes[dtype] = global_of(m, "torch", tsr_torch_dtype(dtype)->name);
-	if (!add(m, state, m->dtypes[dtype]) || !add(m, state, m->layout) ||
-	    !add(m, state, m->no) || !add(m, state, m->memory_format) || !add(m, state, m->no))
+		m->dtypes[dtype] = tsr_value_global(m->arena, "torch",
+						    tsr_torch_dtype(dtype)->name);
+	if (!tsr_value_add(m->arena, state, m->dtypes[dtype]) ||
+	    !tsr_value_add(m->arena, state, m->layout) || !tsr_value_add(m->arena, state, m->no) ||
+	    !tsr_value_add(m->arena, state, m->memory_format) ||
+	    !tsr_value_add(m->arena, state, m->no))
 		return NULL;
 	return object_of(m, m->properties_class, state, false);
 }
@@ -264,12 +247,12 @@ static struct tsr_value *describe_tensor(struct composing *m, const struct tsr_t
 	struct tsr_value *chunks = tsr_value_new(m->arena, TSR_VALUE_LIST);
 	struct tsr_value *fields = tsr_value_new(m->arena, TSR_VALUE_DICT);
 
-	if (!put(m, chunk, "offsets", size_of(m, t->rank, NULL)) ||
-	    !put(m, chunk, "sizes", size_of(m, t->rank, t->shape)) ||
-	    !add(m, chunks, object_of(m, m->chunk_class, chunk, false)) ||
-	    !put(m, fields, "properties", properties_of(m, t->dtype)) ||
-	    !put(m, fields, "size", size_of(m, t->rank, t->shape)) ||
-	    !put(m, fields, "chunks", chunks))
+	if (!tsr_value_put_at(m->arena, chunk, "offsets", size_of(m, t->rank, NULL)) ||
+	    !tsr_value_put_at(m->arena, chunk, "sizes", size_of(m, t->rank, t->shape)) ||
+	    !tsr_value_add(m->arena, chunks, object_of(m, m->chunk_class, chunk, false)) ||
+	    !tsr_value_put_at(m->arena, fields, "properties", properties_of(m, t->dtype)) ||
+	    !tsr_value_put_at(m->arena, fields, "size", size_of(m, t->rank, t->shape)) ||
+	    !tsr_value_put_at(m->arena, fields, "chunks", chunks))
 		return NULL;
 	return object_of(m, m->tensor_class, fields, false);
 }
@@ -279,9 +262,9 @@ static struct tsr_value *index_of(struct composing *m, const struct tsr_dcp_item
 	const struct tsr_tensor *t = item->tensor;
 	struct tsr_value *fields = tsr_value_new(m->arena, TSR_VALUE_DICT);
 
-	if (!put(m, fields, "fqn", text_of(m, item->fqn)) ||
-	    !put(m, fields, "index", t ? m->first : m->none) ||
-	    (t && !put(m, fields, "offset", size_of(m, t->rank, NULL))))
+	if (!tsr_value_put_at(m->arena, fields, "fqn", tsr_value_string(m->arena, item->fqn)) ||
+	    !tsr_value_put_at(m->arena, fields, "index", t ? m->first : m->none) ||
+	    (t && !tsr_value_put_at(m->arena, fields, "offset", size_of(m, t->rank, NULL))))
 		return NULL;
 	return object_of(m, m->index_class, fields, false);
 }
@@ -291,11 +274,13 @@ static struct tsr_value *place_of(struct composing *m, const struct tsr_dcp_item
 	struct tsr_value *fields = tsr_value_new(m->arena, TSR_VALUE_DICT);
 
 	if (!m->file_name || m->file != item->file)
-		m->file_name = text_of(m, tsr_dcp_file_name(item->file).text);
+		m->file_name = tsr_value_string(m->arena, tsr_dcp_file_name(item->file).text);
 	m->file = item->file;
-	if (!put(m, fields, "relative_path", m->file_name) ||
-	    !put(m, fields, "offset", tsr_value_int(m->arena, (int64_t)item->offset)) ||
-	    !put(m, fields, "length", tsr_value_int(m->arena, (int64_t)item->nbytes)))
+	if (!tsr_value_put_at(m->arena, fields, "relative_path", m->file_name) ||
+	    !tsr_value_put_at(m->arena, fields, "offset",
+			      tsr_value_int(m->arena, (int64_t)item->offset)) ||
+	    !tsr_value_put_at(m->arena, fields, "length",
+			      tsr_value_int(m->arena, (int64_t)item->nbytes)))
 		return NULL;
 	return object_of(m, m->storage_class, fields, false);
 }
@@ -309,7 +294,7 @@ static bool list_items(struct composing *m, const struct tsr_dcp_items *items,
 
 	for (size_t i = 0; i < items->n && ok; i++) {
 		const struct tsr_dcp_item *item = &items->items[i];
-		struct tsr_value *name = text_of(m, item->fqn);
+		struct tsr_value *name = tsr_value_string(m->arena, item->fqn);
 		struct tsr_value *path = (struct tsr_value *)(uintptr_t)item->path;
 		struct tsr_value *what = item->tensor ? describe_tensor(m, item->tensor)
 						      : object_of(m, m->bytes_class, NULL, true);
@@ -330,14 +315,18 @@ static struct tsr_value *compose(struct composing *m, const struct tsr_dcp_items
 	struct tsr_value *fields = tsr_value_new(m->arena, TSR_VALUE_DICT);
 
 	make_shared(m);
-	if (!listed || !paths || !stored || !list_items(m, items, listed, paths, stored) ||
-	    !put(m, fields, "state_dict_metadata", listed) ||
-	    !put(m, fields, "planner_data", paths->list.n || !items->n ? paths : m->none) ||
-	    !put(m, fields, "storage_data", stored) || !put(m, fields, "storage_meta", m->none) ||
-	    !put(m, fields, "version", text_of(m, DCP_VERSION)) ||
-	    (items->mcore_data && !put(m, fields, "mcore_data", items->mcore_data)))
+	if (!paths || !list_items(m, items, listed, paths, stored) ||
+	    !tsr_value_put_at(m->arena, fields, "state_dict_metadata", listed) ||
+	    !tsr_value_put_at(m->arena, fields, "planner_data",
+			      paths->list.n || !items->n ? paths : m->none) ||
+	    !tsr_value_put_at(m->arena, fields, "storage_data", stored) ||
+	    !tsr_value_put_at(m->arena, fields, "storage_meta", m->none) ||
+	    !tsr_value_put_at(m->arena, fields, "version",
+			      tsr_value_string(m->arena, DCP_VERSION)) ||
+	    (items->mcore_data &&
+	     !tsr_value_put_at(m->arena, fields, "mcore_data", items->mcore_data)))
 		return NULL;
-	return object_of(m, global_of(m, METADATA, "Metadata"), fields, false);
+	return object_of(m, tsr_value_global(m->arena, METADATA, "Metadata"), fields, false);
 }
 
 enum tsr_status tsr_dcp_compose_metadata(const struct tsr_dcp_items *items, struct tsr_text *out,

@@ -61,20 +61,6 @@ static bool is_seen(const void *item, const void *key)
 	       (s->stride ? !nbytes || memcmp(s->stride, v->stride, nbytes) == 0 : v->contiguous);
 }
 
-static const char *name_of(const struct binding *b, const char *at)
-{
-	const size_t n = strlen(b->prefix), len = strlen(at);
-	char *name = tsr_arena_alloc(b->a->c->arena, n + len + 2);
-
-	if (!name)
-		return NULL;
-	memcpy(name, b->prefix, n);
-	if (n && len)
-		name[n] = '.';
-	memcpy(name + n + (n && len), at, len);
-	return name;
-}
-
 static enum tsr_status add_array(struct binding *b, const struct tsr_torch_view *v, const char *at,
 				 struct seen *s)
 {
@@ -82,7 +68,8 @@ static enum tsr_status add_array(struct binding *b, const struct tsr_torch_view 
 	struct tsr_array array;
 
 	TSR_TRY(tsr_torch_array(c, v, &array, b->a->err));
-	array.name = name_of(b, at);
+	array.name = tsr_arena_printf(c->arena, "%s%s%s", b->prefix, *b->prefix && *at ? "." : "",
+				      at);
 	if (!array.name)
 		return tsr_build_nomem(c, b->a->err);
 	TSR_TRY(tsr_build_array(c, &array, &s->array, b->a->err));

@@ -38,10 +38,8 @@ enum tsr_status tsr_torch_root(struct tsr_checkpoint *c, struct tsr_value **ret,
 	for (size_t i = 0; root && ok && i < c->ntrees; i++) {
 		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
 
-		for (size_t k = 0; flat && ok && k < mapping->list.n; k++)
-			ok = tsr_value_add(c->arena, root, mapping->list.items[k]);
-		if (!flat)
-			ok = tsr_value_add(c->arena, root, c->trees[i]);
+		ok = flat ? tsr_value_put_all(c->arena, root, mapping)
+			  : tsr_value_add(c->arena, root, c->trees[i]);
 	}
 	*ret = root;
 	return root && ok ? TSR_OK : tsr_build_nomem(c, err);
@@ -55,7 +53,6 @@ static enum tsr_status flat_root(struct tsr_checkpoint *c, struct tsr_value **re
 	bool ok = root != NULL;
 
 	for (size_t i = 0; ok && i < c->ntensors; i++) {
-		struct tsr_value *name = tsr_value_string(c->arena, c->tensors[i].name);
 		struct tsr_value *tensor = tsr_value_tensor(c->arena, c->tensors[i].plane[0]);
 
 		if (!*c->tensors[i].name)
@@ -63,7 +60,7 @@ static enum tsr_status flat_root(struct tsr_checkpoint *c, struct tsr_value **re
 					"%s: found a tensor with an empty name, expected one that "
 					"a .pt file can be read with",
 					c->path);
-		ok = tsr_value_put(c->arena, root, name, tensor);
+		ok = tsr_value_put_at(c->arena, root, c->tensors[i].name, tensor);
 	}
 	*ret = root;
 	return ok ? TSR_OK : tsr_build_nomem(c, err);

@@ -55,23 +55,12 @@ enum tsr_status tsr_flashoptim_check(const char *path, const char *tensor,
 	return TSR_OK;
 }
 
-static const char *join(struct arranging *a, const char *name, const char *suffix)
-{
-	char *text = tsr_arena_alloc(a->c->arena, strlen(name) + strlen(suffix) + 1);
-
-	if (!text)
-		return NULL;
-	strcpy(text, name);
-	strcat(text, suffix);
-	return text;
-}
-
 /* A tensor that is one array, unchanged. */
 static enum tsr_status add_raw(struct arranging *a, const char *name, const char *suffix,
 			       size_t array)
 {
 	const struct tsr_array *from = &a->c->arrays[array];
-	const struct tsr_tensor t = { .name = join(a, name, suffix),
+	const struct tsr_tensor t = { .name = tsr_arena_printf(a->c->arena, "%s%s", name, suffix),
 				      .dtype = from->dtype,
 				      .rank = from->rank,
 				      .shape = from->shape,
@@ -135,10 +124,9 @@ static const struct tsr_tensor *coded(const struct arranging *a, const struct ts
 static bool put(struct arranging *a, struct tsr_value *dict, const char *key, const char *suffix,
 		struct tsr_value *value)
 {
-	const char *text = join(a, key, suffix);
-	struct tsr_value *k = text ? tsr_value_string(a->c->arena, text) : NULL;
+	const char *text = tsr_arena_printf(a->c->arena, "%s%s", key, suffix);
 
-	return tsr_value_put(a->c->arena, dict, k, value);
+	return text && tsr_value_put_at(a->c->arena, dict, text, value);
 }
 
 /* The codes and scales of a state, under its key. */
@@ -244,7 +232,7 @@ static bool make_state(struct arranging *a, struct tsr_value *states, struct tsr
 	const size_t correction = a->was[weight].plane[1];
 
 	a->states[weight] = dict;
-	return dict && id && put(a, dict, "error_bits", "", tsr_value_tensor(arena, correction)) &&
+	return put(a, dict, "error_bits", "", tsr_value_tensor(arena, correction)) &&
 	       tsr_value_add(arena, ids, id) && tsr_value_put(arena, states, id, dict);
 }
 
