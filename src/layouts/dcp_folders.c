@@ -70,10 +70,11 @@ static const struct {
 	const char *file, *key;
 } beside[] = { { "common.pt", "common" }, { "meta.pt", "meta" } };
 
-static enum tsr_status read_dcp(struct tsr_folder *d)
+static enum tsr_status read_dcp(struct tsr_folder *d, void *ctx)
 {
 	const unsigned first = d->c->nfiles;
 
+	(void)ctx;
 	if (!first)
 		d->c->container = TSR_CONTAINER_DCP;
 	TSR_TRY(tsr_dcp_read_links(d->c, d->path, d->options->follow, d->err));
@@ -87,7 +88,7 @@ bool tsr_dcp_folder_detect(const struct tsr_folder *d)
 
 enum tsr_status tsr_dcp_folder_read(struct tsr_folder *d)
 {
-	TSR_TRY(read_dcp(d));
+	TSR_TRY(read_dcp(d, NULL));
 	for (size_t i = 0; i < sizeof(beside) / sizeof(*beside); i++) {
 		struct tsr_value *v = NULL;
 
@@ -118,18 +119,9 @@ bool tsr_fsdp_folder_detect(const struct tsr_folder *d)
 
 enum tsr_status tsr_fsdp_folder_read(struct tsr_folder *d)
 {
-	struct tsr_folder part;
-	enum tsr_status status;
-
 	for (size_t i = 0; i < d->names.n; i++) {
-		if (!is_part(d->names.names[i]))
-			continue;
-		status = tsr_folder_enter(d, d->names.names[i], &part);
-		TSR_THEN(status, read_dcp(&part));
-		TSR_THEN(status, tsr_folder_account(&part));
-		tsr_folder_leave(&part);
-		TSR_TRY(status);
-		d->taken[i] = true;
+		if (is_part(d->names.names[i]))
+			TSR_TRY(tsr_folder_within(d, d->names.names[i], read_dcp, NULL));
 	}
 	return tsr_folder_states(d);
 }

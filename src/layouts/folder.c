@@ -24,8 +24,7 @@ enum tsr_status tsr_folder_enter(const struct tsr_folder *parent, const char *na
 				 struct tsr_folder *ret)
 {
 	struct tsr_err *err = parent->err;
-	const size_t room = strlen(parent->path) + strlen(name) + 2;
-	char *path = tsr_arena_alloc(parent->c->arena, room);
+	const char *path = tsr_arena_printf(parent->c->arena, "%s/%s", parent->path, name);
 
 	*ret = *parent;
 	ret->parent = parent;
@@ -33,9 +32,6 @@ enum tsr_status tsr_folder_enter(const struct tsr_folder *parent, const char *na
 	ret->taken = NULL;
 	if (!path)
 		return tsr_build_nomem(parent->c, err);
-	strcpy(path, parent->path);
-	strcat(path, "/");
-	strcat(path, name);
 	ret->path = path;
 	if (!tsr_dir_is_name(name) || !tsr_dir_is(path))
 		return tsr_fail(err, TSR_E_FORMAT, "%s: found no directory %.255s in it",
@@ -44,8 +40,7 @@ enum tsr_status tsr_folder_enter(const struct tsr_folder *parent, const char *na
 		return tsr_fail_hint(parent->err, TSR_E_UNSUPPORTED, TSR_HINT_FOLLOW_LINKS,
 				     "%s: is a symbolic link, expected a directory", path);
 	TSR_TRY(tsr_dir_list(path, "", &ret->names, err));
-	ret->taken = calloc(ret->names.n + 1, sizeof(*ret->taken));
-	return ret->taken ? TSR_OK : tsr_fail_nomem(err, path);
+	return TSR_NEW(&ret->taken, ret->names.n + 1, err, path);
 }
 
 void tsr_folder_leave(struct tsr_folder *d)
@@ -53,6 +48,21 @@ void tsr_folder_leave(struct tsr_folder *d)
 	tsr_dir_free(&d->names);
 	free(d->taken);
 	d->taken = NULL;
+}
+
+enum tsr_status tsr_folder_within(struct tsr_folder *d, const char *name, tsr_folder_read_fn *read,
+				  void *ctx)
+{
+	const size_t at = tsr_folder_find(d, name);
+	struct tsr_folder child;
+	enum tsr_status status = tsr_folder_enter(d, name, &child);
+
+	TSR_THEN(status, read(&child, ctx));
+	TSR_THEN(status, tsr_folder_account(&child));
+	tsr_folder_leave(&child);
+	if (at != SIZE_MAX)
+		d->taken[at] = true;
+	return status;
 }
 
 size_t tsr_folder_find(const struct tsr_folder *d, const char *name)
@@ -73,13 +83,10 @@ bool tsr_folder_has(const struct tsr_folder *d, const char *name)
 static enum tsr_status note_not_read(struct tsr_folder *d, const char *name)
 {
 	struct tsr_not_read *n = tsr_arena_alloc(d->c->arena, sizeof(*n));
-	char *path = tsr_arena_alloc(d->c->arena, strlen(d->path) + strlen(name) + 2);
+	const char *path = tsr_arena_printf(d->c->arena, "%s/%s", d->path, name);
 
 	if (!n || !path)
 		return tsr_build_nomem(d->c, d->err);
-	strcpy(path, d->path);
-	strcat(path, "/");
-	strcat(path, name);
 	*n = (struct tsr_not_read){ path, d->c->not_read };
 	d->c->not_read = n;
 	return TSR_OK;
@@ -182,14 +189,23 @@ enum tsr_status tsr_folder_torch(struct tsr_folder *d, const char *name, struct 
 
 enum tsr_status tsr_folder_put(struct tsr_folder *d, const char *key, struct tsr_value *v)
 {
-	struct tsr_arena *arena = d->c->arena;
-
 	if (tsr_value_at(d->root, key))
 		return tsr_fail(d->err, TSR_E_FORMAT, "%s: found two values for %.255s", d->path,
 				key);
-	return tsr_value_put(arena, d->root, tsr_value_string(arena, key), v)
-		       ? TSR_OK
-		       : tsr_build_nomem(d->c, d->err);
+	return tsr_folder_set(d, d->root, key, v);
+}
+
+enum tsr_status tsr_folder_set(const struct tsr_folder *d, struct tsr_value *dict, const char *key,
+			       struct tsr_value *v)
+{
+	return tsr_value_put_at(d->c->arena, dict, key, v) ? TSR_OK : tsr_build_nomem(d->c, d->err);
+}
+
+enum tsr_status tsr_folder_set_all(const struct tsr_folder *d, struct tsr_value *dict,
+				   const struct tsr_value *mapping)
+{
+	return tsr_value_put_all(d->c->arena, dict, mapping) ? TSR_OK
+							     : tsr_build_nomem(d->c, d->err);
 }
 
 /* --- States beside weights ---------------------------------------------------------------------- */

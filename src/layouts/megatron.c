@@ -36,7 +36,7 @@ static bool give(struct tsr_arena *arena, struct tsr_value *state, struct tsr_va
 {
 	return state && state->type == TSR_VALUE_DICT && master->type == TSR_VALUE_TENSOR &&
 	       !tsr_value_at(state, "fp32_param") &&
-	       tsr_value_put(arena, state, tsr_value_string(arena, "fp32_param"), master);
+	       tsr_value_put_at(arena, state, "fp32_param", master);
 }
 
 /*
@@ -126,11 +126,12 @@ static enum tsr_status check_ranks(const struct tsr_folder *d)
 	return TSR_OK;
 }
 
-static enum tsr_status read_rank(struct tsr_folder *d)
+static enum tsr_status read_rank(struct tsr_folder *d, void *ctx)
 {
 	struct tsr_value *root = NULL;
 	const struct tsr_value *mapping;
 
+	(void)ctx;
 	if (tsr_folder_has(d, "distrib_optim.pt"))
 		return tsr_fail(d->err, TSR_E_UNSUPPORTED,
 				"%s: found distrib_optim.pt, flat buffers whose order no file of "
@@ -143,31 +144,15 @@ static enum tsr_status read_rank(struct tsr_folder *d)
 				"%s/model_optim_rng.pt: found %s, expected a dict", d->path,
 				tsr_value_kind(root));
 	TSR_TRY(name_masters(d, root));
-	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		if (!tsr_value_put(d->c->arena, d->root, mapping->list.items[i],
-				   mapping->list.items[i + 1]))
-			return tsr_build_nomem(d->c, d->err);
-	}
-	return tsr_folder_account(d);
+	return tsr_folder_set_all(d, d->root, mapping);
 }
 
-static enum tsr_status read_legacy(struct tsr_folder *d)
+static enum tsr_status read_iteration(struct tsr_folder *d, void *ctx)
 {
-	struct tsr_folder rank;
-	enum tsr_status status;
-
+	if (tsr_dcp_looks_like(d->path))
+		return tsr_dcp_folder_read(d);
 	TSR_TRY(check_ranks(d));
-	status = tsr_folder_enter(d, "mp_rank_00", &rank);
-	TSR_THEN(status, read_rank(&rank));
-	tsr_folder_leave(&rank);
-	if (status == TSR_OK)
-		d->taken[tsr_folder_find(d, "mp_rank_00")] = true;
-	return status;
-}
-
-static enum tsr_status read_iteration(struct tsr_folder *d)
-{
-	return tsr_dcp_looks_like(d->path) ? tsr_dcp_folder_read(d) : read_legacy(d);
+	return tsr_folder_within(d, "mp_rank_00", read_rank, ctx);
 }
 
 /* --- The directory above ------------------------------------------------------------------------ */
@@ -205,18 +190,11 @@ static bool is_iteration(const struct tsr_folder *d, const char *name)
 
 enum tsr_status tsr_megatron_read(struct tsr_folder *d)
 {
-	struct tsr_folder child;
-	enum tsr_status status;
 	char name[40];
 
 	if (rank_of(d))
-		return read_iteration(d);
+		return read_iteration(d, NULL);
 	TSR_TRY(name_iteration(d, name));
-	status = tsr_folder_enter(d, name, &child);
-	TSR_THEN(status, read_iteration(&child));
-	TSR_THEN(status, tsr_folder_account(&child));
-	tsr_folder_leave(&child);
-	TSR_TRY(status);
-	d->taken[tsr_folder_find(d, name)] = true;
+	TSR_TRY(tsr_folder_within(d, name, read_iteration, NULL));
 	return tsr_folder_skip_others(d, name, is_iteration);
 }

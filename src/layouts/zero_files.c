@@ -381,16 +381,6 @@ static enum tsr_status read_shapes(struct tsr_zero *z)
 	return TSR_OK;
 }
 
-enum tsr_status tsr_zero_put_state(const struct tsr_zero *z, const struct tsr_zero_param *p,
-				   const char *field, struct tsr_value *v)
-{
-	struct tsr_arena *arena = z->d->c->arena;
-
-	return tsr_value_put(arena, p->state, tsr_value_string(arena, field), v)
-		       ? TSR_OK
-		       : tsr_build_nomem(z->d->c, z->d->err);
-}
-
 /* Files of two saves in one directory differ in the number of steps. */
 static enum tsr_status check_steps(const struct tsr_zero *z)
 {

@@ -118,14 +118,7 @@ static enum tsr_status add_divided_param(const struct tsr_zero *z, const struct 
 
 static const char *join_name(const struct tsr_zero *z, const char *name, const char *field)
 {
-	char *joined = tsr_arena_alloc(z->d->c->arena, strlen(name) + strlen(field) + 2);
-
-	if (!joined)
-		return NULL;
-	strcpy(joined, name);
-	if (*field)
-		strcat(strcat(joined, "."), field);
-	return joined;
+	return tsr_arena_printf(z->d->c->arena, "%s%s%s", name, *field ? "." : "", field);
 }
 
 static enum tsr_status join_param(const struct tsr_zero *z, const struct tsr_zero_param *p,
@@ -176,8 +169,8 @@ static enum tsr_status join_field(const struct tsr_zero *z, size_t group, struct
 		size_t array = 0;
 
 		TSR_TRY(join_param(z, &span->params[i], pieces, &array));
-		TSR_TRY(tsr_zero_put_state(z, &span->params[i], pieces->field,
-					   tsr_value_tensor(c->arena, array)));
+		TSR_TRY(tsr_folder_set(z->d, span->params[i].state, pieces->field,
+				       tsr_value_tensor(c->arena, array)));
 	}
 	return TSR_OK;
 }
@@ -238,7 +231,7 @@ static enum tsr_status copy_field(const struct tsr_zero *z, const char *field,
 			TSR_TRY(tsr_build_array(c, &a, &array, z->d->err));
 			v = tsr_value_tensor(c->arena, array);
 		}
-		TSR_TRY(tsr_zero_put_state(z, &span->params[i], field, v));
+		TSR_TRY(tsr_folder_set(z->d, span->params[i].state, field, v));
 	}
 	return TSR_OK;
 }

@@ -174,10 +174,9 @@ static enum tsr_status make_model(struct modelling *m, const struct tsr_value *o
 	for (size_t i = 0; i < m->z->nparams && status == TSR_OK; i++) {
 		const struct tsr_zero_param *p = &m->z->params[i];
 
-		if (!at(&names, p->name) &&
-		    !tsr_value_put(arena, model, tsr_value_string(arena, p->name),
-				   tsr_value_tensor(arena, p->weight)))
-			status = tsr_build_nomem(m->z->d->c, m->z->d->err);
+		if (!at(&names, p->name))
+			status = tsr_folder_set(m->z->d, model, p->name,
+						tsr_value_tensor(arena, p->weight));
 	}
 	free(names.sorted);
 	return status;
