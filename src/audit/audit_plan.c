@@ -49,11 +49,9 @@ static enum tsr_status fill_list(struct tsr_auditing *a, enum tsr_kind kind, str
 {
 	const struct tsr_audit_options *o = &a->options;
 	struct tsr_audit_list *list = a->lists[tsr_audit_kind(kind)];
-	struct tsr_coding *codings = tsr_arena_alloc(a->arena,
-						     (o->ncodings + 1) * sizeof(*codings));
+	struct tsr_coding *codings;
 
-	if (!codings)
-		return tsr_fail_nomem(err, "audit");
+	TSR_TRY(TSR_ARENA_NEW(&codings, (o->ncodings + 1), a->arena, tsr_fail_nomem(err, "audit")));
 	list->codings = codings;
 	for (unsigned i = 0; i < o->ncodings; i++) {
 		const struct tsr_codec *codec = o->codings[i].codec;

@@ -258,9 +258,8 @@ enum tsr_status tsr_zero_shape(const struct tsr_zero *z, const char *name,
 		return tsr_fail(z->d->err, TSR_E_FORMAT,
 				"%s: param_shapes: %.200s: expected a torch.Size", z->d->path,
 				name);
-	shape = tsr_arena_alloc(z->d->c->arena, v->list.n * sizeof(*shape));
-	if (!shape)
-		return tsr_build_nomem(z->d->c, z->d->err);
+	TSR_TRY(TSR_ARENA_NEW(&shape, v->list.n, z->d->c->arena,
+			      tsr_build_nomem(z->d->c, z->d->err)));
 	*rank_ret = (unsigned)v->list.n;
 	*shape_ret = shape;
 	for (size_t i = 0; i < v->list.n; i++) {

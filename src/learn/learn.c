@@ -226,9 +226,7 @@ static enum tsr_status keep_candidates(struct learning *l, const struct tsr_part
 
 	while (tsr_partition_candidate(p, n, &length, &score))
 		n++;
-	list = tsr_arena_alloc(l->arena, n * sizeof(*list));
-	if (!list)
-		return tsr_fail_nomem(err, l->c->path);
+	TSR_TRY(TSR_ARENA_NEW(&list, n, l->arena, tsr_fail_nomem(err, l->c->path)));
 	for (size_t i = 0; i < n; i++)
 		tsr_partition_candidate(p, i, &list[i].length, &list[i].score);
 	t->ncandidates = n;

@@ -241,9 +241,7 @@ enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value 
 
 	for (size_t i = 0; i < o.groups->list.n; i++)
 		n += params_of(&o, i)->list.n;
-	o.ids = tsr_arena_alloc(c->arena, n * sizeof(*o.ids));
-	if (!o.ids)
-		return tsr_build_nomem(c, err);
+	TSR_TRY(TSR_ARENA_NEW(&o.ids, n, c->arena, tsr_build_nomem(c, err)));
 	for (size_t i = 0; i < o.groups->list.n; i++)
 		TSR_TRY(read_group(c, &o, i, err));
 	TSR_TRY(TSR_NEW(&sorted, o.nids + 1, err, c->path));

@@ -239,9 +239,7 @@ static enum tsr_status read_params(struct reading *m, const char *where, const s
 
 	if (!is_list(v))
 		return wrong(m, where, "params", v, "a list of names");
-	params = tsr_arena_alloc(m->r->arena, count(v) * sizeof(*params));
-	if (!params)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&params, count(v), m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	g->params = params;
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
 		const char *name = tsr_json_string(v);
@@ -292,9 +290,7 @@ static enum tsr_status index_params(struct reading *m)
 
 	for (size_t g = 0; g < pub->ngroups; g++)
 		n += pub->groups[g].nparams;
-	params = tsr_arena_alloc(m->r->arena, n * sizeof(*params));
-	if (!params)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&params, n, m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	m->r->params = params;
 	for (size_t g = 0; g < pub->ngroups; g++) {
 		for (size_t i = 0; i < pub->groups[g].nparams; i++)
@@ -320,9 +316,7 @@ static enum tsr_status read_groups(struct reading *m, const struct tsr_json *v)
 
 	if (!n)
 		return wrong(m, "", "param_groups", v, "a list of groups");
-	groups = tsr_arena_alloc(m->r->arena, n * sizeof(*groups));
-	if (!groups)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&groups, n, m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	pub->groups = groups;
 	pub->ngroups = n;
 	if (!v)
@@ -360,9 +354,8 @@ static enum tsr_status read_files(struct reading *m, const char *where, const st
 	if (list && (!is_list(list) || !tsr_json_first(list)))
 		return wrong(m, where, "files", list, "a list of file names");
 	step->nfiles = list ? count(list) : 1;
-	files = tsr_arena_alloc(m->r->arena, step->nfiles * sizeof(*files));
-	if (!files)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&files, step->nfiles, m->r->arena,
+			      tsr_recording_nomem(m->r, m->err)));
 	step->files = files;
 	v = list ? tsr_json_first(list) : file;
 	for (size_t i = 0; i < step->nfiles; i++, v = tsr_json_next(v))
@@ -384,9 +377,7 @@ static enum tsr_status read_lr(struct reading *m, const char *where, const struc
 		return tsr_fail(m->err, TSR_E_FORMAT,
 				"%s: %slr: found a list of %zu, expected %zu: one number per group",
 				m->path, where, count(v), ngroups);
-	lr = tsr_arena_alloc(m->r->arena, ngroups * sizeof(*lr));
-	if (!lr)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&lr, ngroups, m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	step->lr = lr;
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v), lr++) {
 		if (!is_finite(v, lr) || *lr < 0)
@@ -431,9 +422,7 @@ static enum tsr_status read_steps(struct reading *m, const struct tsr_json *v)
 
 	if (!n)
 		return wrong(m, "", "steps", v, "a list of steps");
-	steps = tsr_arena_alloc(m->r->arena, n * sizeof(*steps));
-	if (!steps)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&steps, n, m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	pub->steps = steps;
 	pub->nsteps = n;
 	v = tsr_json_first(v);

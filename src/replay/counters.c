@@ -239,10 +239,9 @@ static enum tsr_status write_tensor(struct tsr_replaying *r, size_t tensor, uint
 {
 	struct tsr_tensor *t = &r->c->tensors[tensor];
 	struct tsr_array *a = &r->c->arrays[t->plane[0]];
-	union number *n = tsr_arena_alloc(r->c->arena, sizeof(*n));
+	union number *n;
 
-	if (!n)
-		return tsr_build_nomem(r->c, r->err);
+	TSR_TRY(TSR_ARENA_NEW(&n, 1, r->c->arena, tsr_build_nomem(r->c, r->err)));
 	t->dtype = dtype_for(t->dtype, count);
 	number_set(n, t->dtype, count);
 	a->dtype = t->dtype;

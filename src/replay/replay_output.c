@@ -100,9 +100,7 @@ static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsig
 	a->numel = tsr_plane_count(coding, plane, t->numel);
 	a->nbytes = tsr_plane_nbytes(coding, plane, t->numel);
 	if (coding->codec->planes[plane].unit != TSR_PER_ELEMENT) {
-		count = tsr_arena_alloc(r->c->arena, sizeof(*count));
-		if (!count)
-			return tsr_build_nomem(r->c, r->err);
+		TSR_TRY(TSR_ARENA_NEW(&count, 1, r->c->arena, tsr_build_nomem(r->c, r->err)));
 		*count = a->numel;
 		a->rank = 1;
 		a->shape = count;

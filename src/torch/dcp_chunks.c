@@ -223,9 +223,7 @@ static enum tsr_status keep_order(const struct joining *j, struct tsr_array *a)
 		if (!is_in_order(&j->chunks[i], rank, order))
 			return TSR_OK;
 	}
-	stride = tsr_arena_alloc(j->r->c->arena, rank * sizeof(*stride));
-	if (!stride)
-		return tsr_build_nomem(j->r->c, j->r->err);
+	TSR_TRY(TSR_ARENA_NEW(&stride, rank, j->r->c->arena, tsr_build_nomem(j->r->c, j->r->err)));
 	for (unsigned i = rank; i-- > 0; step *= a->shape[order[i]])
 		stride[order[i]] = step;
 	if (!tsr_strides_are_rows(rank, a->shape, stride))
@@ -246,9 +244,7 @@ static enum tsr_status join_chunks(const struct joining *j, struct tsr_array *a)
 		return tsr_build_nomem(c, j->r->err);
 	if (!j->nboxes)
 		return TSR_OK;
-	layout = tsr_arena_alloc(c->arena, sizeof(*layout));
-	if (!layout)
-		return tsr_build_nomem(c, j->r->err);
+	TSR_TRY(TSR_ARENA_NEW(&layout, 1, c->arena, tsr_build_nomem(c, j->r->err)));
 	layout->nchunks = j->nboxes;
 	layout->chunks = j->chunks;
 	layout->swapped = j->swapped;
@@ -266,9 +262,8 @@ static enum tsr_status join(struct joining *j, size_t *array_ret)
 	TSR_TRY(check_boxes(j));
 	if (j->nboxes > 1) {
 		qsort_r(j->boxes, j->nboxes, sizeof(*j->boxes), compare_starts, &rank);
-		j->chunks = tsr_arena_alloc(c->arena, j->nboxes * sizeof(*j->chunks));
-		if (!j->chunks)
-			return tsr_build_nomem(c, j->r->err);
+		TSR_TRY(TSR_ARENA_NEW(&j->chunks, j->nboxes, c->arena,
+				      tsr_build_nomem(c, j->r->err)));
 	}
 	TSR_TRY(read_empty_boxes(j));
 	for (size_t i = 0; i < j->nboxes; i++) {

@@ -425,10 +425,9 @@ enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch
 {
 	const struct tsr_torch_record *r = &view->record;
 	const bool whole = view->nbytes == r->nbytes;
-	uint64_t *shape = tsr_arena_alloc(c->arena, view->rank * sizeof(*shape));
+	uint64_t *shape;
 
-	if (!shape)
-		return tsr_build_nomem(c, err);
+	TSR_TRY(TSR_ARENA_NEW(&shape, view->rank, c->arena, tsr_build_nomem(c, err)));
 	if (view->rank)
 		memcpy(shape, view->shape, view->rank * sizeof(*shape));
 	memset(ret, 0, sizeof(*ret));

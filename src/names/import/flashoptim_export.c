@@ -81,9 +81,7 @@ static enum tsr_status retype_correction(struct arranging *a, struct tsr_array *
 		correction->dtype = TSR_BF16;
 		return TSR_OK;
 	}
-	layout = tsr_arena_alloc(a->c->arena, sizeof(*layout));
-	if (!layout)
-		return tsr_build_nomem(a->c, a->err);
+	TSR_TRY(TSR_ARENA_NEW(&layout, 1, a->c->arena, tsr_build_nomem(a->c, a->err)));
 	layout->integers_bf16 = true;
 	correction->layout = layout;
 	correction->dtype = TSR_BF16;

@@ -22,11 +22,10 @@ static size_t array_of(const struct tsr_value *v, const char *attribute)
 static enum tsr_status make_codec(const struct tsr_importing *m, const struct tsr_array *codes,
 				  size_t qmap, const struct tsr_codec **ret)
 {
-	struct tsr_codebook *book = tsr_arena_alloc(m->c->arena, sizeof(*book));
+	struct tsr_codebook *book;
 	const struct tsr_array *table;
 
-	if (!book)
-		return tsr_build_nomem(m->c, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&book, 1, m->c->arena, tsr_build_nomem(m->c, m->err)));
 	tsr_codebook_init(book);
 	book->codec.source = "torchao";
 	*ret = &book->codec;
