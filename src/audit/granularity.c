@@ -395,18 +395,14 @@ enum tsr_status tsr_granularity_measure(const char *const *paths, unsigned npath
 					struct tsr_err *err)
 {
 	struct tsr_granularity_options o = tsr_granularity_defaults();
-	struct measuring *m = calloc(1, sizeof(*m));
+	struct measuring *m;
 	enum tsr_status status;
 
-	if (m)
-		m->result = calloc(1, sizeof(*m->result));
-	if (!m || !m->result) {
-		free(m);
-		return tsr_fail_nomem(err, paths[0]);
-	}
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(TSR_NEW(&m, 1, err, paths[0]));
 	m->progress.run = run;
-	status = tsr_options_take(&o, options, err);
 	m->scale = o.scale;
+	status = TSR_NEW(&m->result, 1, err, paths[0]);
 	TSR_THEN(status, tsr_checkpoint_open(paths, npaths, o.open, &m->result->c, err));
 	TSR_THEN(status, measure_all(m, o.kinds, err));
 	tsr_tiles_free(&m->tiles);

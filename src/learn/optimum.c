@@ -34,9 +34,10 @@ struct programme {
 	bool forced;
 	int32_t a[NBINS]; /* of the nonempty bins */
 	struct sums sums;
+	double costs[2][NBINS + 1];
 	double *cost; /* of the bins before each in the clusters of the layer before */
 	double *next; /* and of this layer */
-	uint16_t *beginning; /* per layer and end: of its last cluster */
+	uint16_t beginning[]; /* per layer and end: of its last cluster */
 };
 
 static void add_up(struct programme *p, const uint64_t *count)
@@ -145,22 +146,16 @@ static void take_means(const struct programme *p, float *value)
 enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, bool forced,
 			    float *value, struct tsr_err *err)
 {
-	struct programme *p = calloc(1, sizeof(*p));
-	double *costs = calloc(2 * (NBINS + 1), sizeof(*costs));
-	uint16_t *beginning = calloc((size_t)(k + 1) * (NBINS + 1), sizeof(*beginning));
+	const size_t n = (size_t)(k + 1) * (NBINS + 1);
+	struct programme *p = calloc(1, sizeof(*p) + n * sizeof(*p->beginning));
 
-	if (!p || !costs || !beginning) {
-		free(p);
-		free(costs);
-		free(beginning);
+	if (!p)
 		return tsr_fail_nomem(err, "codebook");
-	}
 	p->k = k;
 	p->edge = (int32_t)nbins;
 	p->forced = forced;
-	p->cost = costs;
-	p->next = costs + NBINS + 1;
-	p->beginning = beginning;
+	p->cost = p->costs[0];
+	p->next = p->costs[1];
 	add_up(p, count);
 	if (p->b <= k) {
 		/* Every bin is a value, and the last one all that are left. */
@@ -185,8 +180,6 @@ enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, b
 		value[k - 1] = 1.0f;
 	}
 	free(p);
-	free(costs);
-	free(beginning);
 	return TSR_OK;
 }
 

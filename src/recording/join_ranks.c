@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
+#include "text/shape.h"
 #include "ckpt/build.h"
 #include "container/hf_parts.h"
 
@@ -161,11 +162,7 @@ static enum tsr_status refuse(const struct joining *j, enum tsr_status code, con
 
 static uint64_t *copy_numbers(const struct joining *j, const uint64_t *numbers, unsigned n)
 {
-	uint64_t *copy = tsr_arena_alloc(j->c->arena, n * sizeof(*copy));
-
-	if (copy && n)
-		memcpy(copy, numbers, n * sizeof(*copy));
-	return copy;
+	return tsr_arena_dup(j->c->arena, numbers, n * sizeof(*numbers));
 }
 
 /* A slice's box, @chunk of the array as the part has it, as a box of the whole. */
@@ -203,12 +200,9 @@ static enum tsr_status add_chunks(const struct joining *j, const struct slice *p
 static int by_start(const void *va, const void *vb, void *rank)
 {
 	const struct tsr_chunk *a = va, *b = vb;
+	const unsigned n = *(const unsigned *)rank;
 
-	for (unsigned d = 0; d < *(const unsigned *)rank; d++) {
-		if (a->start[d] != b->start[d])
-			return a->start[d] < b->start[d] ? -1 : 1;
-	}
-	return 0;
+	return tsr_shape_compare(n, a->start, n, b->start);
 }
 
 /* Where the elements of @n slices are, into @a. */

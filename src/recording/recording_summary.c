@@ -43,7 +43,7 @@ static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *
 	struct tsr_recording_summary *s = m->s;
 	const size_t n = s->ngradients;
 	struct tsr_recorded_gradient *g = s->gradients;
-	uint64_t *shape = tsr_arena_alloc(s->arena, (t->rank + 1) * sizeof(*shape));
+	const uint64_t *shape = tsr_arena_dup(s->arena, t->shape, t->rank * sizeof(*shape));
 	const char *name = tsr_arena_copy(s->arena, t->name, strlen(t->name));
 
 	if ((n & (n - 1)) == 0) /* room for a power of two */
@@ -52,8 +52,6 @@ static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *
 		s->gradients = g;
 	if (!g || !shape || !name)
 		return tsr_fail_nomem(m->err, m->r->path);
-	if (t->rank)
-		memcpy(shape, t->shape, t->rank * sizeof(*shape));
 	*place = (struct tsr_named){ name, n };
 	g[s->ngradients++] = (struct tsr_recorded_gradient){
 		.name = name,
@@ -168,24 +166,18 @@ enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
 {
 	struct summing m = {
 		.r = r,
-		.s = calloc(1, sizeof(*m.s)),
 		.places = { .item_nbytes = sizeof(struct tsr_named), .same = is_at },
-		.times = calloc(r->nsteps + 1, sizeof(*m.times)),
 		.err = err,
 	};
-	enum tsr_status status = TSR_OK;
+	enum tsr_status status;
 
-	if (!m.s || !m.times) {
-		free(m.s);
-		free(m.times);
-		return tsr_fail_nomem(err, r->path);
-	}
+	TSR_TRY(TSR_NEW(&m.s, 1, err, r->path));
 	m.s->recording = r;
 	m.s->arena = tsr_arena_new(ARENA_NBYTES_MAX);
-	m.s->steps = calloc(r->nsteps + 1, sizeof(*m.s->steps));
-	m.s->groups = calloc(r->ngroups + 1, sizeof(*m.s->groups));
-	if (!m.s->arena || !m.s->steps || !m.s->groups)
-		status = tsr_fail_nomem(err, r->path);
+	status = m.s->arena ? TSR_OK : tsr_fail_nomem(err, r->path);
+	TSR_THEN(status, TSR_NEW(&m.times, r->nsteps + 1, err, r->path));
+	TSR_THEN(status, TSR_NEW(&m.s->steps, r->nsteps + 1, err, r->path));
+	TSR_THEN(status, TSR_NEW(&m.s->groups, r->ngroups + 1, err, r->path));
 	TSR_THEN(status, add_steps(&m));
 	tsr_map_free(&m.places);
 	free(m.times);

@@ -143,12 +143,7 @@ static enum tsr_status take_part(const struct joining *j, const struct tsr_dcp_b
 
 static uint64_t *copy_numbers(const struct joining *j, const uint64_t *numbers)
 {
-	const size_t nbytes = j->e->rank * sizeof(*numbers);
-	uint64_t *copy = tsr_arena_alloc(j->r->c->arena, nbytes);
-
-	if (copy && nbytes)
-		memcpy(copy, numbers, nbytes);
-	return copy;
+	return tsr_arena_dup(j->r->c->arena, numbers, j->e->rank * sizeof(*numbers));
 }
 
 static enum tsr_status add_chunk(struct joining *j, size_t i, const struct tsr_torch_view *v)

@@ -9,7 +9,6 @@
 
 #include "base/fail.h"
 #include "torch/torch.h"
-#include "torch/torch_write.h"
 
 #define METADATA "torch.distributed.checkpoint.metadata"
 #define FILESYSTEM "torch.distributed.checkpoint.filesystem"
@@ -82,45 +81,6 @@ static enum tsr_status find_tensors(struct tsr_dcp_archiving *a, const struct ts
 	return TSR_OK;
 }
 
-/* The key of a storage: its number in the archive. */
-struct key {
-	char digits[24];
-};
-
-static enum tsr_status add_pickle(struct tsr_dcp_archiving *a, const struct tsr_value *v,
-				  const struct key *keys, struct tsr_zip_members *m,
-				  struct tsr_err *err)
-{
-	struct tsr_text pickle = { 0 };
-	enum tsr_status status;
-
-	for (size_t k = 0; k < a->n; k++)
-		a->tensors[a->c->tensors[a->found[k]].plane[0]].key = keys[k].digits;
-	status = tsr_pickle_write(v, a->tensors, a->path, &pickle, err);
-	TSR_THEN(status, tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err));
-	tsr_text_free(&pickle);
-	return status;
-}
-
-static enum tsr_status add_members(struct tsr_dcp_archiving *a, const struct tsr_value *v,
-				   unsigned generation, struct tsr_zip_members *m,
-				   struct tsr_err *err)
-{
-	struct key *keys = calloc(a->n + 1, sizeof(*keys));
-	enum tsr_status status = keys ? TSR_OK : tsr_fail_nomem(err, a->path);
-
-	for (size_t k = 0; k < a->n && status == TSR_OK; k++)
-		snprintf(keys[k].digits, sizeof(keys[k].digits), "%zu", k);
-	TSR_THEN(status, add_pickle(a, v, keys, m, err));
-	TSR_THEN(status, tsr_torch_add_byteorder(m, err));
-	for (size_t k = 0; k < a->n && status == TSR_OK; k++)
-		status = tsr_zip_members_add(m, "archive/data/", keys[k].digits, "", NULL,
-					     tsr_tensor_nbytes(&a->c->tensors[a->found[k]]), err);
-	TSR_THEN(status, tsr_torch_add_version(m, generation, err));
-	free(keys);
-	return status;
-}
-
 enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_items *items, size_t i,
 				unsigned generation, struct tsr_zip_members *ret,
 				struct tsr_err *err)
@@ -140,7 +100,8 @@ enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_item
 		return TSR_OK;
 	}
 	TSR_TRY(tsr_zip_members_init(ret, a->n + 4, items->path, err));
-	TSR_TRY(add_members(a, v, generation, ret, err));
+	TSR_TRY(tsr_torch_add_archive(a->c, v, a->tensors, a->found, a->n, generation, a->path, ret,
+				      err));
 	items->items[i].nbytes = tsr_zip_layout(ret->entries, ret->n);
 	items->items[i].tensor = v == &tensor ? &a->c->tensors[a->found[0]] : NULL;
 	return TSR_OK;

@@ -407,17 +407,12 @@ static enum tsr_status keep_strides(struct tsr_checkpoint *c, const struct tsr_t
 				    struct tsr_array *ret, struct tsr_err *err)
 {
 	const size_t nbytes = view->rank * sizeof(*view->given);
-	uint64_t *stride;
 
 	if (tsr_strides_are_rows(view->rank, view->shape, view->given) ||
 	    !tsr_strides_are_dense(view->rank, view->shape, view->given))
 		return TSR_OK;
-	stride = tsr_arena_alloc(c->arena, nbytes);
-	if (!stride)
-		return tsr_build_nomem(c, err);
-	memcpy(stride, view->given, nbytes);
-	ret->stride = stride;
-	return TSR_OK;
+	ret->stride = tsr_arena_dup(c->arena, view->given, nbytes);
+	return ret->stride ? TSR_OK : tsr_build_nomem(c, err);
 }
 
 enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch_view *view,
@@ -425,16 +420,14 @@ enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch
 {
 	const struct tsr_torch_record *r = &view->record;
 	const bool whole = view->nbytes == r->nbytes;
-	uint64_t *shape;
 
-	TSR_TRY(TSR_ARENA_NEW(&shape, view->rank, c->arena, tsr_build_nomem(c, err)));
-	if (view->rank)
-		memcpy(shape, view->shape, view->rank * sizeof(*shape));
-	memset(ret, 0, sizeof(*ret));
-	ret->dtype = view->dtype;
-	ret->rank = view->rank;
-	ret->shape = shape;
-	ret->file = r->file;
+	*ret = (struct tsr_array){ .dtype = view->dtype,
+				   .rank = view->rank,
+				   .shape = tsr_arena_dup(c->arena, view->shape,
+							  view->rank * sizeof(*view->shape)),
+				   .file = r->file };
+	if (!ret->shape)
+		return tsr_build_nomem(c, err);
 	TSR_TRY(keep_strides(c, view, ret, err));
 	/* A part of a record with a checksum gets a layout for the checksum's sake. */
 	if (view->numel && (!view->contiguous || view->swapped || (r->has_crc && !whole)))
