@@ -345,25 +345,10 @@ static void add_tensor(struct measuring *m, const struct tsr_tensor *t)
 		m->progress.total_nbytes += 2 * t->numel * sizeof(float);
 }
 
-static enum tsr_status add_tensors(struct measuring *m, unsigned kinds, struct tsr_err *err)
-{
-	struct tsr_granularities *g = m->result;
-
-	if (kinds)
-		TSR_TRY(tsr_names_assign(g->c, NULL, 0, err));
-	TSR_TRY(TSR_NEW(&g->tensors, g->c->ntensors + 1, err, g->c->path));
-	for (size_t i = 0; i < g->c->ntensors; i++) {
-		if (!kinds || (g->c->tensors[i].kind & kinds))
-			add_tensor(m, &g->c->tensors[i]);
-	}
-	return g->ntensors ? TSR_OK
-			   : tsr_fail(err, TSR_E_USAGE, "%s: no tensor of %s", g->c->path,
-				      kinds ? "these kinds" : "any kind");
-}
-
 static enum tsr_status measure_all(struct measuring *m, unsigned kinds, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = m->result->c;
+	struct tsr_granularities *g;
 
 	m->progress.what = c->path;
 	for (unsigned i = 0; i < TSR_GRANULARITY_FORMATS; i++) {
@@ -373,7 +358,17 @@ static enum tsr_status measure_all(struct measuring *m, unsigned kinds, struct t
 						      tables->entry + tables->row[0].first,
 						      formats[i].largest };
 	}
-	TSR_TRY(add_tensors(m, kinds, err));
+	g = m->result;
+	if (kinds)
+		TSR_TRY(tsr_names_assign(g->c, NULL, 0, err));
+	TSR_TRY(TSR_NEW(&g->tensors, g->c->ntensors + 1, err, g->c->path));
+	for (size_t i = 0; i < g->c->ntensors; i++) {
+		if (!kinds || (g->c->tensors[i].kind & kinds))
+			add_tensor(m, &g->c->tensors[i]);
+	}
+	TSR_TRY(g->ntensors ? TSR_OK
+			    : tsr_fail(err, TSR_E_USAGE, "%s: no tensor of %s", g->c->path,
+				       kinds ? "these kinds" : "any kind"));
 	TSR_TRY(tsr_inputs_name((const struct tsr_checkpoint *const[]){ c }, 1, 0, m->progress.run,
 				err));
 	TSR_TRY(tsr_records_check_all(c, m->progress.run, err));

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "base/utf8.h"
+#include "text/named.h"
 
 /* --- Making values -------------------------------------------------------------------------- */
 
@@ -145,6 +146,13 @@ bool tsr_value_put_all(struct tsr_arena *a, struct tsr_value *dict, const struct
 	for (size_t i = 0; i < mapping->list.n && ok; i++)
 		ok = tsr_value_add(a, dict, mapping->list.items[i]);
 	return ok;
+}
+
+int tsr_value_compare_texts(const struct tsr_value *a, const struct tsr_value *b)
+{
+	if (a->type != b->type)
+		return a->type < b->type ? -1 : 1;
+	return tsr_compare_bytes(a->text.bytes, a->text.nbytes, b->text.bytes, b->text.nbytes);
 }
 
 const char *tsr_value_kind(const struct tsr_value *v)

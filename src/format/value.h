@@ -111,6 +111,9 @@ bool tsr_value_put_all(struct tsr_arena *a, struct tsr_value *dict,
 /* Make room for @more items at once; false when the arena has no more room. */
 bool tsr_value_reserve(struct tsr_arena *a, struct tsr_value *list, size_t more);
 
+/* The order of STRINGs and INTs, which are only equal within their type. */
+int tsr_value_compare_texts(const struct tsr_value *a, const struct tsr_value *b);
+
 /* Whether the value uses its list member. */
 bool tsr_value_is_list(const struct tsr_value *v);
 

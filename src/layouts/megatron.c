@@ -111,21 +111,6 @@ static const char *rank_of(const struct tsr_folder *d)
 	return tsr_folder_has(d, "mp_rank_00") ? "mp_rank_00" : NULL;
 }
 
-static enum tsr_status check_ranks(const struct tsr_folder *d)
-{
-	for (size_t i = 0; i < d->names.n; i++) {
-		const char *name = d->names.names[i];
-
-		if (strncmp(name, "mp_rank_", 8) == 0 && strcmp(name, "mp_rank_00") != 0)
-			return tsr_fail(d->err, TSR_E_UNSUPPORTED,
-					"%s: found %.200s: a model divided by tensor or pipeline "
-					"parallelism, expected mp_rank_00 alone; save it as "
-					"torch_dist with Megatron first",
-					d->path, name);
-	}
-	return TSR_OK;
-}
-
 static enum tsr_status read_rank(struct tsr_folder *d, void *ctx)
 {
 	struct tsr_value *root = NULL;
@@ -151,7 +136,16 @@ static enum tsr_status read_iteration(struct tsr_folder *d, void *ctx)
 {
 	if (tsr_dcp_looks_like(d->path))
 		return tsr_dcp_folder_read(d);
-	TSR_TRY(check_ranks(d));
+	for (size_t i = 0; i < d->names.n; i++) {
+		const char *name = d->names.names[i];
+
+		if (strncmp(name, "mp_rank_", 8) == 0 && strcmp(name, "mp_rank_00") != 0)
+			return tsr_fail(d->err, TSR_E_UNSUPPORTED,
+					"%s: found %.200s: a model divided by tensor or pipeline "
+					"parallelism, expected mp_rank_00 alone; save it as "
+					"torch_dist with Megatron first",
+					d->path, name);
+	}
 	return tsr_folder_within(d, "mp_rank_00", read_rank, ctx);
 }
 

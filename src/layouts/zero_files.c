@@ -47,15 +47,6 @@ static bool parse(const char *name, struct rank_file *ret)
 	return false;
 }
 
-static enum tsr_status refuse_parallel(const struct tsr_zero *z, const char *name)
-{
-	return tsr_fail(z->d->err, TSR_E_UNSUPPORTED,
-			"%s: found %.200s: a model divided by tensor, pipeline or expert "
-			"parallelism, expected one of data parallelism alone; let DeepSpeed's "
-			"ds_to_universal.py join it first",
-			z->d->path, name);
-}
-
 /* Parts of experts, and layers of pipelines. */
 static bool is_parallel(const char *name)
 {
@@ -74,7 +65,12 @@ static enum tsr_status count_files(struct tsr_zero *z)
 		struct rank_file f;
 
 		if (is_parallel(name) || (parse(name, &f) && f.model_rank))
-			return refuse_parallel(z, name);
+			return tsr_fail(
+				z->d->err, TSR_E_UNSUPPORTED,
+				"%s: found %.200s: a model divided by tensor, pipeline or expert "
+				"parallelism, expected one of data parallelism alone; let "
+				"DeepSpeed's ds_to_universal.py join it first",
+				z->d->path, name);
 		if (!parse(name, &f))
 			continue;
 		noptims += f.optim;
@@ -203,23 +199,6 @@ static enum tsr_status list_states(struct tsr_zero *z, size_t rank)
 		if (!tsr_value_get_u64(state->list.items[i], &id) || id >= z->ngroups)
 			return unknown_state(z, rank);
 		of_rank[id] = tsr_value_mapping(state->list.items[i + 1]);
-	}
-	return TSR_OK;
-}
-
-/* The flat weights and the states of each rank; what is allocated is as much as was read. */
-static enum tsr_status list_partitions(struct tsr_zero *z)
-{
-	for (size_t i = 0; i < z->nranks; i++)
-		TSR_TRY(check_flat(z, i));
-	TSR_TRY(TSR_NEW(&z->flat, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
-	TSR_TRY(TSR_NEW(&z->state, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
-	for (size_t i = 0; i < z->nranks; i++) {
-		const struct tsr_value *flat = flat_list(z, i);
-
-		for (size_t g = 0; g < z->ngroups; g++)
-			z->flat[i * z->ngroups + g] = flat->list.items[g]->tensor.array;
-		TSR_TRY(list_states(z, i));
 	}
 	return TSR_OK;
 }
@@ -414,7 +393,19 @@ static enum tsr_status read_params(struct tsr_zero *z)
 		if (!z->params[i].state)
 			return tsr_build_nomem(z->d->c, z->d->err);
 	}
-	return list_partitions(z);
+	/* The flat weights and the states of each rank; what is allocated is as much as was read. */
+	for (size_t i = 0; i < z->nranks; i++)
+		TSR_TRY(check_flat(z, i));
+	TSR_TRY(TSR_NEW(&z->flat, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_NEW(&z->state, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
+	for (size_t i = 0; i < z->nranks; i++) {
+		const struct tsr_value *flat = flat_list(z, i);
+
+		for (size_t g = 0; g < z->ngroups; g++)
+			z->flat[i * z->ngroups + g] = flat->list.items[g]->tensor.array;
+		TSR_TRY(list_states(z, i));
+	}
+	return TSR_OK;
 }
 
 enum tsr_status tsr_zero_read(struct tsr_folder *d, bool universal, struct tsr_zero *ret)

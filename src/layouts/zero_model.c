@@ -81,24 +81,6 @@ static enum tsr_status add_fragments(const struct modelling *m, struct tsr_flat_
 			z->d->path, j->name);
 }
 
-/* A parameter that the optimizer does not have: stage 3 divides it all the same. */
-static enum tsr_status join_frozen(const struct modelling *m, const char *name,
-				   const struct tsr_value *shape, size_t *array_ret)
-{
-	const struct tsr_zero *z = m->z;
-	struct tsr_flat_join j = { .c = z->d->c, .name = name, .err = z->d->err };
-	enum tsr_status status;
-	const uint64_t *dims;
-	uint64_t numel;
-	unsigned rank;
-
-	TSR_TRY(tsr_zero_shape(z, name, shape, &rank, &dims, &numel));
-	status = add_fragments(m, &j, numel);
-	TSR_THEN(status, tsr_flat_join_finish(&j, rank, dims, array_ret));
-	tsr_flat_join_free(&j);
-	return status;
-}
-
 /* --- Weights ------------------------------------------------------------------------------------ */
 
 /* The parameter that a tensor of the model is a copy of, by name, by what is shared, or NULL. */
@@ -124,12 +106,23 @@ static enum tsr_status replace(struct modelling *m, const char *name, struct tsr
 	const struct tsr_zero_param *p = original_of(m, name, *v);
 	const struct tsr_value *shape = p ? NULL : at(&m->frozen, name);
 	size_t array = (*v)->tensor.array;
+	enum tsr_status status;
+	const uint64_t *dims;
+	uint64_t numel;
+	unsigned rank;
 
 	if (p) {
 		array = p->weight;
 		m->copy = a->numel && !m->ncopies++ ? name : m->copy;
 	} else if (shape && z->divided) {
-		TSR_TRY(join_frozen(m, name, shape, &array));
+		/* A parameter that the optimizer does not have: stage 3 divides it all the same. */
+		struct tsr_flat_join j = { .c = z->d->c, .name = name, .err = z->d->err };
+
+		TSR_TRY(tsr_zero_shape(z, name, shape, &rank, &dims, &numel));
+		status = add_fragments(m, &j, numel);
+		TSR_THEN(status, tsr_flat_join_finish(&j, rank, dims, &array));
+		tsr_flat_join_free(&j);
+		TSR_TRY(status);
 	} else {
 		return TSR_OK;
 	}

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "text/named.h"
+
 /* docs/reading.md has the same table, with the frameworks. */
 static const struct tsr_alias aliases[] = {
 	{ "exp_avg", TSR_ROLE_MOMENTUM, false, false }, /* torch.optim */
@@ -65,9 +67,5 @@ bool tsr_alias_is_buffer(const char *name)
 {
 	const char *dot = strrchr(name, '.');
 
-	for (size_t i = 0; i < sizeof(buffers) / sizeof(*buffers); i++) {
-		if (strcmp(buffers[i], dot ? dot + 1 : name) == 0)
-			return true;
-	}
-	return false;
+	return TSR_IS_AMONG(dot ? dot + 1 : name, buffers);
 }

@@ -62,25 +62,11 @@ void tsr_optim_take_eps(const struct tsr_optim *o, float *eps)
 	}
 }
 
-/* Ids are strings or integers, and only equal within their type. */
-static int compare_ids(const struct tsr_value *a, const struct tsr_value *b)
-{
-	const size_t n = a->text.nbytes < b->text.nbytes ? a->text.nbytes : b->text.nbytes;
-	int order;
-
-	if (a->type != b->type)
-		return a->type < b->type ? -1 : 1;
-	order = n ? memcmp(a->text.bytes, b->text.bytes, n) : 0;
-	if (order)
-		return order;
-	return (a->text.nbytes > b->text.nbytes) - (a->text.nbytes < b->text.nbytes);
-}
-
 static int by_id(const void *va, const void *vb)
 {
 	const struct tsr_optim_id *const *a = va, *const *b = vb;
 
-	return compare_ids((*a)->id, (*b)->id);
+	return tsr_value_compare_texts((*a)->id, (*b)->id);
 }
 
 static bool is_id(const struct tsr_value *v)
@@ -205,7 +191,7 @@ static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
 
 	for (size_t i = 1; i < o->nids; i++) {
 		id_text(sorted[i]->id, text, sizeof(text));
-		if (compare_ids(sorted[i - 1]->id, sorted[i]->id) == 0)
+		if (tsr_value_compare_texts(sorted[i - 1]->id, sorted[i]->id) == 0)
 			return tsr_fail(err, TSR_E_FORMAT,
 					"%s: %.200s.param_groups: parameter %s is listed twice",
 					c->path, o->path, text);

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/read.h"
 #include "names/roles.h"
+#include "text/named.h"
 
 /* What belongs to one quantized weight: tensors with this name and one more component. */
 struct scope {
@@ -54,9 +55,8 @@ static size_t parent(const char *name)
 static int by_name(const void *va, const void *vb)
 {
 	const struct scope *a = va, *b = vb;
-	const int order = memcmp(a->name, b->name, a->len < b->len ? a->len : b->len);
 
-	return order ? order : (a->len > b->len) - (a->len < b->len);
+	return tsr_compare_bytes(a->name, a->len, b->name, b->len);
 }
 
 static void sort(struct scopes *s)

@@ -395,27 +395,11 @@ static int by_name(const void *va, const void *vb)
 	return strcmp(a->array->name, b->array->name);
 }
 
-/* Tensors are sorted by name. */
-static enum tsr_status join_all(struct joining *j)
-{
-	struct tsr_checkpoint *c = j->c;
-	size_t end;
-
-	if (j->nslices)
-		qsort(j->slices, j->nslices, sizeof(*j->slices), by_name);
-	for (size_t i = 0; i < j->nslices; i = end) {
-		end = i + 1;
-		while (end < j->nslices && by_name(&j->slices[i], &j->slices[end]) == 0)
-			end++;
-		TSR_TRY(join(j, j->slices + i, end - i));
-	}
-	return tsr_build_index(c, j->err);
-}
-
 static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, size_t nparts)
 {
 	struct tsr_checkpoint *c = j->c;
 	size_t n = 0;
+	size_t end;
 
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
 	c->path = c->arena ? tsr_arena_copy(c->arena, parts[0]->path, strlen(parts[0]->path))
@@ -428,7 +412,16 @@ static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, s
 	TSR_TRY(TSR_NEW(&j->slices, n + 1, j->err, c->path));
 	for (size_t i = 0; i < nparts; i++)
 		TSR_TRY(add_part(j, parts[i]));
-	return join_all(j);
+	/* Tensors are sorted by name. */
+	if (j->nslices)
+		qsort(j->slices, j->nslices, sizeof(*j->slices), by_name);
+	for (size_t i = 0; i < j->nslices; i = end) {
+		end = i + 1;
+		while (end < j->nslices && by_name(&j->slices[i], &j->slices[end]) == 0)
+			end++;
+		TSR_TRY(join(j, j->slices + i, end - i));
+	}
+	return tsr_build_index(c, j->err);
 }
 
 enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,

@@ -116,15 +116,6 @@ static const char *const ignored[] = { "name",	     "param_names",    "foreach",
 				       "capturable", "differentiable", "max_lr",       "min_lr",
 				       "swa_lr",     "max_momentum",   "base_momentum" };
 
-static bool is_among(const char *name, const char *const *list, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(list[i], name) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* false, true, 0 or 1. */
 static bool is_flag(const struct tsr_json *v, double *ret)
 {
@@ -220,10 +211,9 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 		return check_rounds(m, where, v);
 	if (strcmp(name, DECOUPLED) == 0 && m->r->pub.optimizer == TSR_OPTIMIZER_ADAMW)
 		return TSR_OK;
-	if (strcmp(name, DECOUPLED) == 0 ||
-	    is_among(name, must_be_off, sizeof(must_be_off) / sizeof(*must_be_off)))
+	if (strcmp(name, DECOUPLED) == 0 || TSR_IS_AMONG(name, must_be_off))
 		return refuse_unless_off(m, where, v);
-	if (is_among(name, ignored, sizeof(ignored) / sizeof(*ignored)))
+	if (TSR_IS_AMONG(name, ignored))
 		return TSR_OK;
 	return tsr_fail(m->err, TSR_E_UNSUPPORTED,
 			"%s: %sfound the hyperparameter %.100s, which no optimizer of tersor has",

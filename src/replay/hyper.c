@@ -124,23 +124,6 @@ static enum tsr_status choose_order(struct tsr_replaying *r)
 	return TSR_OK;
 }
 
-/* A requested hyperparameter that the optimizer does not use is a mistake; a recorded one is not. */
-static enum tsr_status check_used(const struct tsr_replaying *r)
-{
-	const enum tsr_optimizer optimizer = r->result->optimizer;
-
-	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		const enum tsr_hyper_name name = (enum tsr_hyper_name)i;
-
-		if (tsr_hyper_is_set(&r->options->hyper, name) &&
-		    !tsr_optimizer_uses(optimizer, name))
-			return tsr_fail(r->err, TSR_E_USAGE, "%s: %s has no hyperparameter %s",
-					r->recording->path, tsr_optimizer_name(optimizer),
-					tsr_hyper_name(name));
-	}
-	return TSR_OK;
-}
-
 /*
  * The lr that a run began with, if the recording does not say: that of its first step, whichever
  * step is replayed first, so that a replay in parts gives the same result as a whole one.
@@ -185,10 +168,21 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 	double *schedule = NULL;
 	enum tsr_status status;
 	char where[700];
+	enum tsr_optimizer optimizer;
 
 	TSR_TRY(choose_optimizer(r));
 	TSR_TRY(choose_order(r));
-	TSR_TRY(check_used(r));
+	/* A requested hyperparameter that the optimizer does not use is a mistake; a recorded one is not. */
+	optimizer = r->result->optimizer;
+	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
+		const enum tsr_hyper_name name = (enum tsr_hyper_name)i;
+
+		if (tsr_hyper_is_set(&r->options->hyper, name) &&
+		    !tsr_optimizer_uses(optimizer, name))
+			return tsr_fail(r->err, TSR_E_USAGE, "%s: %s has no hyperparameter %s",
+					r->recording->path, tsr_optimizer_name(optimizer),
+					tsr_hyper_name(name));
+	}
 	result->ngroups = r->recording->ngroups;
 	TSR_TRY(TSR_NEW(&result->lr, result->nsteps * result->ngroups + 1, r->err,
 			r->recording->path));

@@ -186,18 +186,6 @@ static void leave_gpus(struct tsr_replaying *r)
 	r->gpus = NULL;
 }
 
-static enum tsr_status check_results(struct tsr_replaying *first, bool written)
-{
-	for (struct tsr_replaying *r = first; r; r = r->also) {
-		if (r->result->nwarnings)
-			qsort(r->result->warnings, r->result->nwarnings,
-			      sizeof(*r->result->warnings), by_step);
-		TSR_TRY(check_gates(r));
-		TSR_TRY(tsr_replay_check_state(r, written));
-	}
-	return TSR_OK;
-}
-
 static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 {
 	/* @first and those that also take its steps. */
@@ -216,7 +204,13 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 		leave_gpus(first);
 		if (out)
 			TSR_TRY(tsr_replay_keep_state(first));
-		TSR_TRY(check_results(first, out != NULL));
+		for (struct tsr_replaying *r = first; r; r = r->also) {
+			if (r->result->nwarnings)
+				qsort(r->result->warnings, r->result->nwarnings,
+				      sizeof(*r->result->warnings), by_step);
+			TSR_TRY(check_gates(r));
+			TSR_TRY(tsr_replay_check_state(r, out != NULL));
+		}
 		TSR_TRY(tsr_replay_end_part(first));
 	}
 	return out ? tsr_replay_write(first, out) : TSR_OK;

@@ -17,15 +17,7 @@
 /* Whether the state goes into a packed file. */
 static bool is_packed(const struct tsr_replaying *r)
 {
-	for (size_t i = 0; i < r->nparams && !r->options->decode; i++) {
-		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			const struct tsr_coding *coding = &r->params[i].coding[slot];
-
-			if (coding->codec && !tsr_replay_is_f32(coding))
-				return true;
-		}
-	}
-	return false;
+	return !r->options->decode && !tsr_replay_is_plain(r);
 }
 
 /* FlashOptim's state dict has all tensors in its own codecs, also those that are not stepped. */

@@ -92,12 +92,6 @@ static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
 	return TSR_OK;
 }
 
-static void count_patterns(struct tsr_sweep_result *r, uint64_t first, uint64_t n)
-{
-	for (uint64_t at = first; at < first + n; at += TSR_GPU_SWEEP_BATCH)
-		r->rows[at >> 23 & 0xff].count += TSR_GPU_SWEEP_BATCH;
-}
-
 static enum tsr_status collect(const struct sweeping *s, struct tsr_err *err)
 {
 	for (unsigned i = 0; i < s->nworkers; i++) {
@@ -109,10 +103,10 @@ static enum tsr_status collect(const struct sweeping *s, struct tsr_err *err)
 		for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
 			struct tsr_sweep_result *r = &s->sweep->results[c];
 
-			count_patterns(r, w->first, w->n);
-			for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
-				tsr_sweep_row_add(&r->rows[e],
-						  &s->found[(size_t)c * TSR_SWEEP_ROWS + e]);
+			for (uint64_t at = w->first; at < w->first + w->n;
+			     at += TSR_GPU_SWEEP_BATCH)
+				r->rows[at >> 23 & 0xff].count += TSR_GPU_SWEEP_BATCH;
+			tsr_sweep_rows_add(r->rows, s->found + (size_t)c * TSR_SWEEP_ROWS);
 		}
 	}
 	return TSR_OK;
@@ -130,10 +124,8 @@ static enum tsr_status add_cpu(const struct sweeping *s, uint64_t begin, uint64_
 		return TSR_OK;
 	TSR_TRY(tsr_sweep_run(s->codecs, s->sweep->ncodecs, (uint32_t)begin, (uint32_t)(end - 1),
 			      &quiet, &part, err));
-	for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
-		for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
-			tsr_sweep_row_add(&s->sweep->results[c].rows[e], &part->results[c].rows[e]);
-	}
+	for (unsigned c = 0; c < s->sweep->ncodecs; c++)
+		tsr_sweep_rows_add(s->sweep->results[c].rows, part->results[c].rows);
 	tsr_sweep_free(part);
 	return TSR_OK;
 }

@@ -101,23 +101,12 @@ static enum tsr_status key_of(struct flattening *f, struct tsr_value *key, struc
 
 /* --- Entries that the root lists -------------------------------------------------------------- */
 
-static int compare_keys(const struct tsr_value *a, const struct tsr_value *b)
-{
-	const size_t n = a->text.nbytes < b->text.nbytes ? a->text.nbytes : b->text.nbytes;
-	const int order = a->type == b->type && n ? memcmp(a->text.bytes, b->text.bytes, n) : 0;
-
-	if (a->type != b->type)
-		return a->type < b->type ? -1 : 1;
-	return order ? order
-		     : (a->text.nbytes > b->text.nbytes) - (a->text.nbytes < b->text.nbytes);
-}
-
 /* A path that begins with all of the other comes after it. */
 static int compare_paths(struct tsr_value *const *a, size_t na, struct tsr_value *const *b,
 			 size_t nb)
 {
 	for (size_t i = 0; i < na && i < nb; i++) {
-		const int order = compare_keys(a[i], b[i]);
+		const int order = tsr_value_compare_texts(a[i], b[i]);
 
 		if (order)
 			return order;

@@ -322,26 +322,12 @@ static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices,
 	return TSR_OK;
 }
 
-static bool is_fp32(const struct tsr_replaying *r)
-{
-	bool fp32 = true;
-
-	for (size_t i = 0; i < r->nparams && fp32; i++) {
-		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			const struct tsr_coding *coding = &r->params[i].coding[slot];
-
-			fp32 &= !coding->codec || tsr_replay_is_f32(coding);
-		}
-	}
-	return fp32;
-}
-
 /* How many bytes of gradients are worth the start of a GPU. */
 static uint64_t worth_of(const struct tsr_replaying *r)
 {
 	const uint64_t each = tsr_optimizer_is_muon(r->result->optimizer) ? WORTH_A_GPU_MATRIX
 			      : r->options->compare			  ? WORTH_A_GPU_COMPARE
-			      : is_fp32(r)				  ? WORTH_A_GPU_FP32
+			      : tsr_replay_is_plain(r)			  ? WORTH_A_GPU_FP32
 									  : WORTH_A_GPU;
 
 	return each * tsr_run_threads(r->run);
