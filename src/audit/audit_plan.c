@@ -2,7 +2,6 @@
 /* Which codings an audit tries on which tensors, in which tiles. */
 #include "audit/audit_work.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

@@ -5,7 +5,6 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
 #include "text/named.h"

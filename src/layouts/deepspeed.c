@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/layouts.h"
 #include "layouts/reached.h"
 #include "layouts/zero.h"

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of Megatron-LM: an iteration's, in its legacy form or as torch.distributed.checkpoint. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/layouts.h"
 #include "torch/dcp.h"
 

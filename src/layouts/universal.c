@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/flat_join.h"
 #include "layouts/layouts.h"
 #include "layouts/reached.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/zero.h"
 #include "text/shape.h"
 

@@ -2,10 +2,8 @@
 /* The tree of ZeRO stages once partitions are joined: model, optimizer by name, and the rest. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/zero.h"
 
 /* What the files say of partitions, which whole tensors do not have, and what is joined. */

@@ -3,7 +3,6 @@
 #include "tersor/names.h"
 
 #include <ctype.h>
-#include <inttypes.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 #include "base/fail.h"
 #include "text/named.h"
 #include "ckpt/checkpoint_model.h"
-#include "ckpt/read.h"
 #include "text/shape.h"
 #include "names/aliases.h"
 #include "names/params/candidate.h"

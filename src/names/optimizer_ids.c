@@ -3,7 +3,6 @@
  * Which state belongs to which parameter.  torch.optim numbers parameters by their position over all
  * param_groups, so a number means nothing without the names, or the model whose order it follows.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/read.h"
 #include "names/roles.h"
 #include "text/named.h"
 

@@ -13,7 +13,6 @@
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
-#include "recording/recording_data.h"
 #include "text/shape.h"
 
 struct matching {

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "io/dir.h"
 #include "text/text.h"
 #include "format/pickle.h"

@@ -2,7 +2,6 @@
 /* Import of the 8-bit states of torchao: codes, a scale per group, and a table unless they are FP8. */
 #include "names/import/import_parts.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
