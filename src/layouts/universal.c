@@ -137,14 +137,6 @@ static enum tsr_status read_params(struct tsr_folder *zero, void *ctx)
 	return skip_copies(z, zero);
 }
 
-static enum tsr_status read_all(struct tsr_zero *z)
-{
-	TSR_TRY(tsr_folder_within(z->d, "zero", read_params, z));
-	z->narrays = z->d->c->narrays - z->first;
-	TSR_TRY(tsr_zero_put(z));
-	return tsr_keep_reached(z->d->c, z->first, z->d->root, z->d->err);
-}
-
 bool tsr_universal_is(const struct tsr_folder *d)
 {
 	char *path = tsr_path_join(d->path, "zero");
@@ -159,7 +151,10 @@ enum tsr_status tsr_universal_read(struct tsr_folder *d)
 	struct tsr_zero z;
 	enum tsr_status status = tsr_zero_read(d, true, &z);
 
-	TSR_THEN(status, read_all(&z));
+	TSR_THEN(status, tsr_folder_within(d, "zero", read_params, &z));
+	z.narrays = d->c->narrays - z.first;
+	TSR_THEN(status, tsr_zero_put(&z));
+	TSR_THEN(status, tsr_keep_reached(d->c, z.first, d->root, d->err));
 	tsr_zero_free(&z);
 	return status;
 }

@@ -53,10 +53,10 @@ struct learning {
 
 /* Memory of a job. */
 struct scratch {
-	struct tsr_read_scratch *read;
-	float *x;
+	struct tsr_read_scratch read;
+	float x[TSR_TILE_ELEMENTS];
 	struct tsr_partition_part *part;
-	struct tsr_histogram *histogram;
+	struct tsr_histogram histogram;
 	uint64_t nbad; /* values that are not finite, or negative where there must be none */
 };
 
@@ -148,9 +148,6 @@ static void close_scratch(void *ctx, void *memory)
 	struct scratch *s = memory;
 
 	(void)ctx;
-	free(s->read);
-	free(s->x);
-	free(s->histogram);
 	tsr_partition_part_free(s->part);
 }
 
@@ -161,14 +158,8 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
 	struct scratch *s = memory;
 
 	(void)run;
-	*s = (struct scratch){ .read = malloc(sizeof(*s->read)),
-			       .x = malloc(TSR_TILE_ELEMENTS * sizeof(*s->x)),
-			       .part = tsr_partition_part_new(TSR_TILE_ELEMENTS),
-			       .histogram = malloc(sizeof(*s->histogram)) };
-	if (s->read && s->x && s->part && s->histogram)
-		return TSR_OK;
-	close_scratch(ctx, memory);
-	return tsr_fail_nomem(err, l->c->path);
+	s->part = tsr_partition_part_new(TSR_TILE_ELEMENTS);
+	return s->part ? TSR_OK : tsr_fail_nomem(err, l->c->path);
 }
 
 static enum tsr_status read_tile(const struct learning *l, const struct tsr_tensor *t,
@@ -178,7 +169,8 @@ static enum tsr_status read_tile(const struct learning *l, const struct tsr_tens
 	for (size_t at = 0; at < tile->n; at += TSR_READ_MAX) {
 		const size_t n = tile->n - at < TSR_READ_MAX ? tile->n - at : TSR_READ_MAX;
 
-		TSR_TRY(tsr_tensor_read_f32(l->c, t, tile->first + at, n, s->read, s->x + at, err));
+		TSR_TRY(tsr_tensor_read_f32(l->c, t, tile->first + at, n, &s->read, s->x + at,
+					    err));
 	}
 	s->nbad = tsr_count_nonfinite(TSR_F32, s->x, tile->n * sizeof(*s->x));
 	return TSR_OK;
@@ -271,9 +263,9 @@ static enum tsr_status count_values(void *ctx, void *scratch, uint64_t job, stru
 	s->nbad = 0;
 	if (!u->values)
 		return TSR_OK;
-	*s->histogram = (struct tsr_histogram){ .nonfinite = 0 };
+	s->histogram = (struct tsr_histogram){ .nonfinite = 0 };
 	TSR_TRY(read_tile(l, u->values, &tile, s, err));
-	tsr_histogram_add(s->histogram, s->x, tile.n, counted_block(l, tile.tensor));
+	tsr_histogram_add(&s->histogram, s->x, tile.n, counted_block(l, tile.tensor));
 	return TSR_OK;
 }
 
@@ -288,7 +280,7 @@ static enum tsr_status add_values(void *ctx, void *scratch, uint64_t job, struct
 	if (tile.first == 0)
 		l->tensor = (struct tsr_histogram){ .nonfinite = 0 };
 	if (u->values)
-		tsr_histogram_merge(&l->tensor, s->histogram);
+		tsr_histogram_merge(&l->tensor, &s->histogram);
 	if (tile.last && u->values && !u->spoiled) {
 		tsr_histogram_merge(&l->all, &l->tensor);
 		l->tensors[tile.tensor].counted = true;

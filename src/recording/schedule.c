@@ -150,12 +150,11 @@ static enum tsr_status read_text(const char *path, char **ret, struct tsr_err *e
 	if (status == TSR_OK && strlen(text) != tsr_file_size(f))
 		status = tsr_fail(err, TSR_E_FORMAT, "%s: found a NUL byte, expected text", path);
 	tsr_file_close(f);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = text;
+	else
 		free(text);
-		return status;
-	}
-	*ret = text;
-	return TSR_OK;
+	return status;
 }
 
 enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nsteps, size_t ngroups,
@@ -179,10 +178,9 @@ enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nstep
 	if (r.c)
 		freelocale(r.c);
 	free(text);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*lr_ret = r.lr;
+	else
 		free(r.lr);
-		return status;
-	}
-	*lr_ret = r.lr;
-	return TSR_OK;
+	return status;
 }

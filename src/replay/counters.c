@@ -13,7 +13,7 @@
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
 #include "ckpt/checkpoint_model.h"
-#include "codec/math.h"
+#include "codec/narrow.h"
 
 /* The largest count: it stays exact as a double, and has room for more. */
 #define COUNT_MAX ((UINT64_C(1) << 48) - 1)
@@ -22,7 +22,6 @@
 
 union number {
 	unsigned char bytes[8];
-	uint16_t u16;
 	int32_t i32;
 	int64_t i64;
 	float f32;
@@ -32,19 +31,20 @@ union number {
 /* Its value, or NaN for a type that counters do not have. */
 static double number_value(const union number *n, enum tsr_dtype dtype)
 {
+	float x;
+
 	switch (dtype) {
-	case TSR_F32:
-		return n->f32;
 	case TSR_F64:
 		return n->f64;
 	case TSR_I64:
 		return (double)n->i64;
 	case TSR_I32:
 		return n->i32;
+	case TSR_F32:
 	case TSR_F16:
-		return tsr_f32_from_f16(n->u16);
 	case TSR_BF16:
-		return tsr_f32_from_bf16(n->u16);
+		tsr_widen(dtype, n->bytes, 1, &x);
+		return x;
 	default:
 		return NAN;
 	}
@@ -53,9 +53,6 @@ static double number_value(const union number *n, enum tsr_dtype dtype)
 static void number_set(union number *n, enum tsr_dtype dtype, uint64_t value)
 {
 	switch (dtype) {
-	case TSR_F32:
-		n->f32 = (float)value;
-		break;
 	case TSR_F64:
 		n->f64 = (double)value;
 		break;
@@ -65,17 +62,10 @@ static void number_set(union number *n, enum tsr_dtype dtype, uint64_t value)
 	case TSR_I32:
 		n->i32 = (int32_t)value;
 		break;
-	case TSR_F16:
-		n->u16 = (uint16_t)tsr_f16_from_f32((float)value);
-		break;
 	default:
-		n->u16 = (uint16_t)tsr_bf16_from_f32((float)value);
+		n->f32 = (float)value;
+		tsr_narrow_in_place(dtype, &n->f32, 1);
 	}
-}
-
-static size_t number_nbytes(enum tsr_dtype dtype)
-{
-	return tsr_dtype_bits(dtype) / 8;
 }
 
 /* The type itself, or a wider one that holds this count exactly. */
@@ -244,12 +234,12 @@ static enum tsr_status write_tensor(struct tsr_replaying *r, size_t tensor, uint
 	t->dtype = dtype_for(t->dtype, count);
 	number_set(n, t->dtype, count);
 	a->dtype = t->dtype;
-	a->nbytes = number_nbytes(t->dtype);
+	a->nbytes = tsr_dtype_bits(t->dtype) / 8;
 	a->memory = n->bytes;
 	a->coded = NULL;
 	a->layout = NULL;
 	a->has_crc = false;
-	t->hash[0] = tsr_plane_hash(n, number_nbytes(t->dtype));
+	t->hash[0] = tsr_plane_hash(n, (size_t)a->nbytes);
 	return TSR_OK;
 }
 

@@ -353,24 +353,16 @@ static enum tsr_status take_listed(struct matching *m, const struct tsr_replayin
 	return TSR_OK;
 }
 
-static enum tsr_status match(struct matching *m, const struct tsr_replaying *first)
-{
-	struct tsr_replaying *r = m->r;
-
-	TSR_TRY(tsr_parameters_find(r->c, r->options->rules, r->options->nrules, &r->parameters,
-				    r->err));
-	TSR_TRY(first == r ? look_at_steps(m) : take_listed(m, first));
-	TSR_TRY(keep_seen(m));
-	return add_states(r);
-}
-
 enum tsr_status tsr_replay_find_params(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
 	struct matching m = { .r = r };
-	enum tsr_status status;
+	enum tsr_status status = TSR_NEW(&m.taken, r->c->ntensors + 1, r->err, r->c->path);
 
-	m.taken = calloc(r->c->ntensors + 1, sizeof(*m.taken));
-	status = m.taken ? match(&m, first) : tsr_fail_nomem(r->err, r->c->path);
+	TSR_THEN(status, tsr_parameters_find(r->c, r->options->rules, r->options->nrules,
+					     &r->parameters, r->err));
+	TSR_THEN(status, first == r ? look_at_steps(&m) : take_listed(&m, first));
+	TSR_THEN(status, keep_seen(&m));
+	TSR_THEN(status, add_states(r));
 	free(m.params);
 	free(m.taken);
 	return status;

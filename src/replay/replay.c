@@ -265,54 +265,18 @@ static enum tsr_status run_states(struct tsr_replaying *r, unsigned n, const cha
 	return status;
 }
 
-enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
-			   const char *out, const struct tsr_replay_options *options,
-			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err)
-{
-	struct tsr_replay_options o = tsr_replay_defaults();
-	struct tsr_open_options open = tsr_open_defaults();
-	struct tsr_replay *result;
-	struct tsr_err own;
-	struct tsr_replaying r = { .options = &o, .run = run, .err = err ? err : &own };
-	enum tsr_status status;
-
-	TSR_TRY(tsr_options_take(&o, options, err));
-	TSR_TRY(tsr_options_take(&open, o.open, err));
-	o.open = &open;
-	status = run_states(&r, 1, paths, npaths, recording, out, &result);
-	if (result)
-		*ret = result;
-	return status;
-}
-
-/* --- Several states ----------------------------------------------------------------------------- */
-
 /* States of the same steps in @r, which are @n; the first has the progress. */
 struct states {
 	struct tsr_replay_options options[TSR_REPLAY_FORMS_MAX];
 	struct tsr_replaying r[TSR_REPLAY_FORMS_MAX];
 };
 
-static void chain_states(struct states *s, const struct tsr_replay_options *o,
-			 const struct tsr_replay_form *forms, unsigned n, const struct tsr_run *run,
-			 struct tsr_err *err)
-{
-	for (unsigned i = 0; i < n; i++) {
-		s->options[i] = *o;
-		memcpy(s->options[i].coding, forms[i].coding, sizeof(forms[i].coding));
-		s->r[i] = (struct tsr_replaying){ .options = &s->options[i],
-						  .run = run,
-						  .err = err,
-						  .form = forms[i].name,
-						  .also = i + 1 < n ? &s->r[i + 1] : NULL };
-	}
-}
-
-enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, const char *recording,
-				 const struct tsr_replay_options *options,
-				 const struct tsr_replay_form *forms, unsigned n,
-				 const struct tsr_run *run, struct tsr_replay *ret[],
-				 struct tsr_err *err)
+/* @forms: of @n states, or NULL for the one that the options ask for. */
+static enum tsr_status take_states(const char *const *paths, unsigned npaths, const char *recording,
+				   const char *out, const struct tsr_replay_options *options,
+				   const struct tsr_replay_form *forms, unsigned n,
+				   const struct tsr_run *run, struct tsr_replay *ret[],
+				   struct tsr_err *err)
 {
 	struct tsr_replay_options o = tsr_replay_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
@@ -326,14 +290,45 @@ enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, cons
 	if (n < 1 || n > TSR_REPLAY_FORMS_MAX)
 		return tsr_fail(err, TSR_E_USAGE, "%s: found %u states, expected 1 to %u",
 				recording, n, TSR_REPLAY_FORMS_MAX);
-	if (!o.compare || o.check_numerics)
+	if (forms && (!o.compare || o.check_numerics))
 		return tsr_fail(err, TSR_E_USAGE, "%s: several states are compared with FP32",
 				recording);
 	TSR_TRY(TSR_NEW(&s, 1, err, recording));
-	chain_states(s, &o, forms, n, run, err ? err : &own);
-	status = run_states(s->r, n, paths, npaths, recording, NULL, ret);
+	for (unsigned i = 0; i < n; i++) {
+		s->options[i] = o;
+		s->r[i] = (struct tsr_replaying){ .options = &s->options[i],
+						  .run = run,
+						  .err = err ? err : &own,
+						  .form = forms ? forms[i].name : NULL,
+						  .also = i + 1 < n ? &s->r[i + 1] : NULL };
+		if (forms)
+			memcpy(s->options[i].coding, forms[i].coding, sizeof(forms[i].coding));
+	}
+	status = run_states(s->r, n, paths, npaths, recording, out, ret);
 	free(s);
 	return status;
+}
+
+enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
+			   const char *out, const struct tsr_replay_options *options,
+			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err)
+{
+	struct tsr_replay *result = NULL;
+	const enum tsr_status status = take_states(paths, npaths, recording, out, options, NULL, 1,
+						   run, &result, err);
+
+	if (result)
+		*ret = result;
+	return status;
+}
+
+enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, const char *recording,
+				 const struct tsr_replay_options *options,
+				 const struct tsr_replay_form *forms, unsigned n,
+				 const struct tsr_run *run, struct tsr_replay *ret[],
+				 struct tsr_err *err)
+{
+	return take_states(paths, npaths, recording, NULL, options, forms, n, run, ret, err);
 }
 
 /* --- Results ------------------------------------------------------------------------------------ */

@@ -192,12 +192,11 @@ enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned nc
 
 	TSR_TRY(tsr_sweep_new(codecs, ncodecs, first, last, &w.sweep, err));
 	status = run_tiles(&w, err);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = w.sweep;
+	else
 		tsr_sweep_free(w.sweep);
-		return status;
-	}
-	*ret = w.sweep;
-	return TSR_OK;
+	return status;
 }
 
 void tsr_sweep_free(struct tsr_sweep *s)

@@ -173,10 +173,9 @@ enum tsr_status tsr_sweep_run_gpu(const struct tsr_codec *const *codecs, unsigne
 		worker_free(&s.workers[i]);
 	free(s.workers);
 	free(s.found);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = s.sweep;
+	else
 		tsr_sweep_free(s.sweep);
-		return status;
-	}
-	*ret = s.sweep;
-	return TSR_OK;
+	return status;
 }

@@ -181,43 +181,49 @@ static bool is_version(const char *text, size_t n)
 	return value >= VERSION_MIN && value <= VERSION_MAX;
 }
 
+/* A member that is small, and its length; NULL: there is none. */
+static enum tsr_status load_small(struct tsr_torch_archive *a, const char *name, char **ret,
+				  int *n_ret)
+{
+	const struct tsr_zip_member *m = use(a, name);
+
+	*ret = NULL;
+	*n_ret = m ? (int)m->nbytes : 0;
+	return m ? load(a, m, SMALL_NBYTES, ret) : TSR_OK;
+}
+
 /* @present is set if there is such a member, which then is a version that can be read. */
 static enum tsr_status check_version(struct tsr_torch_archive *a, const char *name, bool *present)
 {
-	const struct tsr_zip_member *m = use(a, name);
-	char *text = NULL;
-	bool ok;
+	enum tsr_status status = TSR_OK;
+	char *text;
+	int n;
 
-	if (!m)
-		return TSR_OK;
-	*present = true;
-	TSR_TRY(load(a, m, SMALL_NBYTES, &text));
-	ok = is_version(text, (size_t)m->nbytes);
-	if (!ok)
-		tsr_fail(a->err, TSR_E_UNSUPPORTED,
-			 "%s: %s: found archive version \"%.*s\", expected %u to %u", a->where,
-			 name, (int)m->nbytes, text, VERSION_MIN, VERSION_MAX);
+	TSR_TRY(load_small(a, name, &text, &n));
+	*present = *present || text;
+	if (text && !is_version(text, (size_t)n))
+		status = tsr_fail(a->err, TSR_E_UNSUPPORTED,
+				  "%s: %s: found archive version \"%.*s\", expected %u to %u",
+				  a->where, name, n, text, VERSION_MIN, VERSION_MAX);
 	free(text);
-	return ok ? TSR_OK : TSR_E_UNSUPPORTED;
+	return status;
 }
 
+/* There is none before 2.1. */
 static enum tsr_status read_byteorder(struct tsr_torch_archive *a)
 {
-	const struct tsr_zip_member *m = use(a, "byteorder");
-	char *text = NULL;
-	bool little;
+	enum tsr_status status = TSR_OK;
+	char *text;
+	int n;
 
-	if (!m)
-		return TSR_OK; /* before 2.1 */
-	TSR_TRY(load(a, m, SMALL_NBYTES, &text));
-	little = m->nbytes == 6 && memcmp(text, "little", 6) == 0;
-	a->swapped = m->nbytes == 3 && memcmp(text, "big", 3) == 0;
-	if (!little && !a->swapped)
-		tsr_fail(a->err, TSR_E_UNSUPPORTED,
-			 "%s: byteorder: found \"%.*s\", expected little or big", a->where,
-			 (int)m->nbytes, text);
+	TSR_TRY(load_small(a, "byteorder", &text, &n));
+	a->swapped = text && n == 3 && memcmp(text, "big", 3) == 0;
+	if (text && !a->swapped && (n != 6 || memcmp(text, "little", 6) != 0))
+		status = tsr_fail(a->err, TSR_E_UNSUPPORTED,
+				  "%s: byteorder: found \"%.*s\", expected little or big", a->where,
+				  n, text);
 	free(text);
-	return little || a->swapped ? TSR_OK : TSR_E_UNSUPPORTED;
+	return status;
 }
 
 static enum tsr_status read_members(struct tsr_torch_archive *a)

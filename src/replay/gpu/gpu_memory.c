@@ -222,7 +222,6 @@ void tsr_replay_gpu_close(struct tsr_replay_gpus *gpus)
 		leave_gpu(gpus, &gpus->each[i]);
 	tsr_tiles_free(&gpus->tiles);
 	free(gpus->owner);
-	free(gpus->each);
 	free(gpus);
 }
 
@@ -235,25 +234,18 @@ void tsr_replay_gpu_close(struct tsr_replay_gpus *gpus)
  */
 static enum tsr_status deal_tiles(struct tsr_replay_gpus *gpus, struct tsr_err *err)
 {
-	uint64_t *load = calloc(gpus->n, sizeof(*load));
-
-	gpus->owner = calloc(gpus->tiles.njobs + 1, sizeof(*gpus->owner));
-	if (!load || !gpus->owner) {
-		free(load);
-		return tsr_fail_nomem(err, gpus->first->c->path);
-	}
+	TSR_TRY(TSR_NEW(&gpus->owner, gpus->tiles.njobs + 1, err, gpus->first->c->path));
 	for (uint64_t i = 0; i < gpus->tiles.njobs; i++) {
 		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, i);
 		unsigned best = 0;
 
 		for (unsigned k = 1; k < gpus->n; k++)
-			best = load[k] < load[best] ? k : best;
+			best = gpus->each[k].numel < gpus->each[best].numel ? k : best;
 		if (tile.first && gpus->first->options->compare)
 			best = gpus->owner[i - 1];
 		gpus->owner[i] = best;
-		load[best] += tile.n;
+		gpus->each[best].numel += tile.n;
 	}
-	free(load);
 	return TSR_OK;
 }
 
@@ -298,28 +290,24 @@ static enum tsr_status note_gpus(const struct tsr_replay_gpus *gpus, struct tsr_
 static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices, unsigned n,
 			       struct tsr_err *err)
 {
-	struct tsr_replay_gpus *gpus;
+	struct tsr_replay_gpus *gpus = calloc(1, sizeof(*gpus) + n * sizeof(*gpus->each));
 	enum tsr_status status;
 
-	TSR_TRY(TSR_NEW(&gpus, 1, err, r->c->path));
-	gpus->first = r;
-	gpus->each = calloc(n, sizeof(*gpus->each));
-	if (!gpus->each) {
-		free(gpus);
+	if (!gpus)
 		return tsr_fail_nomem(err, r->c->path);
-	}
+	gpus->first = r;
+	gpus->each = (void *)(gpus + 1);
 	for (; gpus->n < n; gpus->n++) {
 		gpus->each[gpus->n].index = indices[gpus->n];
 		pthread_mutex_init(&gpus->each[gpus->n].lock, NULL);
 	}
 	status = take_gpus(gpus, err);
 	TSR_THEN(status, note_gpus(gpus, err));
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		r->gpus = gpus;
+	else
 		tsr_replay_gpu_close(gpus);
-		return status;
-	}
-	r->gpus = gpus;
-	return TSR_OK;
+	return status;
 }
 
 /* How many bytes of gradients are worth the start of a GPU. */
