@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "base/utf8.h"
-#include "text/named.h"
+#include "text/bytes.h"
 
 /* --- Making values -------------------------------------------------------------------------- */
 

@@ -45,12 +45,23 @@ static enum tsr_status account_for(struct tsr_folder *d, const struct tsr_named 
 		d->path, first, nleft);
 }
 
-static enum tsr_status take_data_files(struct tsr_folder *d, unsigned first)
+/* What is saved once beside the tensors of all ranks: by Megatron's torch_dist, and by Lightning. */
+static const struct {
+	const char *file, *key;
+} beside[] = { { "common.pt", "common" }, { "meta.pt", "meta" } };
+
+static enum tsr_status read_dcp(struct tsr_folder *d, void *ctx)
 {
-	const size_t n = d->c->nfiles - first;
+	const unsigned first = d->c->nfiles;
+	size_t n;
 	struct tsr_named *files;
 	enum tsr_status status;
 
+	(void)ctx;
+	if (!first)
+		d->c->container = TSR_CONTAINER_DCP;
+	TSR_TRY(tsr_dcp_read_links(d->c, d->path, d->options->follow, d->err));
+	n = d->c->nfiles - first;
 	TSR_TRY(TSR_NEW(&files, n + 1, d->err, d->path));
 	for (size_t i = 0; i < n; i++) {
 		const char *path = tsr_file_path(d->c->files[first + i]);
@@ -62,22 +73,6 @@ static enum tsr_status take_data_files(struct tsr_folder *d, unsigned first)
 	status = account_for(d, files, n);
 	free(files);
 	return status;
-}
-
-/* What is saved once beside the tensors of all ranks: by Megatron's torch_dist, and by Lightning. */
-static const struct {
-	const char *file, *key;
-} beside[] = { { "common.pt", "common" }, { "meta.pt", "meta" } };
-
-static enum tsr_status read_dcp(struct tsr_folder *d, void *ctx)
-{
-	const unsigned first = d->c->nfiles;
-
-	(void)ctx;
-	if (!first)
-		d->c->container = TSR_CONTAINER_DCP;
-	TSR_TRY(tsr_dcp_read_links(d->c, d->path, d->options->follow, d->err));
-	return take_data_files(d, first);
 }
 
 bool tsr_dcp_folder_detect(const struct tsr_folder *d)

@@ -10,6 +10,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "container/containers.h"
 #include "format/zip.h"
+#include "text/bytes.h"
 #include "text/text.h"
 
 /* The longest file of one line. */
@@ -120,19 +121,15 @@ bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffi
 			 uint64_t *number_ret)
 {
 	const size_t n = strlen(prefix);
-	uint64_t number = 0;
-	const char *at = name + n;
+	const char *at = strncmp(name, prefix, n) == 0 ? name + n : "";
+	const size_t digits = strspn(at, "0123456789");
+	uint64_t number;
 
-	if (strncmp(name, prefix, n) != 0 || !isdigit((unsigned char)*at))
+	if (digits > 18 || !tsr_digits(at, digits, UINT64_MAX, &number))
 		return false;
-	for (; isdigit((unsigned char)*at); at++) {
-		if (at >= name + n + 18)
-			return false;
-		number = 10 * number + (uint64_t)(*at - '0');
-	}
 	if (number_ret)
 		*number_ret = number;
-	return strcmp(at, suffix) == 0;
+	return strcmp(at + digits, suffix) == 0;
 }
 
 /* --- Reading ------------------------------------------------------------------------------------ */

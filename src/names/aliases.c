@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-#include "text/named.h"
+#include "text/bytes.h"
+
 
 /* docs/reading.md has the same table, with the frameworks. */
 static const struct tsr_alias aliases[] = {

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "names/roles.h"
-#include "text/named.h"
+#include "text/bytes.h"
 
 /* What belongs to one quantized weight: tensors with this name and one more component. */
 struct scope {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "text/named.h"
+#include "text/bytes.h"
 
 static const char *const optimizers[] = { "optim.", "optimizer." };
 static const char *const models[] = { "model.", "module." };

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "base/fail.h"
 #include "torch/dcp.h"
+#include "text/bytes.h"
 
 /* Extensions of files that may be steps; .npy is not, since it names no parameter. */
 static const char *const extensions[] = { ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz" };
@@ -32,19 +33,10 @@ static size_t stem_of(const char *name)
 static bool number_at_end(const char *name, size_t n, uint64_t *ret)
 {
 	size_t at = n;
-	uint64_t value = 0;
 
 	while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
 		at--;
-	if (at == n)
-		return false;
-	for (; at < n; at++) {
-		value = 10 * value + (uint64_t)(name[at] - '0');
-		if (value > TSR_STEP_MAX)
-			return false;
-	}
-	*ret = value;
-	return true;
+	return tsr_digits(name + at, n - at, TSR_STEP_MAX, ret);
 }
 
 bool tsr_recording_step_of(const char *name, uint64_t *step_ret)

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "io/file.h"
 #include "step/step_math.h"
+#include "text/bytes.h"
 #include "text/json.h"
 
 /* Limits on a manifest: its text, the JSON values in it. */

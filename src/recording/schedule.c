@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "io/file.h"
 #include "recording/schedule.h"
+#include "text/bytes.h"
 
 /* The longest file. */
 #define SCHEDULE_NBYTES_MAX (UINT64_C(64) << 20)
@@ -47,18 +48,10 @@ static char *next_word(char **at)
 
 static enum tsr_status read_step(const struct reading *r, const char *word, uint64_t *ret)
 {
-	uint64_t step = 0;
-	bool overflow = false;
-
-	for (const char *c = word; *c; c++) {
-		if (*c < '0' || *c > '9')
-			return wrong(r, word, "the number of a step");
-		overflow |= __builtin_mul_overflow(step, 10u, &step);
-		overflow |= __builtin_add_overflow(step, (uint64_t)(*c - '0'), &step);
-	}
-	if (overflow || !step)
+	if (word[strspn(word, "0123456789")])
+		return wrong(r, word, "the number of a step");
+	if (!tsr_digits(word, strlen(word), UINT64_MAX, ret) || !*ret)
 		return wrong(r, word, "the number of a step, from 1 on");
-	*ret = step;
 	return TSR_OK;
 }
 

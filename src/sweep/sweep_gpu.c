@@ -91,26 +91,6 @@ static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
 	return TSR_OK;
 }
 
-static enum tsr_status collect(const struct sweeping *s, struct tsr_err *err)
-{
-	for (unsigned i = 0; i < s->nworkers; i++) {
-		const struct worker *w = &s->workers[i];
-
-		TSR_TRY(tsr_gpu_get(w->stream, s->found, w->rows, s->sweep->ncodecs * ROWS_NBYTES,
-				    err));
-		TSR_TRY(tsr_gpu_sync(w->stream, err));
-		for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
-			struct tsr_sweep_result *r = &s->sweep->results[c];
-
-			for (uint64_t at = w->first; at < w->first + w->n;
-			     at += TSR_GPU_SWEEP_BATCH)
-				r->rows[at >> 23 & 0xff].count += TSR_GPU_SWEEP_BATCH;
-			tsr_sweep_rows_add(r->rows, s->found + (size_t)c * TSR_SWEEP_ROWS);
-		}
-	}
-	return TSR_OK;
-}
-
 /* --- The ends of the range --------------------------------------------------------------------- */
 
 static enum tsr_status add_cpu(const struct sweeping *s, uint64_t begin, uint64_t end,
@@ -140,7 +120,22 @@ static enum tsr_status sweep_range(const struct sweeping *s, struct tsr_err *err
 	TSR_TRY(add_cpu(s, s->sweep->first, middle, err));
 	TSR_TRY(add_cpu(s, middle_end, end, err));
 	TSR_TRY(run_codecs(s, err));
-	return collect(s, err);
+	for (unsigned i = 0; i < s->nworkers; i++) {
+		const struct worker *w = &s->workers[i];
+
+		TSR_TRY(tsr_gpu_get(w->stream, s->found, w->rows, s->sweep->ncodecs * ROWS_NBYTES,
+				    err));
+		TSR_TRY(tsr_gpu_sync(w->stream, err));
+		for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
+			struct tsr_sweep_result *r = &s->sweep->results[c];
+
+			for (uint64_t at = w->first; at < w->first + w->n;
+			     at += TSR_GPU_SWEEP_BATCH)
+				r->rows[at >> 23 & 0xff].count += TSR_GPU_SWEEP_BATCH;
+			tsr_sweep_rows_add(r->rows, s->found + (size_t)c * TSR_SWEEP_ROWS);
+		}
+	}
+	return TSR_OK;
 }
 
 /* --- All of it --------------------------------------------------------------------------------- */

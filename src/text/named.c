@@ -121,20 +121,3 @@ const struct tsr_named *tsr_named_find(const struct tsr_named *sorted, size_t n,
 {
 	return tsr_named_find_joined(sorted, n, name, strlen(name), "");
 }
-
-bool tsr_is_among(const char *name, const char *const *list, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(list[i], name) == 0)
-			return true;
-	}
-	return false;
-}
-
-int tsr_compare_bytes(const char *a, size_t na, const char *b, size_t nb)
-{
-	const size_t n = na < nb ? na : nb;
-	const int order = n ? memcmp(a, b, n) : 0;
-
-	return order ? order : (na > nb) - (na < nb);
-}

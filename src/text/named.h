@@ -3,7 +3,6 @@
 #ifndef TSR_TEXT_NAMED_H
 #define TSR_TEXT_NAMED_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /* A name, and the index of its owner in some other list. */
@@ -11,13 +10,6 @@ struct tsr_named {
 	const char *name;
 	size_t index;
 };
-
-/* Whether a list of names has this one. */
-bool tsr_is_among(const char *name, const char *const *list, size_t n);
-#define TSR_IS_AMONG(name, list) tsr_is_among((name), (list), sizeof(list) / sizeof(*(list)))
-
-/* The order of texts by their bytes, the shorter one first if it begins the other. */
-int tsr_compare_bytes(const char *a, size_t na, const char *b, size_t nb);
 
 /* Sort by name, then by index. */
 void tsr_named_sort(struct tsr_named *list, size_t n);

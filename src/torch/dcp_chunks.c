@@ -46,23 +46,6 @@ static int compare_starts(const void *va, const void *vb, void *vrank)
 	return tsr_shape_compare(rank, a->start, rank, b->start);
 }
 
-static enum tsr_status check_disjoint(const struct joining *j)
-{
-	switch (tsr_dcp_boxes_check(j->boxes, j->nboxes, j->e->rank, &j->r->ncomparisons)) {
-	case TSR_DCP_DISJOINT:
-		return TSR_OK;
-	case TSR_DCP_OVERLAP:
-		return fail(j, TSR_E_FORMAT, "found chunks that overlap");
-	case TSR_DCP_OVER_LIMIT:
-		break;
-	}
-	return TSR_DCP_FAIL(
-		j->r, TSR_E_LIMIT, j->e->fqn,
-		"comparing its chunks goes over the limit of 2^22 comparisons and %u per "
-		"chunk",
-		TSR_DCP_COMPARED_PER_CHUNK);
-}
-
 /* Boxes that lie in the tensor, do not overlap and have its volume cover it. */
 static enum tsr_status check_boxes(struct joining *j)
 {
@@ -85,7 +68,19 @@ static enum tsr_status check_boxes(struct joining *j)
 				    "found chunks of %" PRIu64
 				    " elements together, expected %" PRIu64,
 				    total, numel);
-	return check_disjoint(j);
+	switch (tsr_dcp_boxes_check(j->boxes, j->nboxes, j->e->rank, &j->r->ncomparisons)) {
+	case TSR_DCP_DISJOINT:
+		return TSR_OK;
+	case TSR_DCP_OVERLAP:
+		return fail(j, TSR_E_FORMAT, "found chunks that overlap");
+	case TSR_DCP_OVER_LIMIT:
+		break;
+	}
+	return TSR_DCP_FAIL(
+		j->r, TSR_E_LIMIT, j->e->fqn,
+		"comparing its chunks goes over the limit of 2^22 comparisons and %u per "
+		"chunk",
+		TSR_DCP_COMPARED_PER_CHUNK);
 }
 
 /* --- Contents ------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "io/dir.h"
+#include "text/bytes.h"
 #include "text/text.h"
 #include "format/pickle.h"
 
@@ -167,18 +168,10 @@ static bool is_program(const char *name, size_t i)
 
 static bool is_version(const char *text, size_t n)
 {
-	unsigned value = 0;
+	uint64_t value;
 
-	if (n && text[n - 1] == '\n')
-		n--;
-	if (n < 1 || n > 2)
-		return false;
-	for (size_t i = 0; i < n; i++) {
-		if (text[i] < '0' || text[i] > '9')
-			return false;
-		value = 10 * value + (unsigned)(text[i] - '0');
-	}
-	return value >= VERSION_MIN && value <= VERSION_MAX;
+	n -= n && text[n - 1] == '\n';
+	return n <= 2 && tsr_digits(text, n, VERSION_MAX, &value) && value >= VERSION_MIN;
 }
 
 /* A member that is small, and its length; NULL: there is none. */

@@ -2,8 +2,8 @@
 /* PyTorch's names of element types. */
 #include <string.h>
 
-#include "text/named.h"
 #include "torch/torch.h"
+#include "text/bytes.h"
 
 static const struct tsr_torch_dtype dtypes[] = {
 	{ TSR_BOOL, "BoolStorage", "bool" },

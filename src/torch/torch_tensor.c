@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "text/bytes.h"
 #include "text/shape.h"
 #include "torch/torch_archive.h"
 #include "format/value_walk.h"
@@ -69,13 +70,10 @@ static enum tsr_status read_class(const struct building *b, const struct tsr_val
 /* Whether a key is safe in the name of a member: digits only. */
 static bool is_key(const struct tsr_value *v)
 {
-	if (v->type != TSR_VALUE_STRING || !v->text.nbytes || v->text.nbytes > KEY_DIGITS_MAX)
-		return false;
-	for (size_t i = 0; i < v->text.nbytes; i++) {
-		if (v->text.bytes[i] < '0' || v->text.bytes[i] > '9')
-			return false;
-	}
-	return true;
+	uint64_t number;
+
+	return v->type == TSR_VALUE_STRING && v->text.nbytes <= KEY_DIGITS_MAX &&
+	       tsr_digits(v->text.bytes, v->text.nbytes, UINT64_MAX, &number);
 }
 
 /* Find the bytes of a member; what is deflated is inflated when it is read. */

@@ -227,28 +227,6 @@ void tsr_replay_gpu_close(struct tsr_replay_gpus *gpus)
 
 /* --- Which GPUs, and which of them has what --------------------------------------------------- */
 
-/*
- * Each tile goes to the GPU that has the fewest elements so far, so that in the order of jobs they take
- * turns.  Sums of a comparison are added from the start of a parameter to its end: there all tiles of a
- * parameter go to one.
- */
-static enum tsr_status deal_tiles(struct tsr_replay_gpus *gpus, struct tsr_err *err)
-{
-	TSR_TRY(TSR_NEW(&gpus->owner, gpus->tiles.njobs + 1, err, gpus->first->c->path));
-	for (uint64_t i = 0; i < gpus->tiles.njobs; i++) {
-		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, i);
-		unsigned best = 0;
-
-		for (unsigned k = 1; k < gpus->n; k++)
-			best = gpus->each[k].numel < gpus->each[best].numel ? k : best;
-		if (tile.first && gpus->first->options->compare)
-			best = gpus->owner[i - 1];
-		gpus->owner[i] = best;
-		gpus->each[best].numel += tile.n;
-	}
-	return TSR_OK;
-}
-
 /* How many threads read, and what: tiles are shorter on several GPUs, whose buffers are more. */
 static enum tsr_status plan_gpus(struct tsr_replay_gpus *gpus)
 {
@@ -263,7 +241,24 @@ static enum tsr_status plan_gpus(struct tsr_replay_gpus *gpus)
 	TSR_TRY(tsr_replay_cut(first, gpus->n > 1 ? GPU_TILE / 2 : GPU_TILE, &gpus->tiles,
 			       &longest));
 	gpus->buffer_nbytes = align_up(longest * sizeof(float) + 1);
-	return deal_tiles(gpus, first->err);
+	/*
+	 * Each tile goes to the GPU that has the fewest elements so far, so that in the order of jobs they
+	 * take turns.  Sums of a comparison are added from the start of a parameter to its end: there all
+	 * tiles of a parameter go to one.
+	 */
+	TSR_TRY(TSR_NEW(&gpus->owner, gpus->tiles.njobs + 1, first->err, first->c->path));
+	for (uint64_t i = 0; i < gpus->tiles.njobs; i++) {
+		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, i);
+		unsigned best = 0;
+
+		for (unsigned k = 1; k < gpus->n; k++)
+			best = gpus->each[k].numel < gpus->each[best].numel ? k : best;
+		if (tile.first && first->options->compare)
+			best = gpus->owner[i - 1];
+		gpus->owner[i] = best;
+		gpus->each[best].numel += tile.n;
+	}
+	return TSR_OK;
 }
 
 static enum tsr_status take_gpus(struct tsr_replay_gpus *gpus, struct tsr_err *err)
