@@ -6,7 +6,6 @@
 
 #include "text/bytes.h"
 
-
 /* docs/reading.md has the same table, with the frameworks. */
 static const struct tsr_alias aliases[] = {
 	{ "exp_avg", TSR_ROLE_MOMENTUM, false, false }, /* torch.optim */
@@ -53,6 +52,15 @@ static const char *const buffers[] = {
 	"weight_scale",	     "weight_scale_inv", "input_scale",		"k_scale",
 	"v_scale",
 };
+
+const char *tsr_names_last(const char *name)
+{
+	const char *last = name + strlen(name);
+
+	while (last > name && last[-1] != '.' && last[-1] != '/')
+		last--;
+	return last;
+}
 
 const struct tsr_alias *tsr_alias_find(const char *component, size_t len)
 {

@@ -152,12 +152,10 @@ static enum tsr_status parse_name(const struct assigning *a, struct tsr_candidat
 {
 	const char *inner = k->t->name + k->wrapper;
 	const char *name = strip_roots(inner, &k->optimizer);
-	const char *last = name + strlen(name), *dot = strchr(name, '.');
+	const char *last = tsr_names_last(name), *dot = strchr(name, '.');
 	const bool rooted = k->optimizer;
 	const struct tsr_alias *alias = NULL;
 
-	while (last > name && last[-1] != '.' && last[-1] != '/')
-		last--;
 	if (last > name + 1) {
 		alias = tsr_alias_find(last, strlen(last));
 		if (alias)
@@ -305,7 +303,6 @@ static bool fits_weak(const struct tsr_candidate *k)
 
 static enum tsr_status join(struct assigning *a, struct tsr_candidate *k)
 {
-	char found[100], expected[100];
 	const struct tsr_tensor *w;
 
 	TSR_TRY(find_weight(a, k, &k->weight));
@@ -330,12 +327,11 @@ static enum tsr_status join(struct assigning *a, struct tsr_candidate *k)
 		k->role = TSR_ROLE_STATE;
 		return TSR_OK;
 	}
-	tsr_shape_text(found, sizeof(found), k->t->rank, k->t->shape);
-	tsr_shape_text(expected, sizeof(expected), w->rank, w->shape);
 	return tsr_fail_hint(
 		a->err, TSR_E_FORMAT, TSR_HINT_RULES,
 		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has",
-		a->c->path, k->t->name, found, expected, w->name);
+		a->c->path, k->t->name, tsr_shape_words(k->t->rank, k->t->shape).text,
+		tsr_shape_words(w->rank, w->shape).text, w->name);
 }
 
 /* What is of no kind of its own is TSR_KIND_OTHER. */

@@ -304,14 +304,11 @@ static enum tsr_status find_reduced(const struct joining *j)
 static enum tsr_status ambiguous(const struct joining *j, const struct tsr_array *a, size_t nids,
 				 size_t nparams)
 {
-	char shape[200];
-
-	tsr_shape_text(shape, sizeof(shape), a->rank, a->shape);
 	return tsr_fail_hint(
 		j->err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
 		"%s: %.200s: ambiguous: %zu numbered states of shape %s for %zu tensors of the "
 		"model with that shape, which names and order do not settle",
-		j->c->path, j->o->path, nids, shape, nparams);
+		j->c->path, j->o->path, nids, tsr_shape_words(a->rank, a->shape).text, nparams);
 }
 
 /* One group over all of the model's parameters: then positions are the model's. */
@@ -490,7 +487,6 @@ static enum tsr_status check_name(const struct joining *j, const struct tsr_opti
 				  const struct tsr_array *param, bool given)
 {
 	const struct tsr_array *state = id->array == SIZE_MAX ? NULL : &j->c->arrays[id->array];
-	char found_shape[200], expected[200];
 
 	if (!param && given)
 		return tsr_fail(j->err, TSR_E_USAGE,
@@ -499,11 +495,11 @@ static enum tsr_status check_name(const struct joining *j, const struct tsr_opti
 				j->c->path, j->o->path, id->name);
 	if (!param || !state || can_be_of(j, state, param))
 		return TSR_OK;
-	tsr_shape_text(found_shape, sizeof(found_shape), state->rank, state->shape);
-	tsr_shape_text(expected, sizeof(expected), param->rank, param->shape);
 	return tsr_fail(j->err, TSR_E_FORMAT,
 			"%s: %.200s: state of parameter %.200s: found shape %s, expected %s",
-			j->c->path, j->o->path, id->name, found_shape, expected);
+			j->c->path, j->o->path, id->name,
+			tsr_shape_words(state->rank, state->shape).text,
+			tsr_shape_words(param->rank, param->shape).text);
 }
 
 static enum tsr_status check_names(const struct joining *j, bool given)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "names/aliases.h"
 #include "names/roles.h"
 #include "text/bytes.h"
 
@@ -44,10 +45,8 @@ static bool is_quantized(const struct tsr_tensor *t)
 /* Bytes of a name before its last separator; 0: there is none. */
 static size_t parent(const char *name)
 {
-	size_t len = strlen(name);
+	const size_t len = (size_t)(tsr_names_last(name) - name);
 
-	while (len && name[len - 1] != '.' && name[len - 1] != '/')
-		len--;
 	return len ? len - 1 : 0;
 }
 

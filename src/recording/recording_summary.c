@@ -70,7 +70,6 @@ static enum tsr_status add_tensor(struct summing *m, const struct tsr_checkpoint
 {
 	const size_t times = m->times[index];
 	struct tsr_recorded_gradient *g;
-	char found[64], expected[64];
 	struct tsr_named *place;
 	bool is_new;
 
@@ -85,12 +84,12 @@ static enum tsr_status add_tensor(struct summing *m, const struct tsr_checkpoint
 	if (g->rank == t->rank &&
 	    (!g->rank || memcmp(g->shape, t->shape, g->rank * sizeof(*g->shape)) == 0))
 		return TSR_OK;
-	tsr_shape_text(found, sizeof(found), t->rank, t->shape);
-	tsr_shape_text(expected, sizeof(expected), g->rank, g->shape);
 	return tsr_fail(m->err, TSR_E_FORMAT,
 			"%s: step %" PRIu64
 			": tensor %.200s: found shape %s, expected %s as in the steps before",
-			c->path, m->r->steps[index].step, t->name, found, expected);
+			c->path, m->r->steps[index].step, t->name,
+			tsr_shape_words(t->rank, t->shape).text,
+			tsr_shape_words(g->rank, g->shape).text);
 }
 
 static enum tsr_status add_step(struct summing *m, size_t index)

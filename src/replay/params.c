@@ -184,7 +184,6 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 	const struct tsr_named *named = tsr_named_find(r->by_recorded, m->nparams, grad->name);
 	const uint64_t number = r->result->steps[index].step;
 	const struct tsr_tensor *weight;
-	char found[200], expected[200];
 	struct tsr_replay_param *p;
 
 	if (!named)
@@ -199,12 +198,11 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 	p->nseen++;
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
-	tsr_shape_text(found, sizeof(found), grad->rank, grad->shape);
-	tsr_shape_text(expected, sizeof(expected), weight->rank, weight->shape);
-	return tsr_fail(r->err, TSR_E_FORMAT,
-			"%s: step %" PRIu64
-			": tensor %.200s: found shape %s, expected %s as %.200s has",
-			step->path, number, grad->name, found, expected, weight->name);
+	return tsr_fail(
+		r->err, TSR_E_FORMAT,
+		"%s: step %" PRIu64 ": tensor %.200s: found shape %s, expected %s as %.200s has",
+		step->path, number, grad->name, tsr_shape_words(grad->rank, grad->shape).text,
+		tsr_shape_words(weight->rank, weight->shape).text, weight->name);
 }
 
 /* Add a parameter for every gradient with a new name. */
