@@ -308,18 +308,15 @@ static enum tsr_status step_on_gpu(struct stepping *k)
 static enum tsr_status step_window(struct stepping *k)
 {
 	const struct tsr_replaying *r = k->w.r;
-	const struct tsr_pipeline pipeline = { .njobs = r->tiles.njobs,
-					       .scratch_nbytes = k->scratch_nbytes,
+	const struct tsr_pipeline pipeline = { .scratch_nbytes = k->scratch_nbytes,
 					       .waiting = waiting_of(k),
 					       .work = tile_work,
 					       .commit = tile_commit,
 					       .ctx = k };
-	const struct tsr_parted parted = { .pipeline = &pipeline,
-					   .found_at = found_at(k),
-					   .found_nbytes = found_nbytes(k, k->w.n),
-					   .restore = take_tile };
 
-	return r->gpus ? step_on_gpu(k) : tsr_replay_run_tiles(parted);
+	return r->gpus ? step_on_gpu(k)
+		       : tsr_replay_run_tiles(pipeline, found_at(k), found_nbytes(k, k->w.n),
+					      take_tile);
 }
 
 static void finish_states(struct stepping *k)
