@@ -94,17 +94,6 @@ static enum tsr_status open_input(struct tsr_auditing *a, const struct input *in
 	return tsr_name_rules_note(a->c, o->rules, o->nrules, err);
 }
 
-static enum tsr_status run_audit(struct tsr_auditing *a, const struct input *in,
-				 const struct tsr_run *run, struct tsr_err *err)
-{
-	a->arena = tsr_arena_new(TSR_AUDIT_ARENA_MAX);
-	if (!a->arena)
-		return tsr_fail_nomem(err, "audit");
-	TSR_TRY(open_input(a, in, err));
-	TSR_TRY(tsr_audit_plan(a, run, err));
-	return tsr_audit_measure(a, run, err);
-}
-
 static enum tsr_status audit(const struct input *in, const struct tsr_audit_options *options,
 			     const struct tsr_run *run, struct tsr_audit **ret, struct tsr_err *err)
 {
@@ -121,19 +110,19 @@ static enum tsr_status audit(const struct input *in, const struct tsr_audit_opti
 	if (o.ncodings == 0 || o.ncodings > TSR_AUDIT_CODINGS_MAX)
 		return tsr_fail(err, TSR_E_USAGE, "audit: found %u codings, expected 1 to %u",
 				o.ncodings, TSR_AUDIT_CODINGS_MAX);
-	a = calloc(1, sizeof(*a));
-	if (!a)
-		return tsr_fail_nomem(err, "audit");
+	TSR_TRY(TSR_NEW(&a, 1, err, "audit"));
 	a->options = o;
-	status = run_audit(a, in, run, err);
+	a->arena = tsr_arena_new(TSR_AUDIT_ARENA_MAX);
+	status = a->arena ? open_input(a, in, err) : tsr_fail_nomem(err, "audit");
+	TSR_THEN(status, tsr_audit_plan(a, run, err));
+	TSR_THEN(status, tsr_audit_measure(a, run, err));
 	/* The caller's; they need not live longer than this call. */
 	a->options = (struct tsr_audit_options){ .size = 0 };
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = &a->pub;
+	else
 		tsr_audit_free(&a->pub);
-		return status;
-	}
-	*ret = &a->pub;
-	return TSR_OK;
+	return status;
 }
 
 enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,

@@ -58,19 +58,35 @@ static bool is_on_pairs(const struct tsr_audit_gate *g)
 	return g->figure < TSR_GATED_NMSE;
 }
 
-static double pair_value(const struct tsr_audit_cell *c, const struct tsr_audit_gate *g)
+/* What a gate is on: a pair of codecs, or one. */
+struct judged {
+	const struct tsr_audit_cell *pair;
+	const struct tsr_audit_column *codec;
+};
+
+static double value_of(const struct judged *j, const struct tsr_audit_gate *g)
 {
+	static const enum tsr_audit_figure figures[TSR_GATED_COUNT] = {
+		[TSR_GATED_NMSE] = TSR_AUDIT_NMSE,
+		[TSR_GATED_ZEROED] = TSR_AUDIT_ZEROED,
+		[TSR_GATED_STUCK] = TSR_AUDIT_STUCK,
+	};
+
+	if (j->codec)
+		return j->codec->quantile[figures[g->figure]][g->quantile];
 	if (g->figure == TSR_GATED_UPDATE_NMSE)
-		return c->nmse[g->quantile];
-	return g->figure == TSR_GATED_MAX_UPDATE ? (double)c->max_after : (double)c->exposed;
+		return j->pair->nmse[g->quantile];
+	return g->figure == TSR_GATED_MAX_UPDATE ? (double)j->pair->max_after
+						 : (double)j->pair->exposed;
 }
 
-/* The first gate that a pair of codecs misses, or NULL. */
-static const struct tsr_audit_gate *missed_by(const struct tsr_audit_cell *c,
+/* The first gate that is missed, or NULL. */
+static const struct tsr_audit_gate *missed_by(const struct judged *j,
 					      const struct tsr_audit_gate *gates, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		if (is_on_pairs(&gates[i]) && !(pair_value(c, &gates[i]) <= gates[i].limit))
+		if (is_on_pairs(&gates[i]) == !j->codec &&
+		    !(value_of(j, &gates[i]) <= gates[i].limit))
 			return &gates[i];
 	}
 	return NULL;
@@ -79,40 +95,19 @@ static const struct tsr_audit_gate *missed_by(const struct tsr_audit_cell *c,
 static bool pair_passes(const struct tsr_audit *a, const struct tsr_audit_cell *c,
 			const struct tsr_audit_gate *gates, unsigned n, struct tsr_text *out)
 {
-	const struct tsr_audit_gate *missed = c ? missed_by(c, gates, n) : NULL;
+	const struct judged j = { .pair = c };
+	const struct tsr_audit_gate *missed = c ? missed_by(&j, gates, n) : NULL;
 
 	if (!c)
 		tsr_text_puts(out, "no pair of codecs holds all momenta and variances\n");
 	if (missed)
 		tsr_text_printf(out, "gate %s: found %.3g with %s + %s\n", missed->text,
-				pair_value(c, missed), a->momenta.codings[c->m].codec->name,
+				value_of(&j, missed), a->momenta.codings[c->m].codec->name,
 				a->variances.codings[c->v].codec->name);
 	return c && !missed;
 }
 
 /* --- Codecs of a kind --------------------------------------------------------------------------- */
-
-static double codec_value(const struct tsr_audit_column *c, const struct tsr_audit_gate *g)
-{
-	static const enum tsr_audit_figure figures[TSR_GATED_COUNT] = {
-		[TSR_GATED_NMSE] = TSR_AUDIT_NMSE,
-		[TSR_GATED_ZEROED] = TSR_AUDIT_ZEROED,
-		[TSR_GATED_STUCK] = TSR_AUDIT_STUCK,
-	};
-
-	return c->quantile[figures[g->figure]][g->quantile];
-}
-
-/* The first gate that a codec misses, or NULL. */
-static const struct tsr_audit_gate *missed_by_codec(const struct tsr_audit_column *c,
-						    const struct tsr_audit_gate *gates, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++) {
-		if (!is_on_pairs(&gates[i]) && !(codec_value(c, &gates[i]) <= gates[i].limit))
-			return &gates[i];
-	}
-	return NULL;
-}
 
 /* The codec of a kind that gates are on: the verdict's, or without pairs the one with the least error. */
 static bool find_codec(const struct tsr_audit *a, enum tsr_kind kind,
@@ -130,6 +125,7 @@ static bool codec_passes(const struct tsr_audit *a, enum tsr_kind kind,
 {
 	const struct tsr_audit_gate *missed;
 	struct tsr_audit_column c;
+	const struct judged j = { .codec = &c };
 	bool any = false;
 
 	for (size_t i = 0; i < a->ntensors; i++)
@@ -141,11 +137,10 @@ static bool codec_passes(const struct tsr_audit *a, enum tsr_kind kind,
 				tsr_kind_name(kind));
 		return false;
 	}
-	missed = missed_by_codec(&c, gates, n);
+	missed = missed_by(&j, gates, n);
 	if (missed)
 		tsr_text_printf(out, "gate %s: found %.3g with %s for a %s\n", missed->text,
-				codec_value(&c, missed), c.coding->codec->name,
-				tsr_kind_name(kind));
+				value_of(&j, missed), c.coding->codec->name, tsr_kind_name(kind));
 	return !missed;
 }
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All codings tried on each tile of a checkpoint, which is read once. */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "audit/audit_muon.h"

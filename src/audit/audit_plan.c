@@ -2,7 +2,6 @@
 /* Which codings an audit tries on which tensors, in which tiles. */
 #include "audit/audit_work.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -49,11 +48,9 @@ static enum tsr_status fill_list(struct tsr_auditing *a, enum tsr_kind kind, str
 {
 	const struct tsr_audit_options *o = &a->options;
 	struct tsr_audit_list *list = a->lists[tsr_audit_kind(kind)];
-	struct tsr_coding *codings = tsr_arena_alloc(a->arena,
-						     (o->ncodings + 1) * sizeof(*codings));
+	struct tsr_coding *codings;
 
-	if (!codings)
-		return tsr_fail_nomem(err, "audit");
+	TSR_TRY(TSR_ARENA_NEW(&codings, (o->ncodings + 1), a->arena, tsr_fail_nomem(err, "audit")));
 	list->codings = codings;
 	for (unsigned i = 0; i < o->ncodings; i++) {
 		const struct tsr_codec *codec = o->codings[i].codec;
@@ -120,17 +117,6 @@ static enum tsr_status learn(struct tsr_auditing *a, const struct tsr_run *run, 
 	}
 	a->pub.unlearned = true;
 	return tsr_build_note(a->c, err, "learned codecs are not tried: %s", why.msg);
-}
-
-static enum tsr_status choose_codings(struct tsr_auditing *a, const struct tsr_run *run,
-				      struct tsr_err *err)
-{
-	TSR_TRY(learn(a, run, err));
-	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2)
-		TSR_TRY(fill_list(a, (enum tsr_kind)kind, err));
-	a->pub.learned = a->options.learned;
-	a->beside = find_beside(&a->pub.variances);
-	return TSR_OK;
 }
 
 /* --- Tensors ------------------------------------------------------------------------------------ */
@@ -325,16 +311,6 @@ static enum tsr_status choose_tensors(struct tsr_auditing *a, struct tsr_err *er
 	return TSR_OK;
 }
 
-static void count_alone(struct tsr_auditing *a)
-{
-	for (size_t i = 0; i < a->pub.ntensors; i++) {
-		const struct tsr_audit_tensor *t = &a->tensors[i];
-
-		a->pub.nalone += t->tensor->kind != TSR_KIND_WEIGHT &&
-				 t->fault != TSR_AUDIT_SMALL && !a->pair_of[i];
-	}
-}
-
 /* Memory for figures, and for those of the tensors that are being measured. */
 static enum tsr_status allocate(struct tsr_auditing *a, struct tsr_err *err)
 {
@@ -379,10 +355,19 @@ enum tsr_status tsr_audit_plan(struct tsr_auditing *a, const struct tsr_run *run
 		a->pub.beta2 = a->options.beta2;
 		a->pub.betas_known = true;
 	}
-	TSR_TRY(choose_codings(a, run, err));
+	TSR_TRY(learn(a, run, err));
+	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2)
+		TSR_TRY(fill_list(a, (enum tsr_kind)kind, err));
+	a->pub.learned = a->options.learned;
+	a->beside = find_beside(&a->pub.variances);
 	TSR_TRY(allocate(a, err));
 	TSR_TRY(choose_tensors(a, err));
-	count_alone(a);
+	for (size_t i = 0; i < a->pub.ntensors; i++) {
+		const struct tsr_audit_tensor *t = &a->tensors[i];
+
+		a->pub.nalone += t->tensor->kind != TSR_KIND_WEIGHT &&
+				 t->fault != TSR_AUDIT_SMALL && !a->pair_of[i];
+	}
 	if (a->pub.ntensors)
 		return TSR_OK;
 	return tsr_fail(err, TSR_E_UNSUPPORTED,

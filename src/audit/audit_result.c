@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looking at the figures of an audit. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "tersor/audit.h"

@@ -246,9 +246,7 @@ enum tsr_status tsr_audit_strips(const struct tsr_auditing *a, const struct tsr_
 	enum tsr_status status;
 	size_t strip = n;
 
-	p.trials = calloc(2 * (TSR_AUDIT_CODINGS_MAX + 1), sizeof(*p.trials));
-	if (!p.trials)
-		return tsr_fail_nomem(err, "strips");
+	TSR_TRY(TSR_NEW(&p.trials, 2 * (TSR_AUDIT_CODINGS_MAX + 1), err, "strips"));
 	p.v_trials = p.trials + TSR_AUDIT_CODINGS_MAX + 1;
 	p.n = fill_trials(a, s, p.trials, &align);
 	if (v)

@@ -174,22 +174,6 @@ static enum tsr_status read_tile(const struct measuring *m, struct scratch *s, s
 
 /* --- Errors ------------------------------------------------------------------------------------ */
 
-/* The scales of elements of a row from the largest magnitudes of its groups of @width elements. */
-static void spread_scales(struct scratch *s, enum tsr_granularity_scale how, float largest,
-			  size_t width, bool whole)
-{
-	for (size_t first = 0, group = 0; first < s->ncolumns; first += width, group++) {
-		const struct tsr_granularity_scales scales = tsr_granularity_scales_of(
-			how, s->absmax[group], largest, whole);
-		const size_t left = s->ncolumns - first;
-
-		for (size_t i = 0; i < (width < left ? width : left); i++) {
-			s->divisor[first + i] = scales.divisor;
-			s->factor[first + i] = scales.factor;
-		}
-	}
-}
-
 /* What comes back of the tile, and its error. */
 static void measure_granularity(const struct measuring *m, struct scratch *s, unsigned index)
 {
@@ -210,7 +194,17 @@ static void measure_granularity(const struct measuring *m, struct scratch *s, un
 						    s->absmax);
 		if (!g->rows)
 			s->absmax[0] = (float)m->result->tensors[s->tile.tensor].max;
-		spread_scales(s, m->scale, table->largest, width, !g->rows);
+		/* The scales of elements of a row from the largest magnitudes of its groups. */
+		for (size_t first = 0, group = 0; first < s->ncolumns; first += width, group++) {
+			const struct tsr_granularity_scales scales = tsr_granularity_scales_of(
+				m->scale, s->absmax[group], table->largest, !g->rows);
+			const size_t left = s->ncolumns - first;
+
+			for (size_t i = 0; i < (width < left ? width : left); i++) {
+				s->divisor[first + i] = scales.divisor;
+				s->factor[first + i] = scales.factor;
+			}
+		}
 		for (size_t row = top; row < end; row++)
 			through_fp8[tsr_isa_level()](table, s->x + row * s->ncolumns, s->ncolumns,
 						     s->divisor, s->factor,
@@ -351,27 +345,10 @@ static void add_tensor(struct measuring *m, const struct tsr_tensor *t)
 		m->progress.total_nbytes += 2 * t->numel * sizeof(float);
 }
 
-static enum tsr_status add_tensors(struct measuring *m, unsigned kinds, struct tsr_err *err)
-{
-	struct tsr_granularities *g = m->result;
-
-	if (kinds)
-		TSR_TRY(tsr_names_assign(g->c, NULL, 0, err));
-	g->tensors = calloc(g->c->ntensors + 1, sizeof(*g->tensors));
-	if (!g->tensors)
-		return tsr_fail_nomem(err, g->c->path);
-	for (size_t i = 0; i < g->c->ntensors; i++) {
-		if (!kinds || (g->c->tensors[i].kind & kinds))
-			add_tensor(m, &g->c->tensors[i]);
-	}
-	return g->ntensors ? TSR_OK
-			   : tsr_fail(err, TSR_E_USAGE, "%s: no tensor of %s", g->c->path,
-				      kinds ? "these kinds" : "any kind");
-}
-
 static enum tsr_status measure_all(struct measuring *m, unsigned kinds, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = m->result->c;
+	struct tsr_granularities *g;
 
 	m->progress.what = c->path;
 	for (unsigned i = 0; i < TSR_GRANULARITY_FORMATS; i++) {
@@ -381,7 +358,17 @@ static enum tsr_status measure_all(struct measuring *m, unsigned kinds, struct t
 						      tables->entry + tables->row[0].first,
 						      formats[i].largest };
 	}
-	TSR_TRY(add_tensors(m, kinds, err));
+	g = m->result;
+	if (kinds)
+		TSR_TRY(tsr_names_assign(g->c, NULL, 0, err));
+	TSR_TRY(TSR_NEW(&g->tensors, g->c->ntensors + 1, err, g->c->path));
+	for (size_t i = 0; i < g->c->ntensors; i++) {
+		if (!kinds || (g->c->tensors[i].kind & kinds))
+			add_tensor(m, &g->c->tensors[i]);
+	}
+	TSR_TRY(g->ntensors ? TSR_OK
+			    : tsr_fail(err, TSR_E_USAGE, "%s: no tensor of %s", g->c->path,
+				       kinds ? "these kinds" : "any kind"));
 	TSR_TRY(tsr_inputs_name((const struct tsr_checkpoint *const[]){ c }, 1, 0, m->progress.run,
 				err));
 	TSR_TRY(tsr_records_check_all(c, m->progress.run, err));
@@ -403,22 +390,16 @@ enum tsr_status tsr_granularity_measure(const char *const *paths, unsigned npath
 					struct tsr_err *err)
 {
 	struct tsr_granularity_options o = tsr_granularity_defaults();
-	struct measuring *m = calloc(1, sizeof(*m));
+	struct measuring *m;
 	enum tsr_status status;
 
-	if (m)
-		m->result = calloc(1, sizeof(*m->result));
-	if (!m || !m->result) {
-		free(m);
-		return tsr_fail_nomem(err, paths[0]);
-	}
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(TSR_NEW(&m, 1, err, paths[0]));
 	m->progress.run = run;
-	status = tsr_options_take(&o, options, err);
 	m->scale = o.scale;
-	if (status == TSR_OK)
-		status = tsr_checkpoint_open(paths, npaths, o.open, &m->result->c, err);
-	if (status == TSR_OK)
-		status = measure_all(m, o.kinds, err);
+	status = TSR_NEW(&m->result, 1, err, paths[0]);
+	TSR_THEN(status, tsr_checkpoint_open(paths, npaths, o.open, &m->result->c, err));
+	TSR_THEN(status, measure_all(m, o.kinds, err));
 	tsr_tiles_free(&m->tiles);
 	if (status == TSR_OK)
 		*ret = m->result;

@@ -3,8 +3,10 @@
 #include "base/arena.h"
 
 #include <stdalign.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,6 +155,24 @@ char *tsr_arena_copy(struct tsr_arena *a, const void *bytes, size_t nbytes)
 	if (copy && nbytes)
 		memcpy(copy, bytes, nbytes);
 	return copy;
+}
+
+char *tsr_arena_printf(struct tsr_arena *a, const char *fmt, ...)
+{
+	char *text = NULL;
+	va_list ap, again;
+	int n;
+
+	va_start(ap, fmt);
+	va_copy(again, ap);
+	n = vsnprintf(NULL, 0, fmt, ap);
+	if (n >= 0)
+		text = tsr_arena_alloc(a, (size_t)n + 1);
+	if (text)
+		vsnprintf(text, (size_t)n + 1, fmt, again);
+	va_end(again);
+	va_end(ap);
+	return text;
 }
 
 void *tsr_arena_dup(struct tsr_arena *a, const void *bytes, size_t nbytes)

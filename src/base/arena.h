@@ -20,10 +20,18 @@ void tsr_arena_free(struct tsr_arena *a);
  */
 void *tsr_arena_alloc(struct tsr_arena *a, size_t nbytes);
 
+/* The same for @n items in *ret, or @failure if there are none; for TSR_TRY(). */
+#define TSR_ARENA_NEW(ret, n, arena, failure) \
+	((*(ret) = tsr_arena_alloc((arena), (n) * sizeof(**(ret)))) ? TSR_OK : (failure))
+
 /* A NUL-terminated copy of @nbytes bytes.  @bytes may be NULL if there are none. */
 char *tsr_arena_copy(struct tsr_arena *a, const void *bytes, size_t nbytes);
 
-/* The same without a NUL, aligned for any type. */
+/* Text as printf() composes it. */
+char *tsr_arena_printf(struct tsr_arena *a, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* A copy of bytes without a NUL, aligned for any type. */
 void *tsr_arena_dup(struct tsr_arena *a, const void *bytes, size_t nbytes);
 
 /*

@@ -4,6 +4,7 @@
 #define TSR_BASE_FAIL_H
 
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "base/platform.h"
 #include "tersor/status.h"
@@ -31,12 +32,23 @@ enum tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *fmt,
 /* TSR_E_NOMEM for `what`. */
 enum tsr_status tsr_fail_nomem(struct tsr_err *err, const char *what);
 
+/* Zeroed memory for @n items in *ret, to be freed; NULL and TSR_E_NOMEM for `what` if there is none. */
+#define TSR_NEW(ret, n, err, what) \
+	((*(ret) = calloc((n), sizeof(**(ret)))) ? TSR_OK : tsr_fail_nomem((err), (what)))
+
 /* Run `call`; forward its status to the caller of this function unless it is TSR_OK. */
 #define TSR_TRY(call) \
 	do { \
 		enum tsr_status try_status_ = (call); \
 		if (try_status_ != TSR_OK) \
 			return try_status_; \
+	} while (0)
+
+/* Run `call` for its status unless a step before it failed, where something must be freed in any case. */
+#define TSR_THEN(status, call) \
+	do { \
+		if ((status) == TSR_OK) \
+			(status) = (call); \
 	} while (0)
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "base/utf8.h"
+#include "text/bytes.h"
 
 /* --- Making values -------------------------------------------------------------------------- */
 
@@ -118,7 +119,9 @@ bool tsr_value_reserve(struct tsr_arena *a, struct tsr_value *list, size_t more)
 
 bool tsr_value_add(struct tsr_arena *a, struct tsr_value *list, struct tsr_value *item)
 {
-	if (list->list.n == list->list.room && !tsr_value_reserve(a, list, list->list.room ? 1 : 4))
+	if (!list || !item ||
+	    (list->list.n == list->list.room &&
+	     !tsr_value_reserve(a, list, list->list.room ? 1 : 4)))
 		return false;
 	list->list.items[list->list.n++] = item;
 	return true;
@@ -128,6 +131,28 @@ bool tsr_value_put(struct tsr_arena *a, struct tsr_value *dict, struct tsr_value
 		   struct tsr_value *value)
 {
 	return key && value && tsr_value_add(a, dict, key) && tsr_value_add(a, dict, value);
+}
+
+bool tsr_value_put_at(struct tsr_arena *a, struct tsr_value *dict, const char *key,
+		      struct tsr_value *value)
+{
+	return tsr_value_put(a, dict, tsr_value_string(a, key), value);
+}
+
+bool tsr_value_put_all(struct tsr_arena *a, struct tsr_value *dict, const struct tsr_value *mapping)
+{
+	bool ok = true;
+
+	for (size_t i = 0; i < mapping->list.n && ok; i++)
+		ok = tsr_value_add(a, dict, mapping->list.items[i]);
+	return ok;
+}
+
+int tsr_value_compare_texts(const struct tsr_value *a, const struct tsr_value *b)
+{
+	if (a->type != b->type)
+		return a->type < b->type ? -1 : 1;
+	return tsr_compare_bytes(a->text.bytes, a->text.nbytes, b->text.bytes, b->text.nbytes);
 }
 
 const char *tsr_value_kind(const struct tsr_value *v)

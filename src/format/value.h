@@ -92,15 +92,27 @@ struct tsr_value *tsr_value_global(struct tsr_arena *a, const char *module, cons
 /* An INT from two's complement, little-endian, of any length: kept as short as possible. */
 struct tsr_value *tsr_value_long(struct tsr_arena *a, const void *bytes, size_t nbytes);
 
-/* Append to a LIST, TUPLE, SET or (key, then value) DICT; false when the arena has no more room. */
+/*
+ * Append to a LIST, TUPLE, SET or (key, then value) DICT; false when the arena has no more room, and if
+ * either value is NULL, for which there was none.
+ */
 bool tsr_value_add(struct tsr_arena *a, struct tsr_value *list, struct tsr_value *item);
 
-/* Append to a DICT; false also if @key or @value is NULL, for which there was no memory. */
+/* Append to a DICT; @key may be NULL, too. */
 bool tsr_value_put(struct tsr_arena *a, struct tsr_value *dict, struct tsr_value *key,
 		   struct tsr_value *value);
 
+/* The same under a string, and all items of a DICT. */
+bool tsr_value_put_at(struct tsr_arena *a, struct tsr_value *dict, const char *key,
+		      struct tsr_value *value);
+bool tsr_value_put_all(struct tsr_arena *a, struct tsr_value *dict,
+		       const struct tsr_value *mapping);
+
 /* Make room for @more items at once; false when the arena has no more room. */
 bool tsr_value_reserve(struct tsr_arena *a, struct tsr_value *list, size_t more);
+
+/* The order of STRINGs and INTs, which are only equal within their type. */
+int tsr_value_compare_texts(const struct tsr_value *a, const struct tsr_value *b);
 
 /* Whether the value uses its list member. */
 bool tsr_value_is_list(const struct tsr_value *v);

@@ -5,7 +5,6 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
 #include "text/named.h"
@@ -13,22 +12,12 @@
 
 /* --- One directory ------------------------------------------------------------------------------ */
 
-/* Whether a data file without contents, as ranks without data may leave it. */
-static enum tsr_status is_empty(const struct tsr_folder *d, const char *name, bool *ret)
-{
-	struct tsr_file *f = NULL;
-
-	TSR_TRY(tsr_file_open_in(d->path, name, d->options->follow, &f, d->err));
-	*ret = tsr_file_size(f) == 0;
-	tsr_file_close(f);
-	return TSR_OK;
-}
-
 /* .metadata says which data files count, @files: others are of an earlier save, or of ranks without data. */
 static enum tsr_status account_for(struct tsr_folder *d, const struct tsr_named *files, size_t n)
 {
 	const char *first = NULL;
 	size_t nleft = 0;
+	struct tsr_file *f;
 
 	for (size_t i = 0; i < d->names.n; i++) {
 		const char *name = d->names.names[i];
@@ -39,7 +28,11 @@ static enum tsr_status account_for(struct tsr_folder *d, const struct tsr_named 
 		d->taken[i] = true;
 		if (tsr_named_find(files, n, name))
 			continue;
-		TSR_TRY(is_empty(d, name, &empty));
+		/* Ranks without data may leave files without contents. */
+		f = NULL;
+		TSR_TRY(tsr_file_open_in(d->path, name, d->options->follow, &f, d->err));
+		empty = tsr_file_size(f) == 0;
+		tsr_file_close(f);
 		first = first || empty ? first : name;
 		nleft += !empty;
 	}
@@ -52,14 +45,24 @@ static enum tsr_status account_for(struct tsr_folder *d, const struct tsr_named 
 		d->path, first, nleft);
 }
 
-static enum tsr_status take_data_files(struct tsr_folder *d, unsigned first)
+/* What is saved once beside the tensors of all ranks: by Megatron's torch_dist, and by Lightning. */
+static const struct {
+	const char *file, *key;
+} beside[] = { { "common.pt", "common" }, { "meta.pt", "meta" } };
+
+static enum tsr_status read_dcp(struct tsr_folder *d, void *ctx)
 {
-	const size_t n = d->c->nfiles - first;
-	struct tsr_named *files = calloc(n + 1, sizeof(*files));
+	const unsigned first = d->c->nfiles;
+	size_t n;
+	struct tsr_named *files;
 	enum tsr_status status;
 
-	if (!files)
-		return tsr_fail_nomem(d->err, d->path);
+	(void)ctx;
+	if (!first)
+		d->c->container = TSR_CONTAINER_DCP;
+	TSR_TRY(tsr_dcp_read_links(d->c, d->path, d->options->follow, d->err));
+	n = d->c->nfiles - first;
+	TSR_TRY(TSR_NEW(&files, n + 1, d->err, d->path));
 	for (size_t i = 0; i < n; i++) {
 		const char *path = tsr_file_path(d->c->files[first + i]);
 		const char *slash = strrchr(path, '/');
@@ -72,13 +75,14 @@ static enum tsr_status take_data_files(struct tsr_folder *d, unsigned first)
 	return status;
 }
 
-/* What is saved once beside the tensors of all ranks: by Megatron's torch_dist, and by Lightning. */
-static const struct {
-	const char *file, *key;
-} beside[] = { { "common.pt", "common" }, { "meta.pt", "meta" } };
-
-static enum tsr_status read_beside(struct tsr_folder *d)
+bool tsr_dcp_folder_detect(const struct tsr_folder *d)
 {
+	return tsr_dcp_looks_like(d->path);
+}
+
+enum tsr_status tsr_dcp_folder_read(struct tsr_folder *d)
+{
+	TSR_TRY(read_dcp(d, NULL));
 	for (size_t i = 0; i < sizeof(beside) / sizeof(*beside); i++) {
 		struct tsr_value *v = NULL;
 
@@ -87,28 +91,6 @@ static enum tsr_status read_beside(struct tsr_folder *d)
 		TSR_TRY(tsr_folder_torch(d, beside[i].file, &v));
 		TSR_TRY(tsr_folder_put(d, beside[i].key, v));
 	}
-	return TSR_OK;
-}
-
-static enum tsr_status read_dcp(struct tsr_folder *d)
-{
-	const unsigned first = d->c->nfiles;
-
-	if (!first)
-		d->c->container = TSR_CONTAINER_DCP;
-	TSR_TRY(tsr_dcp_read_links(d->c, d->path, d->options->follow, d->err));
-	return take_data_files(d, first);
-}
-
-bool tsr_dcp_folder_detect(const struct tsr_folder *d)
-{
-	return tsr_dcp_looks_like(d->path);
-}
-
-enum tsr_status tsr_dcp_folder_read(struct tsr_folder *d)
-{
-	TSR_TRY(read_dcp(d));
-	TSR_TRY(read_beside(d));
 	return tsr_folder_states(d);
 }
 
@@ -129,26 +111,11 @@ bool tsr_fsdp_folder_detect(const struct tsr_folder *d)
 	return false;
 }
 
-static enum tsr_status read_part(struct tsr_folder *d, const char *name)
-{
-	struct tsr_folder part;
-	enum tsr_status status = tsr_folder_enter(d, name, &part);
-
-	if (status == TSR_OK)
-		status = read_dcp(&part);
-	if (status == TSR_OK)
-		status = tsr_folder_account(&part);
-	tsr_folder_leave(&part);
-	return status;
-}
-
 enum tsr_status tsr_fsdp_folder_read(struct tsr_folder *d)
 {
 	for (size_t i = 0; i < d->names.n; i++) {
-		if (!is_part(d->names.names[i]))
-			continue;
-		TSR_TRY(read_part(d, d->names.names[i]));
-		d->taken[i] = true;
+		if (is_part(d->names.names[i]))
+			TSR_TRY(tsr_folder_within(d, d->names.names[i], read_dcp, NULL));
 	}
 	return tsr_folder_states(d);
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/layouts.h"
 #include "layouts/reached.h"
 #include "layouts/zero.h"
@@ -37,12 +36,7 @@ static enum tsr_status put_file(struct tsr_zero *z)
 				"%s: found %zu files of model states and none of optimizer states, "
 				"expected as many of each",
 				z->d->path, z->nmodels);
-	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		if (!tsr_value_put(z->d->c->arena, z->d->root, mapping->list.items[i],
-				   mapping->list.items[i + 1]))
-			return tsr_build_nomem(z->d->c, z->d->err);
-	}
-	return TSR_OK;
+	return tsr_folder_set_all(z->d, z->d->root, mapping);
 }
 
 static enum tsr_status join(struct tsr_zero *z)
@@ -55,37 +49,21 @@ static enum tsr_status join(struct tsr_zero *z)
 	return tsr_keep_reached(z->d->c, z->first, z->d->root, z->d->err);
 }
 
-static enum tsr_status read_checkpoint(struct tsr_folder *d)
+static enum tsr_status read_checkpoint(struct tsr_folder *d, void *ctx)
 {
 	struct tsr_zero z;
 	enum tsr_status status;
 
+	(void)ctx;
 	if (tsr_universal_is(d))
 		return tsr_universal_read(d);
 	status = tsr_zero_read(d, false, &z);
-	if (status == TSR_OK)
-		status = join(&z);
+	TSR_THEN(status, join(&z));
 	tsr_zero_free(&z);
 	return status;
 }
 
 /* --- The directory above ------------------------------------------------------------------------ */
-
-static enum tsr_status read_tag(struct tsr_folder *d, const char *tag)
-{
-	struct tsr_folder child;
-	const size_t at = tsr_folder_find(d, tag);
-	enum tsr_status status = tsr_folder_enter(d, tag, &child);
-
-	if (status == TSR_OK)
-		status = read_checkpoint(&child);
-	if (status == TSR_OK)
-		status = tsr_folder_account(&child);
-	tsr_folder_leave(&child);
-	if (at != SIZE_MAX)
-		d->taken[at] = true;
-	return status;
-}
 
 /* A directory that holds one. */
 static bool is_other(const struct tsr_folder *d, const char *name)
@@ -139,13 +117,12 @@ enum tsr_status tsr_deepspeed_read(struct tsr_folder *d)
 	char *tag = NULL;
 
 	if (is_checkpoint(d))
-		return read_checkpoint(d);
+		return read_checkpoint(d, NULL);
 	TSR_TRY(tsr_folder_line(d, has_latest ? "latest" : "latest_universal", &tag));
 	if (has_latest && tsr_folder_has(d, "latest_universal"))
 		d->taken[tsr_folder_find(d, "latest_universal")] = true;
-	status = read_tag(d, tag);
-	if (status == TSR_OK)
-		status = tsr_folder_skip_others(d, tag, is_other);
+	status = tsr_folder_within(d, tag, read_checkpoint, NULL);
+	TSR_THEN(status, tsr_folder_skip_others(d, tag, is_other));
 	free(tag);
 	TSR_TRY(status);
 	TSR_TRY(skip_copies(d));

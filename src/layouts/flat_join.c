@@ -83,9 +83,7 @@ enum tsr_status tsr_flat_join_add(struct tsr_flat_join *j, size_t from, uint64_t
 		j->chunks = chunks;
 		j->room = room;
 	}
-	numbers = tsr_arena_alloc(j->c->arena, 3 * sizeof(*numbers));
-	if (!numbers)
-		return tsr_build_nomem(j->c, j->err);
+	TSR_TRY(TSR_ARENA_NEW(&numbers, 3, j->c->arena, tsr_build_nomem(j->c, j->err)));
 	numbers[0] = j->numel;
 	numbers[1] = n;
 	numbers[2] = stride;

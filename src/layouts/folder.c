@@ -10,6 +10,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "container/containers.h"
 #include "format/zip.h"
+#include "text/bytes.h"
 #include "text/text.h"
 
 /* The longest file of one line. */
@@ -20,20 +21,11 @@
 
 /* --- Listing ------------------------------------------------------------------------------------ */
 
-static enum tsr_status check_link(const struct tsr_folder *parent, const char *path)
-{
-	if (parent->options->follow || !tsr_dir_is_link(path))
-		return TSR_OK;
-	return tsr_fail_hint(parent->err, TSR_E_UNSUPPORTED, TSR_HINT_FOLLOW_LINKS,
-			     "%s: is a symbolic link, expected a directory", path);
-}
-
 enum tsr_status tsr_folder_enter(const struct tsr_folder *parent, const char *name,
 				 struct tsr_folder *ret)
 {
 	struct tsr_err *err = parent->err;
-	const size_t room = strlen(parent->path) + strlen(name) + 2;
-	char *path = tsr_arena_alloc(parent->c->arena, room);
+	const char *path = tsr_arena_printf(parent->c->arena, "%s/%s", parent->path, name);
 
 	*ret = *parent;
 	ret->parent = parent;
@@ -41,17 +33,15 @@ enum tsr_status tsr_folder_enter(const struct tsr_folder *parent, const char *na
 	ret->taken = NULL;
 	if (!path)
 		return tsr_build_nomem(parent->c, err);
-	strcpy(path, parent->path);
-	strcat(path, "/");
-	strcat(path, name);
 	ret->path = path;
 	if (!tsr_dir_is_name(name) || !tsr_dir_is(path))
 		return tsr_fail(err, TSR_E_FORMAT, "%s: found no directory %.255s in it",
 				parent->path, name);
-	TSR_TRY(check_link(parent, path));
+	if (!parent->options->follow && tsr_dir_is_link(path))
+		return tsr_fail_hint(parent->err, TSR_E_UNSUPPORTED, TSR_HINT_FOLLOW_LINKS,
+				     "%s: is a symbolic link, expected a directory", path);
 	TSR_TRY(tsr_dir_list(path, "", &ret->names, err));
-	ret->taken = calloc(ret->names.n + 1, sizeof(*ret->taken));
-	return ret->taken ? TSR_OK : tsr_fail_nomem(err, path);
+	return TSR_NEW(&ret->taken, ret->names.n + 1, err, path);
 }
 
 void tsr_folder_leave(struct tsr_folder *d)
@@ -59,6 +49,21 @@ void tsr_folder_leave(struct tsr_folder *d)
 	tsr_dir_free(&d->names);
 	free(d->taken);
 	d->taken = NULL;
+}
+
+enum tsr_status tsr_folder_within(struct tsr_folder *d, const char *name, tsr_folder_read_fn *read,
+				  void *ctx)
+{
+	const size_t at = tsr_folder_find(d, name);
+	struct tsr_folder child;
+	enum tsr_status status = tsr_folder_enter(d, name, &child);
+
+	TSR_THEN(status, read(&child, ctx));
+	TSR_THEN(status, tsr_folder_account(&child));
+	tsr_folder_leave(&child);
+	if (at != SIZE_MAX)
+		d->taken[at] = true;
+	return status;
 }
 
 size_t tsr_folder_find(const struct tsr_folder *d, const char *name)
@@ -79,13 +84,10 @@ bool tsr_folder_has(const struct tsr_folder *d, const char *name)
 static enum tsr_status note_not_read(struct tsr_folder *d, const char *name)
 {
 	struct tsr_not_read *n = tsr_arena_alloc(d->c->arena, sizeof(*n));
-	char *path = tsr_arena_alloc(d->c->arena, strlen(d->path) + strlen(name) + 2);
+	const char *path = tsr_arena_printf(d->c->arena, "%s/%s", d->path, name);
 
 	if (!n || !path)
 		return tsr_build_nomem(d->c, d->err);
-	strcpy(path, d->path);
-	strcat(path, "/");
-	strcat(path, name);
 	*n = (struct tsr_not_read){ path, d->c->not_read };
 	d->c->not_read = n;
 	return TSR_OK;
@@ -119,19 +121,15 @@ bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffi
 			 uint64_t *number_ret)
 {
 	const size_t n = strlen(prefix);
-	uint64_t number = 0;
-	const char *at = name + n;
+	const char *at = strncmp(name, prefix, n) == 0 ? name + n : "";
+	const size_t digits = strspn(at, "0123456789");
+	uint64_t number;
 
-	if (strncmp(name, prefix, n) != 0 || !isdigit((unsigned char)*at))
+	if (digits > 18 || !tsr_digits(at, digits, UINT64_MAX, &number))
 		return false;
-	for (; isdigit((unsigned char)*at); at++) {
-		if (at >= name + n + 18)
-			return false;
-		number = 10 * number + (uint64_t)(*at - '0');
-	}
 	if (number_ret)
 		*number_ret = number;
-	return strcmp(at, suffix) == 0;
+	return strcmp(at + digits, suffix) == 0;
 }
 
 /* --- Reading ------------------------------------------------------------------------------------ */
@@ -188,14 +186,23 @@ enum tsr_status tsr_folder_torch(struct tsr_folder *d, const char *name, struct 
 
 enum tsr_status tsr_folder_put(struct tsr_folder *d, const char *key, struct tsr_value *v)
 {
-	struct tsr_arena *arena = d->c->arena;
-
 	if (tsr_value_at(d->root, key))
 		return tsr_fail(d->err, TSR_E_FORMAT, "%s: found two values for %.255s", d->path,
 				key);
-	return tsr_value_put(arena, d->root, tsr_value_string(arena, key), v)
-		       ? TSR_OK
-		       : tsr_build_nomem(d->c, d->err);
+	return tsr_folder_set(d, d->root, key, v);
+}
+
+enum tsr_status tsr_folder_set(const struct tsr_folder *d, struct tsr_value *dict, const char *key,
+			       struct tsr_value *v)
+{
+	return tsr_value_put_at(d->c->arena, dict, key, v) ? TSR_OK : tsr_build_nomem(d->c, d->err);
+}
+
+enum tsr_status tsr_folder_set_all(const struct tsr_folder *d, struct tsr_value *dict,
+				   const struct tsr_value *mapping)
+{
+	return tsr_value_put_all(d->c->arena, dict, mapping) ? TSR_OK
+							     : tsr_build_nomem(d->c, d->err);
 }
 
 /* --- States beside weights ---------------------------------------------------------------------- */
@@ -342,8 +349,7 @@ static enum tsr_status search(const struct tsr_folder *d, unsigned depth, struct
 		if (tsr_dir_is(path) && !tsr_dir_is_link(path) && depth < SEARCH_DEPTH) {
 			tsr_text_printf(found, "%s/", name);
 			status = tsr_folder_enter(d, name, &child);
-			if (status == TSR_OK)
-				status = search(&child, depth + 1, found);
+			TSR_THEN(status, search(&child, depth + 1, found));
 			tsr_folder_leave(&child);
 		} else if (tsr_dir_is(path) || may_hold_tensors(d, name)) {
 			tsr_text_puts(found, name);
@@ -381,8 +387,7 @@ static enum tsr_status leave_out(const struct tsr_folder *d, const char *name, s
 	if (is_directory) {
 		status = tsr_folder_enter(d, name, &child);
 		tsr_text_printf(&found, "%s/", name);
-		if (status == TSR_OK)
-			status = search(&child, 0, &found);
+		TSR_THEN(status, search(&child, 0, &found));
 		tsr_folder_leave(&child);
 		if (status == TSR_OK && found.nbytes > strlen(name) + 1)
 			status = refuse(d, found.bytes);
@@ -405,8 +410,7 @@ enum tsr_status tsr_folder_account(struct tsr_folder *d)
 		if (d->taken[i])
 			continue;
 		status = leave_out(d, d->names.names[i], &out);
-		if (status == TSR_OK)
-			status = note_not_read(d, d->names.names[i]);
+		TSR_THEN(status, note_not_read(d, d->names.names[i]));
 		n++;
 		if (out.nbytes <= 300)
 			shown = out.nbytes;

@@ -42,6 +42,11 @@ enum tsr_status tsr_folder_enter(const struct tsr_folder *parent, const char *na
 				 struct tsr_folder *ret);
 void tsr_folder_leave(struct tsr_folder *d);
 
+/* Enter @name, read it and account for its files. */
+typedef enum tsr_status tsr_folder_read_fn(struct tsr_folder *d, void *ctx);
+enum tsr_status tsr_folder_within(struct tsr_folder *d, const char *name, tsr_folder_read_fn *read,
+				  void *ctx);
+
 /* The index of a name, or SIZE_MAX. */
 size_t tsr_folder_find(const struct tsr_folder *d, const char *name);
 bool tsr_folder_has(const struct tsr_folder *d, const char *name);
@@ -69,6 +74,12 @@ enum tsr_status tsr_folder_torch(struct tsr_folder *d, const char *name, struct 
 
 /* Put a value under a key of the root; a key that is there already is TSR_E_FORMAT. */
 enum tsr_status tsr_folder_put(struct tsr_folder *d, const char *key, struct tsr_value *v);
+
+/* Put a value into a DICT, or all items of another; @v may be NULL when out of memory. */
+enum tsr_status tsr_folder_set(const struct tsr_folder *d, struct tsr_value *dict, const char *key,
+			       struct tsr_value *v);
+enum tsr_status tsr_folder_set_all(const struct tsr_folder *d, struct tsr_value *dict,
+				   const struct tsr_value *mapping);
 
 /*
  * Schedulers, random states and the like, which frameworks of Hugging Face put beside weights: each

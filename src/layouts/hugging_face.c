@@ -91,25 +91,6 @@ static enum tsr_status read_index(struct tsr_folder *d, const char *name)
 	return tsr_sharded_read(d->c, f, d->options, d->err);
 }
 
-/* Add the items of the mappings that shards of torch.save are. */
-static enum tsr_status add_mappings(struct tsr_folder *d, size_t first_tree,
-				    struct tsr_value *model)
-{
-	struct tsr_checkpoint *c = d->c;
-
-	for (size_t i = first_tree; i < c->ntrees; i++) {
-		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
-
-		for (size_t k = 0; mapping && k + 1 < mapping->list.n; k += 2) {
-			if (!tsr_value_put(c->arena, model, mapping->list.items[k],
-					   mapping->list.items[k + 1]))
-				return tsr_build_nomem(c, d->err);
-		}
-	}
-	c->ntrees = first_tree;
-	return TSR_OK;
-}
-
 /* A mapping from the names of the weights to them. */
 static enum tsr_status make_model(struct tsr_folder *d, size_t first_array, size_t first_tree,
 				  struct tsr_value **ret)
@@ -120,13 +101,20 @@ static enum tsr_status make_model(struct tsr_folder *d, size_t first_array, size
 	if (!model)
 		return tsr_build_nomem(c, d->err);
 	for (size_t i = first_array; i < c->narrays; i++) {
-		if (c->arrays[i].own_name &&
-		    !tsr_value_put(c->arena, model, tsr_value_string(c->arena, c->arrays[i].name),
-				   tsr_value_tensor(c->arena, i)))
+		if (c->arrays[i].own_name && !tsr_value_put_at(c->arena, model, c->arrays[i].name,
+							       tsr_value_tensor(c->arena, i)))
 			return tsr_build_nomem(c, d->err);
 	}
+	/* Shards of torch.save are mappings. */
+	for (size_t i = first_tree; i < c->ntrees; i++) {
+		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
+
+		if (mapping)
+			TSR_TRY(tsr_folder_set_all(d, model, mapping));
+	}
+	c->ntrees = first_tree;
 	*ret = model;
-	return add_mappings(d, first_tree, model);
+	return TSR_OK;
 }
 
 /* A directory of weights alone stands for their file. */

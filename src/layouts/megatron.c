@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of Megatron-LM: an iteration's, in its legacy form or as torch.distributed.checkpoint. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/layouts.h"
 #include "torch/dcp.h"
 
@@ -36,7 +34,7 @@ static bool give(struct tsr_arena *arena, struct tsr_value *state, struct tsr_va
 {
 	return state && state->type == TSR_VALUE_DICT && master->type == TSR_VALUE_TENSOR &&
 	       !tsr_value_at(state, "fp32_param") &&
-	       tsr_value_put(arena, state, tsr_value_string(arena, "fp32_param"), master);
+	       tsr_value_put_at(arena, state, "fp32_param", master);
 }
 
 /*
@@ -111,26 +109,12 @@ static const char *rank_of(const struct tsr_folder *d)
 	return tsr_folder_has(d, "mp_rank_00") ? "mp_rank_00" : NULL;
 }
 
-static enum tsr_status check_ranks(const struct tsr_folder *d)
-{
-	for (size_t i = 0; i < d->names.n; i++) {
-		const char *name = d->names.names[i];
-
-		if (strncmp(name, "mp_rank_", 8) == 0 && strcmp(name, "mp_rank_00") != 0)
-			return tsr_fail(d->err, TSR_E_UNSUPPORTED,
-					"%s: found %.200s: a model divided by tensor or pipeline "
-					"parallelism, expected mp_rank_00 alone; save it as "
-					"torch_dist with Megatron first",
-					d->path, name);
-	}
-	return TSR_OK;
-}
-
-static enum tsr_status read_rank(struct tsr_folder *d)
+static enum tsr_status read_rank(struct tsr_folder *d, void *ctx)
 {
 	struct tsr_value *root = NULL;
 	const struct tsr_value *mapping;
 
+	(void)ctx;
 	if (tsr_folder_has(d, "distrib_optim.pt"))
 		return tsr_fail(d->err, TSR_E_UNSUPPORTED,
 				"%s: found distrib_optim.pt, flat buffers whose order no file of "
@@ -143,32 +127,24 @@ static enum tsr_status read_rank(struct tsr_folder *d)
 				"%s/model_optim_rng.pt: found %s, expected a dict", d->path,
 				tsr_value_kind(root));
 	TSR_TRY(name_masters(d, root));
-	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		if (!tsr_value_put(d->c->arena, d->root, mapping->list.items[i],
-				   mapping->list.items[i + 1]))
-			return tsr_build_nomem(d->c, d->err);
+	return tsr_folder_set_all(d, d->root, mapping);
+}
+
+static enum tsr_status read_iteration(struct tsr_folder *d, void *ctx)
+{
+	if (tsr_dcp_looks_like(d->path))
+		return tsr_dcp_folder_read(d);
+	for (size_t i = 0; i < d->names.n; i++) {
+		const char *name = d->names.names[i];
+
+		if (strncmp(name, "mp_rank_", 8) == 0 && strcmp(name, "mp_rank_00") != 0)
+			return tsr_fail(d->err, TSR_E_UNSUPPORTED,
+					"%s: found %.200s: a model divided by tensor or pipeline "
+					"parallelism, expected mp_rank_00 alone; save it as "
+					"torch_dist with Megatron first",
+					d->path, name);
 	}
-	return tsr_folder_account(d);
-}
-
-static enum tsr_status read_legacy(struct tsr_folder *d)
-{
-	struct tsr_folder rank;
-	enum tsr_status status;
-
-	TSR_TRY(check_ranks(d));
-	status = tsr_folder_enter(d, "mp_rank_00", &rank);
-	if (status == TSR_OK)
-		status = read_rank(&rank);
-	tsr_folder_leave(&rank);
-	if (status == TSR_OK)
-		d->taken[tsr_folder_find(d, "mp_rank_00")] = true;
-	return status;
-}
-
-static enum tsr_status read_iteration(struct tsr_folder *d)
-{
-	return tsr_dcp_looks_like(d->path) ? tsr_dcp_folder_read(d) : read_legacy(d);
+	return tsr_folder_within(d, "mp_rank_00", read_rank, ctx);
 }
 
 /* --- The directory above ------------------------------------------------------------------------ */
@@ -206,20 +182,11 @@ static bool is_iteration(const struct tsr_folder *d, const char *name)
 
 enum tsr_status tsr_megatron_read(struct tsr_folder *d)
 {
-	struct tsr_folder child;
-	enum tsr_status status;
 	char name[40];
 
 	if (rank_of(d))
-		return read_iteration(d);
+		return read_iteration(d, NULL);
 	TSR_TRY(name_iteration(d, name));
-	status = tsr_folder_enter(d, name, &child);
-	if (status == TSR_OK)
-		status = read_iteration(&child);
-	if (status == TSR_OK)
-		status = tsr_folder_account(&child);
-	tsr_folder_leave(&child);
-	TSR_TRY(status);
-	d->taken[tsr_folder_find(d, name)] = true;
+	TSR_TRY(tsr_folder_within(d, name, read_iteration, NULL));
 	return tsr_folder_skip_others(d, name, is_iteration);
 }

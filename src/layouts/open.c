@@ -182,8 +182,8 @@ static enum tsr_status open_named(struct tsr_checkpoint *c, const char *path,
 
 	if (status == TSR_OK && named)
 		status = tsr_file_open_in(directory, tsr_path_name(path), o->follow, &f, err);
-	if (status == TSR_OK)
-		status = open_checkpoint(&path, 1, o, c->base_name.depth - 1, false, &c->base, err);
+	TSR_THEN(status,
+		 open_checkpoint(&path, 1, o, c->base_name.depth - 1, false, &c->base, err));
 	if (status == TSR_OK && f)
 		status = tsr_file_check_unchanged(f, err);
 	tsr_file_close(f);
@@ -219,8 +219,7 @@ static enum tsr_status open_base(struct tsr_checkpoint *c, const struct tsr_open
 				       "%s: is a delta to %s, which is missing", c->path, path);
 	else
 		status = open_named(c, path, &o, !options->base, err);
-	if (status == TSR_OK)
-		status = check_base(c, path, later, options->run, err);
+	TSR_THEN(status, check_base(c, path, later, options->run, err));
 	free(joined);
 	return status == TSR_OK ? tsr_delta_link(c, err) : status;
 }
@@ -267,11 +266,10 @@ static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths
 				       const struct tsr_open_options *o, unsigned depth, bool later,
 				       struct tsr_checkpoint **ret, struct tsr_err *err)
 {
-	struct tsr_checkpoint *c = calloc(1, sizeof(*c));
+	struct tsr_checkpoint *c;
 	enum tsr_status status;
 
-	if (!c)
-		return tsr_fail_nomem(err, paths[0]);
+	TSR_TRY(TSR_NEW(&c, 1, err, paths[0]));
 	c->opaque = o->opaque;
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_FREE);
 	status = c->arena ? read_all(c, paths, npaths, o, depth, later, err)

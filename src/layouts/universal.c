@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/flat_join.h"
 #include "layouts/layouts.h"
 #include "layouts/reached.h"
@@ -36,8 +35,7 @@ static enum tsr_status shape_tensor(const struct tsr_zero *z, const struct tsr_z
 				z->d->path, p->name, file, found, p->numel);
 	j.dtype = j.c->arrays[v->tensor.array].dtype;
 	status = found ? tsr_flat_join_add(&j, v->tensor.array, 0, found) : TSR_OK;
-	if (status == TSR_OK)
-		status = tsr_flat_join_finish(&j, p->rank, p->shape, array_ret);
+	TSR_THEN(status, tsr_flat_join_finish(&j, p->rank, p->shape, array_ret));
 	tsr_flat_join_free(&j);
 	return status;
 }
@@ -63,21 +61,26 @@ static enum tsr_status read_file(const struct tsr_zero *z, struct tsr_zero_param
 		}
 		v = tsr_value_tensor(arena, array);
 	}
-	return tsr_zero_put_state(z, p, field, v);
+	return tsr_folder_set(z->d, p->state, field, v);
 }
 
-static enum tsr_status read_param(const struct tsr_zero *z, struct tsr_zero_param *p,
-				  struct tsr_folder *d)
+/* What one is read for. */
+struct reading {
+	struct tsr_zero *z;
+	struct tsr_zero_param *p;
+};
+
+static enum tsr_status read_param(struct tsr_folder *d, void *ctx)
 {
-	enum tsr_status status = TSR_OK;
+	const struct reading *r = ctx;
 
 	if (!tsr_folder_has(d, "fp32.pt"))
-		return tsr_fail(z->d->err, TSR_E_FORMAT, "%s: found no fp32.pt", d->path);
-	for (size_t i = 0; i < d->names.n && status == TSR_OK; i++) {
+		return tsr_fail(d->err, TSR_E_FORMAT, "%s: found no fp32.pt", d->path);
+	for (size_t i = 0; i < d->names.n; i++) {
 		if (tsr_dir_name_ends_with(d->names.names[i], ".pt"))
-			status = read_file(z, p, d, d->names.names[i]);
+			TSR_TRY(read_file(r->z, r->p, d, d->names.names[i]));
 	}
-	return status == TSR_OK ? tsr_folder_account(d) : status;
+	return TSR_OK;
 }
 
 /* --- All parameters ----------------------------------------------------------------------------- */
@@ -120,39 +123,18 @@ static enum tsr_status skip_copies(const struct tsr_zero *z, struct tsr_folder *
 		zero->path, copy, n);
 }
 
-static enum tsr_status read_params(struct tsr_zero *z, struct tsr_folder *zero)
+static enum tsr_status read_params(struct tsr_folder *zero, void *ctx)
 {
-	for (size_t i = 0; i < z->nparams; i++) {
-		const size_t at = tsr_folder_find(zero, z->params[i].name);
-		struct tsr_folder d;
-		enum tsr_status status = tsr_folder_enter(zero, z->params[i].name, &d);
+	struct tsr_zero *z = ctx;
 
-		if (status == TSR_OK)
-			status = read_param(z, &z->params[i], &d);
-		tsr_folder_leave(&d);
-		TSR_TRY(status);
-		zero->taken[at] = true;
+	for (size_t i = 0; i < z->nparams; i++) {
+		struct reading r = { z, &z->params[i] };
+
+		TSR_TRY(tsr_folder_within(zero, z->params[i].name, read_param, &r));
 	}
 	if (tsr_folder_has(zero, "optimizer_state.pt"))
 		TSR_TRY(tsr_folder_torch(zero, "optimizer_state.pt", &z->common));
-	TSR_TRY(skip_copies(z, zero));
-	return tsr_folder_account(zero);
-}
-
-static enum tsr_status read_all(struct tsr_zero *z)
-{
-	struct tsr_folder zero;
-	enum tsr_status status = tsr_folder_enter(z->d, "zero", &zero);
-
-	if (status == TSR_OK)
-		status = read_params(z, &zero);
-	tsr_folder_leave(&zero);
-	if (status != TSR_OK)
-		return status;
-	z->d->taken[tsr_folder_find(z->d, "zero")] = true;
-	z->narrays = z->d->c->narrays - z->first;
-	TSR_TRY(tsr_zero_put(z));
-	return tsr_keep_reached(z->d->c, z->first, z->d->root, z->d->err);
+	return skip_copies(z, zero);
 }
 
 bool tsr_universal_is(const struct tsr_folder *d)
@@ -169,8 +151,10 @@ enum tsr_status tsr_universal_read(struct tsr_folder *d)
 	struct tsr_zero z;
 	enum tsr_status status = tsr_zero_read(d, true, &z);
 
-	if (status == TSR_OK)
-		status = read_all(&z);
+	TSR_THEN(status, tsr_folder_within(d, "zero", read_params, &z));
+	z.narrays = d->c->narrays - z.first;
+	TSR_THEN(status, tsr_zero_put(&z));
+	TSR_THEN(status, tsr_keep_reached(d->c, z.first, d->root, d->err));
 	tsr_zero_free(&z);
 	return status;
 }

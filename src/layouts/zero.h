@@ -58,10 +58,6 @@ void tsr_zero_free(struct tsr_zero *z);
 /* Join the partitions: weight and state of each parameter. */
 enum tsr_status tsr_zero_join(struct tsr_zero *z);
 
-/* Put a state into the optimizer's state of a parameter; @v may be NULL when out of memory. */
-enum tsr_status tsr_zero_put_state(const struct tsr_zero *z, const struct tsr_zero_param *p,
-				   const char *field, struct tsr_value *v);
-
 /* The model: each weight once, in FP32 where the optimizer has it so. */
 enum tsr_status tsr_zero_model(const struct tsr_zero *z, struct tsr_value **ret);
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/zero.h"
 #include "text/shape.h"
 
@@ -47,15 +46,6 @@ static bool parse(const char *name, struct rank_file *ret)
 	return false;
 }
 
-static enum tsr_status refuse_parallel(const struct tsr_zero *z, const char *name)
-{
-	return tsr_fail(z->d->err, TSR_E_UNSUPPORTED,
-			"%s: found %.200s: a model divided by tensor, pipeline or expert "
-			"parallelism, expected one of data parallelism alone; let DeepSpeed's "
-			"ds_to_universal.py join it first",
-			z->d->path, name);
-}
-
 /* Parts of experts, and layers of pipelines. */
 static bool is_parallel(const char *name)
 {
@@ -74,7 +64,12 @@ static enum tsr_status count_files(struct tsr_zero *z)
 		struct rank_file f;
 
 		if (is_parallel(name) || (parse(name, &f) && f.model_rank))
-			return refuse_parallel(z, name);
+			return tsr_fail(
+				z->d->err, TSR_E_UNSUPPORTED,
+				"%s: found %.200s: a model divided by tensor, pipeline or expert "
+				"parallelism, expected one of data parallelism alone; let "
+				"DeepSpeed's ds_to_universal.py join it first",
+				z->d->path, name);
 		if (!parse(name, &f))
 			continue;
 		noptims += f.optim;
@@ -119,10 +114,8 @@ static enum tsr_status read_file(struct tsr_zero *z, const char *name, const str
 
 static enum tsr_status read_files(struct tsr_zero *z)
 {
-	z->model = calloc(z->nmodels + 1, sizeof(struct tsr_value *));
-	z->optim = calloc(z->nranks + 1, sizeof(struct tsr_value *));
-	if (!z->model || !z->optim)
-		return tsr_fail_nomem(z->d->err, z->d->path);
+	TSR_TRY(TSR_NEW(&z->model, z->nmodels + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_NEW(&z->optim, z->nranks + 1, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->d->names.n; i++) {
 		struct rank_file f;
 
@@ -209,25 +202,6 @@ static enum tsr_status list_states(struct tsr_zero *z, size_t rank)
 	return TSR_OK;
 }
 
-/* The flat weights and the states of each rank; what is allocated is as much as was read. */
-static enum tsr_status list_partitions(struct tsr_zero *z)
-{
-	for (size_t i = 0; i < z->nranks; i++)
-		TSR_TRY(check_flat(z, i));
-	z->flat = calloc(z->nranks * z->ngroups + 1, sizeof(*z->flat));
-	z->state = calloc(z->nranks * z->ngroups + 1, sizeof(struct tsr_value *));
-	if (!z->flat || !z->state)
-		return tsr_fail_nomem(z->d->err, z->d->path);
-	for (size_t i = 0; i < z->nranks; i++) {
-		const struct tsr_value *flat = flat_list(z, i);
-
-		for (size_t g = 0; g < z->ngroups; g++)
-			z->flat[i * z->ngroups + g] = flat->list.items[g]->tensor.array;
-		TSR_TRY(list_states(z, i));
-	}
-	return TSR_OK;
-}
-
 /* A number for all groups, or a list with one for each. */
 static enum tsr_status check_partitions(const struct tsr_zero *z, size_t rank)
 {
@@ -262,9 +236,8 @@ enum tsr_status tsr_zero_shape(const struct tsr_zero *z, const char *name,
 		return tsr_fail(z->d->err, TSR_E_FORMAT,
 				"%s: param_shapes: %.200s: expected a torch.Size", z->d->path,
 				name);
-	shape = tsr_arena_alloc(z->d->c->arena, v->list.n * sizeof(*shape));
-	if (!shape)
-		return tsr_build_nomem(z->d->c, z->d->err);
+	TSR_TRY(TSR_ARENA_NEW(&shape, v->list.n, z->d->c->arena,
+			      tsr_build_nomem(z->d->c, z->d->err)));
 	*rank_ret = (unsigned)v->list.n;
 	*shape_ret = shape;
 	for (size_t i = 0; i < v->list.n; i++) {
@@ -336,23 +309,6 @@ static enum tsr_status read_group(struct tsr_zero *z, size_t group, const struct
 	return TSR_OK;
 }
 
-static enum tsr_status sort_names(struct tsr_zero *z)
-{
-	z->by_name = calloc(z->nparams + 1, sizeof(*z->by_name));
-	if (!z->by_name)
-		return tsr_fail_nomem(z->d->err, z->d->path);
-	for (size_t i = 0; i < z->nparams; i++)
-		z->by_name[i] = (struct tsr_named){ z->params[i].name, i };
-	tsr_named_sort(z->by_name, z->nparams);
-	for (size_t i = 1; i < z->nparams; i++) {
-		if (strcmp(z->by_name[i - 1].name, z->by_name[i].name) == 0)
-			return tsr_fail(z->d->err, TSR_E_FORMAT,
-					"%s: param_shapes: %.200s: found twice", z->d->path,
-					z->by_name[i].name);
-	}
-	return TSR_OK;
-}
-
 const struct tsr_zero_param *tsr_zero_find(const struct tsr_zero *z, const char *name)
 {
 	const struct tsr_named *found = tsr_named_find(z->by_name, z->nparams, name);
@@ -382,26 +338,24 @@ static enum tsr_status read_shapes(struct tsr_zero *z)
 					i);
 		n += group->list.n / 2;
 	}
-	z->params = calloc(n + 1, sizeof(*z->params));
-	z->needed = calloc(z->ngroups + 1, sizeof(*z->needed));
-	z->group_at = calloc(z->ngroups + 1, sizeof(*z->group_at));
-	if (!z->params || !z->needed || !z->group_at)
-		return tsr_fail_nomem(z->d->err, z->d->path);
+	TSR_TRY(TSR_NEW(&z->params, n + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_NEW(&z->needed, z->ngroups + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_NEW(&z->group_at, z->ngroups + 1, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->ngroups; i++) {
 		TSR_TRY(read_group(z, i, tsr_value_mapping(shapes->list.items[i])));
 		z->group_at[i + 1] = z->nparams;
 	}
-	return sort_names(z);
-}
-
-enum tsr_status tsr_zero_put_state(const struct tsr_zero *z, const struct tsr_zero_param *p,
-				   const char *field, struct tsr_value *v)
-{
-	struct tsr_arena *arena = z->d->c->arena;
-
-	return tsr_value_put(arena, p->state, tsr_value_string(arena, field), v)
-		       ? TSR_OK
-		       : tsr_build_nomem(z->d->c, z->d->err);
+	TSR_TRY(TSR_NEW(&z->by_name, z->nparams + 1, z->d->err, z->d->path));
+	for (size_t i = 0; i < z->nparams; i++)
+		z->by_name[i] = (struct tsr_named){ z->params[i].name, i };
+	tsr_named_sort(z->by_name, z->nparams);
+	for (size_t i = 1; i < z->nparams; i++) {
+		if (strcmp(z->by_name[i - 1].name, z->by_name[i].name) == 0)
+			return tsr_fail(z->d->err, TSR_E_FORMAT,
+					"%s: param_shapes: %.200s: found twice", z->d->path,
+					z->by_name[i].name);
+	}
+	return TSR_OK;
 }
 
 /* Files of two saves in one directory differ in the number of steps. */
@@ -438,7 +392,19 @@ static enum tsr_status read_params(struct tsr_zero *z)
 		if (!z->params[i].state)
 			return tsr_build_nomem(z->d->c, z->d->err);
 	}
-	return list_partitions(z);
+	/* The flat weights and the states of each rank; what is allocated is as much as was read. */
+	for (size_t i = 0; i < z->nranks; i++)
+		TSR_TRY(check_flat(z, i));
+	TSR_TRY(TSR_NEW(&z->flat, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_NEW(&z->state, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
+	for (size_t i = 0; i < z->nranks; i++) {
+		const struct tsr_value *flat = flat_list(z, i);
+
+		for (size_t g = 0; g < z->ngroups; g++)
+			z->flat[i * z->ngroups + g] = flat->list.items[g]->tensor.array;
+		TSR_TRY(list_states(z, i));
+	}
+	return TSR_OK;
 }
 
 enum tsr_status tsr_zero_read(struct tsr_folder *d, bool universal, struct tsr_zero *ret)

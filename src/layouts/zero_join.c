@@ -118,14 +118,7 @@ static enum tsr_status add_divided_param(const struct tsr_zero *z, const struct 
 
 static const char *join_name(const struct tsr_zero *z, const char *name, const char *field)
 {
-	char *joined = tsr_arena_alloc(z->d->c->arena, strlen(name) + strlen(field) + 2);
-
-	if (!joined)
-		return NULL;
-	strcpy(joined, name);
-	if (*field)
-		strcat(strcat(joined, "."), field);
-	return joined;
+	return tsr_arena_printf(z->d->c->arena, "%s%s%s", name, *field ? "." : "", field);
 }
 
 static enum tsr_status join_param(const struct tsr_zero *z, const struct tsr_zero_param *p,
@@ -141,8 +134,7 @@ static enum tsr_status join_param(const struct tsr_zero *z, const struct tsr_zer
 		return tsr_build_nomem(j.c, j.err);
 	status = z->stage3 ? add_divided_param(z, p, pieces, &j)
 			   : add_divided_group(z, p, pieces, &j);
-	if (status == TSR_OK)
-		status = tsr_flat_join_finish(&j, p->rank, p->shape, array_ret);
+	TSR_THEN(status, tsr_flat_join_finish(&j, p->rank, p->shape, array_ret));
 	tsr_flat_join_free(&j);
 	return status;
 }
@@ -154,18 +146,6 @@ struct span {
 	struct tsr_zero_param *params;
 	size_t n;
 };
-
-static enum tsr_status join_weights(const struct tsr_zero *z, size_t group, struct pieces *pieces,
-				    const struct span *span)
-{
-	pieces->field = "";
-	for (size_t i = 0; i < z->nranks; i++)
-		pieces->array[i] = z->flat[i * z->ngroups + group];
-	TSR_TRY(z->stage3 ? check_divided_params(z, group) : check_divided_group(z, group));
-	for (size_t i = 0; i < span->n; i++)
-		TSR_TRY(join_param(z, &span->params[i], pieces, &span->params[i].weight));
-	return TSR_OK;
-}
 
 /* A state with a value per element: the same field of all ranks, joined for each parameter. */
 static enum tsr_status join_field(const struct tsr_zero *z, size_t group, struct pieces *pieces,
@@ -189,8 +169,8 @@ static enum tsr_status join_field(const struct tsr_zero *z, size_t group, struct
 		size_t array = 0;
 
 		TSR_TRY(join_param(z, &span->params[i], pieces, &array));
-		TSR_TRY(tsr_zero_put_state(z, &span->params[i], pieces->field,
-					   tsr_value_tensor(c->arena, array)));
+		TSR_TRY(tsr_folder_set(z->d, span->params[i].state, pieces->field,
+				       tsr_value_tensor(c->arena, array)));
 	}
 	return TSR_OK;
 }
@@ -251,7 +231,7 @@ static enum tsr_status copy_field(const struct tsr_zero *z, const char *field,
 			TSR_TRY(tsr_build_array(c, &a, &array, z->d->err));
 			v = tsr_value_tensor(c->arena, array);
 		}
-		TSR_TRY(tsr_zero_put_state(z, &span->params[i], field, v));
+		TSR_TRY(tsr_folder_set(z->d, span->params[i].state, field, v));
 	}
 	return TSR_OK;
 }
@@ -309,7 +289,12 @@ static enum tsr_status check_same_states(const struct tsr_zero *z, size_t group)
 static enum tsr_status join_group(const struct tsr_zero *z, size_t group, struct pieces *pieces,
 				  const struct span *span)
 {
-	TSR_TRY(join_weights(z, group, pieces, span));
+	pieces->field = "";
+	for (size_t i = 0; i < z->nranks; i++)
+		pieces->array[i] = z->flat[i * z->ngroups + group];
+	TSR_TRY(z->stage3 ? check_divided_params(z, group) : check_divided_group(z, group));
+	for (size_t i = 0; i < span->n; i++)
+		TSR_TRY(join_param(z, &span->params[i], pieces, &span->params[i].weight));
 	TSR_TRY(check_same_states(z, group));
 	return join_states(z, group, pieces, span);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model of ZeRO stages: each weight once, in FP32 where the optimizer has it so. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
@@ -81,25 +80,6 @@ static enum tsr_status add_fragments(const struct modelling *m, struct tsr_flat_
 			z->d->path, j->name);
 }
 
-/* A parameter that the optimizer does not have: stage 3 divides it all the same. */
-static enum tsr_status join_frozen(const struct modelling *m, const char *name,
-				   const struct tsr_value *shape, size_t *array_ret)
-{
-	const struct tsr_zero *z = m->z;
-	struct tsr_flat_join j = { .c = z->d->c, .name = name, .err = z->d->err };
-	enum tsr_status status;
-	const uint64_t *dims;
-	uint64_t numel;
-	unsigned rank;
-
-	TSR_TRY(tsr_zero_shape(z, name, shape, &rank, &dims, &numel));
-	status = add_fragments(m, &j, numel);
-	if (status == TSR_OK)
-		status = tsr_flat_join_finish(&j, rank, dims, array_ret);
-	tsr_flat_join_free(&j);
-	return status;
-}
-
 /* --- Weights ------------------------------------------------------------------------------------ */
 
 /* The parameter that a tensor of the model is a copy of, by name, by what is shared, or NULL. */
@@ -125,12 +105,23 @@ static enum tsr_status replace(struct modelling *m, const char *name, struct tsr
 	const struct tsr_zero_param *p = original_of(m, name, *v);
 	const struct tsr_value *shape = p ? NULL : at(&m->frozen, name);
 	size_t array = (*v)->tensor.array;
+	enum tsr_status status;
+	const uint64_t *dims;
+	uint64_t numel;
+	unsigned rank;
 
 	if (p) {
 		array = p->weight;
 		m->copy = a->numel && !m->ncopies++ ? name : m->copy;
 	} else if (shape && z->divided) {
-		TSR_TRY(join_frozen(m, name, shape, &array));
+		/* A parameter that the optimizer does not have: stage 3 divides it all the same. */
+		struct tsr_flat_join j = { .c = z->d->c, .name = name, .err = z->d->err };
+
+		TSR_TRY(tsr_zero_shape(z, name, shape, &rank, &dims, &numel));
+		status = add_fragments(m, &j, numel);
+		TSR_THEN(status, tsr_flat_join_finish(&j, rank, dims, &array));
+		tsr_flat_join_free(&j);
+		TSR_TRY(status);
 	} else {
 		return TSR_OK;
 	}
@@ -175,10 +166,9 @@ static enum tsr_status make_model(struct modelling *m, const struct tsr_value *o
 	for (size_t i = 0; i < m->z->nparams && status == TSR_OK; i++) {
 		const struct tsr_zero_param *p = &m->z->params[i];
 
-		if (!at(&names, p->name) &&
-		    !tsr_value_put(arena, model, tsr_value_string(arena, p->name),
-				   tsr_value_tensor(arena, p->weight)))
-			status = tsr_build_nomem(m->z->d->c, m->z->d->err);
+		if (!at(&names, p->name))
+			status = tsr_folder_set(m->z->d, model, p->name,
+						tsr_value_tensor(arena, p->weight));
 	}
 	free(names.sorted);
 	return status;
@@ -226,8 +216,7 @@ enum tsr_status tsr_zero_model(const struct tsr_zero *z, struct tsr_value **ret)
 		return tsr_fail(z->d->err, TSR_E_FORMAT, "%s: model states: found no dict module",
 				z->d->path);
 	status = index_all(&m) ? make_model(&m, old, *ret) : tsr_fail_nomem(z->d->err, z->d->path);
-	if (status == TSR_OK)
-		status = note_copies(&m);
+	TSR_THEN(status, note_copies(&m));
 	for (size_t i = 0; m.fragments && i < z->nmodels; i++)
 		free(m.fragments[i].sorted);
 	free(m.fragments);

@@ -2,10 +2,8 @@
 /* The tree of ZeRO stages once partitions are joined: model, optimizer by name, and the rest. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "layouts/zero.h"
 
 /* What the files say of partitions, which whole tensors do not have, and what is joined. */
@@ -39,18 +37,6 @@ static bool is_partitioning(const struct tsr_value *key)
 	return false;
 }
 
-static enum tsr_status put(const struct tsr_zero *z, struct tsr_value *dict, const char *key,
-			   struct tsr_value *v)
-{
-	struct tsr_arena *arena = z->d->c->arena;
-
-	if (dict == z->d->root)
-		return tsr_folder_put(z->d, key, v);
-	return tsr_value_put(arena, dict, tsr_value_string(arena, key), v)
-		       ? TSR_OK
-		       : tsr_build_nomem(z->d->c, z->d->err);
-}
-
 /* --- The optimizer ------------------------------------------------------------------------------ */
 
 static const struct tsr_value *base_of(const struct tsr_zero *z)
@@ -67,9 +53,7 @@ static enum tsr_status add_names(const struct tsr_zero *z, struct tsr_value *nam
 	struct tsr_arena *arena = z->d->c->arena;
 
 	for (size_t i = z->group_at[group]; i < z->group_at[group + 1]; i++) {
-		struct tsr_value *name = tsr_value_string(arena, z->params[i].name);
-
-		if (!name || !tsr_value_add(arena, names, name))
+		if (!tsr_value_add(arena, names, tsr_value_string(arena, z->params[i].name)))
 			return tsr_build_nomem(z->d->c, z->d->err);
 	}
 	return TSR_OK;
@@ -106,7 +90,7 @@ static enum tsr_status name_group(const struct tsr_zero *z, const struct tsr_val
 		TSR_TRY(add_names(z, names, (size_t)id));
 	}
 	*ret = group;
-	return put(z, group, "params", names);
+	return tsr_folder_set(z->d, group, "params", names);
 }
 
 /* All groups; flat groups that none of the base optimizer's lists, as in elastic ones, are their own. */
@@ -129,7 +113,7 @@ static enum tsr_status name_groups(const struct tsr_zero *z, bool *listed, struc
 		if (!group || !names || !tsr_value_add(arena, groups, group))
 			return tsr_build_nomem(z->d->c, z->d->err);
 		TSR_TRY(add_names(z, names, g));
-		TSR_TRY(put(z, group, "params", names));
+		TSR_TRY(tsr_folder_set(z->d, group, "params", names));
 	}
 	return TSR_OK;
 }
@@ -146,14 +130,13 @@ static enum tsr_status make_optimizer(const struct tsr_zero *z, struct tsr_value
 		return tsr_build_nomem(z->d->c, z->d->err);
 	for (size_t i = 0; i < z->nparams; i++) {
 		if (z->params[i].state->list.n)
-			TSR_TRY(put(z, state, z->params[i].name, z->params[i].state));
+			TSR_TRY(tsr_folder_set(z->d, state, z->params[i].name, z->params[i].state));
 	}
-	listed = calloc(z->ngroups + 1, sizeof(*listed));
-	status = listed ? name_groups(z, listed, groups) : tsr_fail_nomem(z->d->err, z->d->path);
+	TSR_TRY(TSR_NEW(&listed, z->ngroups + 1, z->d->err, z->d->path));
+	status = name_groups(z, listed, groups);
 	free(listed);
-	if (status == TSR_OK)
-		status = put(z, optimizer, "state", state);
-	return status == TSR_OK ? put(z, optimizer, "param_groups", groups) : status;
+	TSR_THEN(status, tsr_folder_set(z->d, optimizer, "state", state));
+	return status == TSR_OK ? tsr_folder_set(z->d, optimizer, "param_groups", groups) : status;
 }
 
 /* --- The rest ----------------------------------------------------------------------------------- */
@@ -209,9 +192,10 @@ static enum tsr_status put_rank(const struct tsr_zero *z, size_t rank)
 		TSR_TRY(put_rest(z, tsr_value_at(z->optim[rank], "optimizer_state_dict"), rank,
 				 optim));
 	if (optim->list.n)
-		TSR_TRY(put(z, model, "zero_optimizer", optim));
+		TSR_TRY(rank ? tsr_folder_set(z->d, model, "zero_optimizer", optim)
+			     : tsr_folder_put(z->d, "zero_optimizer", optim));
 	snprintf(key, sizeof(key), "zero_rank_%zu", rank);
-	return rank && model->list.n ? put(z, z->d->root, key, model) : TSR_OK;
+	return rank && model->list.n ? tsr_folder_put(z->d, key, model) : TSR_OK;
 }
 
 enum tsr_status tsr_zero_put(struct tsr_zero *z)

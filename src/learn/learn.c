@@ -53,10 +53,10 @@ struct learning {
 
 /* Memory of a job. */
 struct scratch {
-	struct tsr_read_scratch *read;
-	float *x;
+	struct tsr_read_scratch read;
+	float x[TSR_TILE_ELEMENTS];
 	struct tsr_partition_part *part;
-	struct tsr_histogram *histogram;
+	struct tsr_histogram histogram;
 	uint64_t nbad; /* values that are not finite, or negative where there must be none */
 };
 
@@ -148,9 +148,6 @@ static void close_scratch(void *ctx, void *memory)
 	struct scratch *s = memory;
 
 	(void)ctx;
-	free(s->read);
-	free(s->x);
-	free(s->histogram);
 	tsr_partition_part_free(s->part);
 }
 
@@ -161,14 +158,8 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
 	struct scratch *s = memory;
 
 	(void)run;
-	*s = (struct scratch){ .read = malloc(sizeof(*s->read)),
-			       .x = malloc(TSR_TILE_ELEMENTS * sizeof(*s->x)),
-			       .part = tsr_partition_part_new(TSR_TILE_ELEMENTS),
-			       .histogram = malloc(sizeof(*s->histogram)) };
-	if (s->read && s->x && s->part && s->histogram)
-		return TSR_OK;
-	close_scratch(ctx, memory);
-	return tsr_fail_nomem(err, l->c->path);
+	s->part = tsr_partition_part_new(TSR_TILE_ELEMENTS);
+	return s->part ? TSR_OK : tsr_fail_nomem(err, l->c->path);
 }
 
 static enum tsr_status read_tile(const struct learning *l, const struct tsr_tensor *t,
@@ -178,7 +169,8 @@ static enum tsr_status read_tile(const struct learning *l, const struct tsr_tens
 	for (size_t at = 0; at < tile->n; at += TSR_READ_MAX) {
 		const size_t n = tile->n - at < TSR_READ_MAX ? tile->n - at : TSR_READ_MAX;
 
-		TSR_TRY(tsr_tensor_read_f32(l->c, t, tile->first + at, n, s->read, s->x + at, err));
+		TSR_TRY(tsr_tensor_read_f32(l->c, t, tile->first + at, n, &s->read, s->x + at,
+					    err));
 	}
 	s->nbad = tsr_count_nonfinite(TSR_F32, s->x, tile->n * sizeof(*s->x));
 	return TSR_OK;
@@ -226,9 +218,7 @@ static enum tsr_status keep_candidates(struct learning *l, const struct tsr_part
 
 	while (tsr_partition_candidate(p, n, &length, &score))
 		n++;
-	list = tsr_arena_alloc(l->arena, n * sizeof(*list));
-	if (!list)
-		return tsr_fail_nomem(err, l->c->path);
+	TSR_TRY(TSR_ARENA_NEW(&list, n, l->arena, tsr_fail_nomem(err, l->c->path)));
 	for (size_t i = 0; i < n; i++)
 		tsr_partition_candidate(p, i, &list[i].length, &list[i].score);
 	t->ncandidates = n;
@@ -273,9 +263,9 @@ static enum tsr_status count_values(void *ctx, void *scratch, uint64_t job, stru
 	s->nbad = 0;
 	if (!u->values)
 		return TSR_OK;
-	*s->histogram = (struct tsr_histogram){ .nonfinite = 0 };
+	s->histogram = (struct tsr_histogram){ .nonfinite = 0 };
 	TSR_TRY(read_tile(l, u->values, &tile, s, err));
-	tsr_histogram_add(s->histogram, s->x, tile.n, counted_block(l, tile.tensor));
+	tsr_histogram_add(&s->histogram, s->x, tile.n, counted_block(l, tile.tensor));
 	return TSR_OK;
 }
 
@@ -290,7 +280,7 @@ static enum tsr_status add_values(void *ctx, void *scratch, uint64_t job, struct
 	if (tile.first == 0)
 		l->tensor = (struct tsr_histogram){ .nonfinite = 0 };
 	if (u->values)
-		tsr_histogram_merge(&l->tensor, s->histogram);
+		tsr_histogram_merge(&l->tensor, &s->histogram);
 	if (tile.last && u->values && !u->spoiled) {
 		tsr_histogram_merge(&l->all, &l->tensor);
 		l->tensors[tile.tensor].counted = true;
@@ -363,29 +353,17 @@ static enum tsr_status learn(struct learning *l)
 	struct tsr_named *list = calloc(l->c->ntensors + 1, sizeof(*list));
 	enum tsr_status status = list ? TSR_OK : tsr_fail_nomem(l->err, l->c->path);
 
-	if (status == TSR_OK)
-		status = list_units(l, list);
+	TSR_THEN(status, list_units(l, list));
 	free(list);
 	for (size_t i = 0; status == TSR_OK && i < l->pub.ntensors; i++) {
 		const uint64_t nbytes = l->tensors[i].numel * sizeof(float);
 
 		l->progress.total_nbytes += l->units[i].values ? 2 * nbytes : nbytes;
 	}
-	if (status == TSR_OK)
-		status = run_pass(l, false);
-	if (status == TSR_OK)
-		status = run_pass(l, true);
-	if (status == TSR_OK)
-		status = tsr_checkpoint_check_unchanged(l->c, l->err);
+	TSR_THEN(status, run_pass(l, false));
+	TSR_THEN(status, run_pass(l, true));
+	TSR_THEN(status, tsr_checkpoint_check_unchanged(l->c, l->err));
 	return status == TSR_OK ? learn_codebook(l) : status;
-}
-
-static void free_units(struct learning *l)
-{
-	for (size_t i = 0; l->units && i < l->pub.ntensors; i++)
-		tsr_partition_free(l->units[i].partition);
-	free(l->units);
-	l->units = NULL;
 }
 
 enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn_options *options,
@@ -396,16 +374,17 @@ enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	l = calloc(1, sizeof(*l));
-	if (!l)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&l, 1, err, c->path));
 	l->c = c;
 	l->options = o;
 	l->err = err;
 	l->progress = (struct tsr_progress){ .run = run, .what = c->path };
 	l->arena = tsr_arena_new(ARENA_MAX);
 	status = l->arena ? learn(l) : tsr_fail_nomem(err, c->path);
-	free_units(l);
+	for (size_t i = 0; l->units && i < l->pub.ntensors; i++)
+		tsr_partition_free(l->units[i].partition);
+	free(l->units);
+	l->units = NULL;
 	l->pub.tensors = l->tensors;
 	if (status != TSR_OK)
 		tsr_learned_free(&l->pub);

@@ -34,9 +34,10 @@ struct programme {
 	bool forced;
 	int32_t a[NBINS]; /* of the nonempty bins */
 	struct sums sums;
+	double costs[2][NBINS + 1];
 	double *cost; /* of the bins before each in the clusters of the layer before */
 	double *next; /* and of this layer */
-	uint16_t *beginning; /* per layer and end: of its last cluster */
+	uint16_t beginning[]; /* per layer and end: of its last cluster */
 };
 
 static void add_up(struct programme *p, const uint64_t *count)
@@ -125,20 +126,6 @@ static void run_layer(struct programme *p, unsigned layer)
 	divide(p, layer, first, last, layer - 1, last - 1);
 }
 
-static void run_layers(struct programme *p)
-{
-	for (unsigned to = 1; to <= p->b; to++)
-		p->cost[to] = p->forced ? fixed_cost(&p->sums, 0, to, -p->edge)
-					: mean_cost(&p->sums, 0, to);
-	for (unsigned layer = 2; layer <= p->k; layer++) {
-		double *swap = p->cost;
-
-		run_layer(p, layer);
-		p->cost = p->next;
-		p->next = swap;
-	}
-}
-
 /* The means of the clusters, from the last to the first. */
 static void take_means(const struct programme *p, float *value)
 {
@@ -156,37 +143,36 @@ static void take_means(const struct programme *p, float *value)
 	}
 }
 
-/* Every bin is a value, and the last one all that are left. */
-static void take_bins(const struct programme *p, float *value)
-{
-	for (unsigned i = 0; i < p->k; i++)
-		value[i] = p->b ? (float)p->a[i < p->b ? i : p->b - 1] / (float)p->edge : 0.0f;
-}
-
 enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, bool forced,
 			    float *value, struct tsr_err *err)
 {
-	struct programme *p = calloc(1, sizeof(*p));
-	double *costs = calloc(2 * (NBINS + 1), sizeof(*costs));
-	uint16_t *beginning = calloc((size_t)(k + 1) * (NBINS + 1), sizeof(*beginning));
+	const size_t n = (size_t)(k + 1) * (NBINS + 1);
+	struct programme *p = calloc(1, sizeof(*p) + n * sizeof(*p->beginning));
 
-	if (!p || !costs || !beginning) {
-		free(p);
-		free(costs);
-		free(beginning);
+	if (!p)
 		return tsr_fail_nomem(err, "codebook");
-	}
 	p->k = k;
 	p->edge = (int32_t)nbins;
 	p->forced = forced;
-	p->cost = costs;
-	p->next = costs + NBINS + 1;
-	p->beginning = beginning;
+	p->cost = p->costs[0];
+	p->next = p->costs[1];
 	add_up(p, count);
 	if (p->b <= k) {
-		take_bins(p, value);
+		/* Every bin is a value, and the last one all that are left. */
+		for (unsigned i = 0; i < p->k; i++)
+			value[i] = p->b ? (float)p->a[i < p->b ? i : p->b - 1] / (float)p->edge
+					: 0.0f;
 	} else {
-		run_layers(p);
+		for (unsigned to = 1; to <= p->b; to++)
+			p->cost[to] = p->forced ? fixed_cost(&p->sums, 0, to, -p->edge)
+						: mean_cost(&p->sums, 0, to);
+		for (unsigned layer = 2; layer <= p->k; layer++) {
+			double *swap = p->cost;
+
+			run_layer(p, layer);
+			p->cost = p->next;
+			p->next = swap;
+		}
 		take_means(p, value);
 	}
 	if (forced) {
@@ -194,8 +180,6 @@ enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, b
 		value[k - 1] = 1.0f;
 	}
 	free(p);
-	free(costs);
-	free(beginning);
 	return TSR_OK;
 }
 

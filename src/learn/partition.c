@@ -39,8 +39,8 @@ struct tsr_partition {
 	uint64_t numel, done;
 	size_t ncandidates;
 	size_t first; /* candidate of which a score is needed */
-	struct blocks *blocks; /* per candidate */
 	double sum, squares; /* by the paper: of all elements so far */
+	struct blocks blocks[]; /* per candidate */
 };
 
 /* Of the blocks of one length in a part. */
@@ -102,24 +102,19 @@ static size_t list_divisors(uint64_t numel, uint64_t least, struct blocks *block
 enum tsr_status tsr_partition_new(uint64_t numel, enum tsr_partition_rule rule, const char *what,
 				  struct tsr_partition **ret, struct tsr_err *err)
 {
-	struct tsr_partition *p = calloc(1, sizeof(*p));
 	const uint64_t least = rule == TSR_PARTITION_VARIANCE ? 2 : 4;
 	const size_t n = list_divisors(numel, least, NULL);
-	struct blocks *blocks = calloc(n + 1, sizeof(*blocks));
+	struct tsr_partition *p = calloc(1, sizeof(*p) + n * sizeof(*p->blocks));
 
-	if (!p || !blocks) {
-		free(p);
-		free(blocks);
+	if (!p)
 		return tsr_fail_nomem(err, what);
-	}
-	list_divisors(numel, least, blocks);
-	qsort(blocks, n, sizeof(*blocks), compare_lengths);
+	list_divisors(numel, least, p->blocks);
+	qsort(p->blocks, n, sizeof(*p->blocks), compare_lengths);
 	p->rule = rule;
 	p->numel = numel;
 	p->ncandidates = n;
-	p->blocks = blocks;
 	while (rule == TSR_PARTITION_ADJACENT && p->first + 1 < n &&
-	       blocks[p->first + 1].length <= SHORTEST)
+	       p->blocks[p->first + 1].length <= SHORTEST)
 		p->first++;
 	*ret = p;
 	return TSR_OK;
@@ -127,9 +122,6 @@ enum tsr_status tsr_partition_new(uint64_t numel, enum tsr_partition_rule rule, 
 
 void tsr_partition_free(struct tsr_partition *p)
 {
-	if (!p)
-		return;
-	free(p->blocks);
 	free(p);
 }
 
@@ -137,27 +129,22 @@ void tsr_partition_free(struct tsr_partition *p)
 
 struct tsr_partition_part *tsr_partition_part_new(size_t room)
 {
-	struct tsr_partition_part *part = calloc(1, sizeof(*part));
+	const size_t each = sizeof(int64_t) + sizeof(float) + sizeof(int32_t);
+	struct tsr_partition_part *part = calloc(1, sizeof(*part) + (room + 1) * each);
 
 	if (!part)
 		return NULL;
 	part->room = room;
-	part->x = calloc(room + 1, sizeof(*part->x));
-	part->logs = calloc(room + 1, sizeof(*part->logs));
-	part->before = calloc(room + 1, sizeof(*part->before));
-	if (part->x && part->logs && part->before)
-		return part;
-	tsr_partition_part_free(part);
-	return NULL;
+	part->before = (void *)(part + 1);
+	part->x = (void *)(part->before + room + 1);
+	part->logs = (void *)(part->x + room + 1);
+	return part;
 }
 
 void tsr_partition_part_free(struct tsr_partition_part *part)
 {
 	if (!part)
 		return;
-	free(part->x);
-	free(part->logs);
-	free(part->before);
 	free(part->inner);
 	free(part);
 }
@@ -198,9 +185,7 @@ static enum tsr_status make_room(const struct tsr_partition *p, struct tsr_parti
 		return TSR_OK;
 	free(part->inner);
 	part->ninner = 0;
-	part->inner = calloc(p->ncandidates, sizeof(*part->inner));
-	if (!part->inner)
-		return tsr_fail_nomem(err, "blocks of tensors");
+	TSR_TRY(TSR_NEW(&part->inner, p->ncandidates, err, "blocks of tensors"));
 	part->ninner = p->ncandidates;
 	return TSR_OK;
 }

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "text/bytes.h"
+
 /* docs/reading.md has the same table, with the frameworks. */
 static const struct tsr_alias aliases[] = {
 	{ "exp_avg", TSR_ROLE_MOMENTUM, false, false }, /* torch.optim */
@@ -51,6 +53,15 @@ static const char *const buffers[] = {
 	"v_scale",
 };
 
+const char *tsr_names_last(const char *name)
+{
+	const char *last = name + strlen(name);
+
+	while (last > name && last[-1] != '.' && last[-1] != '/')
+		last--;
+	return last;
+}
+
 const struct tsr_alias *tsr_alias_find(const char *component, size_t len)
 {
 	for (size_t i = 0; i < sizeof(aliases) / sizeof(*aliases); i++) {
@@ -65,9 +76,5 @@ bool tsr_alias_is_buffer(const char *name)
 {
 	const char *dot = strrchr(name, '.');
 
-	for (size_t i = 0; i < sizeof(buffers) / sizeof(*buffers); i++) {
-		if (strcmp(buffers[i], dot ? dot + 1 : name) == 0)
-			return true;
-	}
-	return false;
+	return TSR_IS_AMONG(dot ? dot + 1 : name, buffers);
 }

@@ -20,6 +20,9 @@ struct tsr_alias {
 	bool factored; /* its shape is not its weight's */
 };
 
+/* The last component of a name, behind '.' or '/'; the name if it has one only. */
+const char *tsr_names_last(const char *name);
+
 /* The alias that the @len bytes at @component are, or NULL. */
 const struct tsr_alias *tsr_alias_find(const char *component, size_t len);
 

@@ -6,11 +6,11 @@
  */
 #include "names/architectures.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "text/bytes.h"
 #include "text/named.h"
 #include "text/text.h"
 
@@ -106,11 +106,9 @@ static bool find_sibling(const char *const *siblings, const char *component, siz
 
 static bool is_number(const char *component, size_t len)
 {
-	for (size_t i = 0; i < len; i++) {
-		if (!isdigit((unsigned char)component[i]))
-			return false;
-	}
-	return len > 0 && len < 10;
+	uint64_t number;
+
+	return len < 10 && tsr_digits(component, len, UINT64_MAX, &number);
 }
 
 /* A text that sorts as the name is to: numbers by value, siblings by their place. */

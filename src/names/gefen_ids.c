@@ -40,10 +40,9 @@ static bool is_gefen(const struct tsr_optim *o)
 static enum tsr_status sort_lower(struct tsr_checkpoint *c, const struct tsr_param *params,
 				  size_t nparams, struct tsr_named **ret, struct tsr_err *err)
 {
-	struct tsr_named *sorted = calloc(nparams + 1, sizeof(*sorted));
+	struct tsr_named *sorted;
 
-	if (!sorted)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&sorted, nparams + 1, err, c->path));
 	*ret = sorted;
 	for (size_t i = 0; i < nparams; i++) {
 		char *lower = tsr_arena_copy(c->arena, params[i].name, strlen(params[i].name));

@@ -3,7 +3,6 @@
 #include "tersor/names.h"
 
 #include <ctype.h>
-#include <inttypes.h>
 #include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 #include "base/fail.h"
 #include "text/named.h"
 #include "ckpt/checkpoint_model.h"
-#include "ckpt/read.h"
 #include "text/shape.h"
 #include "names/aliases.h"
 #include "names/params/candidate.h"
@@ -154,12 +152,10 @@ static enum tsr_status parse_name(const struct assigning *a, struct tsr_candidat
 {
 	const char *inner = k->t->name + k->wrapper;
 	const char *name = strip_roots(inner, &k->optimizer);
-	const char *last = name + strlen(name), *dot = strchr(name, '.');
+	const char *last = tsr_names_last(name), *dot = strchr(name, '.');
 	const bool rooted = k->optimizer;
 	const struct tsr_alias *alias = NULL;
 
-	while (last > name && last[-1] != '.' && last[-1] != '/')
-		last--;
 	if (last > name + 1) {
 		alias = tsr_alias_find(last, strlen(last));
 		if (alias)
@@ -240,9 +236,7 @@ static bool is_master(const struct tsr_candidate *k)
 /* A weak alias is also a name of its own: for a weight list it stands under its whole name. */
 static enum tsr_status list_weights(struct assigning *a)
 {
-	a->weights = calloc(a->n + 1, sizeof(*a->weights));
-	if (!a->weights)
-		return tsr_fail_nomem(a->err, a->c->path);
+	TSR_TRY(TSR_NEW(&a->weights, a->n + 1, a->err, a->c->path));
 	for (size_t i = 0; i < a->n; i++) {
 		const struct tsr_candidate *k = &a->all[i];
 
@@ -309,7 +303,6 @@ static bool fits_weak(const struct tsr_candidate *k)
 
 static enum tsr_status join(struct assigning *a, struct tsr_candidate *k)
 {
-	char found[100], expected[100];
 	const struct tsr_tensor *w;
 
 	TSR_TRY(find_weight(a, k, &k->weight));
@@ -334,12 +327,11 @@ static enum tsr_status join(struct assigning *a, struct tsr_candidate *k)
 		k->role = TSR_ROLE_STATE;
 		return TSR_OK;
 	}
-	tsr_shape_text(found, sizeof(found), k->t->rank, k->t->shape);
-	tsr_shape_text(expected, sizeof(expected), w->rank, w->shape);
 	return tsr_fail_hint(
 		a->err, TSR_E_FORMAT, TSR_HINT_RULES,
 		"%s: tensor %.200s: found shape %s, expected %s as its weight %.200s has",
-		a->c->path, k->t->name, found, expected, w->name);
+		a->c->path, k->t->name, tsr_shape_words(k->t->rank, k->t->shape).text,
+		tsr_shape_words(w->rank, w->shape).text, w->name);
 }
 
 /* What is of no kind of its own is TSR_KIND_OTHER. */
@@ -468,12 +460,9 @@ enum tsr_status tsr_names_fill(struct tsr_checkpoint *c, const struct tsr_name_r
 	enum tsr_status status;
 
 	TSR_TRY(tsr_parameters_init(p, c, err));
-	a.all = calloc(a.n + 1, sizeof(*a.all));
-	if (!a.all)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&a.all, a.n + 1, err, c->path));
 	status = assign(&a, rules, c->packed ? 0 : nrules, params, p);
-	if (status == TSR_OK)
-		status = tell_roles(&a, p);
+	TSR_THEN(status, tell_roles(&a, p));
 	for (size_t i = 0; i < a.n; i++) {
 		free(a.all[i].base);
 		free(a.all[i].canonical);

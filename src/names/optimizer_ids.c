@@ -3,7 +3,6 @@
  * Which state belongs to which parameter.  torch.optim numbers parameters by their position over all
  * param_groups, so a number means nothing without the names, or the model whose order it follows.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,25 +61,11 @@ void tsr_optim_take_eps(const struct tsr_optim *o, float *eps)
 	}
 }
 
-/* Ids are strings or integers, and only equal within their type. */
-static int compare_ids(const struct tsr_value *a, const struct tsr_value *b)
-{
-	const size_t n = a->text.nbytes < b->text.nbytes ? a->text.nbytes : b->text.nbytes;
-	int order;
-
-	if (a->type != b->type)
-		return a->type < b->type ? -1 : 1;
-	order = n ? memcmp(a->text.bytes, b->text.bytes, n) : 0;
-	if (order)
-		return order;
-	return (a->text.nbytes > b->text.nbytes) - (a->text.nbytes < b->text.nbytes);
-}
-
 static int by_id(const void *va, const void *vb)
 {
 	const struct tsr_optim_id *const *a = va, *const *b = vb;
 
-	return compare_ids((*a)->id, (*b)->id);
+	return tsr_value_compare_texts((*a)->id, (*b)->id);
 }
 
 static bool is_id(const struct tsr_value *v)
@@ -205,7 +190,7 @@ static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
 
 	for (size_t i = 1; i < o->nids; i++) {
 		id_text(sorted[i]->id, text, sizeof(text));
-		if (compare_ids(sorted[i - 1]->id, sorted[i]->id) == 0)
+		if (tsr_value_compare_texts(sorted[i - 1]->id, sorted[i]->id) == 0)
 			return tsr_fail(err, TSR_E_FORMAT,
 					"%s: %.200s.param_groups: parameter %s is listed twice",
 					c->path, o->path, text);
@@ -227,23 +212,6 @@ static enum tsr_status hand_out(struct tsr_checkpoint *c, struct tsr_optim *o,
 	return TSR_OK;
 }
 
-static enum tsr_status match_states(struct tsr_checkpoint *c, struct tsr_optim *o,
-				    struct tsr_err *err)
-{
-	struct tsr_optim_id **sorted = calloc(o->nids + 1, sizeof(struct tsr_optim_id *));
-	enum tsr_status status;
-
-	if (!sorted)
-		return tsr_fail_nomem(err, c->path);
-	for (size_t i = 0; i < o->nids; i++)
-		sorted[i] = &o->ids[i];
-	if (o->nids)
-		qsort(sorted, o->nids, sizeof(struct tsr_optim_id *), by_id);
-	status = hand_out(c, o, sorted, err);
-	free(sorted);
-	return status;
-}
-
 enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value *v,
 			       const char *path, const char *prefix, struct tsr_optim *ret,
 			       struct tsr_err *err)
@@ -253,15 +221,22 @@ enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value 
 			       .state = tsr_value_at(v, "state"),
 			       .groups = tsr_value_at(v, "param_groups") };
 	size_t n = 0;
+	struct tsr_optim_id **sorted;
+	enum tsr_status status;
 
 	for (size_t i = 0; i < o.groups->list.n; i++)
 		n += params_of(&o, i)->list.n;
-	o.ids = tsr_arena_alloc(c->arena, n * sizeof(*o.ids));
-	if (!o.ids)
-		return tsr_build_nomem(c, err);
+	TSR_TRY(TSR_ARENA_NEW(&o.ids, n, c->arena, tsr_build_nomem(c, err)));
 	for (size_t i = 0; i < o.groups->list.n; i++)
 		TSR_TRY(read_group(c, &o, i, err));
-	TSR_TRY(match_states(c, &o, err));
+	TSR_TRY(TSR_NEW(&sorted, o.nids + 1, err, c->path));
+	for (size_t i = 0; i < o.nids; i++)
+		sorted[i] = &o.ids[i];
+	if (o.nids)
+		qsort(sorted, o.nids, sizeof(struct tsr_optim_id *), by_id);
+	status = hand_out(c, &o, sorted, err);
+	free(sorted);
+	TSR_TRY(status);
 	*ret = o;
 	return TSR_OK;
 }
@@ -308,11 +283,10 @@ static bool can_be_of(const struct joining *j, const struct tsr_array *state,
 /* Note whether some state has a shape that no parameter has. */
 static enum tsr_status find_reduced(const struct joining *j)
 {
-	struct shaped *model = calloc(j->nparams + 1, sizeof(*model));
+	struct shaped *model;
 	struct tsr_optim *o = j->o;
 
-	if (!model)
-		return tsr_fail_nomem(j->err, j->c->path);
+	TSR_TRY(TSR_NEW(&model, j->nparams + 1, j->err, j->c->path));
 	for (size_t i = 0; i < j->nparams; i++)
 		model[i].array = &j->c->arrays[j->params[i].array];
 	qsort(model, j->nparams, sizeof(*model), by_shape);
@@ -330,14 +304,11 @@ static enum tsr_status find_reduced(const struct joining *j)
 static enum tsr_status ambiguous(const struct joining *j, const struct tsr_array *a, size_t nids,
 				 size_t nparams)
 {
-	char shape[200];
-
-	tsr_shape_text(shape, sizeof(shape), a->rank, a->shape);
 	return tsr_fail_hint(
 		j->err, TSR_E_UNSUPPORTED, TSR_HINT_PARAMS,
 		"%s: %.200s: ambiguous: %zu numbered states of shape %s for %zu tensors of the "
 		"model with that shape, which names and order do not settle",
-		j->c->path, j->o->path, nids, shape, nparams);
+		j->c->path, j->o->path, nids, tsr_shape_words(a->rank, a->shape).text, nparams);
 }
 
 /* One group over all of the model's parameters: then positions are the model's. */
@@ -461,12 +432,11 @@ static void forget_names(struct tsr_optim *o)
 /* By shape among the parameters that are no buffers by their names. */
 static enum tsr_status join_without_buffers(const struct joining *j)
 {
-	struct tsr_param *trained = calloc(j->nparams + 1, sizeof(*trained));
+	struct tsr_param *trained;
 	struct joining fewer = *j;
 	enum tsr_status status;
 
-	if (!trained)
-		return tsr_fail_nomem(j->err, j->c->path);
+	TSR_TRY(TSR_NEW(&trained, j->nparams + 1, j->err, j->c->path));
 	fewer.params = trained;
 	fewer.nparams = 0;
 	for (size_t i = 0; i < j->nparams; i++) {
@@ -517,7 +487,6 @@ static enum tsr_status check_name(const struct joining *j, const struct tsr_opti
 				  const struct tsr_array *param, bool given)
 {
 	const struct tsr_array *state = id->array == SIZE_MAX ? NULL : &j->c->arrays[id->array];
-	char found_shape[200], expected[200];
 
 	if (!param && given)
 		return tsr_fail(j->err, TSR_E_USAGE,
@@ -526,21 +495,20 @@ static enum tsr_status check_name(const struct joining *j, const struct tsr_opti
 				j->c->path, j->o->path, id->name);
 	if (!param || !state || can_be_of(j, state, param))
 		return TSR_OK;
-	tsr_shape_text(found_shape, sizeof(found_shape), state->rank, state->shape);
-	tsr_shape_text(expected, sizeof(expected), param->rank, param->shape);
 	return tsr_fail(j->err, TSR_E_FORMAT,
 			"%s: %.200s: state of parameter %.200s: found shape %s, expected %s",
-			j->c->path, j->o->path, id->name, found_shape, expected);
+			j->c->path, j->o->path, id->name,
+			tsr_shape_words(state->rank, state->shape).text,
+			tsr_shape_words(param->rank, param->shape).text);
 }
 
 static enum tsr_status check_names(const struct joining *j, bool given)
 {
 	const size_t n = j->nparams;
-	struct tsr_named *sorted = calloc(n + 1, sizeof(*sorted));
+	struct tsr_named *sorted;
 	enum tsr_status status = TSR_OK;
 
-	if (!sorted)
-		return tsr_fail_nomem(j->err, j->c->path);
+	TSR_TRY(TSR_NEW(&sorted, n + 1, j->err, j->c->path));
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = (struct tsr_named){ j->params[i].name, j->params[i].array };
 	tsr_named_sort(sorted, n);

@@ -327,20 +327,6 @@ static enum tsr_status try_architectures(struct proving *p)
 	return status;
 }
 
-static enum tsr_status conclude(struct proving *p, bool *proved_ret)
-{
-	*proved_ret = p->rule && !p->conflict;
-	if (!*proved_ret)
-		return TSR_OK;
-	for (size_t i = 0; i < p->o->nids; i++)
-		p->o->ids[i].name = p->found[i] == SIZE_MAX ? NULL : p->params[p->found[i]].name;
-	return tsr_build_remark(
-		p->c, p->err,
-		"%s: %.200s: its numbers fit the names of parameters in one way only: %s%s%s",
-		p->c->path, p->o->path, p->rule, p->found_order ? ", as defined by " : "",
-		p->found_order ? p->found_order : "");
-}
-
 static enum tsr_status prove(struct proving *p, bool ordered, bool *proved_ret)
 {
 	const struct tsr_optim *o = p->o;
@@ -354,7 +340,16 @@ static enum tsr_status prove(struct proving *p, bool ordered, bool *proved_ret)
 		try_rules(p);
 	else
 		TSR_TRY(try_architectures(p));
-	return conclude(p, proved_ret);
+	*proved_ret = p->rule && !p->conflict;
+	if (!*proved_ret)
+		return TSR_OK;
+	for (size_t i = 0; i < p->o->nids; i++)
+		p->o->ids[i].name = p->found[i] == SIZE_MAX ? NULL : p->params[p->found[i]].name;
+	return tsr_build_remark(
+		p->c, p->err,
+		"%s: %.200s: its numbers fit the names of parameters in one way only: %s%s%s",
+		p->c->path, p->o->path, p->rule, p->found_order ? ", as defined by " : "",
+		p->found_order ? p->found_order : "");
 }
 
 enum tsr_status tsr_order_prove(struct tsr_checkpoint *c, struct tsr_optim *o,

@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/read.h"
+#include "names/aliases.h"
 #include "names/roles.h"
+#include "text/bytes.h"
 
 /* What belongs to one quantized weight: tensors with this name and one more component. */
 struct scope {
@@ -44,19 +45,16 @@ static bool is_quantized(const struct tsr_tensor *t)
 /* Bytes of a name before its last separator; 0: there is none. */
 static size_t parent(const char *name)
 {
-	size_t len = strlen(name);
+	const size_t len = (size_t)(tsr_names_last(name) - name);
 
-	while (len && name[len - 1] != '.' && name[len - 1] != '/')
-		len--;
 	return len ? len - 1 : 0;
 }
 
 static int by_name(const void *va, const void *vb)
 {
 	const struct scope *a = va, *b = vb;
-	const int order = memcmp(a->name, b->name, a->len < b->len ? a->len : b->len);
 
-	return order ? order : (a->len > b->len) - (a->len < b->len);
+	return tsr_compare_bytes(a->name, a->len, b->name, b->len);
 }
 
 static void sort(struct scopes *s)

@@ -5,7 +5,6 @@
  */
 #include "names/state_dict.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,9 +203,7 @@ static enum tsr_status list_shared(struct naming *n)
 
 	for (size_t i = 0; i < n->noptims; i++)
 		nnames += n->optims[i].nids;
-	n->shared = calloc(nnames + 1, sizeof(*n->shared));
-	if (!n->shared)
-		return tsr_fail_nomem(n->err, n->c->path);
+	TSR_TRY(TSR_NEW(&n->shared, nnames + 1, n->err, n->c->path));
 	nnames = 0;
 	for (size_t i = 0; i < n->noptims; i++) {
 		for (size_t k = 0; k < n->optims[i].nids; k++) {
@@ -280,16 +277,15 @@ static enum tsr_status number_twins(struct naming *n, struct tsr_named *sorted)
 	tsr_named_sort(sorted, n->c->narrays);
 	for (size_t i = 1; i < n->c->narrays; i++) {
 		const size_t room = strlen(sorted[i].name) + 24;
-		char *name;
+		const char *name;
 
 		twin = strcmp(sorted[i].name, sorted[i - 1].name) == 0 ? twin + 1 : 1;
 		if (twin == 1 || !n->path[sorted[i].index])
 			continue;
 		TSR_TRY(tsr_build_charge_name(n->c, room, n->err));
-		name = tsr_arena_alloc(n->c->arena, room);
+		name = tsr_arena_printf(n->c->arena, "%s#%zu", sorted[i].name, twin);
 		if (!name)
 			return tsr_build_nomem(n->c, n->err);
-		snprintf(name, room, "%s#%zu", sorted[i].name, twin);
 		arrays[sorted[i].index].name = name;
 	}
 	return TSR_OK;
@@ -299,12 +295,11 @@ static enum tsr_status number_twins(struct naming *n, struct tsr_named *sorted)
 static enum tsr_status settle_names(struct naming *n)
 {
 	struct tsr_checkpoint *c = n->c;
-	struct tsr_named *sorted = calloc(c->narrays + 1, sizeof(*sorted));
+	struct tsr_named *sorted;
 	enum tsr_status status;
 	size_t last = SIZE_MAX;
 
-	if (!sorted)
-		return tsr_fail_nomem(n->err, c->path);
+	TSR_TRY(TSR_NEW(&sorted, c->narrays + 1, n->err, c->path));
 	for (size_t i = 0; i < c->narrays; i++) {
 		n->name[i] = n->name[i] ? n->name[i] : c->arrays[i].name;
 		sorted[i] = (struct tsr_named){ n->name[i], i };
@@ -373,11 +368,10 @@ static enum tsr_status put_in_order(struct naming *n)
 static enum tsr_status join_optim(struct naming *n, struct tsr_optim *o, bool ordered)
 {
 	struct tsr_err reason = { .msg = "" };
-	const char **own = calloc(o->nids + 1, sizeof(*own));
+	const char **own;
 	enum tsr_status status;
 
-	if (!own)
-		return tsr_fail_nomem(n->err, n->c->path);
+	TSR_TRY(TSR_NEW(&own, o->nids + 1, n->err, n->c->path));
 	for (size_t i = 0; i < o->nids; i++)
 		own[i] = o->ids[i].name;
 	status = tsr_optim_join(n->c, o, n->params, n->nparams, ordered, n->options->params,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "text/bytes.h"
 
 static const char *const optimizers[] = { "optim.", "optimizer." };
 static const char *const models[] = { "model.", "module." };
@@ -38,9 +39,8 @@ static struct tsr_wrapper wrapper_of(const char *name)
 static int compare(const void *va, const void *vb)
 {
 	const struct tsr_wrapper *a = va, *b = vb;
-	const int order = memcmp(a->text, b->text, a->len < b->len ? a->len : b->len);
 
-	return order ? order : (a->len > b->len) - (a->len < b->len);
+	return tsr_compare_bytes(a->text, a->len, b->text, b->len);
 }
 
 /* Whether a tensor's name begins with the wrapper and @key. */

@@ -74,13 +74,9 @@ enum tsr_status tsr_recording_find_alike(struct tsr_recording_data *r, struct ts
 
 	for (size_t i = 0; i < r->pub.nsteps; i++)
 		nfiles += r->pub.steps[i].nfiles;
-	f.alike = tsr_arena_alloc(r->arena, r->pub.nsteps * sizeof(*f.alike));
-	if (!f.alike)
-		return tsr_recording_nomem(r, err);
+	TSR_TRY(TSR_ARENA_NEW(&f.alike, r->pub.nsteps, r->arena, tsr_recording_nomem(r, err)));
 	r->alike = f.alike;
-	f.user = calloc(nfiles + 1, sizeof(*f.user));
-	if (!f.user)
-		return tsr_fail_nomem(err, r->pub.path);
+	TSR_TRY(TSR_NEW(&f.user, nfiles + 1, err, r->pub.path));
 	for (size_t i = 0; i < r->pub.nsteps && status == TSR_OK; i++)
 		status = look_at(&f, i);
 	tsr_text_numbers_free(&f.files);

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
+#include "text/shape.h"
 #include "ckpt/build.h"
 #include "container/hf_parts.h"
 
@@ -161,11 +162,7 @@ static enum tsr_status refuse(const struct joining *j, enum tsr_status code, con
 
 static uint64_t *copy_numbers(const struct joining *j, const uint64_t *numbers, unsigned n)
 {
-	uint64_t *copy = tsr_arena_alloc(j->c->arena, n * sizeof(*copy));
-
-	if (copy && n)
-		memcpy(copy, numbers, n * sizeof(*copy));
-	return copy;
+	return tsr_arena_dup(j->c->arena, numbers, n * sizeof(*numbers));
 }
 
 /* A slice's box, @chunk of the array as the part has it, as a box of the whole. */
@@ -203,12 +200,9 @@ static enum tsr_status add_chunks(const struct joining *j, const struct slice *p
 static int by_start(const void *va, const void *vb, void *rank)
 {
 	const struct tsr_chunk *a = va, *b = vb;
+	const unsigned n = *(const unsigned *)rank;
 
-	for (unsigned d = 0; d < *(const unsigned *)rank; d++) {
-		if (a->start[d] != b->start[d])
-			return a->start[d] < b->start[d] ? -1 : 1;
-	}
-	return 0;
+	return tsr_shape_compare(n, a->start, n, b->start);
 }
 
 /* Where the elements of @n slices are, into @a. */
@@ -401,27 +395,11 @@ static int by_name(const void *va, const void *vb)
 	return strcmp(a->array->name, b->array->name);
 }
 
-/* Tensors are sorted by name. */
-static enum tsr_status join_all(struct joining *j)
-{
-	struct tsr_checkpoint *c = j->c;
-	size_t end;
-
-	if (j->nslices)
-		qsort(j->slices, j->nslices, sizeof(*j->slices), by_name);
-	for (size_t i = 0; i < j->nslices; i = end) {
-		end = i + 1;
-		while (end < j->nslices && by_name(&j->slices[i], &j->slices[end]) == 0)
-			end++;
-		TSR_TRY(join(j, j->slices + i, end - i));
-	}
-	return tsr_build_index(c, j->err);
-}
-
 static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, size_t nparts)
 {
 	struct tsr_checkpoint *c = j->c;
 	size_t n = 0;
+	size_t end;
 
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
 	c->path = c->arena ? tsr_arena_copy(c->arena, parts[0]->path, strlen(parts[0]->path))
@@ -431,12 +409,19 @@ static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, s
 	c->container = parts[0]->container;
 	for (size_t i = 0; i < nparts; i++)
 		n += parts[i]->ntensors;
-	j->slices = calloc(n + 1, sizeof(*j->slices));
-	if (!j->slices)
-		return tsr_fail_nomem(j->err, c->path);
+	TSR_TRY(TSR_NEW(&j->slices, n + 1, j->err, c->path));
 	for (size_t i = 0; i < nparts; i++)
 		TSR_TRY(add_part(j, parts[i]));
-	return join_all(j);
+	/* Tensors are sorted by name. */
+	if (j->nslices)
+		qsort(j->slices, j->nslices, sizeof(*j->slices), by_name);
+	for (size_t i = 0; i < j->nslices; i = end) {
+		end = i + 1;
+		while (end < j->nslices && by_name(&j->slices[i], &j->slices[end]) == 0)
+			end++;
+		TSR_TRY(join(j, j->slices + i, end - i));
+	}
+	return tsr_build_index(c, j->err);
 }
 
 enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
@@ -449,10 +434,9 @@ enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
 		return tsr_fail_nomem(err, parts[0]->path);
 	status = build(&j, parts, nparts);
 	free(j.slices);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = j.c;
+	else
 		tsr_checkpoint_close(j.c);
-		return status;
-	}
-	*ret = j.c;
-	return TSR_OK;
+	return status;
 }

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "base/fail.h"
 #include "torch/dcp.h"
+#include "text/bytes.h"
 
 /* Extensions of files that may be steps; .npy is not, since it names no parameter. */
 static const char *const extensions[] = { ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz" };
@@ -32,19 +33,10 @@ static size_t stem_of(const char *name)
 static bool number_at_end(const char *name, size_t n, uint64_t *ret)
 {
 	size_t at = n;
-	uint64_t value = 0;
 
 	while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
 		at--;
-	if (at == n)
-		return false;
-	for (; at < n; at++) {
-		value = 10 * value + (uint64_t)(name[at] - '0');
-		if (value > TSR_STEP_MAX)
-			return false;
-	}
-	*ret = value;
-	return true;
+	return tsr_digits(name + at, n - at, TSR_STEP_MAX, ret);
 }
 
 bool tsr_recording_step_of(const char *name, uint64_t *step_ret)
@@ -170,8 +162,7 @@ enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct ts
 	TSR_TRY(tsr_dir_list(r->pub.path, "", &d, err));
 	found = calloc(d.n + 1, sizeof(*found));
 	status = found ? find_steps(r, &d, found, &n, err) : tsr_fail_nomem(err, r->pub.path);
-	if (status == TSR_OK)
-		status = keep_steps(r, found, n, err);
+	TSR_THEN(status, keep_steps(r, found, n, err));
 	free(found);
 	tsr_dir_free(&d);
 	return status;

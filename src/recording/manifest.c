@@ -5,13 +5,13 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "io/dir.h"
 #include "base/fail.h"
 #include "io/file.h"
 #include "step/step_math.h"
+#include "text/bytes.h"
 #include "text/json.h"
 
 /* Limits on a manifest: its text, the JSON values in it. */
@@ -116,15 +116,6 @@ static const char *const ignored[] = { "name",	     "param_names",    "foreach",
 				       "capturable", "differentiable", "max_lr",       "min_lr",
 				       "swa_lr",     "max_momentum",   "base_momentum" };
 
-static bool is_among(const char *name, const char *const *list, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(list[i], name) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* false, true, 0 or 1. */
 static bool is_flag(const struct tsr_json *v, double *ret)
 {
@@ -220,10 +211,9 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 		return check_rounds(m, where, v);
 	if (strcmp(name, DECOUPLED) == 0 && m->r->pub.optimizer == TSR_OPTIMIZER_ADAMW)
 		return TSR_OK;
-	if (strcmp(name, DECOUPLED) == 0 ||
-	    is_among(name, must_be_off, sizeof(must_be_off) / sizeof(*must_be_off)))
+	if (strcmp(name, DECOUPLED) == 0 || TSR_IS_AMONG(name, must_be_off))
 		return refuse_unless_off(m, where, v);
-	if (is_among(name, ignored, sizeof(ignored) / sizeof(*ignored)))
+	if (TSR_IS_AMONG(name, ignored))
 		return TSR_OK;
 	return tsr_fail(m->err, TSR_E_UNSUPPORTED,
 			"%s: %sfound the hyperparameter %.100s, which no optimizer of tersor has",
@@ -239,9 +229,7 @@ static enum tsr_status read_params(struct reading *m, const char *where, const s
 
 	if (!is_list(v))
 		return wrong(m, where, "params", v, "a list of names");
-	params = tsr_arena_alloc(m->r->arena, count(v) * sizeof(*params));
-	if (!params)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&params, count(v), m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	g->params = params;
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
 		const char *name = tsr_json_string(v);
@@ -292,9 +280,7 @@ static enum tsr_status index_params(struct reading *m)
 
 	for (size_t g = 0; g < pub->ngroups; g++)
 		n += pub->groups[g].nparams;
-	params = tsr_arena_alloc(m->r->arena, n * sizeof(*params));
-	if (!params)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&params, n, m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	m->r->params = params;
 	for (size_t g = 0; g < pub->ngroups; g++) {
 		for (size_t i = 0; i < pub->groups[g].nparams; i++)
@@ -320,9 +306,7 @@ static enum tsr_status read_groups(struct reading *m, const struct tsr_json *v)
 
 	if (!n)
 		return wrong(m, "", "param_groups", v, "a list of groups");
-	groups = tsr_arena_alloc(m->r->arena, n * sizeof(*groups));
-	if (!groups)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&groups, n, m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	pub->groups = groups;
 	pub->ngroups = n;
 	if (!v)
@@ -360,9 +344,8 @@ static enum tsr_status read_files(struct reading *m, const char *where, const st
 	if (list && (!is_list(list) || !tsr_json_first(list)))
 		return wrong(m, where, "files", list, "a list of file names");
 	step->nfiles = list ? count(list) : 1;
-	files = tsr_arena_alloc(m->r->arena, step->nfiles * sizeof(*files));
-	if (!files)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&files, step->nfiles, m->r->arena,
+			      tsr_recording_nomem(m->r, m->err)));
 	step->files = files;
 	v = list ? tsr_json_first(list) : file;
 	for (size_t i = 0; i < step->nfiles; i++, v = tsr_json_next(v))
@@ -384,9 +367,7 @@ static enum tsr_status read_lr(struct reading *m, const char *where, const struc
 		return tsr_fail(m->err, TSR_E_FORMAT,
 				"%s: %slr: found a list of %zu, expected %zu: one number per group",
 				m->path, where, count(v), ngroups);
-	lr = tsr_arena_alloc(m->r->arena, ngroups * sizeof(*lr));
-	if (!lr)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&lr, ngroups, m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	step->lr = lr;
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v), lr++) {
 		if (!is_finite(v, lr) || *lr < 0)
@@ -431,9 +412,7 @@ static enum tsr_status read_steps(struct reading *m, const struct tsr_json *v)
 
 	if (!n)
 		return wrong(m, "", "steps", v, "a list of steps");
-	steps = tsr_arena_alloc(m->r->arena, n * sizeof(*steps));
-	if (!steps)
-		return tsr_recording_nomem(m->r, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&steps, n, m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	pub->steps = steps;
 	pub->nsteps = n;
 	v = tsr_json_first(v);
@@ -528,8 +507,7 @@ enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct
 	TSR_TRY(tsr_file_open_in(r->pub.path, TSR_MANIFEST_NAME, r->options.follow, &f, err));
 	m.path = tsr_file_path(f);
 	status = parse(f, &root, err);
-	if (status == TSR_OK)
-		status = read_root(&m, root);
+	TSR_THEN(status, read_root(&m, root));
 	if (root)
 		tsr_json_free(root);
 	tsr_file_close(f);

@@ -51,9 +51,7 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	r = calloc(1, sizeof(*r));
-	if (!r)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&r, 1, err, path));
 	r->options = o;
 	/* What a gradient is called says nothing about its kind. */
 	r->options.as_stored = true;
@@ -61,12 +59,11 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	r->pub.optimizer = TSR_OPTIMIZER_COUNT;
 	r->pub.order = TSR_ORDER_COUNT;
 	status = open_path(r, path, err);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = &r->pub;
+	else
 		tsr_recording_close(&r->pub);
-		return status;
-	}
-	*ret = &r->pub;
-	return TSR_OK;
+	return status;
 }
 
 void tsr_recording_close(struct tsr_recording *recording)

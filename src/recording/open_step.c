@@ -129,17 +129,14 @@ enum tsr_status tsr_recording_open_step(const struct tsr_recording *recording, s
 {
 	const struct tsr_recording_data *r = (const struct tsr_recording_data *)recording;
 	const struct tsr_recording_step *step = &recording->steps[index];
-	struct tsr_checkpoint **parts = calloc(step->nfiles, sizeof(struct tsr_checkpoint *));
+	struct tsr_checkpoint **parts;
 	struct tsr_checkpoint *c = NULL;
 	enum tsr_status status;
 
-	if (!parts)
-		return tsr_fail_nomem(err, recording->path);
+	TSR_TRY(TSR_NEW(&parts, step->nfiles, err, recording->path));
 	status = open_parts(r, step, parts, err);
-	if (status == TSR_OK)
-		status = join_parts(parts, step->nfiles, &c, err);
-	if (status == TSR_OK)
-		status = check_gradients(c, err);
+	TSR_THEN(status, join_parts(parts, step->nfiles, &c, err));
+	TSR_THEN(status, check_gradients(c, err));
 	for (size_t i = 0; i < step->nfiles; i++)
 		tsr_checkpoint_close(parts[i]);
 	free(parts);

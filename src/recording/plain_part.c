@@ -25,9 +25,8 @@ static enum tsr_status write_plain(void *ctx, struct tsr_file *into, struct tsr_
 		for (uint64_t done = 0, n; done < a->nbytes && status == TSR_OK; done += n) {
 			n = a->nbytes - done < BUFFER_NBYTES ? a->nbytes - done : BUFFER_NBYTES;
 			status = tsr_array_read(c, a, done, (size_t)n, buffer, err);
-			if (status == TSR_OK)
-				status = tsr_file_scratch_write(into, buffer, (size_t)n, at + done,
-								err);
+			TSR_THEN(status,
+				 tsr_file_scratch_write(into, buffer, (size_t)n, at + done, err));
 		}
 		at += a->nbytes;
 	}
@@ -106,9 +105,7 @@ enum tsr_status tsr_recording_plain_part(struct tsr_checkpoint **part, struct ts
 		if (packed->tensors[i].coding.codec)
 			return TSR_OK;
 	}
-	c = calloc(1, sizeof(*c));
-	if (!c)
-		return tsr_fail_nomem(err, packed->path);
+	TSR_TRY(TSR_NEW(&c, 1, err, packed->path));
 	*part = NULL;
 	status = build(c, packed, err);
 	if (status == TSR_OK)

@@ -117,8 +117,7 @@ static enum tsr_status code(struct recoding *r, struct tsr_directory_entry *e, c
 	struct tsr_packing *packing = NULL;
 	enum tsr_status status = pack(r, from, to, &packing);
 
-	if (status == TSR_OK)
-		status = judge(r, e, to, packing);
+	TSR_THEN(status, judge(r, e, to, packing));
 	if (status == TSR_OK && e->reason) {
 		(void)tsr_dir_remove_file(to);
 		e->as = TSR_STORED_COPY;

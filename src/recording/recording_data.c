@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "io/file.h"
@@ -28,8 +27,7 @@ static enum tsr_status check_not_step(const struct tsr_recording *r, const char 
 	if (!step)
 		return tsr_fail_nomem(err, r->path);
 	status = tsr_path_check_not(step, path, err);
-	if (status == TSR_OK)
-		status = tsr_path_check_not_in(step, path, err);
+	TSR_THEN(status, tsr_path_check_not_in(step, path, err));
 	free(step);
 	return status;
 }

@@ -43,7 +43,7 @@ static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *
 	struct tsr_recording_summary *s = m->s;
 	const size_t n = s->ngradients;
 	struct tsr_recorded_gradient *g = s->gradients;
-	uint64_t *shape = tsr_arena_alloc(s->arena, (t->rank + 1) * sizeof(*shape));
+	const uint64_t *shape = tsr_arena_dup(s->arena, t->shape, t->rank * sizeof(*shape));
 	const char *name = tsr_arena_copy(s->arena, t->name, strlen(t->name));
 
 	if ((n & (n - 1)) == 0) /* room for a power of two */
@@ -52,8 +52,6 @@ static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *
 		s->gradients = g;
 	if (!g || !shape || !name)
 		return tsr_fail_nomem(m->err, m->r->path);
-	if (t->rank)
-		memcpy(shape, t->shape, t->rank * sizeof(*shape));
 	*place = (struct tsr_named){ name, n };
 	g[s->ngradients++] = (struct tsr_recorded_gradient){
 		.name = name,
@@ -72,7 +70,6 @@ static enum tsr_status add_tensor(struct summing *m, const struct tsr_checkpoint
 {
 	const size_t times = m->times[index];
 	struct tsr_recorded_gradient *g;
-	char found[64], expected[64];
 	struct tsr_named *place;
 	bool is_new;
 
@@ -87,12 +84,12 @@ static enum tsr_status add_tensor(struct summing *m, const struct tsr_checkpoint
 	if (g->rank == t->rank &&
 	    (!g->rank || memcmp(g->shape, t->shape, g->rank * sizeof(*g->shape)) == 0))
 		return TSR_OK;
-	tsr_shape_text(found, sizeof(found), t->rank, t->shape);
-	tsr_shape_text(expected, sizeof(expected), g->rank, g->shape);
 	return tsr_fail(m->err, TSR_E_FORMAT,
 			"%s: step %" PRIu64
 			": tensor %.200s: found shape %s, expected %s as in the steps before",
-			c->path, m->r->steps[index].step, t->name, found, expected);
+			c->path, m->r->steps[index].step, t->name,
+			tsr_shape_words(t->rank, t->shape).text,
+			tsr_shape_words(g->rank, g->shape).text);
 }
 
 static enum tsr_status add_step(struct summing *m, size_t index)
@@ -120,18 +117,6 @@ static void widen(struct tsr_recorded_range *r, double value)
 	r->low = r->n && r->low <= value ? r->low : value;
 	r->high = r->n && r->high >= value ? r->high : value;
 	r->n++;
-}
-
-static void add_ranges(struct summing *m)
-{
-	for (size_t i = 0; i < m->r->nsteps; i++) {
-		const struct tsr_recording_step *step = &m->r->steps[i];
-
-		if (step->has_loss)
-			widen(&m->s->loss, step->loss);
-		for (size_t g = 0; step->lr && g < m->r->ngroups; g++)
-			widen(&m->s->groups[g].lr, step->lr[g]);
-	}
 }
 
 static void add_groups(struct summing *m)
@@ -180,33 +165,33 @@ enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
 {
 	struct summing m = {
 		.r = r,
-		.s = calloc(1, sizeof(*m.s)),
 		.places = { .item_nbytes = sizeof(struct tsr_named), .same = is_at },
-		.times = calloc(r->nsteps + 1, sizeof(*m.times)),
 		.err = err,
 	};
-	enum tsr_status status = TSR_OK;
+	enum tsr_status status;
 
-	if (!m.s || !m.times) {
-		free(m.s);
-		free(m.times);
-		return tsr_fail_nomem(err, r->path);
-	}
+	TSR_TRY(TSR_NEW(&m.s, 1, err, r->path));
 	m.s->recording = r;
 	m.s->arena = tsr_arena_new(ARENA_NBYTES_MAX);
-	m.s->steps = calloc(r->nsteps + 1, sizeof(*m.s->steps));
-	m.s->groups = calloc(r->ngroups + 1, sizeof(*m.s->groups));
-	if (!m.s->arena || !m.s->steps || !m.s->groups)
-		status = tsr_fail_nomem(err, r->path);
-	if (status == TSR_OK)
-		status = add_steps(&m);
+	status = m.s->arena ? TSR_OK : tsr_fail_nomem(err, r->path);
+	TSR_THEN(status, TSR_NEW(&m.times, r->nsteps + 1, err, r->path));
+	TSR_THEN(status, TSR_NEW(&m.s->steps, r->nsteps + 1, err, r->path));
+	TSR_THEN(status, TSR_NEW(&m.s->groups, r->ngroups + 1, err, r->path));
+	TSR_THEN(status, add_steps(&m));
 	tsr_map_free(&m.places);
 	free(m.times);
 	if (status != TSR_OK) {
 		tsr_recording_summary_free(m.s);
 		return status;
 	}
-	add_ranges(&m);
+	for (size_t i = 0; i < m.r->nsteps; i++) {
+		const struct tsr_recording_step *step = &m.r->steps[i];
+
+		if (step->has_loss)
+			widen(&m.s->loss, step->loss);
+		for (size_t g = 0; step->lr && g < m.r->ngroups; g++)
+			widen(&m.s->groups[g].lr, step->lr[g]);
+	}
 	add_groups(&m);
 	*ret = m.s;
 	return TSR_OK;

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "io/file.h"
 #include "recording/schedule.h"
+#include "text/bytes.h"
 
 /* The longest file. */
 #define SCHEDULE_NBYTES_MAX (UINT64_C(64) << 20)
@@ -47,31 +48,10 @@ static char *next_word(char **at)
 
 static enum tsr_status read_step(const struct reading *r, const char *word, uint64_t *ret)
 {
-	uint64_t step = 0;
-	bool overflow = false;
-
-	for (const char *c = word; *c; c++) {
-		if (*c < '0' || *c > '9')
-			return wrong(r, word, "the number of a step");
-		overflow |= __builtin_mul_overflow(step, 10u, &step);
-		overflow |= __builtin_add_overflow(step, (uint64_t)(*c - '0'), &step);
-	}
-	if (overflow || !step)
+	if (word[strspn(word, "0123456789")])
+		return wrong(r, word, "the number of a step");
+	if (!tsr_digits(word, strlen(word), UINT64_MAX, ret) || !*ret)
 		return wrong(r, word, "the number of a step, from 1 on");
-	*ret = step;
-	return TSR_OK;
-}
-
-/* strtod() also takes hexadecimal numbers and names of infinity: only decimals are allowed. */
-static enum tsr_status read_lr(const struct reading *r, const char *word, double *ret)
-{
-	char *end;
-
-	if (word[strspn(word, "0123456789+-.eE")])
-		return wrong(r, word, "a learning rate");
-	*ret = strtod_l(word, &end, r->c);
-	if (end == word || *end || !isfinite(*ret) || *ret < 0)
-		return wrong(r, word, "a learning rate that is finite and not negative");
 	return TSR_OK;
 }
 
@@ -81,9 +61,15 @@ static enum tsr_status read_rates(const struct reading *r, char *at, double *lr)
 	double value = 0;
 	size_t n = 0;
 	char *word;
+	char *end;
 
 	for (; (word = next_word(&at)); n++) {
-		TSR_TRY(read_lr(r, word, &value));
+		/* strtod() also takes hexadecimal numbers and names of infinity. */
+		if (word[strspn(word, "0123456789+-.eE")])
+			return wrong(r, word, "a learning rate");
+		value = strtod_l(word, &end, r->c);
+		if (end == word || *end || !isfinite(value) || value < 0)
+			return wrong(r, word, "a learning rate that is finite and not negative");
 		if (lr && n < r->ngroups)
 			lr[n] = value;
 	}
@@ -157,12 +143,11 @@ static enum tsr_status read_text(const char *path, char **ret, struct tsr_err *e
 	if (status == TSR_OK && strlen(text) != tsr_file_size(f))
 		status = tsr_fail(err, TSR_E_FORMAT, "%s: found a NUL byte, expected text", path);
 	tsr_file_close(f);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = text;
+	else
 		free(text);
-		return status;
-	}
-	*ret = text;
-	return TSR_OK;
+	return status;
 }
 
 enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nsteps, size_t ngroups,
@@ -186,10 +171,9 @@ enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nstep
 	if (r.c)
 		freelocale(r.c);
 	free(text);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*lr_ret = r.lr;
+	else
 		free(r.lr);
-		return status;
-	}
-	*lr_ret = r.lr;
-	return TSR_OK;
+	return status;
 }

@@ -176,18 +176,15 @@ enum tsr_status tsr_replay_check_state(struct tsr_replaying *r, bool written)
 {
 	const struct tsr_replay_step *last = &r->result->steps[r->result->nsteps - 1];
 	struct looking l = { .r = r };
-	const struct tsr_pipeline pipeline = { .njobs = r->tiles.njobs,
-					       .scratch_nbytes = sizeof(struct look) +
+	const struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct look) +
 								 2 * r->longest * sizeof(float),
 					       .work = look_work,
 					       .commit = look_commit,
 					       .ctx = &l };
-	const struct tsr_parted parted = { .pipeline = &pipeline,
-					   .found_at = offsetof(struct look, n),
-					   .found_nbytes = sizeof(((struct look *)NULL)->n) };
 
 	if (r->nparams)
-		TSR_TRY(tsr_replay_run_tiles(parted));
+		TSR_TRY(tsr_replay_run_tiles(pipeline, offsetof(struct look, n),
+					     TSR_SLOTS * sizeof(uint64_t), NULL));
 	if (!l.found)
 		return TSR_OK;
 	if (written)

@@ -7,14 +7,13 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
 #include "ckpt/checkpoint_model.h"
-#include "codec/math.h"
+#include "codec/narrow.h"
 
 /* The largest count: it stays exact as a double, and has room for more. */
 #define COUNT_MAX ((UINT64_C(1) << 48) - 1)
@@ -23,7 +22,6 @@
 
 union number {
 	unsigned char bytes[8];
-	uint16_t u16;
 	int32_t i32;
 	int64_t i64;
 	float f32;
@@ -33,19 +31,20 @@ union number {
 /* Its value, or NaN for a type that counters do not have. */
 static double number_value(const union number *n, enum tsr_dtype dtype)
 {
+	float x;
+
 	switch (dtype) {
-	case TSR_F32:
-		return n->f32;
 	case TSR_F64:
 		return n->f64;
 	case TSR_I64:
 		return (double)n->i64;
 	case TSR_I32:
 		return n->i32;
+	case TSR_F32:
 	case TSR_F16:
-		return tsr_f32_from_f16(n->u16);
 	case TSR_BF16:
-		return tsr_f32_from_bf16(n->u16);
+		tsr_widen(dtype, n->bytes, 1, &x);
+		return x;
 	default:
 		return NAN;
 	}
@@ -54,9 +53,6 @@ static double number_value(const union number *n, enum tsr_dtype dtype)
 static void number_set(union number *n, enum tsr_dtype dtype, uint64_t value)
 {
 	switch (dtype) {
-	case TSR_F32:
-		n->f32 = (float)value;
-		break;
 	case TSR_F64:
 		n->f64 = (double)value;
 		break;
@@ -66,17 +62,10 @@ static void number_set(union number *n, enum tsr_dtype dtype, uint64_t value)
 	case TSR_I32:
 		n->i32 = (int32_t)value;
 		break;
-	case TSR_F16:
-		n->u16 = (uint16_t)tsr_f16_from_f32((float)value);
-		break;
 	default:
-		n->u16 = (uint16_t)tsr_bf16_from_f32((float)value);
+		n->f32 = (float)value;
+		tsr_narrow_in_place(dtype, &n->f32, 1);
 	}
-}
-
-static size_t number_nbytes(enum tsr_dtype dtype)
-{
-	return tsr_dtype_bits(dtype) / 8;
 }
 
 /* The type itself, or a wider one that holds this count exactly. */
@@ -239,19 +228,18 @@ static enum tsr_status write_tensor(struct tsr_replaying *r, size_t tensor, uint
 {
 	struct tsr_tensor *t = &r->c->tensors[tensor];
 	struct tsr_array *a = &r->c->arrays[t->plane[0]];
-	union number *n = tsr_arena_alloc(r->c->arena, sizeof(*n));
+	union number *n;
 
-	if (!n)
-		return tsr_build_nomem(r->c, r->err);
+	TSR_TRY(TSR_ARENA_NEW(&n, 1, r->c->arena, tsr_build_nomem(r->c, r->err)));
 	t->dtype = dtype_for(t->dtype, count);
 	number_set(n, t->dtype, count);
 	a->dtype = t->dtype;
-	a->nbytes = number_nbytes(t->dtype);
+	a->nbytes = tsr_dtype_bits(t->dtype) / 8;
 	a->memory = n->bytes;
 	a->coded = NULL;
 	a->layout = NULL;
 	a->has_crc = false;
-	t->hash[0] = tsr_plane_hash(n, number_nbytes(t->dtype));
+	t->hash[0] = tsr_plane_hash(n, (size_t)a->nbytes);
 	return TSR_OK;
 }
 
@@ -275,11 +263,20 @@ static enum tsr_status write_scalar(struct tsr_replaying *r, struct tsr_value *v
 	return TSR_OK;
 }
 
-/* Update a training script's own step number, if it is the one before the recording. */
-static enum tsr_status write_script_step(struct tsr_replaying *r)
+enum tsr_status tsr_replay_write_counts(struct tsr_replaying *r)
 {
-	const struct tsr_replay_step *steps = r->result->steps;
+	const struct tsr_replay_step *steps;
 
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_replay_param *p = &r->params[i];
+
+		if (p->counter != SIZE_MAX)
+			TSR_TRY(write_tensor(r, p->counter, p->count));
+		else if (p->scalar)
+			TSR_TRY(write_scalar(r, p->scalar, p->count));
+	}
+	/* Update a training script's own step number, if it is the one before the recording. */
+	steps = r->result->steps;
 	for (size_t i = 0; i < r->c->ntrees; i++) {
 		struct tsr_value *v = tsr_value_at(r->c->trees[i], "step");
 		uint64_t number;
@@ -289,17 +286,4 @@ static enum tsr_status write_script_step(struct tsr_replaying *r)
 			TSR_TRY(set_int(r, v, steps[r->result->nsteps - 1].step));
 	}
 	return TSR_OK;
-}
-
-enum tsr_status tsr_replay_write_counts(struct tsr_replaying *r)
-{
-	for (size_t i = 0; i < r->nparams; i++) {
-		const struct tsr_replay_param *p = &r->params[i];
-
-		if (p->counter != SIZE_MAX)
-			TSR_TRY(write_tensor(r, p->counter, p->count));
-		else if (p->scalar)
-			TSR_TRY(write_scalar(r, p->scalar, p->count));
-	}
-	return write_script_step(r);
 }

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"
@@ -34,9 +33,7 @@ enum tsr_status tsr_replay_choose_steps(struct tsr_replaying *r)
 				     recording->path, first, last);
 	r->first = o->first_step ? (size_t)(o->first_step - first) : 0;
 	r->result->nsteps = (size_t)((o->last_step ? o->last_step : last) - first) + 1 - r->first;
-	r->result->steps = calloc(r->result->nsteps, sizeof(*r->result->steps));
-	if (!r->result->steps)
-		return tsr_fail_nomem(r->err, recording->path);
+	TSR_TRY(TSR_NEW(&r->result->steps, r->result->nsteps, r->err, recording->path));
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		r->result->steps[i].step = recording->steps[r->first + i].step;
 	return TSR_OK;
@@ -126,23 +123,6 @@ static enum tsr_status choose_order(struct tsr_replaying *r)
 	return TSR_OK;
 }
 
-/* A requested hyperparameter that the optimizer does not use is a mistake; a recorded one is not. */
-static enum tsr_status check_used(const struct tsr_replaying *r)
-{
-	const enum tsr_optimizer optimizer = r->result->optimizer;
-
-	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		const enum tsr_hyper_name name = (enum tsr_hyper_name)i;
-
-		if (tsr_hyper_is_set(&r->options->hyper, name) &&
-		    !tsr_optimizer_uses(optimizer, name))
-			return tsr_fail(r->err, TSR_E_USAGE, "%s: %s has no hyperparameter %s",
-					r->recording->path, tsr_optimizer_name(optimizer),
-					tsr_hyper_name(name));
-	}
-	return TSR_OK;
-}
-
 /*
  * The lr that a run began with, if the recording does not say: that of its first step, whichever
  * step is replayed first, so that a replay in parts gives the same result as a whole one.
@@ -181,36 +161,31 @@ static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 	return TSR_OK;
 }
 
-/* Check every step: the lr of any may be out of range. */
-static enum tsr_status check_group(struct tsr_replaying *r, size_t group)
-{
-	char where[700];
-
-	for (size_t i = 0; i < r->result->nsteps; i++) {
-		struct tsr_hyper h = r->result->hyper[group];
-
-		snprintf(where, sizeof(where), "%.500s: step %" PRIu64 ": group %zu",
-			 r->recording->path, r->result->steps[i].step, group);
-		tsr_hyper_put(&h, TSR_HYPER_LR, r->result->steps[i].lr[group]);
-		TSR_TRY(tsr_hyper_check(&h, r->result->optimizer, where, r->err));
-	}
-	return TSR_OK;
-}
-
 enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 {
 	struct tsr_replay *result = r->result;
 	double *schedule = NULL;
 	enum tsr_status status;
+	char where[700];
+	enum tsr_optimizer optimizer;
 
 	TSR_TRY(choose_optimizer(r));
 	TSR_TRY(choose_order(r));
-	TSR_TRY(check_used(r));
+	/* A requested hyperparameter that the optimizer does not use is a mistake; a recorded one is not. */
+	optimizer = r->result->optimizer;
+	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
+		const enum tsr_hyper_name name = (enum tsr_hyper_name)i;
+
+		if (tsr_hyper_is_set(&r->options->hyper, name) &&
+		    !tsr_optimizer_uses(optimizer, name))
+			return tsr_fail(r->err, TSR_E_USAGE, "%s: %s has no hyperparameter %s",
+					r->recording->path, tsr_optimizer_name(optimizer),
+					tsr_hyper_name(name));
+	}
 	result->ngroups = r->recording->ngroups;
-	result->lr = calloc(result->nsteps * result->ngroups + 1, sizeof(*result->lr));
-	result->hyper = calloc(result->ngroups + 1, sizeof(*result->hyper));
-	if (!result->lr || !result->hyper)
-		return tsr_fail_nomem(r->err, r->recording->path);
+	TSR_TRY(TSR_NEW(&result->lr, result->nsteps * result->ngroups + 1, r->err,
+			r->recording->path));
+	TSR_TRY(TSR_NEW(&result->hyper, result->ngroups + 1, r->err, r->recording->path));
 	if (r->options->schedule)
 		TSR_TRY(tsr_schedule_load(r->options->schedule, result->steps[0].step,
 					  result->nsteps, result->ngroups, &schedule, r->err));
@@ -220,7 +195,15 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 		return status;
 	for (size_t g = 0; g < result->ngroups; g++) {
 		TSR_TRY(choose_group(r, g));
-		TSR_TRY(check_group(r, g));
+		/* Check every step: the lr of any may be out of range. */
+		for (size_t i = 0; i < r->result->nsteps; i++) {
+			struct tsr_hyper h = r->result->hyper[g];
+
+			snprintf(where, sizeof(where), "%.500s: step %" PRIu64 ": group %zu",
+				 r->recording->path, r->result->steps[i].step, g);
+			tsr_hyper_put(&h, TSR_HYPER_LR, r->result->steps[i].lr[g]);
+			TSR_TRY(tsr_hyper_check(&h, r->result->optimizer, where, r->err));
+		}
 	}
 	return TSR_OK;
 }

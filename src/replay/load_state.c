@@ -333,9 +333,7 @@ static enum tsr_status verify(struct tsr_replaying *r)
 	if (!is_checkable(r->c))
 		return TSR_OK;
 	resident.ntensors = 0;
-	resident.tensors = calloc(r->nparams * TSR_SLOTS + 1, sizeof(*resident.tensors));
-	if (!resident.tensors)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&resident.tensors, r->nparams * TSR_SLOTS + 1, r->err, r->c->path));
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 			const size_t tensor = r->params[i].tensor[slot];
@@ -352,19 +350,16 @@ static enum tsr_status verify(struct tsr_replaying *r)
 static enum tsr_status load(struct tsr_replaying *r)
 {
 	struct loading l = { .r = r, .step = r->result->steps[0].step - 1 };
-	const struct tsr_pipeline pipeline = { .njobs = r->tiles.njobs,
-					       .scratch_nbytes = sizeof(struct load_scratch) +
+	const struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct load_scratch) +
 								 4 * r->longest * sizeof(float),
 					       .work = load_work,
 					       .commit = load_commit,
 					       .ctx = &l };
-	const struct tsr_parted parted = { .pipeline = &pipeline,
-					   .found_at = offsetof(struct load_scratch, loaded),
-					   .found_nbytes = TSR_SLOTS * sizeof(struct loaded) };
 
 	TSR_TRY(allocate_state(r));
 	if (r->nparams)
-		TSR_TRY(tsr_replay_run_tiles(parted));
+		TSR_TRY(tsr_replay_run_tiles(pipeline, offsetof(struct load_scratch, loaded),
+					     TSR_SLOTS * sizeof(struct loaded), NULL));
 	return tsr_checkpoint_check_unchanged(r->c, r->err);
 }
 

@@ -2,7 +2,6 @@
 /* New states get a tensor each, and a place in what was saved around the tensors. */
 #include "replay/new_states.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +9,7 @@
 #include "ckpt/build.h"
 #include "step/hyperparameters.h"
 #include "step/step_math.h"
+#include "torch/torch_write.h"
 
 #define STEP "step"
 
@@ -29,7 +29,7 @@ static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_repl
 {
 	const struct tsr_tensor *w = &r->c->tensors[p->tensor[TSR_SLOT_WEIGHT]];
 	const bool scalar = kind == TSR_KIND_OTHER;
-	char *name = tsr_arena_alloc(r->c->arena, strlen(p->name) + strlen(field) + 2);
+	const char *name = tsr_arena_printf(r->c->arena, "%s.%s", p->name, field);
 	struct tsr_array a = { .dtype = TSR_F32, .rank = scalar ? 0 : w->rank, .shape = w->shape };
 	struct tsr_tensor t = { .dtype = TSR_F32,
 				.rank = a.rank,
@@ -42,7 +42,6 @@ static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_repl
 
 	if (!name)
 		return tsr_build_nomem(r->c, r->err);
-	sprintf(name, "%s.%s", p->name, field);
 	if (strlen(name) > TSR_NAME_MAX)
 		return tsr_fail(r->err, TSR_E_LIMIT,
 				"%s: tensor %.40s...: name is over the limit of %u bytes",
@@ -55,14 +54,6 @@ static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_repl
 
 /* --- Trees ------------------------------------------------------------------------------------ */
 
-static bool put_at(struct tsr_replaying *r, struct tsr_value *dict, const char *key,
-		   struct tsr_value *value)
-{
-	struct tsr_arena *arena = r->c->arena;
-
-	return tsr_value_put(arena, dict, tsr_value_string(arena, key), value);
-}
-
 /* Replace what a key has, such as None, or add it. */
 static bool set_at(struct tsr_replaying *r, struct tsr_value *dict, const char *key,
 		   struct tsr_value *value)
@@ -73,7 +64,7 @@ static bool set_at(struct tsr_replaying *r, struct tsr_value *dict, const char *
 		dict->list.items[2 * i + 1] = value;
 		return value != NULL;
 	}
-	return put_at(r, dict, key, value);
+	return tsr_value_put_at(r->c->arena, dict, key, value);
 }
 
 /* Whether a prefix ends in the name of its parameter and a dot; *head_ret: the length before it. */
@@ -113,7 +104,7 @@ static enum tsr_status learn_keys(struct tsr_replay_adding *a)
 
 static bool put_real(struct tsr_replaying *r, struct tsr_value *dict, const char *key, double x)
 {
-	return put_at(r, dict, key, tsr_value_float(r->c->arena, x));
+	return tsr_value_put_at(r->c->arena, dict, key, tsr_value_float(r->c->arena, x));
 }
 
 static bool put_reals(struct tsr_replaying *r, struct tsr_value *dict, const char *key,
@@ -122,12 +113,10 @@ static bool put_reals(struct tsr_replaying *r, struct tsr_value *dict, const cha
 	struct tsr_value *tuple = tsr_value_new(r->c->arena, TSR_VALUE_TUPLE);
 
 	for (size_t i = 0; tuple && i < n; i++) {
-		struct tsr_value *value = tsr_value_float(r->c->arena, x[i]);
-
-		if (!value || !tsr_value_add(r->c->arena, tuple, value))
+		if (!tsr_value_add(r->c->arena, tuple, tsr_value_float(r->c->arena, x[i])))
 			return false;
 	}
-	return put_at(r, dict, key, tuple);
+	return tsr_value_put_at(r->c->arena, dict, key, tuple);
 }
 
 static bool put_muon(struct tsr_replaying *r, struct tsr_value *dict, const struct tsr_hyper *h)
@@ -137,9 +126,10 @@ static bool put_muon(struct tsr_replaying *r, struct tsr_value *dict, const stru
 	struct tsr_arena *arena = r->c->arena;
 
 	return put_reals(r, dict, "ns_coefficients", numbers, 3) &&
-	       put_at(r, dict, "ns_steps", tsr_value_int(arena, TSR_MUON_ROUNDS)) &&
-	       put_at(r, dict, "adjust_lr_fn",
-		      tsr_value_string(arena, match ? "match_rms_adamw" : "original"));
+	       tsr_value_put_at(r->c->arena, dict, "ns_steps",
+				tsr_value_int(arena, TSR_MUON_ROUNDS)) &&
+	       tsr_value_put_at(r->c->arena, dict, "adjust_lr_fn",
+				tsr_value_string(arena, match ? "match_rms_adamw" : "original"));
 }
 
 /* Schedulers continue from initial_lr, which decoupled weight decay needs, too. */
@@ -175,8 +165,8 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 		if (name == TSR_HYPER_BETA1)
 			ok = put_reals(r, dict, "betas", &h->value[TSR_HYPER_BETA1], 2);
 		else if (name == TSR_HYPER_DECOUPLE_LR || name == TSR_HYPER_NESTEROV)
-			ok = put_at(r, dict, tsr_hyper_name(name),
-				    tsr_value_bool(r->c->arena, x != 0));
+			ok = tsr_value_put_at(r->c->arena, dict, tsr_hyper_name(name),
+					      tsr_value_bool(r->c->arena, x != 0));
 		else
 			ok = put_real(r, dict, tsr_hyper_name(name), x);
 	}
@@ -205,15 +195,15 @@ static struct tsr_value *make_group(struct tsr_replaying *r, size_t group, struc
 			continue;
 		id = tsr_value_int(arena, (*next)++);
 		name = tsr_value_string(arena, p->name);
-		ok = id && name && tsr_value_add(arena, params, id) &&
-		     tsr_value_add(arena, names, name);
+		ok = tsr_value_add(arena, params, id) && tsr_value_add(arena, names, name);
 		if (!ok || param == SIZE_MAX)
 			continue;
 		own = tsr_value_new(arena, TSR_VALUE_DICT);
 		r->parameters.list[param].state = own;
 		ok = tsr_value_put(arena, state, id, own);
 	}
-	ok = ok && put_at(r, dict, "params", params) && put_at(r, dict, "param_names", names);
+	ok = ok && tsr_value_put_at(r->c->arena, dict, "params", params) &&
+	     tsr_value_put_at(r->c->arena, dict, "param_names", names);
 	return ok ? dict : NULL;
 }
 
@@ -241,29 +231,15 @@ static enum tsr_status make_optimizer(struct tsr_replaying *r, struct tsr_value 
 				"%s: optimizer: found something other than the state_dict() of an "
 				"optimizer, expected one, or nothing, for the new states",
 				r->c->path);
-	for (size_t g = 0; ok && g < r->result->ngroups; g++) {
-		struct tsr_value *group = make_group(r, g, state, &next);
-
-		ok = group && tsr_value_add(arena, groups, group);
-	}
-	ok = ok && put_at(r, optimizer, "state", state) &&
-	     put_at(r, optimizer, "param_groups", groups) &&
+	for (size_t g = 0; ok && g < r->result->ngroups; g++)
+		ok = tsr_value_add(arena, groups, make_group(r, g, state, &next));
+	ok = ok && tsr_value_put_at(r->c->arena, optimizer, "state", state) &&
+	     tsr_value_put_at(r->c->arena, optimizer, "param_groups", groups) &&
 	     set_at(r, root, "optimizer", optimizer);
 	return ok ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
 /* --- Where a state goes ----------------------------------------------------------------------- */
-
-static bool is_flat(const struct tsr_value *v)
-{
-	const struct tsr_value *mapping = tsr_value_mapping(v);
-
-	for (size_t i = 1; mapping && i < mapping->list.n; i += 2) {
-		if (mapping->list.items[i]->type != TSR_VALUE_TENSOR)
-			return false;
-	}
-	return mapping != NULL;
-}
 
 /* How many parameters have a mapping for their state. */
 static size_t count_mappings(const struct tsr_replaying *r)
@@ -285,9 +261,8 @@ static enum tsr_status name_keys(struct tsr_replay_adding *a, size_t param)
 
 	if (!canonical)
 		return tsr_fail_nomem(r->err, r->c->path);
-	prefix = tsr_arena_alloc(r->c->arena, a->head + strlen(name) + 2);
+	prefix = tsr_arena_printf(r->c->arena, "%.*s%s.", (int)a->head, a->sample->prefix, name);
 	if (prefix) {
-		sprintf(prefix, "%.*s%s.", (int)a->head, a->sample->prefix, name);
 		own->prefix = prefix;
 		own->prefix_nbytes = strlen(prefix);
 		own->state = a->sample->state;
@@ -314,7 +289,7 @@ static enum tsr_status make_mappings(struct tsr_replay_adding *a)
 		return TSR_OK;
 	if (r->parameters.optimizer)
 		return tsr_replay_number_states(a);
-	if (!mapping || is_flat(root) || count_mappings(r))
+	if (!mapping || tsr_torch_is_flat(root) || count_mappings(r))
 		return TSR_OK;
 	return make_optimizer(r, mapping);
 }
@@ -341,15 +316,14 @@ static enum tsr_status put_tensor(struct tsr_replay_adding *a, size_t param, con
 		return TSR_OK;
 	value = tsr_value_tensor(r->c->arena, r->c->tensors[tensor].plane[0]);
 	if (own->state && own->prefix) {
-		key = tsr_arena_alloc(r->c->arena, own->prefix_nbytes + strlen(field) + 1);
-		if (key)
-			sprintf(key, "%.*s%s", (int)own->prefix_nbytes, own->prefix, field);
-		ok = key && put_at(r, own->state, key, value);
+		key = tsr_arena_printf(r->c->arena, "%.*s%s", (int)own->prefix_nbytes, own->prefix,
+				       field);
+		ok = key && tsr_value_put_at(r->c->arena, own->state, key, value);
 	} else if (own->state) {
 		ok = set_at(r, own->state, field, value);
 	} else if (a->flat) {
-		ok = put_at(r, (struct tsr_value *)tsr_value_mapping(root),
-			    r->c->tensors[tensor].name, value);
+		ok = tsr_value_put_at(r->c->arena, (struct tsr_value *)tsr_value_mapping(root),
+				      r->c->tensors[tensor].name, value);
 	} else {
 		return no_place(r, r->params[param].name);
 	}
@@ -399,14 +373,13 @@ static enum tsr_status find_places(struct tsr_replay_adding *a)
 
 enum tsr_status tsr_replay_plan_new_states(struct tsr_replaying *r)
 {
-	struct tsr_replay_adding *a = calloc(1, sizeof(*a));
+	struct tsr_replay_adding *a;
 
-	if (!a)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&a, 1, r->err, r->c->path));
 	r->adding = a;
 	a->r = r;
 	TSR_TRY(tsr_replay_write_lr(a));
-	a->flat = r->c->ntrees && !r->parameters.optimizer && is_flat(r->c->trees[0]);
+	a->flat = r->c->ntrees && !r->parameters.optimizer && tsr_torch_is_flat(r->c->trees[0]);
 	for (size_t i = 0; i < r->nparams; i++) {
 		if (lacks_state(&r->params[i]))
 			return find_places(a);

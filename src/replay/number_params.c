@@ -90,9 +90,7 @@ static enum tsr_status name_ids(struct tsr_replay_adding *a)
 			o->ids[i].name = r->listed[i].name;
 		return TSR_OK;
 	}
-	model = calloc(r->nparams + 1, sizeof(*model));
-	if (!model)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&model, r->nparams + 1, r->err, r->c->path));
 	for (size_t i = 0; i < r->nparams; i++)
 		model[i] = (struct tsr_param){
 			r->params[i].name,
@@ -163,7 +161,7 @@ static enum tsr_status add_name(struct tsr_replay_adding *a, struct tsr_value *s
 	if (!goes_by_name(&a->optim, group))
 		return unsettled(r, param);
 	id.id = name = tsr_value_string(r->c->arena, p->name);
-	if (name && tsr_value_add(r->c->arena, tsr_value_at(group, "params"), name))
+	if (tsr_value_add(r->c->arena, tsr_value_at(group, "params"), name))
 		return add_entry(r, state, &id, param);
 	return tsr_build_nomem(r->c, r->err);
 }

@@ -13,7 +13,6 @@
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
-#include "recording/recording_data.h"
 #include "text/shape.h"
 
 struct matching {
@@ -108,9 +107,7 @@ static enum tsr_status index_recorded(struct tsr_replaying *r,
 				      const struct tsr_replay_param *params, size_t n)
 {
 	free(r->by_recorded);
-	r->by_recorded = calloc(n + 1, sizeof(*r->by_recorded));
-	if (!r->by_recorded)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&r->by_recorded, n + 1, r->err, r->c->path));
 	for (size_t i = 0; i < n; i++)
 		r->by_recorded[i] = (struct tsr_named){ params[i].recorded, i };
 	tsr_named_sort(r->by_recorded, n);
@@ -118,13 +115,6 @@ static enum tsr_status index_recorded(struct tsr_replaying *r,
 }
 
 /* --- Gradients that are missing --------------------------------------------------------------- */
-
-/* Note that a step has a gradient for the parameter; steps come in their order. */
-static void saw_gradient(struct tsr_replay_param *p, size_t step)
-{
-	p->first_missing += p->first_missing == step;
-	p->nseen++;
-}
 
 /* The first parameter without a gradient in the first such step; NULL: no step lacks one. */
 static const struct tsr_replay_param *find_first(const struct tsr_replay_param *params, size_t n,
@@ -172,9 +162,7 @@ static enum tsr_status list_missing(struct tsr_replaying *r, const struct tsr_re
 		return refuse_missing(r, first);
 	for (size_t i = 0; i < n; i++)
 		nmissing += params[i].nseen < result->nsteps;
-	result->missing = calloc(nmissing, sizeof(*result->missing));
-	if (!result->missing)
-		return tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(TSR_NEW(&result->missing, nmissing, r->err, r->c->path));
 	for (size_t i = 0; i < n; i++) {
 		if (params[i].nseen == result->nsteps)
 			continue;
@@ -196,7 +184,6 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 	const struct tsr_named *named = tsr_named_find(r->by_recorded, m->nparams, grad->name);
 	const uint64_t number = r->result->steps[index].step;
 	const struct tsr_tensor *weight;
-	char found[200], expected[200];
 	struct tsr_replay_param *p;
 
 	if (!named)
@@ -206,15 +193,16 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 				step->path, number, grad->name);
 	p = &m->params[named->index];
 	weight = &r->c->tensors[p->tensor[TSR_SLOT_WEIGHT]];
-	saw_gradient(p, index);
+	/* Note that a step has a gradient for the parameter; steps come in their order. */
+	p->first_missing += p->first_missing == index;
+	p->nseen++;
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
-	tsr_shape_text(found, sizeof(found), grad->rank, grad->shape);
-	tsr_shape_text(expected, sizeof(expected), weight->rank, weight->shape);
-	return tsr_fail(r->err, TSR_E_FORMAT,
-			"%s: step %" PRIu64
-			": tensor %.200s: found shape %s, expected %s as %.200s has",
-			step->path, number, grad->name, found, expected, weight->name);
+	return tsr_fail(
+		r->err, TSR_E_FORMAT,
+		"%s: step %" PRIu64 ": tensor %.200s: found shape %s, expected %s as %.200s has",
+		step->path, number, grad->name, tsr_shape_words(grad->rank, grad->shape).text,
+		tsr_shape_words(weight->rank, weight->shape).text, weight->name);
 }
 
 /* Add a parameter for every gradient with a new name. */
@@ -363,24 +351,16 @@ static enum tsr_status take_listed(struct matching *m, const struct tsr_replayin
 	return TSR_OK;
 }
 
-static enum tsr_status match(struct matching *m, const struct tsr_replaying *first)
-{
-	struct tsr_replaying *r = m->r;
-
-	TSR_TRY(tsr_parameters_find(r->c, r->options->rules, r->options->nrules, &r->parameters,
-				    r->err));
-	TSR_TRY(first == r ? look_at_steps(m) : take_listed(m, first));
-	TSR_TRY(keep_seen(m));
-	return add_states(r);
-}
-
 enum tsr_status tsr_replay_find_params(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
 	struct matching m = { .r = r };
-	enum tsr_status status;
+	enum tsr_status status = TSR_NEW(&m.taken, r->c->ntensors + 1, r->err, r->c->path);
 
-	m.taken = calloc(r->c->ntensors + 1, sizeof(*m.taken));
-	status = m.taken ? match(&m, first) : tsr_fail_nomem(r->err, r->c->path);
+	TSR_THEN(status, tsr_parameters_find(r->c, r->options->rules, r->options->nrules,
+					     &r->parameters, r->err));
+	TSR_THEN(status, first == r ? look_at_steps(&m) : take_listed(&m, first));
+	TSR_THEN(status, keep_seen(&m));
+	TSR_THEN(status, add_states(r));
 	free(m.params);
 	free(m.taken);
 	return status;

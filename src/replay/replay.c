@@ -51,33 +51,6 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 	return tsr_replay_gpu_check(r);
 }
 
-static enum tsr_status name_params(struct tsr_replaying *r)
-{
-	const char **names = calloc(r->nparams + 1, sizeof(*names));
-
-	if (!names)
-		return tsr_fail_nomem(r->err, r->c->path);
-	for (size_t i = 0; i < r->nparams; i++)
-		names[i] = r->params[i].name;
-	r->result->params = names;
-	return TSR_OK;
-}
-
-static enum tsr_status allocate_figures(struct tsr_replaying *r)
-{
-	r->result->compared = r->options->compare && !r->options->dry_run;
-	for (size_t i = 0; r->result->compared && i < r->result->nsteps; i++) {
-		struct tsr_replay_step *s = &r->result->steps[i];
-
-		s->tensors = calloc(r->nparams + 1, sizeof(*s->tensors));
-		if (!s->tensors)
-			return tsr_fail_nomem(r->err, r->c->path);
-		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
-			s->total.value[f] = NAN;
-	}
-	return TSR_OK;
-}
-
 /* A state with f16 scales is FlashOptim's; continuing in the wrong order of operations must be asked for. */
 static enum tsr_status check_order(const struct tsr_replaying *r)
 {
@@ -106,6 +79,8 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 
 static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
+	const char **names;
+
 	TSR_TRY(check_options(r));
 	TSR_TRY(tsr_replay_choose_steps(r));
 	TSR_TRY(tsr_replay_choose_hyper(r));
@@ -117,8 +92,19 @@ static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying 
 	TSR_TRY(tsr_replay_plan_state(r));
 	TSR_TRY(tsr_replay_note_scales(r));
 	TSR_TRY(check_order(r));
-	TSR_TRY(name_params(r));
-	return allocate_figures(r);
+	TSR_TRY(TSR_NEW(&names, r->nparams + 1, r->err, r->c->path));
+	for (size_t i = 0; i < r->nparams; i++)
+		names[i] = r->params[i].name;
+	r->result->params = names;
+	r->result->compared = r->options->compare && !r->options->dry_run;
+	for (size_t i = 0; r->result->compared && i < r->result->nsteps; i++) {
+		struct tsr_replay_step *s = &r->result->steps[i];
+
+		TSR_TRY(TSR_NEW(&s->tensors, r->nparams + 1, r->err, r->c->path));
+		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
+			s->total.value[f] = NAN;
+	}
+	return TSR_OK;
 }
 
 /* An output must not replace an input. */
@@ -200,29 +186,12 @@ static void leave_gpus(struct tsr_replaying *r)
 	r->gpus = NULL;
 }
 
-/* @first and those that also take its steps. */
-static enum tsr_status plan_all(struct tsr_replaying *first)
-{
-	for (struct tsr_replaying *r = first; r; r = r->also)
-		TSR_TRY(plan(r, first));
-	return first->also ? tsr_replay_share_tiles(first) : TSR_OK;
-}
-
-static enum tsr_status check_results(struct tsr_replaying *first, bool written)
-{
-	for (struct tsr_replaying *r = first; r; r = r->also) {
-		if (r->result->nwarnings)
-			qsort(r->result->warnings, r->result->nwarnings,
-			      sizeof(*r->result->warnings), by_step);
-		TSR_TRY(check_gates(r));
-		TSR_TRY(tsr_replay_check_state(r, written));
-	}
-	return TSR_OK;
-}
-
 static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 {
-	TSR_TRY(plan_all(first));
+	/* @first and those that also take its steps. */
+	for (struct tsr_replaying *r = first; r; r = r->also)
+		TSR_TRY(plan(r, first));
+	TSR_TRY(first->also ? tsr_replay_share_tiles(first) : TSR_OK);
 	TSR_TRY(check_outputs(first, out));
 	if (!first->options->dry_run) {
 		TSR_TRY(tsr_replay_gpu_open(first));
@@ -235,7 +204,13 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 		leave_gpus(first);
 		if (out)
 			TSR_TRY(tsr_replay_keep_state(first));
-		TSR_TRY(check_results(first, out != NULL));
+		for (struct tsr_replaying *r = first; r; r = r->also) {
+			if (r->result->nwarnings)
+				qsort(r->result->warnings, r->result->nwarnings,
+				      sizeof(*r->result->warnings), by_step);
+			TSR_TRY(check_gates(r));
+			TSR_TRY(tsr_replay_check_state(r, out != NULL));
+		}
 		TSR_TRY(tsr_replay_end_part(first));
 	}
 	return out ? tsr_replay_write(first, out) : TSR_OK;
@@ -244,9 +219,7 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *paths,
 				   unsigned npaths, const char *recording)
 {
-	r->result = calloc(1, sizeof(*r->result));
-	if (!r->result)
-		return tsr_fail_nomem(r->err, recording);
+	TSR_TRY(TSR_NEW(&r->result, 1, r->err, recording));
 	*r->result = (struct tsr_replay){ .recording = strdup(recording),
 					  .dry_run = r->options->dry_run,
 					  .threads = r->run ? r->run->threads : 1 };
@@ -280,8 +253,7 @@ static enum tsr_status run_states(struct tsr_replaying *r, unsigned n, const cha
 		r[i].progress = (struct tsr_progress){ .run = r[i].run, .what = recording };
 		status = open_inputs(&r[i], paths, npaths, recording);
 	}
-	if (status == TSR_OK)
-		status = replay(r, out);
+	TSR_THEN(status, replay(r, out));
 	for (unsigned i = 0; i < n; i++) {
 		close_inputs(&r[i]);
 		ret[i] = r[i].result;
@@ -293,66 +265,18 @@ static enum tsr_status run_states(struct tsr_replaying *r, unsigned n, const cha
 	return status;
 }
 
-enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
-			   const char *out, const struct tsr_replay_options *options,
-			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err)
-{
-	struct tsr_replay_options o = tsr_replay_defaults();
-	struct tsr_open_options open = tsr_open_defaults();
-	struct tsr_replay *result;
-	struct tsr_err own;
-	struct tsr_replaying r = { .options = &o, .run = run, .err = err ? err : &own };
-	enum tsr_status status;
-
-	TSR_TRY(tsr_options_take(&o, options, err));
-	TSR_TRY(tsr_options_take(&open, o.open, err));
-	o.open = &open;
-	status = run_states(&r, 1, paths, npaths, recording, out, &result);
-	if (result)
-		*ret = result;
-	return status;
-}
-
-/* --- Several states ----------------------------------------------------------------------------- */
-
-static enum tsr_status check_states(const struct tsr_replay_options *o, unsigned n,
-				    const char *recording, struct tsr_err *err)
-{
-	if (n < 1 || n > TSR_REPLAY_FORMS_MAX)
-		return tsr_fail(err, TSR_E_USAGE, "%s: found %u states, expected 1 to %u",
-				recording, n, TSR_REPLAY_FORMS_MAX);
-	if (!o->compare || o->check_numerics)
-		return tsr_fail(err, TSR_E_USAGE, "%s: several states are compared with FP32",
-				recording);
-	return TSR_OK;
-}
-
 /* States of the same steps in @r, which are @n; the first has the progress. */
 struct states {
 	struct tsr_replay_options options[TSR_REPLAY_FORMS_MAX];
 	struct tsr_replaying r[TSR_REPLAY_FORMS_MAX];
 };
 
-static void chain_states(struct states *s, const struct tsr_replay_options *o,
-			 const struct tsr_replay_form *forms, unsigned n, const struct tsr_run *run,
-			 struct tsr_err *err)
-{
-	for (unsigned i = 0; i < n; i++) {
-		s->options[i] = *o;
-		memcpy(s->options[i].coding, forms[i].coding, sizeof(forms[i].coding));
-		s->r[i] = (struct tsr_replaying){ .options = &s->options[i],
-						  .run = run,
-						  .err = err,
-						  .form = forms[i].name,
-						  .also = i + 1 < n ? &s->r[i + 1] : NULL };
-	}
-}
-
-enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, const char *recording,
-				 const struct tsr_replay_options *options,
-				 const struct tsr_replay_form *forms, unsigned n,
-				 const struct tsr_run *run, struct tsr_replay *ret[],
-				 struct tsr_err *err)
+/* @forms: of @n states, or NULL for the one that the options ask for. */
+static enum tsr_status take_states(const char *const *paths, unsigned npaths, const char *recording,
+				   const char *out, const struct tsr_replay_options *options,
+				   const struct tsr_replay_form *forms, unsigned n,
+				   const struct tsr_run *run, struct tsr_replay *ret[],
+				   struct tsr_err *err)
 {
 	struct tsr_replay_options o = tsr_replay_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
@@ -363,14 +287,48 @@ enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, cons
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	o.open = &open;
-	TSR_TRY(check_states(&o, n, recording, err));
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return tsr_fail_nomem(err, recording);
-	chain_states(s, &o, forms, n, run, err ? err : &own);
-	status = run_states(s->r, n, paths, npaths, recording, NULL, ret);
+	if (n < 1 || n > TSR_REPLAY_FORMS_MAX)
+		return tsr_fail(err, TSR_E_USAGE, "%s: found %u states, expected 1 to %u",
+				recording, n, TSR_REPLAY_FORMS_MAX);
+	if (forms && (!o.compare || o.check_numerics))
+		return tsr_fail(err, TSR_E_USAGE, "%s: several states are compared with FP32",
+				recording);
+	TSR_TRY(TSR_NEW(&s, 1, err, recording));
+	for (unsigned i = 0; i < n; i++) {
+		s->options[i] = o;
+		s->r[i] = (struct tsr_replaying){ .options = &s->options[i],
+						  .run = run,
+						  .err = err ? err : &own,
+						  .form = forms ? forms[i].name : NULL,
+						  .also = i + 1 < n ? &s->r[i + 1] : NULL };
+		if (forms)
+			memcpy(s->options[i].coding, forms[i].coding, sizeof(forms[i].coding));
+	}
+	status = run_states(s->r, n, paths, npaths, recording, out, ret);
 	free(s);
 	return status;
+}
+
+enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
+			   const char *out, const struct tsr_replay_options *options,
+			   const struct tsr_run *run, struct tsr_replay **ret, struct tsr_err *err)
+{
+	struct tsr_replay *result = NULL;
+	const enum tsr_status status = take_states(paths, npaths, recording, out, options, NULL, 1,
+						   run, &result, err);
+
+	if (result)
+		*ret = result;
+	return status;
+}
+
+enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npaths, const char *recording,
+				 const struct tsr_replay_options *options,
+				 const struct tsr_replay_form *forms, unsigned n,
+				 const struct tsr_run *run, struct tsr_replay *ret[],
+				 struct tsr_err *err)
+{
+	return take_states(paths, npaths, recording, NULL, options, forms, n, run, ret, err);
 }
 
 /* --- Results ------------------------------------------------------------------------------------ */

@@ -17,15 +17,7 @@
 /* Whether the state goes into a packed file. */
 static bool is_packed(const struct tsr_replaying *r)
 {
-	for (size_t i = 0; i < r->nparams && !r->options->decode; i++) {
-		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			const struct tsr_coding *coding = &r->params[i].coding[slot];
-
-			if (coding->codec && !tsr_replay_is_f32(coding))
-				return true;
-		}
-	}
-	return false;
+	return !r->options->decode && !tsr_replay_is_plain(r);
 }
 
 /* FlashOptim's state dict has all tensors in its own codecs, also those that are not stepped. */
@@ -100,9 +92,7 @@ static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsig
 	a->numel = tsr_plane_count(coding, plane, t->numel);
 	a->nbytes = tsr_plane_nbytes(coding, plane, t->numel);
 	if (coding->codec->planes[plane].unit != TSR_PER_ELEMENT) {
-		count = tsr_arena_alloc(r->c->arena, sizeof(*count));
-		if (!count)
-			return tsr_build_nomem(r->c, r->err);
+		TSR_TRY(TSR_ARENA_NEW(&count, 1, r->c->arena, tsr_build_nomem(r->c, r->err)));
 		*count = a->numel;
 		a->rank = 1;
 		a->shape = count;
@@ -296,8 +286,7 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 		r->result->out_nbytes = packing->header_nbytes + packing->data_nbytes;
 		r->c->generation = packing->generation;
 		packing->source = NULL;
-		if (status == TSR_OK)
-			status = written(r, out, note_raw(r, packing));
+		TSR_THEN(status, written(r, out, note_raw(r, packing)));
 	}
 	tsr_packing_free(packing);
 	free(kept);
@@ -342,8 +331,7 @@ enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)
 
 		if (after != TSR_OK)
 			tsr_build_no_index(r->c);
-		if (status == TSR_OK)
-			status = written(r, out, after);
+		TSR_THEN(status, written(r, out, after));
 	}
 	return status;
 }

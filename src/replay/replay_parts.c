@@ -15,13 +15,19 @@ static uint64_t weigh_tile(void *ctx, uint64_t job)
 	return tsr_tiles_get(&r->tiles, job).n * sizeof(float);
 }
 
-enum tsr_status tsr_replay_run_tiles(struct tsr_parted parted)
+enum tsr_status tsr_replay_run_tiles(struct tsr_pipeline pipeline, size_t found_at,
+				     size_t found_nbytes, tsr_replay_restore_fn *restore)
 {
-	const struct tsr_replaying *r = *(const struct tsr_replaying *const *)parted.pipeline->ctx;
+	const struct tsr_replaying *r = *(const struct tsr_replaying *const *)pipeline.ctx;
+	const struct tsr_parted parted = { .pipeline = &pipeline,
+					   .what = r->c->path,
+					   .weigh = weigh_tile,
+					   .found_at = found_at,
+					   .found_nbytes = found_nbytes,
+					   .restore = restore,
+					   .as_before = true };
 
-	parted.what = r->c->path;
-	parted.weigh = weigh_tile;
-	parted.as_before = true;
+	pipeline.njobs = r->tiles.njobs;
 	return tsr_parted_run(&parted, r->run, r->err);
 }
 
@@ -130,16 +136,15 @@ static enum tsr_status keep_finish(void *ctx, void *scratch, uint64_t job, struc
 enum tsr_status tsr_replay_keep_state(struct tsr_replaying *r)
 {
 	struct keeping k = { .r = r };
-	const struct tsr_pipeline pipeline = { .njobs = r->tiles.njobs,
-					       .scratch_nbytes = sizeof(struct kept),
+	const struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct kept),
 					       .work = keep_work,
 					       .commit = keep_commit,
 					       .finish = keep_finish,
 					       .ctx = &k };
-	const struct tsr_parted parted = { .pipeline = &pipeline,
-					   .found_nbytes = sizeof(struct kept) };
 
-	return r->run && r->run->parts && r->nparams ? tsr_replay_run_tiles(parted) : TSR_OK;
+	return r->run && r->run->parts && r->nparams
+		       ? tsr_replay_run_tiles(pipeline, 0, sizeof(struct kept), NULL)
+		       : TSR_OK;
 }
 
 enum tsr_status tsr_replay_end_part(struct tsr_replaying *r)

@@ -8,9 +8,11 @@
 
 /*
  * Run a pipeline whose jobs are the tiles of a replay, and whose context begins with a pointer to the replay.
- * In parts each has the same tiles every time.
+ * In parts each has the same tiles every time; the rest is as in struct tsr_parted.
  */
-enum tsr_status tsr_replay_run_tiles(struct tsr_parted parted);
+typedef void tsr_replay_restore_fn(void *ctx, void *scratch, uint64_t job);
+enum tsr_status tsr_replay_run_tiles(struct tsr_pipeline pipeline, size_t found_at,
+				     size_t found_nbytes, tsr_replay_restore_fn *restore);
 
 /* What cannot be done in parts: TSR_E_UNSUPPORTED. */
 enum tsr_status tsr_replay_check_parts(const struct tsr_replaying *r);

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -34,6 +33,19 @@ bool tsr_replay_is_adam(const struct tsr_replaying *r)
 bool tsr_replay_is_f32(const struct tsr_coding *coding)
 {
 	return !coding->codec->grouped && coding->codec->planes[0].dtype == TSR_F32;
+}
+
+bool tsr_replay_is_plain(const struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams; i++) {
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			const struct tsr_coding *coding = &r->params[i].coding[slot];
+
+			if (coding->codec && !tsr_replay_is_f32(coding))
+				return false;
+		}
+	}
+	return true;
 }
 
 bool tsr_replay_is_begun(const struct tsr_replay_param *p)

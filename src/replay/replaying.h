@@ -86,6 +86,9 @@ bool tsr_replay_is_adam(const struct tsr_replaying *r);
 /* Whether a state in this coding is plain FP32. */
 bool tsr_replay_is_f32(const struct tsr_coding *coding);
 
+/* Whether all of the state is. */
+bool tsr_replay_is_plain(const struct tsr_replaying *r);
+
 /* Whether the checkpoint has a momentum or a variance of a parameter that the rule uses. */
 bool tsr_replay_is_begun(const struct tsr_replay_param *p);
 

@@ -3,12 +3,10 @@
 #include "replay/state.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/multiple.h"
-#include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
 #include "replay/form/learned_state.h"
 #include "replay/form/scales.h"

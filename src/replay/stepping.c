@@ -91,25 +91,20 @@ static bool is_stalled(const struct tsr_codec *codec, float largest, double lr)
 	return lr > 0 && largest > 0 && lr < spacing(codec, largest) / 2;
 }
 
-static float largest_of(const float *x, size_t n)
+/* The largest weight before the step. */
+static float largest_weight(const struct tsr_step *at, size_t n, float *x)
 {
-	float most = 0;
+	const struct tsr_coding *coding = &at->coding[TSR_SLOT_WEIGHT];
+	float most;
 
+	coding->codec->decode(coding, (const void *const *)at->plane[TSR_SLOT_WEIGHT], n, x);
+	most = 0;
 	for (size_t i = 0; i < n; i++) {
 		const float magnitude = x[i] < 0 ? -x[i] : x[i];
 
 		most = magnitude > most ? magnitude : most;
 	}
 	return most;
-}
-
-/* The largest weight before the step. */
-static float largest_weight(const struct tsr_step *at, size_t n, float *x)
-{
-	const struct tsr_coding *coding = &at->coding[TSR_SLOT_WEIGHT];
-
-	coding->codec->decode(coding, (const void *const *)at->plane[TSR_SLOT_WEIGHT], n, x);
-	return largest_of(x, n);
 }
 
 static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, float largest,
@@ -313,28 +308,15 @@ static enum tsr_status step_on_gpu(struct stepping *k)
 static enum tsr_status step_window(struct stepping *k)
 {
 	const struct tsr_replaying *r = k->w.r;
-	const struct tsr_pipeline pipeline = { .njobs = r->tiles.njobs,
-					       .scratch_nbytes = k->scratch_nbytes,
+	const struct tsr_pipeline pipeline = { .scratch_nbytes = k->scratch_nbytes,
 					       .waiting = waiting_of(k),
 					       .work = tile_work,
 					       .commit = tile_commit,
 					       .ctx = k };
-	const struct tsr_parted parted = { .pipeline = &pipeline,
-					   .found_at = found_at(k),
-					   .found_nbytes = found_nbytes(k, k->w.n),
-					   .restore = take_tile };
 
-	return r->gpus ? step_on_gpu(k) : tsr_replay_run_tiles(parted);
-}
-
-/* What the window knows of its steps, for the states that also take them. */
-static void tell_skipped(struct tsr_replay_window *w)
-{
-	for (struct tsr_replaying *r = w->r->also; r; r = r->also) {
-		for (unsigned i = 0; i < w->n; i++)
-			tsr_replay_step_in(r, w, i)->skipped = tsr_replay_step_of(w, i)->skipped;
-		r->result->nskipped = w->r->result->nskipped;
-	}
+	return r->gpus ? step_on_gpu(k)
+		       : tsr_replay_run_tiles(pipeline, found_at(k), found_nbytes(k, k->w.n),
+					      take_tile);
 }
 
 static void finish_states(struct stepping *k)
@@ -368,7 +350,12 @@ static enum tsr_status run_window(struct stepping *k)
 	TSR_TRY(tsr_replay_name_steps(w->r, w->steps, w->n));
 	if (w->r->options->on_nonfinite == TSR_NONFINITE_SKIP)
 		TSR_TRY(tsr_replay_skip_steps(w));
-	tell_skipped(w);
+	/* What the window knows of its steps, for the states that also take them. */
+	for (struct tsr_replaying *r = w->r->also; r; r = r->also) {
+		for (unsigned i = 0; i < w->n; i++)
+			tsr_replay_step_in(r, w, i)->skipped = tsr_replay_step_of(w, i)->skipped;
+		r->result->nskipped = w->r->result->nskipped;
+	}
 	tsr_replay_plan_steps(w);
 	status = step_window(k);
 	if (status == TSR_E_FORMAT && w->nonfinite)

@@ -45,4 +45,11 @@ enum tsr_status tsr_sweep_new(const struct tsr_codec *const *codecs, unsigned nc
 			      uint32_t first, uint32_t last, struct tsr_sweep **ret,
 			      struct tsr_err *err);
 
+/* Add all rows of a codec. */
+static inline void tsr_sweep_rows_add(struct tsr_sweep_row *into, const struct tsr_sweep_row *from)
+{
+	for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
+		tsr_sweep_row_add(&into[e], &from[e]);
+}
+
 #endif

@@ -170,9 +170,7 @@ enum tsr_status tsr_sweep_new(const struct tsr_codec *const *codecs, unsigned nc
 			return tsr_fail(err, TSR_E_USAGE, "sweep: codec %s has scales",
 					codecs[i]->name);
 	}
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return tsr_fail_nomem(err, "sweep");
+	TSR_TRY(TSR_NEW(&s, 1, err, "sweep"));
 	*s = (struct tsr_sweep){ .first = first, .last = last, .ncodecs = ncodecs };
 	s->results = calloc(ncodecs + 1, sizeof(*s->results));
 	if (!s->results) {
@@ -194,12 +192,11 @@ enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned nc
 
 	TSR_TRY(tsr_sweep_new(codecs, ncodecs, first, last, &w.sweep, err));
 	status = run_tiles(&w, err);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = w.sweep;
+	else
 		tsr_sweep_free(w.sweep);
-		return status;
-	}
-	*ret = w.sweep;
-	return TSR_OK;
+	return status;
 }
 
 void tsr_sweep_free(struct tsr_sweep *s)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sweeps on GPUs: each takes a part of the range, and the CPU what is left at its ends. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/progress.h"
@@ -66,17 +65,6 @@ static void share(const struct sweeping *s, uint64_t begin, uint64_t end)
 	}
 }
 
-static enum tsr_status start_codec(const struct sweeping *s, unsigned codec, struct tsr_err *err)
-{
-	for (unsigned i = 0; i < s->nworkers; i++) {
-		const struct worker *w = &s->workers[i];
-
-		TSR_TRY(tsr_gpu_sweep(w->stream, s->codecs[codec], (uint32_t)w->first, w->n,
-				      w->rows + (size_t)codec * TSR_SWEEP_ROWS, err));
-	}
-	return TSR_OK;
-}
-
 /* The next codec is started before the last one is waited for: the GPUs always have work. */
 static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
 {
@@ -88,39 +76,18 @@ static enum tsr_status run_codecs(const struct sweeping *s, struct tsr_err *err)
 	for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
 		for (unsigned i = 0; i < s->nworkers; i++)
 			TSR_TRY(tsr_gpu_record(s->workers[i].stream, s->workers[i].done, err));
-		TSR_TRY(start_codec(s, c, err));
+		for (unsigned i = 0; i < s->nworkers; i++) {
+			const struct worker *w = &s->workers[i];
+
+			TSR_TRY(tsr_gpu_sweep(w->stream, s->codecs[c], (uint32_t)w->first, w->n,
+					      w->rows + (size_t)c * TSR_SWEEP_ROWS, err));
+		}
 		for (unsigned i = 0; i < s->nworkers; i++)
 			TSR_TRY(tsr_gpu_reach(s->workers[i].done, err));
 		TSR_TRY(tsr_progress_add(&progress, c ? nbytes : 0, err));
 	}
 	for (unsigned i = 0; i < s->nworkers; i++)
 		TSR_TRY(tsr_gpu_sync(s->workers[i].stream, err));
-	return TSR_OK;
-}
-
-static void count_patterns(struct tsr_sweep_result *r, uint64_t first, uint64_t n)
-{
-	for (uint64_t at = first; at < first + n; at += TSR_GPU_SWEEP_BATCH)
-		r->rows[at >> 23 & 0xff].count += TSR_GPU_SWEEP_BATCH;
-}
-
-static enum tsr_status collect(const struct sweeping *s, struct tsr_err *err)
-{
-	for (unsigned i = 0; i < s->nworkers; i++) {
-		const struct worker *w = &s->workers[i];
-
-		TSR_TRY(tsr_gpu_get(w->stream, s->found, w->rows, s->sweep->ncodecs * ROWS_NBYTES,
-				    err));
-		TSR_TRY(tsr_gpu_sync(w->stream, err));
-		for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
-			struct tsr_sweep_result *r = &s->sweep->results[c];
-
-			count_patterns(r, w->first, w->n);
-			for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
-				tsr_sweep_row_add(&r->rows[e],
-						  &s->found[(size_t)c * TSR_SWEEP_ROWS + e]);
-		}
-	}
 	return TSR_OK;
 }
 
@@ -136,10 +103,8 @@ static enum tsr_status add_cpu(const struct sweeping *s, uint64_t begin, uint64_
 		return TSR_OK;
 	TSR_TRY(tsr_sweep_run(s->codecs, s->sweep->ncodecs, (uint32_t)begin, (uint32_t)(end - 1),
 			      &quiet, &part, err));
-	for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
-		for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
-			tsr_sweep_row_add(&s->sweep->results[c].rows[e], &part->results[c].rows[e]);
-	}
+	for (unsigned c = 0; c < s->sweep->ncodecs; c++)
+		tsr_sweep_rows_add(s->sweep->results[c].rows, part->results[c].rows);
 	tsr_sweep_free(part);
 	return TSR_OK;
 }
@@ -155,7 +120,22 @@ static enum tsr_status sweep_range(const struct sweeping *s, struct tsr_err *err
 	TSR_TRY(add_cpu(s, s->sweep->first, middle, err));
 	TSR_TRY(add_cpu(s, middle_end, end, err));
 	TSR_TRY(run_codecs(s, err));
-	return collect(s, err);
+	for (unsigned i = 0; i < s->nworkers; i++) {
+		const struct worker *w = &s->workers[i];
+
+		TSR_TRY(tsr_gpu_get(w->stream, s->found, w->rows, s->sweep->ncodecs * ROWS_NBYTES,
+				    err));
+		TSR_TRY(tsr_gpu_sync(w->stream, err));
+		for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
+			struct tsr_sweep_result *r = &s->sweep->results[c];
+
+			for (uint64_t at = w->first; at < w->first + w->n;
+			     at += TSR_GPU_SWEEP_BATCH)
+				r->rows[at >> 23 & 0xff].count += TSR_GPU_SWEEP_BATCH;
+			tsr_sweep_rows_add(r->rows, s->found + (size_t)c * TSR_SWEEP_ROWS);
+		}
+	}
+	return TSR_OK;
 }
 
 /* --- All of it --------------------------------------------------------------------------------- */
@@ -183,16 +163,14 @@ enum tsr_status tsr_sweep_run_gpu(const struct tsr_codec *const *codecs, unsigne
 
 	TSR_TRY(tsr_sweep_new(codecs, ncodecs, first, last, &s.sweep, err));
 	status = prepare(&s, gpus, err);
-	if (status == TSR_OK)
-		status = sweep_range(&s, err);
+	TSR_THEN(status, sweep_range(&s, err));
 	for (unsigned i = 0; s.workers && i < ngpus; i++)
 		worker_free(&s.workers[i]);
 	free(s.workers);
 	free(s.found);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = s.sweep;
+	else
 		tsr_sweep_free(s.sweep);
-		return status;
-	}
-	*ret = s.sweep;
-	return TSR_OK;
+	return status;
 }

@@ -133,10 +133,8 @@ static enum tsr_status sweep_mine(const struct sharing *s, const struct range *m
 	run.ctx = progress;
 	TSR_TRY(sweep_range(s->plan, (uint32_t)mine->first, (uint32_t)(mine->end - 1), &run, &found,
 			    err));
-	for (unsigned c = 0; c < s->plan->ncodecs; c++) {
-		for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
-			tsr_sweep_row_add(&rows_of(rows, c)[e], &found->results[c].rows[e]);
-	}
+	for (unsigned c = 0; c < s->plan->ncodecs; c++)
+		tsr_sweep_rows_add(rows_of(rows, c), found->results[c].rows);
 	tsr_sweep_free(found);
 	progress->before += (mine->end - mine->first) * sizeof(float) * s->plan->ncodecs;
 	return TSR_OK;
@@ -162,10 +160,8 @@ static enum tsr_status share_commit(void *ctx, void *scratch, uint64_t share, st
 
 	(void)share;
 	(void)err;
-	for (unsigned c = 0; c < s->plan->ncodecs; c++) {
-		for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
-			tsr_sweep_row_add(&s->sweep->results[c].rows[e], &rows_of(scratch, c)[e]);
-	}
+	for (unsigned c = 0; c < s->plan->ncodecs; c++)
+		tsr_sweep_rows_add(s->sweep->results[c].rows, rows_of(scratch, c));
 	return TSR_OK;
 }
 
@@ -211,10 +207,9 @@ enum tsr_status tsr_sweep_in_parts(const struct tsr_sweep_plan *plan, const stru
 	TSR_TRY(tsr_sweep_new(plan->codecs, plan->ncodecs, plan->first, plan->last, &s.sweep, err));
 	s.nshares = tsr_part_request(run->parts)->count;
 	status = run_shares(&s, err);
-	if (status != TSR_OK) {
+	if (status == TSR_OK)
+		*ret = s.sweep;
+	else
 		tsr_sweep_free(s.sweep);
-		return status;
-	}
-	*ret = s.sweep;
-	return TSR_OK;
+	return status;
 }

@@ -23,4 +23,16 @@ bool tsr_shape_is_reduced(unsigned rank, const uint64_t *shape, unsigned of_rank
 /* As strcmp(): by rank, then by the first dimension that differs. */
 int tsr_shape_compare(unsigned rank_a, const uint64_t *a, unsigned rank_b, const uint64_t *b);
 
+/* The same in memory of its own, for an argument of a message. */
+struct tsr_shape_words {
+	char text[200];
+};
+static inline struct tsr_shape_words tsr_shape_words(unsigned rank, const uint64_t *shape)
+{
+	struct tsr_shape_words words;
+
+	tsr_shape_text(words.text, sizeof(words.text), rank, shape);
+	return words;
+}
+
 #endif

@@ -3,7 +3,6 @@
 #include "torch/dcp.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,11 +105,10 @@ static enum tsr_status open_files(struct tsr_dcp_reading *r, struct tsr_dcp_part
 static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 {
 	const size_t n = r->m.nparts;
-	struct tsr_dcp_part **sorted = calloc(n + 1, sizeof(struct tsr_dcp_part *));
+	struct tsr_dcp_part **sorted;
 	enum tsr_status status;
 
-	if (!sorted)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&sorted, n + 1, r->err, r->path));
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = &r->m.parts[i];
 	qsort(sorted, n, sizeof(struct tsr_dcp_part *), by_file);
@@ -139,8 +137,7 @@ static enum tsr_status carry_bytes(struct tsr_dcp_reading *r, const struct tsr_d
 		return tsr_build_nomem(r->c, r->err);
 	*shape = p->nbytes;
 	TSR_TRY(tsr_build_array(r->c, &a, &array, r->err));
-	if (!tsr_value_put(arena, r->unread, tsr_value_string(arena, p->fqn),
-			   tsr_value_tensor(arena, array)))
+	if (!tsr_value_put_at(arena, r->unread, p->fqn, tsr_value_tensor(arena, array)))
 		return tsr_build_nomem(r->c, r->err);
 	r->c->nunchecked++;
 	return tsr_build_note(r->c, r->err, "%s (its bytes are carried as they are, for a DCP)",
@@ -240,17 +237,14 @@ static enum tsr_status read_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	struct tsr_text pickle = { 0 };
 	enum tsr_status status;
 
-	if (!tsr_value_put(arena, dict, tsr_value_string(arena, "planner_data"),
-			   paths ? paths : none) ||
-	    (r->m.mcore_data &&
-	     !tsr_value_put(arena, dict, tsr_value_string(arena, "mcore_data"), r->m.mcore_data)))
+	if (!tsr_value_put_at(arena, dict, "planner_data", paths ? paths : none) ||
+	    (r->m.mcore_data && !tsr_value_put_at(arena, dict, "mcore_data", r->m.mcore_data)))
 		return tsr_build_nomem(r->c, r->err);
 	status = tsr_pickle_write(dict, NULL, r->path, &pickle, r->err);
 	if (status == TSR_OK && pickle.failed)
 		status = tsr_fail_nomem(r->err, r->path);
-	if (status == TSR_OK)
-		status = tsr_pickle_read(pickle.bytes, pickle.nbytes, r->path, r->c->arena, ret,
-					 r->err);
+	TSR_THEN(status,
+		 tsr_pickle_read(pickle.bytes, pickle.nbytes, r->path, r->c->arena, ret, r->err));
 	tsr_text_free(&pickle);
 	return status;
 }
@@ -263,16 +257,14 @@ static enum tsr_status with_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	struct tsr_value *v = tsr_value_new(arena, TSR_VALUE_CALL), *attribute = NULL;
 
 	TSR_TRY(read_attribute(r, &attribute));
-	if (!v || (r->unread->list.n &&
-		   !tsr_value_put(arena, attribute, tsr_value_string(arena, "unread"), r->unread)))
+	if (!v || (r->unread->list.n && !tsr_value_put_at(arena, attribute, "unread", r->unread)))
 		return tsr_build_nomem(r->c, r->err);
 	v->call.callee = tsr_value_global(arena, "collections", "OrderedDict");
 	v->call.args = tsr_value_new(arena, TSR_VALUE_TUPLE);
 	v->call.items = root;
 	v->call.state = tsr_value_new(arena, TSR_VALUE_DICT);
 	if (!v->call.callee || !v->call.args ||
-	    !tsr_value_put(arena, v->call.state, tsr_value_string(arena, TSR_DCP_ATTRIBUTE),
-			   attribute))
+	    !tsr_value_put_at(arena, v->call.state, TSR_DCP_ATTRIBUTE, attribute))
 		return tsr_build_nomem(r->c, r->err);
 	*ret = v;
 	return TSR_OK;
@@ -285,8 +277,7 @@ static enum tsr_status is_usual(struct tsr_dcp_reading *r, struct tsr_value *lis
 	struct tsr_dcp_items a = { 0 }, b = { 0 };
 	enum tsr_status status = tsr_dcp_flatten(r->c, listed, r->path, &a, NULL);
 
-	if (status == TSR_OK)
-		status = tsr_dcp_flatten(r->c, plain, r->path, &b, NULL);
+	TSR_THEN(status, tsr_dcp_flatten(r->c, plain, r->path, &b, NULL));
 	*ret = status == TSR_OK && a.n == b.n;
 	for (size_t i = 0; i < a.n && *ret; i++)
 		*ret = a.items[i].path && a.items[i].value == b.items[i].value &&
@@ -318,11 +309,9 @@ static enum tsr_status read_tree(struct tsr_dcp_reading *r)
 
 	r->unread = tsr_value_new(r->c->arena, TSR_VALUE_DICT);
 	status = t && r->unread ? read_entries(r, t) : tsr_build_nomem(r->c, r->err);
-	if (status == TSR_OK)
-		status = tsr_dcp_tree_finish(t, r, &root);
+	TSR_THEN(status, tsr_dcp_tree_finish(t, r, &root));
 	tsr_dcp_tree_free(t);
-	if (status == TSR_OK)
-		status = keep_entries(r, &root);
+	TSR_THEN(status, keep_entries(r, &root));
 	return status == TSR_OK ? tsr_build_tree(r->c, root, r->err) : status;
 }
 

@@ -46,23 +46,6 @@ static int compare_starts(const void *va, const void *vb, void *vrank)
 	return tsr_shape_compare(rank, a->start, rank, b->start);
 }
 
-static enum tsr_status check_disjoint(const struct joining *j)
-{
-	switch (tsr_dcp_boxes_check(j->boxes, j->nboxes, j->e->rank, &j->r->ncomparisons)) {
-	case TSR_DCP_DISJOINT:
-		return TSR_OK;
-	case TSR_DCP_OVERLAP:
-		return fail(j, TSR_E_FORMAT, "found chunks that overlap");
-	case TSR_DCP_OVER_LIMIT:
-		break;
-	}
-	return TSR_DCP_FAIL(
-		j->r, TSR_E_LIMIT, j->e->fqn,
-		"comparing its chunks goes over the limit of 2^22 comparisons and %u per "
-		"chunk",
-		TSR_DCP_COMPARED_PER_CHUNK);
-}
-
 /* Boxes that lie in the tensor, do not overlap and have its volume cover it. */
 static enum tsr_status check_boxes(struct joining *j)
 {
@@ -85,7 +68,19 @@ static enum tsr_status check_boxes(struct joining *j)
 				    "found chunks of %" PRIu64
 				    " elements together, expected %" PRIu64,
 				    total, numel);
-	return check_disjoint(j);
+	switch (tsr_dcp_boxes_check(j->boxes, j->nboxes, j->e->rank, &j->r->ncomparisons)) {
+	case TSR_DCP_DISJOINT:
+		return TSR_OK;
+	case TSR_DCP_OVERLAP:
+		return fail(j, TSR_E_FORMAT, "found chunks that overlap");
+	case TSR_DCP_OVER_LIMIT:
+		break;
+	}
+	return TSR_DCP_FAIL(
+		j->r, TSR_E_LIMIT, j->e->fqn,
+		"comparing its chunks goes over the limit of 2^22 comparisons and %u per "
+		"chunk",
+		TSR_DCP_COMPARED_PER_CHUNK);
 }
 
 /* --- Contents ------------------------------------------------------------------------------- */
@@ -119,8 +114,7 @@ static enum tsr_status read_box(const struct joining *j, const struct tsr_dcp_bo
 		return tsr_fail_nomem(j->r->err, j->r->path);
 	status = tsr_torch_read_tensor(j->r->c, part->index, part->offset, part->nbytes, where, v,
 				       j->r->err);
-	if (status == TSR_OK)
-		status = check_view(j, box, v, where);
+	TSR_THEN(status, check_view(j, box, v, where));
 	free(where);
 	return status;
 }
@@ -144,12 +138,7 @@ static enum tsr_status take_part(const struct joining *j, const struct tsr_dcp_b
 
 static uint64_t *copy_numbers(const struct joining *j, const uint64_t *numbers)
 {
-	const size_t nbytes = j->e->rank * sizeof(*numbers);
-	uint64_t *copy = tsr_arena_alloc(j->r->c->arena, nbytes);
-
-	if (copy && nbytes)
-		memcpy(copy, numbers, nbytes);
-	return copy;
+	return tsr_arena_dup(j->r->c->arena, numbers, j->e->rank * sizeof(*numbers));
 }
 
 static enum tsr_status add_chunk(struct joining *j, size_t i, const struct tsr_torch_view *v)
@@ -189,20 +178,6 @@ static enum tsr_status read_empty_boxes(const struct joining *j)
 	return TSR_OK;
 }
 
-static enum tsr_status read_boxes(struct joining *j, struct tsr_torch_view *v)
-{
-	TSR_TRY(read_empty_boxes(j));
-	for (size_t i = 0; i < j->nboxes; i++) {
-		struct tsr_dcp_part *part;
-
-		TSR_TRY(take_part(j, &j->boxes[i], true, &part));
-		TSR_TRY(read_box(j, &j->boxes[i], part, v));
-		if (j->nboxes > 1)
-			TSR_TRY(add_chunk(j, i, v));
-	}
-	return TSR_OK;
-}
-
 /* --- The array ------------------------------------------------------------------------------ */
 
 /* Whether a chunk has its elements one after the other, @order going from the outermost dimension inwards. */
@@ -238,9 +213,7 @@ static enum tsr_status keep_order(const struct joining *j, struct tsr_array *a)
 		if (!is_in_order(&j->chunks[i], rank, order))
 			return TSR_OK;
 	}
-	stride = tsr_arena_alloc(j->r->c->arena, rank * sizeof(*stride));
-	if (!stride)
-		return tsr_build_nomem(j->r->c, j->r->err);
+	TSR_TRY(TSR_ARENA_NEW(&stride, rank, j->r->c->arena, tsr_build_nomem(j->r->c, j->r->err)));
 	for (unsigned i = rank; i-- > 0; step *= a->shape[order[i]])
 		stride[order[i]] = step;
 	if (!tsr_strides_are_rows(rank, a->shape, stride))
@@ -261,9 +234,7 @@ static enum tsr_status join_chunks(const struct joining *j, struct tsr_array *a)
 		return tsr_build_nomem(c, j->r->err);
 	if (!j->nboxes)
 		return TSR_OK;
-	layout = tsr_arena_alloc(c->arena, sizeof(*layout));
-	if (!layout)
-		return tsr_build_nomem(c, j->r->err);
+	TSR_TRY(TSR_ARENA_NEW(&layout, 1, c->arena, tsr_build_nomem(c, j->r->err)));
 	layout->nchunks = j->nboxes;
 	layout->chunks = j->chunks;
 	layout->swapped = j->swapped;
@@ -281,11 +252,18 @@ static enum tsr_status join(struct joining *j, size_t *array_ret)
 	TSR_TRY(check_boxes(j));
 	if (j->nboxes > 1) {
 		qsort_r(j->boxes, j->nboxes, sizeof(*j->boxes), compare_starts, &rank);
-		j->chunks = tsr_arena_alloc(c->arena, j->nboxes * sizeof(*j->chunks));
-		if (!j->chunks)
-			return tsr_build_nomem(c, j->r->err);
+		TSR_TRY(TSR_ARENA_NEW(&j->chunks, j->nboxes, c->arena,
+				      tsr_build_nomem(c, j->r->err)));
 	}
-	TSR_TRY(read_boxes(j, &view));
+	TSR_TRY(read_empty_boxes(j));
+	for (size_t i = 0; i < j->nboxes; i++) {
+		struct tsr_dcp_part *part;
+
+		TSR_TRY(take_part(j, &j->boxes[i], true, &part));
+		TSR_TRY(read_box(j, &j->boxes[i], part, &view));
+		if (j->nboxes > 1)
+			TSR_TRY(add_chunk(j, i, &view));
+	}
 	TSR_TRY(j->nboxes == 1 ? tsr_torch_array(c, &view, &a, j->r->err) : join_chunks(j, &a));
 	a.name = tsr_arena_copy(c->arena, j->e->fqn, strlen(j->e->fqn));
 	if (!a.name)
@@ -299,9 +277,7 @@ enum tsr_status tsr_dcp_read_tensor(struct tsr_dcp_reading *r, const struct tsr_
 	struct joining j = { .r = r, .e = e };
 	enum tsr_status status;
 
-	j.boxes = calloc(e->nboxes + 1, sizeof(*j.boxes));
-	if (!j.boxes)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&j.boxes, e->nboxes + 1, r->err, r->path));
 	status = join(&j, array_ret);
 	free(j.boxes);
 	return status;

@@ -101,23 +101,12 @@ static enum tsr_status key_of(struct flattening *f, struct tsr_value *key, struc
 
 /* --- Entries that the root lists -------------------------------------------------------------- */
 
-static int compare_keys(const struct tsr_value *a, const struct tsr_value *b)
-{
-	const size_t n = a->text.nbytes < b->text.nbytes ? a->text.nbytes : b->text.nbytes;
-	const int order = a->type == b->type && n ? memcmp(a->text.bytes, b->text.bytes, n) : 0;
-
-	if (a->type != b->type)
-		return a->type < b->type ? -1 : 1;
-	return order ? order
-		     : (a->text.nbytes > b->text.nbytes) - (a->text.nbytes < b->text.nbytes);
-}
-
 /* A path that begins with all of the other comes after it. */
 static int compare_paths(struct tsr_value *const *a, size_t na, struct tsr_value *const *b,
 			 size_t nb)
 {
 	for (size_t i = 0; i < na && i < nb; i++) {
-		const int order = compare_keys(a[i], b[i]);
+		const int order = tsr_value_compare_texts(a[i], b[i]);
 
 		if (order)
 			return order;
@@ -149,9 +138,7 @@ static enum tsr_status list_entries(struct flattening *f, const struct tsr_value
 	f->nlisted = 0;
 	if (!paths || paths->type != TSR_VALUE_DICT)
 		return TSR_OK;
-	f->listed = calloc(paths->list.n / 2 + 1, sizeof(*f->listed));
-	if (!f->listed)
-		return tsr_fail_nomem(f->err, f->out->path);
+	TSR_TRY(TSR_NEW(&f->listed, paths->list.n / 2 + 1, f->err, f->out->path));
 	for (size_t i = 0; i + 1 < paths->list.n; i += 2) {
 		const struct listed entry = { paths->list.items[i + 1], paths->list.items[i] };
 
@@ -428,11 +415,10 @@ static enum tsr_status add_rest(struct flattening *f)
 static enum tsr_status check_names(const struct flattening *f)
 {
 	const struct tsr_dcp_items *out = f->out;
-	struct tsr_named *sorted = calloc(out->n + 1, sizeof(*sorted));
+	struct tsr_named *sorted;
 	enum tsr_status status = TSR_OK;
 
-	if (!sorted)
-		return tsr_fail_nomem(f->err, out->path);
+	TSR_TRY(TSR_NEW(&sorted, out->n + 1, f->err, out->path));
 	for (size_t i = 0; i < out->n; i++)
 		sorted[i] = (struct tsr_named){ out->items[i].fqn, i };
 	tsr_named_sort(sorted, out->n);

@@ -111,9 +111,7 @@ static enum tsr_status read_size(const struct reading *r, const char *fqn, const
 	if (list->list.n > TSR_RANK_MAX)
 		return FAIL(r, TSR_E_LIMIT, fqn, "%zu dimensions are over the limit of %u",
 			    list->list.n, TSR_RANK_MAX);
-	numbers = tsr_arena_alloc(r->m->arena, list->list.n * sizeof(*numbers));
-	if (!numbers)
-		return nomem(r);
+	TSR_TRY(TSR_ARENA_NEW(&numbers, list->list.n, r->m->arena, nomem(r)));
 	for (size_t i = 0; i < list->list.n; i++) {
 		if (!tsr_value_get_u64(list->list.items[i], &numbers[i]) ||
 		    numbers[i] > TSR_TORCH_DIM_MAX)
@@ -195,9 +193,7 @@ static enum tsr_status read_tensor(const struct reading *r, struct tsr_dcp_entry
 	if (chunks->list.n > TSR_DCP_CHUNKS_MAX)
 		return FAIL(r, TSR_E_LIMIT, e->fqn, "%zu chunks are over the limit of %u",
 			    chunks->list.n, TSR_DCP_CHUNKS_MAX);
-	e->boxes = tsr_arena_alloc(r->m->arena, chunks->list.n * sizeof(*e->boxes));
-	if (!e->boxes)
-		return nomem(r);
+	TSR_TRY(TSR_ARENA_NEW(&e->boxes, chunks->list.n, r->m->arena, nomem(r)));
 	for (size_t i = 0; i < chunks->list.n; i++)
 		TSR_TRY(read_box(r, e, chunks->list.items[i], &e->boxes[i]));
 	e->nboxes = chunks->list.n;
@@ -228,9 +224,7 @@ static enum tsr_status read_entries(const struct reading *r, const struct tsr_va
 {
 	if (!dict || dict->type != TSR_VALUE_DICT)
 		return bad(r, "state_dict_metadata", dict, "a dict");
-	r->m->entries = tsr_arena_alloc(r->m->arena, dict->list.n / 2 * sizeof(*r->m->entries));
-	if (!r->m->entries)
-		return nomem(r);
+	TSR_TRY(TSR_ARENA_NEW(&r->m->entries, dict->list.n / 2, r->m->arena, nomem(r)));
 	for (size_t i = 0; i + 1 < dict->list.n; i += 2)
 		TSR_TRY(read_entry(r, dict->list.items[i], dict->list.items[i + 1]));
 	/* Names are numbered as they are met, and these are the first. */
@@ -326,9 +320,7 @@ static enum tsr_status read_parts(const struct reading *r, const struct tsr_valu
 
 	if (!dict || dict->type != TSR_VALUE_DICT)
 		return bad(r, "storage_data", dict, "a dict");
-	m->parts = tsr_arena_alloc(m->arena, dict->list.n / 2 * sizeof(*m->parts));
-	if (!m->parts)
-		return nomem(r);
+	TSR_TRY(TSR_ARENA_NEW(&m->parts, dict->list.n / 2, m->arena, nomem(r)));
 	for (size_t i = 0; i + 1 < dict->list.n; i += 2)
 		TSR_TRY(read_part(r, dict->list.items[i], dict->list.items[i + 1]));
 	qsort(m->parts, m->nparts, sizeof(*m->parts), compare_parts);
@@ -383,9 +375,7 @@ static enum tsr_status read_paths(const struct reading *r, const struct tsr_valu
 		return TSR_OK;
 	if (dict->type != TSR_VALUE_DICT)
 		return bad(r, "planner_data", dict, "a dict");
-	m->paths = tsr_arena_alloc(m->arena, dict->list.n / 2 * sizeof(*m->paths));
-	if (!m->paths)
-		return nomem(r);
+	TSR_TRY(TSR_ARENA_NEW(&m->paths, dict->list.n / 2, m->arena, nomem(r)));
 	for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
 		const struct tsr_value *key = dict->list.items[i], *path = dict->list.items[i + 1];
 
@@ -440,12 +430,11 @@ static bool is_known(const struct tsr_value *v)
 /* Nothing here is ever called, but what torch would call on loading must not go unnoticed. */
 static enum tsr_status check_globals(const struct reading *r, struct tsr_value *root)
 {
-	struct tsr_value_walk *w = calloc(1, sizeof(*w));
+	struct tsr_value_walk *w;
 	char text[TSR_VALUE_DESCRIBED], at[256];
 	struct tsr_value *v;
 
-	if (!w)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&w, 1, r->err, r->path));
 	w->root = root;
 	w->mark = TSR_MARK_DCP;
 	do {
@@ -500,8 +489,7 @@ enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_m
 	if (!ret->arena)
 		return tsr_fail_nomem(err, r.path);
 	status = load(&r, f, &root);
-	if (status == TSR_OK)
-		status = interpret(&r, root);
+	TSR_THEN(status, interpret(&r, root));
 	tsr_text_numbers_free(&names);
 	return status;
 }

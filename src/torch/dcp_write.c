@@ -5,11 +5,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "torch/torch.h"
-#include "torch/torch_write.h"
 
 #define METADATA "torch.distributed.checkpoint.metadata"
 #define FILESYSTEM "torch.distributed.checkpoint.filesystem"
@@ -33,10 +31,8 @@ enum tsr_status tsr_dcp_archiving_init(struct tsr_dcp_archiving *a,
 	struct tsr_checkpoint *c = items->c;
 
 	*a = (struct tsr_dcp_archiving){ .c = c, .path = items->path };
-	a->tensor_of = calloc(c->narrays + 1, sizeof(*a->tensor_of));
-	a->last = calloc(c->narrays + 1, sizeof(*a->last));
-	if (!a->tensor_of || !a->last)
-		return tsr_fail_nomem(err, items->path);
+	TSR_TRY(TSR_NEW(&a->tensor_of, c->narrays + 1, err, items->path));
+	TSR_TRY(TSR_NEW(&a->last, c->narrays + 1, err, items->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		a->tensor_of[i] = SIZE_MAX;
 	for (size_t i = 0; i < c->ntensors; i++)
@@ -84,49 +80,6 @@ static enum tsr_status find_tensors(struct tsr_dcp_archiving *a, const struct ts
 	return TSR_OK;
 }
 
-/* The key of a storage: its number in the archive. */
-struct key {
-	char digits[24];
-};
-
-static enum tsr_status add_pickle(struct tsr_dcp_archiving *a, const struct tsr_value *v,
-				  const struct key *keys, struct tsr_zip_members *m,
-				  struct tsr_err *err)
-{
-	struct tsr_text pickle = { 0 };
-	enum tsr_status status;
-
-	for (size_t k = 0; k < a->n; k++)
-		a->tensors[a->c->tensors[a->found[k]].plane[0]].key = keys[k].digits;
-	status = tsr_pickle_write(v, a->tensors, a->path, &pickle, err);
-	if (status == TSR_OK)
-		status = tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err);
-	tsr_text_free(&pickle);
-	return status;
-}
-
-static enum tsr_status add_members(struct tsr_dcp_archiving *a, const struct tsr_value *v,
-				   unsigned generation, struct tsr_zip_members *m,
-				   struct tsr_err *err)
-{
-	struct key *keys = calloc(a->n + 1, sizeof(*keys));
-	enum tsr_status status = keys ? TSR_OK : tsr_fail_nomem(err, a->path);
-
-	for (size_t k = 0; k < a->n && status == TSR_OK; k++)
-		snprintf(keys[k].digits, sizeof(keys[k].digits), "%zu", k);
-	if (status == TSR_OK)
-		status = add_pickle(a, v, keys, m, err);
-	if (status == TSR_OK)
-		status = tsr_torch_add_byteorder(m, err);
-	for (size_t k = 0; k < a->n && status == TSR_OK; k++)
-		status = tsr_zip_members_add(m, "archive/data/", keys[k].digits, "", NULL,
-					     tsr_tensor_nbytes(&a->c->tensors[a->found[k]]), err);
-	if (status == TSR_OK)
-		status = tsr_torch_add_version(m, generation, err);
-	free(keys);
-	return status;
-}
-
 enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_items *items, size_t i,
 				unsigned generation, struct tsr_zip_members *ret,
 				struct tsr_err *err)
@@ -146,7 +99,8 @@ enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_item
 		return TSR_OK;
 	}
 	TSR_TRY(tsr_zip_members_init(ret, a->n + 4, items->path, err));
-	TSR_TRY(add_members(a, v, generation, ret, err));
+	TSR_TRY(tsr_torch_add_archive(a->c, v, a->tensors, a->found, a->n, generation, a->path, ret,
+				      err));
 	items->items[i].nbytes = tsr_zip_layout(ret->entries, ret->n);
 	items->items[i].tensor = v == &tensor ? &a->c->tensors[a->found[0]] : NULL;
 	return TSR_OK;
@@ -165,30 +119,13 @@ struct composing {
 	size_t file;
 };
 
-static struct tsr_value *text_of(struct composing *m, const char *s)
-{
-	return tsr_value_string(m->arena, s);
-}
-
-/* Append a value, or fail as its making did. */
-static bool add(struct composing *m, struct tsr_value *list, struct tsr_value *item)
-{
-	return list && item && tsr_value_add(m->arena, list, item);
-}
-
-static bool put(struct composing *m, struct tsr_value *dict, const char *key,
-		struct tsr_value *value)
-{
-	return dict && tsr_value_put(m->arena, dict, text_of(m, key), value);
-}
-
 static struct tsr_value *call_of(struct composing *m, struct tsr_value *callee,
 				 struct tsr_value *arg)
 {
 	struct tsr_value *v = tsr_value_new(m->arena, TSR_VALUE_CALL);
 	struct tsr_value *args = tsr_value_new(m->arena, TSR_VALUE_TUPLE);
 
-	if (!v || !callee || !add(m, args, arg))
+	if (!v || !callee || !tsr_value_add(m->arena, args, arg))
 		return NULL;
 	v->call.callee = callee;
 	v->call.args = args;
@@ -216,36 +153,33 @@ static struct tsr_value *size_of(struct composing *m, unsigned rank, const uint6
 	struct tsr_value *tuple = tsr_value_new(m->arena, TSR_VALUE_TUPLE);
 
 	for (unsigned d = 0; d < rank; d++) {
-		if (!add(m, tuple, tsr_value_int(m->arena, shape ? (int64_t)shape[d] : 0)))
+		if (!tsr_value_add(m->arena, tuple,
+				   tsr_value_int(m->arena, shape ? (int64_t)shape[d] : 0)))
 			return NULL;
 	}
 	return call_of(m, m->size_class, tuple);
 }
 
-static struct tsr_value *global_of(struct composing *m, const char *module, const char *name)
-{
-	return tsr_value_global(m->arena, module, name);
-}
-
 /* The values that entries share.  A failure shows when they are used. */
 static void make_shared(struct composing *m)
 {
-	struct tsr_value *get_layout = global_of(m, "torch.serialization", "_get_layout");
-	struct tsr_value *encoding = global_of(m, METADATA, "_MEM_FORMAT_ENCODING");
+	struct tsr_value *get_layout = tsr_value_global(m->arena, "torch.serialization",
+							"_get_layout");
+	struct tsr_value *encoding = tsr_value_global(m->arena, METADATA, "_MEM_FORMAT_ENCODING");
 
 	m->no_args = tsr_value_new(m->arena, TSR_VALUE_TUPLE);
 	m->none = tsr_value_new(m->arena, TSR_VALUE_NONE);
 	m->no = tsr_value_bool(m->arena, false);
 	m->first = tsr_value_int(m->arena, 0);
-	m->size_class = global_of(m, "torch", "Size");
-	m->layout = call_of(m, get_layout, text_of(m, "torch.strided"));
+	m->size_class = tsr_value_global(m->arena, "torch", "Size");
+	m->layout = call_of(m, get_layout, tsr_value_string(m->arena, "torch.strided"));
 	m->memory_format = call_of(m, encoding, m->first);
-	m->tensor_class = global_of(m, METADATA, "TensorStorageMetadata");
-	m->bytes_class = global_of(m, METADATA, "BytesStorageMetadata");
-	m->properties_class = global_of(m, METADATA, "TensorProperties");
-	m->chunk_class = global_of(m, METADATA, "ChunkStorageMetadata");
-	m->index_class = global_of(m, METADATA, "MetadataIndex");
-	m->storage_class = global_of(m, FILESYSTEM, "_StorageInfo");
+	m->tensor_class = tsr_value_global(m->arena, METADATA, "TensorStorageMetadata");
+	m->bytes_class = tsr_value_global(m->arena, METADATA, "BytesStorageMetadata");
+	m->properties_class = tsr_value_global(m->arena, METADATA, "TensorProperties");
+	m->chunk_class = tsr_value_global(m->arena, METADATA, "ChunkStorageMetadata");
+	m->index_class = tsr_value_global(m->arena, METADATA, "MetadataIndex");
+	m->storage_class = tsr_value_global(m->arena, FILESYSTEM, "_StorageInfo");
 }
 
 /* --- Entries of .metadata ------------------------------------------------------------------- */
@@ -256,9 +190,12 @@ static struct tsr_value *properties_of(struct composing *m, enum tsr_dtype dtype
 	struct tsr_value *state = tsr_value_new(m->arena, TSR_VALUE_TUPLE);
 
 	if (!m->dtypes[dtype])
-		m->dtypes[dtype] = global_of(m, "torch", tsr_torch_dtype(dtype)->name);
-	if (!add(m, state, m->dtypes[dtype]) || !add(m, state, m->layout) ||
-	    !add(m, state, m->no) || !add(m, state, m->memory_format) || !add(m, state, m->no))
+		m->dtypes[dtype] = tsr_value_global(m->arena, "torch",
+						    tsr_torch_dtype(dtype)->name);
+	if (!tsr_value_add(m->arena, state, m->dtypes[dtype]) ||
+	    !tsr_value_add(m->arena, state, m->layout) || !tsr_value_add(m->arena, state, m->no) ||
+	    !tsr_value_add(m->arena, state, m->memory_format) ||
+	    !tsr_value_add(m->arena, state, m->no))
 		return NULL;
 	return object_of(m, m->properties_class, state, false);
 }
@@ -270,12 +207,12 @@ static struct tsr_value *describe_tensor(struct composing *m, const struct tsr_t
 	struct tsr_value *chunks = tsr_value_new(m->arena, TSR_VALUE_LIST);
 	struct tsr_value *fields = tsr_value_new(m->arena, TSR_VALUE_DICT);
 
-	if (!put(m, chunk, "offsets", size_of(m, t->rank, NULL)) ||
-	    !put(m, chunk, "sizes", size_of(m, t->rank, t->shape)) ||
-	    !add(m, chunks, object_of(m, m->chunk_class, chunk, false)) ||
-	    !put(m, fields, "properties", properties_of(m, t->dtype)) ||
-	    !put(m, fields, "size", size_of(m, t->rank, t->shape)) ||
-	    !put(m, fields, "chunks", chunks))
+	if (!tsr_value_put_at(m->arena, chunk, "offsets", size_of(m, t->rank, NULL)) ||
+	    !tsr_value_put_at(m->arena, chunk, "sizes", size_of(m, t->rank, t->shape)) ||
+	    !tsr_value_add(m->arena, chunks, object_of(m, m->chunk_class, chunk, false)) ||
+	    !tsr_value_put_at(m->arena, fields, "properties", properties_of(m, t->dtype)) ||
+	    !tsr_value_put_at(m->arena, fields, "size", size_of(m, t->rank, t->shape)) ||
+	    !tsr_value_put_at(m->arena, fields, "chunks", chunks))
 		return NULL;
 	return object_of(m, m->tensor_class, fields, false);
 }
@@ -285,9 +222,9 @@ static struct tsr_value *index_of(struct composing *m, const struct tsr_dcp_item
 	const struct tsr_tensor *t = item->tensor;
 	struct tsr_value *fields = tsr_value_new(m->arena, TSR_VALUE_DICT);
 
-	if (!put(m, fields, "fqn", text_of(m, item->fqn)) ||
-	    !put(m, fields, "index", t ? m->first : m->none) ||
-	    (t && !put(m, fields, "offset", size_of(m, t->rank, NULL))))
+	if (!tsr_value_put_at(m->arena, fields, "fqn", tsr_value_string(m->arena, item->fqn)) ||
+	    !tsr_value_put_at(m->arena, fields, "index", t ? m->first : m->none) ||
+	    (t && !tsr_value_put_at(m->arena, fields, "offset", size_of(m, t->rank, NULL))))
 		return NULL;
 	return object_of(m, m->index_class, fields, false);
 }
@@ -297,11 +234,13 @@ static struct tsr_value *place_of(struct composing *m, const struct tsr_dcp_item
 	struct tsr_value *fields = tsr_value_new(m->arena, TSR_VALUE_DICT);
 
 	if (!m->file_name || m->file != item->file)
-		m->file_name = text_of(m, tsr_dcp_file_name(item->file).text);
+		m->file_name = tsr_value_string(m->arena, tsr_dcp_file_name(item->file).text);
 	m->file = item->file;
-	if (!put(m, fields, "relative_path", m->file_name) ||
-	    !put(m, fields, "offset", tsr_value_int(m->arena, (int64_t)item->offset)) ||
-	    !put(m, fields, "length", tsr_value_int(m->arena, (int64_t)item->nbytes)))
+	if (!tsr_value_put_at(m->arena, fields, "relative_path", m->file_name) ||
+	    !tsr_value_put_at(m->arena, fields, "offset",
+			      tsr_value_int(m->arena, (int64_t)item->offset)) ||
+	    !tsr_value_put_at(m->arena, fields, "length",
+			      tsr_value_int(m->arena, (int64_t)item->nbytes)))
 		return NULL;
 	return object_of(m, m->storage_class, fields, false);
 }
@@ -315,7 +254,7 @@ static bool list_items(struct composing *m, const struct tsr_dcp_items *items,
 
 	for (size_t i = 0; i < items->n && ok; i++) {
 		const struct tsr_dcp_item *item = &items->items[i];
-		struct tsr_value *name = text_of(m, item->fqn);
+		struct tsr_value *name = tsr_value_string(m->arena, item->fqn);
 		struct tsr_value *path = (struct tsr_value *)(uintptr_t)item->path;
 		struct tsr_value *what = item->tensor ? describe_tensor(m, item->tensor)
 						      : object_of(m, m->bytes_class, NULL, true);
@@ -336,14 +275,18 @@ static struct tsr_value *compose(struct composing *m, const struct tsr_dcp_items
 	struct tsr_value *fields = tsr_value_new(m->arena, TSR_VALUE_DICT);
 
 	make_shared(m);
-	if (!listed || !paths || !stored || !list_items(m, items, listed, paths, stored) ||
-	    !put(m, fields, "state_dict_metadata", listed) ||
-	    !put(m, fields, "planner_data", paths->list.n || !items->n ? paths : m->none) ||
-	    !put(m, fields, "storage_data", stored) || !put(m, fields, "storage_meta", m->none) ||
-	    !put(m, fields, "version", text_of(m, DCP_VERSION)) ||
-	    (items->mcore_data && !put(m, fields, "mcore_data", items->mcore_data)))
+	if (!paths || !list_items(m, items, listed, paths, stored) ||
+	    !tsr_value_put_at(m->arena, fields, "state_dict_metadata", listed) ||
+	    !tsr_value_put_at(m->arena, fields, "planner_data",
+			      paths->list.n || !items->n ? paths : m->none) ||
+	    !tsr_value_put_at(m->arena, fields, "storage_data", stored) ||
+	    !tsr_value_put_at(m->arena, fields, "storage_meta", m->none) ||
+	    !tsr_value_put_at(m->arena, fields, "version",
+			      tsr_value_string(m->arena, DCP_VERSION)) ||
+	    (items->mcore_data &&
+	     !tsr_value_put_at(m->arena, fields, "mcore_data", items->mcore_data)))
 		return NULL;
-	return object_of(m, global_of(m, METADATA, "Metadata"), fields, false);
+	return object_of(m, tsr_value_global(m->arena, METADATA, "Metadata"), fields, false);
 }
 
 enum tsr_status tsr_dcp_compose_metadata(const struct tsr_dcp_items *items, struct tsr_text *out,

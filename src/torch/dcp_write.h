@@ -8,6 +8,7 @@
 #include "format/zip_members.h"
 #include "torch/dcp.h"
 #include "torch/dcp_metadata.h"
+#include "torch/torch_write.h"
 
 /* An entry and where it is stored. */
 struct tsr_dcp_item {
@@ -72,7 +73,7 @@ void tsr_dcp_archiving_free(struct tsr_dcp_archiving *a);
  * a->found[k] is member TSR_DCP_DATA_MEMBER + k.  An unread item has no members.  @generation: lossy
  * generations, noted if not 0.
  */
-#define TSR_DCP_DATA_MEMBER 2u
+#define TSR_DCP_DATA_MEMBER TSR_TORCH_DATA_MEMBER
 enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_items *items, size_t i,
 				unsigned generation, struct tsr_zip_members *ret,
 				struct tsr_err *err);

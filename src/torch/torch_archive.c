@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checkpoint_model.h"
 #include "io/dir.h"
+#include "text/bytes.h"
 #include "text/text.h"
 #include "format/pickle.h"
 
@@ -164,76 +164,59 @@ static bool is_program(const char *name, size_t i)
 	return strcmp(name, programs[i].name) == 0;
 }
 
-static enum tsr_status check_kind(const struct tsr_torch_archive *a)
-{
-	for (size_t m = 0; m < a->zip->nmembers; m++) {
-		for (size_t i = 0; i < sizeof(programs) / sizeof(*programs); i++) {
-			if (!is_program(a->zip->members[m].name + a->root_len, i))
-				continue;
-			return tsr_fail(a->err, TSR_E_UNSUPPORTED,
-					"%s: found %s (it has %s), expected a state_dict; save the "
-					"state_dict() of the module instead",
-					a->where, programs[i].kind, programs[i].name);
-		}
-	}
-	return TSR_OK;
-}
-
 /* --- What it says about itself -------------------------------------------------------------- */
 
 static bool is_version(const char *text, size_t n)
 {
-	unsigned value = 0;
+	uint64_t value;
 
-	if (n && text[n - 1] == '\n')
-		n--;
-	if (n < 1 || n > 2)
-		return false;
-	for (size_t i = 0; i < n; i++) {
-		if (text[i] < '0' || text[i] > '9')
-			return false;
-		value = 10 * value + (unsigned)(text[i] - '0');
-	}
-	return value >= VERSION_MIN && value <= VERSION_MAX;
+	n -= n && text[n - 1] == '\n';
+	return n <= 2 && tsr_digits(text, n, VERSION_MAX, &value) && value >= VERSION_MIN;
+}
+
+/* A member that is small, and its length; NULL: there is none. */
+static enum tsr_status load_small(struct tsr_torch_archive *a, const char *name, char **ret,
+				  int *n_ret)
+{
+	const struct tsr_zip_member *m = use(a, name);
+
+	*ret = NULL;
+	*n_ret = m ? (int)m->nbytes : 0;
+	return m ? load(a, m, SMALL_NBYTES, ret) : TSR_OK;
 }
 
 /* @present is set if there is such a member, which then is a version that can be read. */
 static enum tsr_status check_version(struct tsr_torch_archive *a, const char *name, bool *present)
 {
-	const struct tsr_zip_member *m = use(a, name);
-	char *text = NULL;
-	bool ok;
+	enum tsr_status status = TSR_OK;
+	char *text;
+	int n;
 
-	if (!m)
-		return TSR_OK;
-	*present = true;
-	TSR_TRY(load(a, m, SMALL_NBYTES, &text));
-	ok = is_version(text, (size_t)m->nbytes);
-	if (!ok)
-		tsr_fail(a->err, TSR_E_UNSUPPORTED,
-			 "%s: %s: found archive version \"%.*s\", expected %u to %u", a->where,
-			 name, (int)m->nbytes, text, VERSION_MIN, VERSION_MAX);
+	TSR_TRY(load_small(a, name, &text, &n));
+	*present = *present || text;
+	if (text && !is_version(text, (size_t)n))
+		status = tsr_fail(a->err, TSR_E_UNSUPPORTED,
+				  "%s: %s: found archive version \"%.*s\", expected %u to %u",
+				  a->where, name, n, text, VERSION_MIN, VERSION_MAX);
 	free(text);
-	return ok ? TSR_OK : TSR_E_UNSUPPORTED;
+	return status;
 }
 
+/* There is none before 2.1. */
 static enum tsr_status read_byteorder(struct tsr_torch_archive *a)
 {
-	const struct tsr_zip_member *m = use(a, "byteorder");
-	char *text = NULL;
-	bool little;
+	enum tsr_status status = TSR_OK;
+	char *text;
+	int n;
 
-	if (!m)
-		return TSR_OK; /* before 2.1 */
-	TSR_TRY(load(a, m, SMALL_NBYTES, &text));
-	little = m->nbytes == 6 && memcmp(text, "little", 6) == 0;
-	a->swapped = m->nbytes == 3 && memcmp(text, "big", 3) == 0;
-	if (!little && !a->swapped)
-		tsr_fail(a->err, TSR_E_UNSUPPORTED,
-			 "%s: byteorder: found \"%.*s\", expected little or big", a->where,
-			 (int)m->nbytes, text);
+	TSR_TRY(load_small(a, "byteorder", &text, &n));
+	a->swapped = text && n == 3 && memcmp(text, "big", 3) == 0;
+	if (text && !a->swapped && (n != 6 || memcmp(text, "little", 6) != 0))
+		status = tsr_fail(a->err, TSR_E_UNSUPPORTED,
+				  "%s: byteorder: found \"%.*s\", expected little or big", a->where,
+				  n, text);
 	free(text);
-	return little || a->swapped ? TSR_OK : TSR_E_UNSUPPORTED;
+	return status;
 }
 
 static enum tsr_status read_members(struct tsr_torch_archive *a)
@@ -261,12 +244,19 @@ static enum tsr_status read_members(struct tsr_torch_archive *a)
 enum tsr_status tsr_torch_open(struct tsr_torch_archive *a, uint64_t base, uint64_t nbytes)
 {
 	TSR_TRY(tsr_zip_read(a->c->files[a->file], base, nbytes, a->where, &a->zip, a->err));
-	a->used = calloc(a->zip->nmembers + 1, sizeof(*a->used));
-	a->records = calloc(a->zip->nmembers + 1, sizeof(*a->records));
-	if (!a->used || !a->records)
-		return tsr_fail_nomem(a->err, a->where);
+	TSR_TRY(TSR_NEW(&a->used, a->zip->nmembers + 1, a->err, a->where));
+	TSR_TRY(TSR_NEW(&a->records, a->zip->nmembers + 1, a->err, a->where));
 	TSR_TRY(find_root(a));
-	TSR_TRY(check_kind(a));
+	for (size_t m = 0; m < a->zip->nmembers; m++) {
+		for (size_t i = 0; i < sizeof(programs) / sizeof(*programs); i++) {
+			if (!is_program(a->zip->members[m].name + a->root_len, i))
+				continue;
+			return tsr_fail(a->err, TSR_E_UNSUPPORTED,
+					"%s: found %s (it has %s), expected a state_dict; save the "
+					"state_dict() of the module instead",
+					a->where, programs[i].kind, programs[i].name);
+		}
+	}
 	return read_members(a);
 }
 

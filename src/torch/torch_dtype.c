@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "torch/torch.h"
+#include "text/bytes.h"
 
 static const struct tsr_torch_dtype dtypes[] = {
 	{ TSR_BOOL, "BoolStorage", "bool" },
@@ -76,9 +77,5 @@ const struct tsr_torch_dtype *tsr_torch_dtype_by_storage(const char *storage)
 
 bool tsr_torch_is_dtype(const char *name)
 {
-	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
-		if (strcmp(others[i], name) == 0)
-			return true;
-	}
-	return tsr_torch_dtype_by_name(name) != NULL;
+	return TSR_IS_AMONG(name, others) || tsr_torch_dtype_by_name(name) != NULL;
 }

@@ -3,12 +3,9 @@
  * Classes and functions that a pickle may name.  None is ever called; those that only make plain
  * values are kept as they are, so that they can be written back, and all others are refused.
  */
-#include <stdio.h>
 #include <string.h>
 
-#include "base/fail.h"
 #include "torch/torch_archive.h"
-#include "format/value_walk.h"
 
 /* "MODULE NAME"; names of builtins are as protocol 2 has them. */
 static const char *const harmless[] = {

@@ -61,20 +61,6 @@ static bool is_seen(const void *item, const void *key)
 	       (s->stride ? !nbytes || memcmp(s->stride, v->stride, nbytes) == 0 : v->contiguous);
 }
 
-static const char *name_of(const struct binding *b, const char *at)
-{
-	const size_t n = strlen(b->prefix), len = strlen(at);
-	char *name = tsr_arena_alloc(b->a->c->arena, n + len + 2);
-
-	if (!name)
-		return NULL;
-	memcpy(name, b->prefix, n);
-	if (n && len)
-		name[n] = '.';
-	memcpy(name + n + (n && len), at, len);
-	return name;
-}
-
 static enum tsr_status add_array(struct binding *b, const struct tsr_torch_view *v, const char *at,
 				 struct seen *s)
 {
@@ -82,7 +68,8 @@ static enum tsr_status add_array(struct binding *b, const struct tsr_torch_view 
 	struct tsr_array array;
 
 	TSR_TRY(tsr_torch_array(c, v, &array, b->a->err));
-	array.name = name_of(b, at);
+	array.name = tsr_arena_printf(c->arena, "%s%s%s", b->prefix, *b->prefix && *at ? "." : "",
+				      at);
 	if (!array.name)
 		return tsr_build_nomem(c, b->a->err);
 	TSR_TRY(tsr_build_array(c, &array, &s->array, b->a->err));
@@ -387,11 +374,10 @@ static enum tsr_status bind_all(struct binding *b)
 enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
 			       const char *prefix)
 {
-	struct binding *b = calloc(1, sizeof(*b));
+	struct binding *b;
 	enum tsr_status status;
 
-	if (!b)
-		return tsr_fail_nomem(a->err, a->where);
+	TSR_TRY(TSR_NEW(&b, 1, a->err, a->where));
 	b->a = a;
 	b->prefix = prefix;
 	b->views = (struct tsr_map){ .item_nbytes = sizeof(struct seen), .same = is_seen };
@@ -453,14 +439,10 @@ enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t
 	struct tsr_value *root = NULL;
 	enum tsr_status status = tsr_torch_open(&a, base, nbytes);
 
-	if (status == TSR_OK)
-		status = tsr_torch_load(&a, c->arena, &root);
-	if (status == TSR_OK)
-		status = tsr_torch_bind(&a, root, prefix);
-	if (status == TSR_OK)
-		status = read_generation(&a);
-	if (status == TSR_OK)
-		status = note_unused(&a);
+	TSR_THEN(status, tsr_torch_load(&a, c->arena, &root));
+	TSR_THEN(status, tsr_torch_bind(&a, root, prefix));
+	TSR_THEN(status, read_generation(&a));
+	TSR_THEN(status, note_unused(&a));
 	tsr_torch_close(&a);
 	if (status == TSR_OK)
 		*root_ret = root;
@@ -479,14 +461,11 @@ enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, u
 	if (!arena)
 		return tsr_fail_nomem(err, where);
 	status = tsr_torch_open(&a, base, nbytes);
-	if (status == TSR_OK)
-		status = tsr_torch_load(&a, arena, &root);
+	TSR_THEN(status, tsr_torch_load(&a, arena, &root));
 	if (status == TSR_OK && !tsr_torch_is_tensor(root))
 		status = tsr_torch_fail(&a, TSR_E_FORMAT, "", "found no tensor, expected just one");
-	if (status == TSR_OK)
-		status = tsr_torch_view(&a, root, "", ret);
-	if (status == TSR_OK)
-		status = read_generation(&a);
+	TSR_THEN(status, tsr_torch_view(&a, root, "", ret));
+	TSR_THEN(status, read_generation(&a));
 	tsr_torch_close(&a);
 	tsr_arena_free(arena);
 	return status;

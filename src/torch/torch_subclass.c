@@ -133,7 +133,7 @@ bool tsr_torch_move_to_cpu(struct tsr_arena *arena, const struct tsr_value *tens
 		return true;
 	args = tsr_value_new(arena, TSR_VALUE_TUPLE);
 	cpu = tsr_value_string(arena, "cpu");
-	if (!args || !cpu || !tsr_value_add(arena, args, cpu))
+	if (!tsr_value_add(arena, args, cpu))
 		return false;
 	device->call.args = args;
 	return true;

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
+#include "text/bytes.h"
 #include "text/shape.h"
 #include "torch/torch_archive.h"
 #include "format/value_walk.h"
@@ -69,13 +70,10 @@ static enum tsr_status read_class(const struct building *b, const struct tsr_val
 /* Whether a key is safe in the name of a member: digits only. */
 static bool is_key(const struct tsr_value *v)
 {
-	if (v->type != TSR_VALUE_STRING || !v->text.nbytes || v->text.nbytes > KEY_DIGITS_MAX)
-		return false;
-	for (size_t i = 0; i < v->text.nbytes; i++) {
-		if (v->text.bytes[i] < '0' || v->text.bytes[i] > '9')
-			return false;
-	}
-	return true;
+	uint64_t number;
+
+	return v->type == TSR_VALUE_STRING && v->text.nbytes <= KEY_DIGITS_MAX &&
+	       tsr_digits(v->text.bytes, v->text.nbytes, UINT64_MAX, &number);
 }
 
 /* Find the bytes of a member; what is deflated is inflated when it is read. */
@@ -407,17 +405,12 @@ static enum tsr_status keep_strides(struct tsr_checkpoint *c, const struct tsr_t
 				    struct tsr_array *ret, struct tsr_err *err)
 {
 	const size_t nbytes = view->rank * sizeof(*view->given);
-	uint64_t *stride;
 
 	if (tsr_strides_are_rows(view->rank, view->shape, view->given) ||
 	    !tsr_strides_are_dense(view->rank, view->shape, view->given))
 		return TSR_OK;
-	stride = tsr_arena_alloc(c->arena, nbytes);
-	if (!stride)
-		return tsr_build_nomem(c, err);
-	memcpy(stride, view->given, nbytes);
-	ret->stride = stride;
-	return TSR_OK;
+	ret->stride = tsr_arena_dup(c->arena, view->given, nbytes);
+	return ret->stride ? TSR_OK : tsr_build_nomem(c, err);
 }
 
 enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch_view *view,
@@ -425,17 +418,14 @@ enum tsr_status tsr_torch_array(struct tsr_checkpoint *c, const struct tsr_torch
 {
 	const struct tsr_torch_record *r = &view->record;
 	const bool whole = view->nbytes == r->nbytes;
-	uint64_t *shape = tsr_arena_alloc(c->arena, view->rank * sizeof(*shape));
 
-	if (!shape)
+	*ret = (struct tsr_array){ .dtype = view->dtype,
+				   .rank = view->rank,
+				   .shape = tsr_arena_dup(c->arena, view->shape,
+							  view->rank * sizeof(*view->shape)),
+				   .file = r->file };
+	if (!ret->shape)
 		return tsr_build_nomem(c, err);
-	if (view->rank)
-		memcpy(shape, view->shape, view->rank * sizeof(*shape));
-	memset(ret, 0, sizeof(*ret));
-	ret->dtype = view->dtype;
-	ret->rank = view->rank;
-	ret->shape = shape;
-	ret->file = r->file;
 	TSR_TRY(keep_strides(c, view, ret, err));
 	/* A part of a record with a checksum gets a layout for the checksum's sake. */
 	if (view->numel && (!view->contiguous || view->swapped || (r->has_crc && !whole)))

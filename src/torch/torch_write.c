@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "format/pickle.h"
@@ -38,10 +37,8 @@ enum tsr_status tsr_torch_root(struct tsr_checkpoint *c, struct tsr_value **ret,
 	for (size_t i = 0; root && ok && i < c->ntrees; i++) {
 		const struct tsr_value *mapping = tsr_value_mapping(c->trees[i]);
 
-		for (size_t k = 0; flat && ok && k < mapping->list.n; k++)
-			ok = tsr_value_add(c->arena, root, mapping->list.items[k]);
-		if (!flat)
-			ok = tsr_value_add(c->arena, root, c->trees[i]);
+		ok = flat ? tsr_value_put_all(c->arena, root, mapping)
+			  : tsr_value_add(c->arena, root, c->trees[i]);
 	}
 	*ret = root;
 	return root && ok ? TSR_OK : tsr_build_nomem(c, err);
@@ -55,7 +52,6 @@ static enum tsr_status flat_root(struct tsr_checkpoint *c, struct tsr_value **re
 	bool ok = root != NULL;
 
 	for (size_t i = 0; ok && i < c->ntensors; i++) {
-		struct tsr_value *name = tsr_value_string(c->arena, c->tensors[i].name);
 		struct tsr_value *tensor = tsr_value_tensor(c->arena, c->tensors[i].plane[0]);
 
 		if (!*c->tensors[i].name)
@@ -63,7 +59,7 @@ static enum tsr_status flat_root(struct tsr_checkpoint *c, struct tsr_value **re
 					"%s: found a tensor with an empty name, expected one that "
 					"a .pt file can be read with",
 					c->path);
-		ok = tsr_value_put(c->arena, root, name, tensor);
+		ok = tsr_value_put_at(c->arena, root, c->tensors[i].name, tensor);
 	}
 	*ret = root;
 	return ok ? TSR_OK : tsr_build_nomem(c, err);
@@ -106,9 +102,7 @@ static enum tsr_status order_tensors(struct tsr_checkpoint *c, size_t *order, st
 {
 	struct ordering o = { .order = order };
 
-	o.tensor_of = malloc((c->narrays + 1) * sizeof(*o.tensor_of));
-	if (!o.tensor_of)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&o.tensor_of, c->narrays + 1, err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		o.tensor_of[i] = SIZE_MAX;
 	for (size_t i = 0; i < c->ntensors; i++)
@@ -158,8 +152,7 @@ enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_valu
 	struct tsr_pickle_tensor *tensors = NULL;
 	enum tsr_status status = tsr_torch_describe(c, keys, &tensors, err);
 
-	if (status == TSR_OK)
-		status = tsr_pickle_write(root, tensors, c->path, out, err);
+	TSR_THEN(status, tsr_pickle_write(root, tensors, c->path, out, err));
 	free(tensors);
 	if (status == TSR_OK && out->failed)
 		status = tsr_fail_nomem(err, c->path);
@@ -180,14 +173,9 @@ static enum tsr_status add_text(struct tsr_zip_members *m, const char *name, con
 	return status;
 }
 
-enum tsr_status tsr_torch_add_byteorder(struct tsr_zip_members *m, struct tsr_err *err)
-{
-	return add_text(m, "byteorder", "little", err);
-}
-
 /* PyTorch ignores records that it does not know, so the number of lossy generations is one of those. */
-enum tsr_status tsr_torch_add_version(struct tsr_zip_members *m, unsigned generation,
-				      struct tsr_err *err)
+static enum tsr_status add_version(struct tsr_zip_members *m, unsigned generation,
+				   struct tsr_err *err)
 {
 	char number[16];
 
@@ -203,38 +191,31 @@ struct key {
 	char digits[24];
 };
 
-static enum tsr_status add_pickle(struct tsr_checkpoint *c, struct tsr_zip_members *m,
-				  const char *const *keys, struct tsr_err *err)
+enum tsr_status tsr_torch_add_archive(const struct tsr_checkpoint *c, const struct tsr_value *root,
+				      struct tsr_pickle_tensor *tensors, const size_t *list,
+				      size_t n, unsigned generation, const char *path,
+				      struct tsr_zip_members *m, struct tsr_err *err)
 {
-	struct tsr_value *root = NULL;
 	struct tsr_text pickle = { 0 };
-	enum tsr_status status;
+	struct key *keys;
+	enum tsr_status status = TSR_NEW(&keys, n + 1, err, path);
 
-	TSR_TRY(tsr_torch_root(c, &root, err));
-	if (!root)
-		TSR_TRY(flat_root(c, &root, err));
-	status = tsr_torch_pickle(c, root, keys, &pickle, err);
-	if (status == TSR_OK)
-		status = tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err);
-	tsr_text_free(&pickle);
-	return status;
-}
-
-/* The order that PyTorch writes: the value, then the storages, then the version. */
-static enum tsr_status add_members(struct tsr_checkpoint *c, unsigned generation,
-				   struct tsr_zip_members *m, const size_t *order,
-				   const char *const *keys, size_t *member, struct tsr_err *err)
-{
-	TSR_TRY(add_pickle(c, m, keys, err));
-	TSR_TRY(tsr_torch_add_byteorder(m, err));
-	for (size_t i = 0; i < c->ntensors; i++) {
-		const size_t tensor = order[i];
-
-		member[tensor] = m->n;
-		TSR_TRY(tsr_zip_members_add(m, "archive/data/", keys[tensor], "", NULL,
-					    tsr_tensor_nbytes(&c->tensors[tensor]), err));
+	for (size_t i = 0; i < n && status == TSR_OK; i++) {
+		snprintf(keys[i].digits, sizeof(keys[i].digits), "%zu", i);
+		tensors[c->tensors[list[i]].plane[0]].key = keys[i].digits;
 	}
-	return tsr_torch_add_version(m, generation, err);
+	TSR_THEN(status, tsr_pickle_write(root, tensors, path, &pickle, err));
+	if (status == TSR_OK && pickle.failed)
+		status = tsr_fail_nomem(err, path);
+	TSR_THEN(status, tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err));
+	TSR_THEN(status, add_text(m, "byteorder", "little", err));
+	for (size_t i = 0; i < n && status == TSR_OK; i++)
+		status = tsr_zip_members_add(m, "archive/data/", keys[i].digits, "", NULL,
+					     tsr_tensor_nbytes(&c->tensors[list[i]]), err);
+	TSR_THEN(status, add_version(m, generation, err));
+	tsr_text_free(&pickle);
+	free(keys);
+	return status;
 }
 
 enum tsr_status tsr_torch_write_members(struct tsr_checkpoint *c, unsigned generation,
@@ -242,26 +223,23 @@ enum tsr_status tsr_torch_write_members(struct tsr_checkpoint *c, unsigned gener
 					const char *path, struct tsr_err *err)
 {
 	const size_t n = c->ntensors;
-	size_t *order = calloc(n + 1, sizeof(*order)), *member = calloc(n + 1, sizeof(*member));
-	struct key *digits = calloc(n + 1, sizeof(*digits));
-	const char **keys = calloc(n + 1, sizeof(*keys));
-	enum tsr_status status = TSR_OK;
+	struct tsr_pickle_tensor *tensors = NULL;
+	struct tsr_value *root = NULL;
+	size_t *order = NULL;
+	enum tsr_status status = TSR_NEW(member_ret, n + 1, err, path);
 
-	*member_ret = member;
-	if (!order || !member || !digits || !keys)
-		status = tsr_fail_nomem(err, path);
-	if (status == TSR_OK)
-		status = tsr_zip_members_init(m, n + 4, path, err);
-	if (status == TSR_OK)
-		status = order_tensors(c, order, err);
-	for (size_t i = 0; i < n && status == TSR_OK; i++) {
-		snprintf(digits[i].digits, sizeof(digits[i].digits), "%zu", i);
-		keys[order[i]] = digits[i].digits;
-	}
-	if (status == TSR_OK)
-		status = add_members(c, generation, m, order, keys, member, err);
+	TSR_THEN(status, TSR_NEW(&order, n + 1, err, path));
+	TSR_THEN(status, tsr_zip_members_init(m, n + 4, path, err));
+	TSR_THEN(status, order_tensors(c, order, err));
+	TSR_THEN(status, tsr_torch_root(c, &root, err));
+	if (!root)
+		TSR_THEN(status, flat_root(c, &root, err));
+	TSR_THEN(status, tsr_torch_describe(c, NULL, &tensors, err));
+	TSR_THEN(status,
+		 tsr_torch_add_archive(c, root, tensors, order, n, generation, c->path, m, err));
+	for (size_t i = 0; i < n && status == TSR_OK; i++)
+		(*member_ret)[order[i]] = TSR_TORCH_DATA_MEMBER + i;
 	free(order);
-	free(digits);
-	free(keys);
+	free(tensors);
 	return status;
 }

@@ -29,10 +29,16 @@ enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_valu
 enum tsr_status tsr_torch_describe(const struct tsr_checkpoint *c, const char *const *keys,
 				   struct tsr_pickle_tensor **ret, struct tsr_err *err);
 
-/* The members of an archive before the storages, and behind them.  @generation: lossy generations. */
-enum tsr_status tsr_torch_add_byteorder(struct tsr_zip_members *m, struct tsr_err *err);
-enum tsr_status tsr_torch_add_version(struct tsr_zip_members *m, unsigned generation,
-				      struct tsr_err *err);
+/*
+ * The members of an archive in PyTorch's order: @root, the storages of @n tensors by their numbers in the
+ * list, of which the first is member TSR_TORCH_DATA_MEMBER, and the version.  @generation: lossy generations,
+ * noted if not 0.
+ */
+#define TSR_TORCH_DATA_MEMBER 2u
+enum tsr_status tsr_torch_add_archive(const struct tsr_checkpoint *c, const struct tsr_value *root,
+				      struct tsr_pickle_tensor *tensors, const size_t *list,
+				      size_t n, unsigned generation, const char *path,
+				      struct tsr_zip_members *m, struct tsr_err *err);
 
 /*
  * The members of an archive with all tensors, and what was saved around them or else a flat mapping.

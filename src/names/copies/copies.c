@@ -49,11 +49,9 @@ static bool is_copy_key(const char *name)
 /* The last component if it says that the tensor is a master, or NULL. */
 static const char *master_alias(const char *name)
 {
-	const char *last = name + strlen(name);
+	const char *last = tsr_names_last(name);
 	const struct tsr_alias *alias;
 
-	while (last > name && last[-1] != '.' && last[-1] != '/')
-		last--;
 	alias = last > name ? tsr_alias_find(last, strlen(last)) : NULL;
 	return alias && alias->role == TSR_ROLE_MASTER ? last : NULL;
 }

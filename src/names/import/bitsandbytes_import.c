@@ -28,9 +28,7 @@ static enum tsr_status read_codec(const struct tsr_importing *m, const struct ts
 			m->err, TSR_E_UNSUPPORTED,
 			"%s: tensor %.200s: found %" PRIu64 " of %s, expected a table of 256 F32",
 			m->c->path, table->name, table->numel, tsr_dtype_name(table->dtype));
-	book = tsr_arena_alloc(m->c->arena, sizeof(*book));
-	if (!book)
-		return tsr_build_nomem(m->c, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&book, 1, m->c->arena, tsr_build_nomem(m->c, m->err)));
 	tsr_codebook_init(book);
 	*ret = &book->codec;
 	return tsr_array_read(m->c, table, 0, sizeof(book->table), book->table, m->err);

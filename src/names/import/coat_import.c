@@ -2,8 +2,6 @@
 /* Import of the FP8 states of COAT: codes, a scale per group, and with range expansion two values more. */
 #include "names/import/import_parts.h"
 
-#include <inttypes.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "codec/coat_state.h"

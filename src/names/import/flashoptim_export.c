@@ -55,23 +55,12 @@ enum tsr_status tsr_flashoptim_check(const char *path, const char *tensor,
 	return TSR_OK;
 }
 
-static const char *join(struct arranging *a, const char *name, const char *suffix)
-{
-	char *text = tsr_arena_alloc(a->c->arena, strlen(name) + strlen(suffix) + 1);
-
-	if (!text)
-		return NULL;
-	strcpy(text, name);
-	strcat(text, suffix);
-	return text;
-}
-
 /* A tensor that is one array, unchanged. */
 static enum tsr_status add_raw(struct arranging *a, const char *name, const char *suffix,
 			       size_t array)
 {
 	const struct tsr_array *from = &a->c->arrays[array];
-	const struct tsr_tensor t = { .name = join(a, name, suffix),
+	const struct tsr_tensor t = { .name = tsr_arena_printf(a->c->arena, "%s%s", name, suffix),
 				      .dtype = from->dtype,
 				      .rank = from->rank,
 				      .shape = from->shape,
@@ -92,9 +81,7 @@ static enum tsr_status retype_correction(struct arranging *a, struct tsr_array *
 		correction->dtype = TSR_BF16;
 		return TSR_OK;
 	}
-	layout = tsr_arena_alloc(a->c->arena, sizeof(*layout));
-	if (!layout)
-		return tsr_build_nomem(a->c, a->err);
+	TSR_TRY(TSR_ARENA_NEW(&layout, 1, a->c->arena, tsr_build_nomem(a->c, a->err)));
 	layout->integers_bf16 = true;
 	correction->layout = layout;
 	correction->dtype = TSR_BF16;
@@ -135,10 +122,9 @@ static const struct tsr_tensor *coded(const struct arranging *a, const struct ts
 static bool put(struct arranging *a, struct tsr_value *dict, const char *key, const char *suffix,
 		struct tsr_value *value)
 {
-	const char *text = join(a, key, suffix);
-	struct tsr_value *k = text ? tsr_value_string(a->c->arena, text) : NULL;
+	const char *text = tsr_arena_printf(a->c->arena, "%s%s", key, suffix);
 
-	return tsr_value_put(a->c->arena, dict, k, value);
+	return text && tsr_value_put_at(a->c->arena, dict, text, value);
 }
 
 /* The codes and scales of a state, under its key. */
@@ -244,7 +230,7 @@ static bool make_state(struct arranging *a, struct tsr_value *states, struct tsr
 	const size_t correction = a->was[weight].plane[1];
 
 	a->states[weight] = dict;
-	return dict && id && put(a, dict, "error_bits", "", tsr_value_tensor(arena, correction)) &&
+	return put(a, dict, "error_bits", "", tsr_value_tensor(arena, correction)) &&
 	       tsr_value_add(arena, ids, id) && tsr_value_put(arena, states, id, dict);
 }
 
@@ -306,11 +292,9 @@ static enum tsr_status index_tensors(struct arranging *a)
 {
 	const struct tsr_checkpoint *c = a->c;
 
-	a->by_array = calloc(c->narrays + 1, sizeof(*a->by_array));
-	a->weight = calloc(a->n + 1, sizeof(*a->weight));
-	a->states = calloc(a->n + 1, sizeof(struct tsr_value *));
-	if (!a->by_array || !a->weight || !a->states)
-		return tsr_fail_nomem(a->err, c->path);
+	TSR_TRY(TSR_NEW(&a->by_array, c->narrays + 1, a->err, c->path));
+	TSR_TRY(TSR_NEW(&a->weight, a->n + 1, a->err, c->path));
+	TSR_TRY(TSR_NEW(&a->states, a->n + 1, a->err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		a->by_array[i] = SIZE_MAX;
 	for (size_t i = 0; i < a->n; i++) {
@@ -354,8 +338,7 @@ enum tsr_status tsr_flashoptim_arrange(struct tsr_checkpoint *c, struct tsr_err 
 	struct arranging a = { .c = c, .n = c->ntensors, .was = c->tensors, .err = err };
 	enum tsr_status status = index_tensors(&a);
 
-	if (status == TSR_OK)
-		status = arrange(&a);
+	TSR_THEN(status, arrange(&a));
 	if (c->tensors != a.was)
 		free(a.was);
 	free(a.by_array);

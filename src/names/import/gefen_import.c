@@ -42,12 +42,11 @@ static enum tsr_status find_codebook(struct tsr_importing *m, const struct tsr_a
 static enum tsr_status read_codec(struct tsr_importing *m, const struct tsr_array *codes,
 				  enum tsr_dtype dtype, const struct tsr_codec **ret)
 {
-	struct tsr_gefen_state *s = tsr_arena_alloc(m->c->arena, sizeof(*s));
+	struct tsr_gefen_state *s;
 	const struct tsr_array *a;
 	size_t book = 0;
 
-	if (!s)
-		return tsr_build_nomem(m->c, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&s, 1, m->c->arena, tsr_build_nomem(m->c, m->err)));
 	TSR_TRY(find_codebook(m, codes, &book));
 	a = &m->c->arrays[book];
 	if (a->dtype != TSR_F32 || a->numel != 256)

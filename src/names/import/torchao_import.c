@@ -2,7 +2,6 @@
 /* Import of the 8-bit states of torchao: codes, a scale per group, and a table unless they are FP8. */
 #include "names/import/import_parts.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -18,27 +17,14 @@ static size_t array_of(const struct tsr_value *v, const char *attribute)
 	return tensor && tensor->type == TSR_VALUE_TENSOR ? tensor->tensor.array : SIZE_MAX;
 }
 
-/* The values of FP8 E4M3, whose exponent 15 has numbers too, and NaN only where all bits are set. */
-static void fill_with_fp8(float table[256])
-{
-	for (unsigned code = 0; code < 256; code++) {
-		const unsigned exponent = code >> 3 & 15, fraction = code & 7;
-		const float magnitude = exponent ? ldexpf((float)(8 + fraction), (int)exponent - 10)
-						 : ldexpf((float)fraction, -9);
-
-		table[code] = (code & 0x7f) == 0x7f ? NAN : code & 0x80 ? -magnitude : magnitude;
-	}
-}
-
 /* A codec of its own, with the table that the file has or that FP8 is. */
 static enum tsr_status make_codec(const struct tsr_importing *m, const struct tsr_array *codes,
 				  size_t qmap, const struct tsr_codec **ret)
 {
-	struct tsr_codebook *book = tsr_arena_alloc(m->c->arena, sizeof(*book));
+	struct tsr_codebook *book;
 	const struct tsr_array *table;
 
-	if (!book)
-		return tsr_build_nomem(m->c, m->err);
+	TSR_TRY(TSR_ARENA_NEW(&book, 1, m->c->arena, tsr_build_nomem(m->c, m->err)));
 	tsr_codebook_init(book);
 	book->codec.source = "torchao";
 	*ret = &book->codec;
@@ -46,7 +32,17 @@ static enum tsr_status make_codec(const struct tsr_importing *m, const struct ts
 		book->codec.name = "fp8";
 		book->codec.summary = "FP8 E4M3, with a scale per group";
 		book->codec.planes[0].dtype = TSR_F8_E4M3;
-		fill_with_fp8(book->table);
+		/* FP8 E4M3: exponent 15 has numbers too, and NaN only where all bits are set. */
+		for (unsigned code = 0; code < 256; code++) {
+			const unsigned exponent = code >> 3 & 15, fraction = code & 7;
+			const float magnitude = exponent ? ldexpf((float)(8 + fraction),
+								  (int)exponent - 10)
+							 : ldexpf((float)fraction, -9);
+
+			book->table[code] = (code & 0x7f) == 0x7f ? NAN
+					    : code & 0x80	  ? -magnitude
+								  : magnitude;
+		}
 		return TSR_OK;
 	}
 	table = qmap == SIZE_MAX ? NULL : &m->c->arrays[qmap];

@@ -62,11 +62,10 @@ void tsr_parameters_free(struct tsr_parameters *p)
 static enum tsr_status find_parameters(const struct joining *j)
 {
 	const size_t n = j->p->c->ntensors;
-	struct tsr_named *strays = calloc(n + 1, sizeof(*strays));
+	struct tsr_named *strays;
 	size_t nstrays = 0;
 
-	if (!strays)
-		return tsr_fail_nomem(j->err, j->p->c->path);
+	TSR_TRY(TSR_NEW(&strays, n + 1, j->err, j->p->c->path));
 	for (size_t i = 0; i < n; i++) {
 		struct tsr_candidate *k = &j->all[i];
 

@@ -38,9 +38,7 @@ static enum tsr_status list_tensors(const struct tsr_parameters *p, test_fn *tes
 	const struct tsr_checkpoint *c = p->c;
 
 	tsr_parameters_free_names(ret);
-	ret->list = calloc(c->ntensors + 1, sizeof(*ret->list));
-	if (!ret->list)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&ret->list, c->ntensors + 1, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (!test(p, i))
 			continue;
@@ -98,9 +96,7 @@ enum tsr_status tsr_parameters_find(struct tsr_checkpoint *c, const struct tsr_n
 	p->c = c;
 	p->rules = rules;
 	p->nrules = nrules;
-	p->is_param = calloc(c->ntensors + 1, sizeof(*p->is_param));
-	if (!p->is_param)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&p->is_param, c->ntensors + 1, err, c->path));
 	TSR_TRY(fill(p, err));
 	return tsr_name_rules_note(c, rules, nrules, err);
 }
@@ -130,9 +126,7 @@ enum tsr_status tsr_parameters_keep(struct tsr_parameters *p, const bool *kept, 
 {
 	const size_t ntensors = p->n;
 
-	p->of_weight = malloc((ntensors + 1) * sizeof(*p->of_weight));
-	if (!p->of_weight)
-		return tsr_fail_nomem(err, p->c->path);
+	TSR_TRY(TSR_NEW(&p->of_weight, ntensors + 1, err, p->c->path));
 	p->n = 0;
 	for (size_t i = 0; i < ntensors; i++) {
 		p->of_weight[i] = kept[i] ? p->n : SIZE_MAX;
@@ -222,9 +216,7 @@ enum tsr_status tsr_parameters_place(struct tsr_parameters *p, struct tsr_err *e
 {
 	const struct tsr_checkpoint *c = p->c;
 
-	p->of_state = malloc((c->narrays + 1) * sizeof(*p->of_state));
-	if (!p->of_state)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&p->of_state, c->narrays + 1, err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		p->of_state[i] = SIZE_MAX;
 	for (size_t i = 0; i < p->n; i++) {

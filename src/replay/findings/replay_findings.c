@@ -227,19 +227,6 @@ static void find_coarse_weights(const struct tsr_replay *r, struct tsr_findings 
 	    name_of(r, w.param).text, 100 * sqrt(w.value), w.value, r->steps[w.step].step);
 }
 
-/* The most serious first; equals keep their order. */
-static void sort(struct tsr_findings *f)
-{
-	for (unsigned i = 1; i < f->n; i++) {
-		for (unsigned j = i; j && f->item[j].level > f->item[j - 1].level; j--) {
-			const struct tsr_finding moved = f->item[j];
-
-			f->item[j] = f->item[j - 1];
-			f->item[j - 1] = moved;
-		}
-	}
-}
-
 void tsr_replay_find(const struct tsr_replay *r, struct tsr_findings *ret)
 {
 	ret->n = 0;
@@ -250,5 +237,13 @@ void tsr_replay_find(const struct tsr_replay *r, struct tsr_findings *ret)
 	find_lost_variance(r, ret);
 	find_underflow(r, ret);
 	find_coarse_weights(r, ret);
-	sort(ret);
+	/* The most serious first; equals keep their order. */
+	for (unsigned i = 1; i < ret->n; i++) {
+		for (unsigned j = i; j && ret->item[j].level > ret->item[j - 1].level; j--) {
+			const struct tsr_finding moved = ret->item[j];
+
+			ret->item[j] = ret->item[j - 1];
+			ret->item[j - 1] = moved;
+		}
+	}
 }

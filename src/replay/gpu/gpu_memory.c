@@ -100,9 +100,7 @@ static enum tsr_status make_buffers(const struct tsr_replay_gpus *gpus, struct t
 	const unsigned n = gpus->run.threads + TSR_PIPELINE_WAITING + in_flight;
 	const uint64_t nbytes = n * gpus->buffer_nbytes;
 
-	g->buffers = calloc(n, sizeof(*g->buffers));
-	if (!g->buffers)
-		return tsr_fail_nomem(err, gpus->first->c->path);
+	TSR_TRY(TSR_NEW(&g->buffers, n, err, gpus->first->c->path));
 	g->nbuffers = n;
 	TSR_TRY(tsr_gpu_alloc(g->gpu, nbytes, "gradients", (void **)&g->device, err));
 	TSR_TRY(tsr_gpu_alloc_host(g->gpu, nbytes, "gradients, in host memory", (void **)&g->host,
@@ -142,34 +140,24 @@ static uint64_t window_of(const struct tsr_replaying *r)
 	return r->options->compare ? 1 : TSR_REPLAY_WINDOW;
 }
 
-static enum tsr_status take_sums(const struct tsr_replaying *r, struct tsr_replay_gpu *g,
-				 struct tsr_replay_gpu_state *s, struct tsr_err *err)
-{
-	if (!r->options->compare)
-		return TSR_OK;
-	s->compared = calloc(r->nparams + 1, sizeof(*s->compared));
-	if (!s->compared)
-		return tsr_fail_nomem(err, r->c->path);
-	return tsr_gpu_alloc(g->gpu, (r->nparams + 1) * sizeof(*s->sums), "sums of a comparison",
-			     (void **)&s->sums, err);
-}
-
 static enum tsr_status take_state(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
 				  struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s,
 				  struct tsr_err *err)
 {
 	const uint64_t nreports = gpus->tiles.njobs * window_of(r) + 1;
 
-	s->planes = calloc(gpus->tiles.njobs + 1, sizeof(*s->planes));
-	s->found = calloc(nreports, sizeof(*s->found));
-	if (!s->planes || !s->found)
-		return tsr_fail_nomem(err, r->c->path);
+	TSR_TRY(TSR_NEW(&s->planes, gpus->tiles.njobs + 1, err, r->c->path));
+	TSR_TRY(TSR_NEW(&s->found, nreports, err, r->c->path));
 	TSR_TRY(tsr_gpu_alloc(g->gpu, place_planes(r, gpus, g, s->planes, NULL), "the state",
 			      (void **)&s->memory, err));
 	place_planes(r, gpus, g, s->planes, s->memory);
 	TSR_TRY(tsr_gpu_alloc(g->gpu, nreports * sizeof(*s->reports), "reports of steps",
 			      (void **)&s->reports, err));
-	return take_sums(r, g, s, err);
+	if (!r->options->compare)
+		return TSR_OK;
+	TSR_TRY(TSR_NEW(&s->compared, r->nparams + 1, err, r->c->path));
+	return tsr_gpu_alloc(g->gpu, (r->nparams + 1) * sizeof(*s->sums), "sums of a comparison",
+			     (void **)&s->sums, err);
 }
 
 /* Open a GPU, and take all memory on it. */
@@ -234,40 +222,10 @@ void tsr_replay_gpu_close(struct tsr_replay_gpus *gpus)
 		leave_gpu(gpus, &gpus->each[i]);
 	tsr_tiles_free(&gpus->tiles);
 	free(gpus->owner);
-	free(gpus->each);
 	free(gpus);
 }
 
 /* --- Which GPUs, and which of them has what --------------------------------------------------- */
-
-/*
- * Each tile goes to the GPU that has the fewest elements so far, so that in the order of jobs they take
- * turns.  Sums of a comparison are added from the start of a parameter to its end: there all tiles of a
- * parameter go to one.
- */
-static enum tsr_status deal_tiles(struct tsr_replay_gpus *gpus, struct tsr_err *err)
-{
-	uint64_t *load = calloc(gpus->n, sizeof(*load));
-
-	gpus->owner = calloc(gpus->tiles.njobs + 1, sizeof(*gpus->owner));
-	if (!load || !gpus->owner) {
-		free(load);
-		return tsr_fail_nomem(err, gpus->first->c->path);
-	}
-	for (uint64_t i = 0; i < gpus->tiles.njobs; i++) {
-		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, i);
-		unsigned best = 0;
-
-		for (unsigned k = 1; k < gpus->n; k++)
-			best = load[k] < load[best] ? k : best;
-		if (tile.first && gpus->first->options->compare)
-			best = gpus->owner[i - 1];
-		gpus->owner[i] = best;
-		load[best] += tile.n;
-	}
-	free(load);
-	return TSR_OK;
-}
 
 /* How many threads read, and what: tiles are shorter on several GPUs, whose buffers are more. */
 static enum tsr_status plan_gpus(struct tsr_replay_gpus *gpus)
@@ -283,7 +241,24 @@ static enum tsr_status plan_gpus(struct tsr_replay_gpus *gpus)
 	TSR_TRY(tsr_replay_cut(first, gpus->n > 1 ? GPU_TILE / 2 : GPU_TILE, &gpus->tiles,
 			       &longest));
 	gpus->buffer_nbytes = align_up(longest * sizeof(float) + 1);
-	return deal_tiles(gpus, first->err);
+	/*
+	 * Each tile goes to the GPU that has the fewest elements so far, so that in the order of jobs they
+	 * take turns.  Sums of a comparison are added from the start of a parameter to its end: there all
+	 * tiles of a parameter go to one.
+	 */
+	TSR_TRY(TSR_NEW(&gpus->owner, gpus->tiles.njobs + 1, first->err, first->c->path));
+	for (uint64_t i = 0; i < gpus->tiles.njobs; i++) {
+		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, i);
+		unsigned best = 0;
+
+		for (unsigned k = 1; k < gpus->n; k++)
+			best = gpus->each[k].numel < gpus->each[best].numel ? k : best;
+		if (tile.first && first->options->compare)
+			best = gpus->owner[i - 1];
+		gpus->owner[i] = best;
+		gpus->each[best].numel += tile.n;
+	}
+	return TSR_OK;
 }
 
 static enum tsr_status take_gpus(struct tsr_replay_gpus *gpus, struct tsr_err *err)
@@ -299,9 +274,7 @@ static enum tsr_status take_gpus(struct tsr_replay_gpus *gpus, struct tsr_err *e
 static enum tsr_status note_gpus(const struct tsr_replay_gpus *gpus, struct tsr_err *err)
 {
 	for (struct tsr_replaying *r = gpus->first; r; r = r->also) {
-		r->result->gpus = calloc(gpus->n, sizeof(*r->result->gpus));
-		if (!r->result->gpus)
-			return tsr_fail_nomem(err, r->c->path);
+		TSR_TRY(TSR_NEW(&r->result->gpus, gpus->n, err, r->c->path));
 		for (unsigned i = 0; i < gpus->n; i++)
 			r->result->gpus[i] = gpus->each[i].index;
 		r->result->ngpus = gpus->n;
@@ -312,44 +285,24 @@ static enum tsr_status note_gpus(const struct tsr_replay_gpus *gpus, struct tsr_
 static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices, unsigned n,
 			       struct tsr_err *err)
 {
-	struct tsr_replay_gpus *gpus = calloc(1, sizeof(*gpus));
+	struct tsr_replay_gpus *gpus = calloc(1, sizeof(*gpus) + n * sizeof(*gpus->each));
 	enum tsr_status status;
 
 	if (!gpus)
 		return tsr_fail_nomem(err, r->c->path);
 	gpus->first = r;
-	gpus->each = calloc(n, sizeof(*gpus->each));
-	if (!gpus->each) {
-		free(gpus);
-		return tsr_fail_nomem(err, r->c->path);
-	}
+	gpus->each = (void *)(gpus + 1);
 	for (; gpus->n < n; gpus->n++) {
 		gpus->each[gpus->n].index = indices[gpus->n];
 		pthread_mutex_init(&gpus->each[gpus->n].lock, NULL);
 	}
 	status = take_gpus(gpus, err);
+	TSR_THEN(status, note_gpus(gpus, err));
 	if (status == TSR_OK)
-		status = note_gpus(gpus, err);
-	if (status != TSR_OK) {
+		r->gpus = gpus;
+	else
 		tsr_replay_gpu_close(gpus);
-		return status;
-	}
-	r->gpus = gpus;
-	return TSR_OK;
-}
-
-static bool is_fp32(const struct tsr_replaying *r)
-{
-	bool fp32 = true;
-
-	for (size_t i = 0; i < r->nparams && fp32; i++) {
-		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			const struct tsr_coding *coding = &r->params[i].coding[slot];
-
-			fp32 &= !coding->codec || tsr_replay_is_f32(coding);
-		}
-	}
-	return fp32;
+	return status;
 }
 
 /* How many bytes of gradients are worth the start of a GPU. */
@@ -357,7 +310,7 @@ static uint64_t worth_of(const struct tsr_replaying *r)
 {
 	const uint64_t each = tsr_optimizer_is_muon(r->result->optimizer) ? WORTH_A_GPU_MATRIX
 			      : r->options->compare			  ? WORTH_A_GPU_COMPARE
-			      : is_fp32(r)				  ? WORTH_A_GPU_FP32
+			      : tsr_replay_is_plain(r)			  ? WORTH_A_GPU_FP32
 									  : WORTH_A_GPU;
 
 	return each * tsr_run_threads(r->run);

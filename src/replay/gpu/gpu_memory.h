@@ -49,6 +49,7 @@ struct tsr_replay_gpu_state {
 /* One GPU. */
 struct tsr_replay_gpu {
 	unsigned index;
+	uint64_t numel; /* elements of the tiles that it has */
 	struct tsr_gpu *gpu;
 	struct tsr_gpu_stream *copies, *steps;
 	struct tsr_replay_gpu_state
@@ -64,7 +65,7 @@ struct tsr_replay_gpu {
 struct tsr_replay_gpus {
 	struct tsr_replaying *first;
 	unsigned n;
-	struct tsr_replay_gpu *each;
+	struct tsr_replay_gpu *each; /* behind this */
 	unsigned nstates;
 	struct tsr_tiles tiles; /* of parameters; longer than on the CPU */
 	unsigned *owner; /* per tile */

@@ -110,8 +110,7 @@ static enum tsr_status get_work(void *ctx, void *scratch, uint64_t job, struct t
 	pthread_mutex_lock(&j->gpu->lock);
 	status = start_get(j->gpu, j, err);
 	pthread_mutex_unlock(&j->gpu->lock);
-	if (status == TSR_OK)
-		status = tsr_gpu_reach(j->buffer->done, err);
+	TSR_THEN(status, tsr_gpu_reach(j->buffer->done, err));
 	if (status == TSR_OK)
 		memcpy(j->host, j->buffer->host, j->nbytes);
 	tsr_replay_give_buffer(j->gpu, j->buffer, TSR_BUFFER_FREE);

@@ -84,24 +84,6 @@ static enum tsr_status step_states(const struct tsr_replay_window *w, const stru
 	return TSR_OK;
 }
 
-/* Copy the gradient to the GPU and step with it, when it is there. */
-static enum tsr_status append_step(const struct tsr_replay_window *w, const struct step_job *j,
-				   uint64_t job, struct tsr_err *err)
-{
-	struct tsr_replay_gpu *g = j->gpu;
-	struct tsr_replay_buffer *b = j->buffer;
-
-	if (j->tile.n) {
-		TSR_TRY(tsr_gpu_put(g->copies, b->device, b->host, j->nbytes, err));
-		TSR_TRY(tsr_gpu_record(g->copies, b->copied, err));
-		TSR_TRY(tsr_gpu_wait(g->steps, b->copied, err));
-		TSR_TRY(step_states(w, j, job, b->device, err));
-	}
-	TSR_TRY(tsr_gpu_record(g->steps, b->done, err));
-	tsr_replay_give_buffer(g, b, TSR_BUFFER_IN_FLIGHT);
-	return TSR_OK;
-}
-
 /* A parameter without a gradient is compared as it stands. */
 static bool stands(const struct tsr_replay_window *w, const struct step_job *j)
 {
@@ -117,7 +99,18 @@ static enum tsr_status step_commit(void *ctx, void *scratch, uint64_t job, struc
 	if (job != w->r->gpus->next)
 		return TSR_OK;
 	if (j->buffer) {
-		TSR_TRY(append_step(w, j, job, err));
+		/* Copy the gradient to the GPU and step with it, when it is there. */
+		struct tsr_replay_gpu *g = j->gpu;
+		struct tsr_replay_buffer *b = j->buffer;
+
+		if (j->tile.n) {
+			TSR_TRY(tsr_gpu_put(g->copies, b->device, b->host, j->nbytes, err));
+			TSR_TRY(tsr_gpu_record(g->copies, b->copied, err));
+			TSR_TRY(tsr_gpu_wait(g->steps, b->copied, err));
+			TSR_TRY(step_states(w, j, job, b->device, err));
+		}
+		TSR_TRY(tsr_gpu_record(g->steps, b->done, err));
+		tsr_replay_give_buffer(g, b, TSR_BUFFER_IN_FLIGHT);
 		TSR_TRY(tsr_replay_commit_grad(w, j->step, &j->tile, j->crc, err));
 	} else if (stands(w, j)) {
 		TSR_TRY(step_states(w, j, job, NULL, err));

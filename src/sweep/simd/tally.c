@@ -146,18 +146,6 @@ static void count_finite(const float *x, const float *y, size_t n, bool anything
 		count_any(x, y, n, unit, rel, c);
 }
 
-/* Infinities and NaN. */
-static void tally_special(const float *x, const float *y, size_t n, struct tsr_sweep_row *row)
-{
-	for (size_t i = 0; i < n; i++) {
-		const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
-
-		row->exact += xb == yb;
-		row->nan_in += (xb & TSR_F32_MAG) > TSR_F32_INF;
-		row->nan_out += (yb & TSR_F32_MAG) > TSR_F32_INF;
-	}
-}
-
 void TSR_FOR_ISA(sweep_tally)(struct tsr_sweep_batch *s, size_t first, size_t n,
 			      struct tsr_sweep_row *row)
 {
@@ -168,7 +156,14 @@ void TSR_FOR_ISA(sweep_tally)(struct tsr_sweep_batch *s, size_t first, size_t n,
 
 	row->count += count;
 	if (tsr_exponent_bits(x[0]) == (int32_t)TSR_F32_INF) {
-		tally_special(x, y, count, row);
+		/* Infinities and NaN. */
+		for (size_t i = 0; i < count; i++) {
+			const uint32_t xb = tsr_bits_from_f32(x[i]), yb = tsr_bits_from_f32(y[i]);
+
+			row->exact += xb == yb;
+			row->nan_in += (xb & TSR_F32_MAG) > TSR_F32_INF;
+			row->nan_out += (yb & TSR_F32_MAG) > TSR_F32_INF;
+		}
 		return;
 	}
 	count_finite(x, y, count, tsr_abs(x[0]) == 0.0f || row->overflow, s->rel, &c);

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions about texts that may not end in NUL: their order, their digits, and whether a list has one. */
+#include "text/bytes.h"
+
+#include <string.h>
+
+bool tsr_is_among(const char *name, const char *const *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(list[i], name) == 0)
+			return true;
+	}
+	return false;
+}
+
+int tsr_compare_bytes(const char *a, size_t na, const char *b, size_t nb)
+{
+	const size_t n = na < nb ? na : nb;
+	const int order = n ? memcmp(a, b, n) : 0;
+
+	return order ? order : (na > nb) - (na < nb);
+}
+
+bool tsr_digits(const char *bytes, size_t n, uint64_t most, uint64_t *ret)
+{
+	uint64_t value = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (bytes[i] < '0' || bytes[i] > '9' ||
+		    __builtin_mul_overflow(value, 10u, &value) ||
+		    __builtin_add_overflow(value, (uint64_t)(bytes[i] - '0'), &value) ||
+		    value > most)
+			return false;
+	}
+	*ret = value;
+	return n > 0;
+}

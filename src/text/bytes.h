@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions about texts that may not end in NUL: their order, their digits, and whether a list has one. */
+#ifndef TSR_TEXT_BYTES_H
+#define TSR_TEXT_BYTES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Whether a list of names has this one. */
+bool tsr_is_among(const char *name, const char *const *list, size_t n);
+#define TSR_IS_AMONG(name, list) tsr_is_among((name), (list), sizeof(list) / sizeof(*(list)))
+
+/* The order of texts by their bytes, the shorter one first if it begins the other. */
+int tsr_compare_bytes(const char *a, size_t na, const char *b, size_t nb);
+
+/*
+ * The value of @n bytes that are digits, at least one; false for anything else, and if it is over @most.
+ */
+bool tsr_digits(const char *bytes, size_t n, uint64_t most, uint64_t *ret);
+
+#endif
