@@ -15,7 +15,7 @@ CHECKPOINT = DATA / "tiny-gpt" / "checkpoint.safetensors"
 RATED = CHECKPOINT.with_suffix(".pt")       # with a learning rate
 QUANTIZED = DATA / "frameworks" / "quantized" / "bitsandbytes-int8.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "apply", "join", "audit", "sweep",
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "apply", "join", "store", "audit", "sweep",
             "replay", "codecs", "codebook", "bench", "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
@@ -86,6 +86,9 @@ def library(tmp_path_factory):
         shutil.copy(CHECKPOINT.with_suffix(".pt"), folder / f"{name}.pt")
     shutil.copy(CHECKPOINT.with_name("flashadamw24-after.pt"), folder / "flash.pt")
     shutil.copytree(DATA / "frameworks" / "trainer" / "checkpoint-30", folder / "checkpoint-30")
+    shutil.copytree(folder / "checkpoint-30", folder / "checkpoint-600")
+    for step in "400", "500":
+        run_tersor("store", "add", folder / "run.store", folder / "checkpoint-30", "--step", step, check=0)
     for name in ("dcp", "recording"):
         shutil.copytree(CHECKPOINT.with_name(name), folder / name)
     for path in CHECKPOINT.with_name("hf").iterdir():
@@ -316,7 +319,7 @@ def reports(command, library, scratch):
     }[command]()
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("completion", "join")])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("completion", "join", "store")])
 def test_json_section_lists_the_members_of_the_report(command, library, tmp_path):
     common = set(re.findall(r"^\.It Va ([\w-]+)", section(ROOT / "man" / "tersor.1", "JSON reports"),
                             re.M))

@@ -607,7 +607,7 @@ const struct cli_cmd cmd_store = {
 		"was measured; all else has its bits. thin stores older snapshots coarser or "
 		"drops them. ACTION: add CHECKPOINT, ls, get STEP -o OUT, diff STEP STEP, verify, "
 		"thin --keep RULE..., drop STEP..., du.",
-	.examples = "  tersor store add run.store checkpoint-500 --tier 1e-2\n"
+	.examples = "  tersor store add run.store checkpoint-600 --tier 1e-2\n"
 		    "  tersor store ls run.store\n"
 		    "  tersor store get run.store 500 -o checkpoint-500\n"
 		    "  tersor store thin run.store --keep exact:last=2 --keep 1e-2:rest\n"
