@@ -498,7 +498,7 @@ def test_what_is_no_store_and_what_does_not_fit_together(tmp_path):
         assert done.returncode == status and words in done.stderr, (args, done.returncode, done.stderr)
     (tmp_path / "plain_3").mkdir()
     done = run_tersor("store", "add", tmp_path / "plain_3/s", tmp_path / "plain_3", "-q")
-    assert done.returncode != 0
+    assert done.returncode == 4 and not list((tmp_path / "plain_3").iterdir())
 
 
 def test_a_base_in_the_store_that_was_replaced_is_found(tmp_path):

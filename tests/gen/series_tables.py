@@ -71,6 +71,12 @@ def place(x, y):
             HEIGHT - BOTTOM - scale(y, *Y_RANGE) * (HEIGHT - TOP - BOTTOM))
 
 
+def label(x, y, text, left):
+    """Beside a point."""
+    anchor = "end" if left else "start"
+    return f'<text x="{x - 10 if left else x + 10:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
+
+
 def figure(data):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
            'font-size="13" fill="#222">',
@@ -92,13 +98,12 @@ def figure(data):
     out.append(f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in points)}" fill="none" stroke="#1a6fb5" '
                'stroke-width="2"/>')
     for (x, y), t in zip(points, TIERS):
-        out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="#1a6fb5"/>',
-                f'<text x="{x + 9:.1f}" y="{y - 7:.1f}">{"" if t != "exact" else "tersor "}{t}</text>']
+        out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="#1a6fb5"/>', label(x, y + 16, f"tersor, {t}", True)]
     for form in PEERS:
         one = data["schedule", "0.95", form]
         x, y = place(one["bytes"], one["update"])
         out += [f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10" fill="#b5521a"/>',
-                f'<text x="{x + 10:.1f}" y="{y + 4:.1f}">{form}</text>']
+                label(x, y + 4, form, x > WIDTH * 0.7)]
     return "\n".join(out + ["</svg>", ""])
 
 

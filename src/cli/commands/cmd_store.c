@@ -2,6 +2,7 @@
 /* tersor store: the checkpoints of a run in one directory. */
 #include "cli/files.h"
 #include "cli/work.h"
+#include "io/dir_output.h"
 #include "tersor/store.h"
 
 #define NONE UINT64_MAX
@@ -584,6 +585,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 		given = given || strcmp(a->common.given[i].opt->name, "step") == 0;
 	a->step = given ? a->step : NONE;
 	CLI_TRY(find_action(cmd, a, &action));
+	/* Before a store is made there. */
+	if (action->run == add &&
+	    tsr_outdir_check_not_below(store_name(a), operand(a, 0), &err) != TSR_OK)
+		return cli_error(&err);
 	if (tsr_store_open(store_name(a), action->mode, &s, &err) != TSR_OK)
 		return cli_error(&err);
 	if (action->run != verify)
