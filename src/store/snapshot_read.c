@@ -125,7 +125,7 @@ static enum tsr_status read_crcs(struct reading *r, const struct tsr_json *v,
 {
 	const struct tsr_json *list;
 	uint64_t *number;
-	size_t n;
+	size_t n = 0;
 
 	TSR_TRY(get_list(r, v, "crcs", &list, &n));
 	if (n % 3)
@@ -211,7 +211,7 @@ static enum tsr_status read_slots(struct reading *r, const struct tsr_json *v,
 				  struct tsr_stored_tensor *t)
 {
 	const struct tsr_json *list;
-	size_t n;
+	size_t n = 0;
 
 	TSR_TRY(get_list(r, v, "of", &list, &n));
 	if (n != 1 && n != 2)
