@@ -3,10 +3,12 @@
 #ifndef TSR_BASE_FAIL_H
 #define TSR_BASE_FAIL_H
 
+/* Before what other machines may lack: they are refused in words. */
+#include "base/platform.h"
+
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "base/platform.h"
 #include "tersor/status.h"
 
 /*
