@@ -145,6 +145,40 @@ def test_bounds_of_ones_own(tmp_path):
         assert run_tersor("store", "add", tmp_path / "s", b, "--step", "9", *bad).returncode == 2
 
 
+def test_bounds_hold_where_no_step_keeps_them(tmp_path):
+    """One element is so large beside the others that its integer would be, too."""
+    rng = np.random.default_rng(2)
+    w = rng.standard_normal((60, 700)).astype("f4")
+    m, v = w * np.float32(1e-3), np.full_like(w, 1e-6)
+    bounds = ["--weight-error", "1e-12", "--update-error", "1e-12", "--variance-error", "1e-12"]
+    for step in range(2):
+        w, m, v = w + np.float32(1e-3) * m, m.copy(), v.copy()
+        w.flat[5], m.flat[7], v.flat[9] = 1e3 * (step + 1), 1e3, 1e6
+        path = write_source(tmp_path / f"x_{step}.safetensors", {"a.weight": w, "a.weight.exp_avg": m,
+                                                                  "a.weight.exp_avg_sq": v})
+        errors = add(tmp_path / "s", path, *bounds)["errors"]
+        assert all(e is None or e <= 1e-12 for k, e in errors.items() if k != "weight_ulps"), errors
+    found = arrays(get(tmp_path / "s", 1, tmp_path / "o"))
+    update = m.astype("f8") / (np.sqrt(v.astype("f8")) + 1e-8)
+    other = found["a.weight.exp_avg"] / (np.sqrt(found["a.weight.exp_avg_sq"].astype("f8")) + 1e-8)
+    assert nmse(other, update.reshape(-1)) <= 1e-11
+
+
+def test_a_momentum_without_a_variance_has_its_bits_where_there_are_bounds(tmp_path):
+    """Muon's: no bound says what its error does; thinning leaves it as it is."""
+    rng = np.random.default_rng(3)
+    m = rng.standard_normal((70, 90)).astype("f4")
+    path = write_source(tmp_path / "x_1.safetensors", {"a.weight": m * 2, "a.weight.momentum_buffer": m})
+    add(tmp_path / "s", path, "--tier", "1e-2")
+    assert arrays(get(tmp_path / "s", 1, tmp_path / "o"))["a.weight.momentum_buffer"].tobytes() == m.tobytes()
+    add(tmp_path / "t", path)
+    before = arrays(get(tmp_path / "t", 1, tmp_path / "p"))["a.weight.momentum_buffer"]
+    nbytes = report("du", tmp_path / "t")["nbytes"]
+    quiet("store", "thin", tmp_path / "t", "--keep", "trace:rest")
+    assert arrays(get(tmp_path / "t", 1, tmp_path / "q"))["a.weight.momentum_buffer"].tobytes() == before.tobytes()
+    assert report("du", tmp_path / "t")["nbytes"] == nbytes
+
+
 def test_the_same_bytes_with_any_number_of_threads_and_simd_level(tmp_path):
     paths = walk(tmp_path, 3, shape=(700, 900))
     made = []

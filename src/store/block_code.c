@@ -344,6 +344,17 @@ static void add_errors(const struct tsr_block_of *of, const float *base,
 		sums->root += roots[isa](x[last], y[last], n, &sums->roots);
 }
 
+/* Sums of a block are compared as products, which differ from quotients in their last bits. */
+#define ROUNDING (1 + 1e-12)
+
+/* Whether a block that is not as its tier wants it, but in pack's codes, is within the bounds, too. */
+static bool is_within(const struct tsr_store_tier *tier, const struct tsr_store_sums *s)
+{
+	return tier->as != TSR_STORE_BOUNDS || (s->weights <= tier->weight * ROUNDING * s->moved &&
+						s->update <= tier->update * ROUNDING * s->updates &&
+						s->root <= tier->variance * ROUNDING * s->roots);
+}
+
 /* --- Objects ---------------------------------------------------------------------------------- */
 
 static void put_head(const struct tsr_block_of *of, const struct tsr_block_base *base, uint8_t *to)
@@ -408,10 +419,12 @@ static bool is_unchanged(struct tsr_block_coder *c, const float *x, const float 
 	return memcmp(c->y, last, n * sizeof(*last)) == 0;
 }
 
+/* Of a momentum without a variance no bound says what its error does: it has pack's codes or its bits. */
 static bool is_lossy(const struct tsr_block_of *of, const struct tsr_store_tier *tier,
 		     const void *const x[TSR_SLOTS])
 {
-	if (tier->as == TSR_STORE_LOSSLESS || of->dtype != TSR_F32 || !of->kind[0])
+	if (tier->as == TSR_STORE_LOSSLESS || of->dtype != TSR_F32 || !of->kind[0] ||
+	    (tier->as == TSR_STORE_BOUNDS && of->slots == 1 && of->kind[0] == TSR_KIND_MOMENTUM))
 		return false;
 	for (unsigned i = 0; i < of->slots; i++)
 		if (!all_finite(x[i], of->at.n, of->kind[i] == TSR_KIND_VARIANCE))
@@ -481,12 +494,13 @@ size_t tsr_block_encode(struct tsr_block_coder *c, const struct tsr_block_of *of
 	}
 	if (lossy)
 		nbytes = encode_slots(c, of, tier, base, eps, x, y, to + HEAD_NBYTES, &uses_base);
-	if (!nbytes) {
+	if (nbytes)
+		add_errors(of, base && tier->as == TSR_STORE_BOUNDS ? base->last : NULL, floats,
+			   decoded, eps, sums);
+	if (!nbytes || !is_within(tier, sums)) {
 		uses_base = false;
+		*sums = (struct tsr_store_sums){ 0 };
 		nbytes = encode_bytes(c, of, x, y, to + HEAD_NBYTES);
-	} else {
-		add_errors(of, uses_base && tier->as == TSR_STORE_BOUNDS ? base->last : NULL,
-			   floats, decoded, eps, sums);
 	}
 	put_head(of, uses_base ? base : NULL, to);
 	return HEAD_NBYTES + nbytes;

@@ -61,9 +61,9 @@ struct tsr_block_base {
 
 /*
  * Code a block.  @base: of weights; NULL: there is none.  @x: the elements of each slot.  @y: out: what they
- * decode to, for FP32.  @eps: what the optimizer adds to the root of a variance.  Returns the number of bytes
- * in @to, which has room for TSR_OBJECT_MAX; 0: the block is that of the last version, to the precision that
- * an exact version has.
+ * decode to, for FP32.  @eps: what the optimizer adds to the root of a variance.  @sums: out: of this block.
+ * Returns the number of bytes in @to, which has room for TSR_OBJECT_MAX; 0: the block is that of the last
+ * version, to the precision that an exact version has.
  */
 size_t tsr_block_encode(struct tsr_block_coder *c, const struct tsr_block_of *of,
 			const struct tsr_store_tier *tier, const struct tsr_block_base *base,

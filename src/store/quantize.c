@@ -23,8 +23,8 @@ LOOP(steps_undo, tsr_steps_undo_fn);
 LOOP(ratios_undo, tsr_ratios_undo_fn);
 LOOP(logs_undo, tsr_logs_undo_fn);
 LOOP(sum_differences, tsr_differences_fn);
-LOOP(sum_updates, tsr_updates_fn);
-LOOP(sum_total, tsr_total_fn);
+LOOP(sum_update_errors, tsr_errors_fn);
+LOOP(sum_root_errors, tsr_roots_fn);
 
 /* The step of a uniform quantizer whose error, step^2 / 12, has this mean square. */
 static double step_of(double mean_square)
@@ -41,7 +41,7 @@ static bool is_step(double step)
 /* The next step to try after one with too large an error. */
 static double smaller(double step, double error, double most)
 {
-	return error < INFINITY ? step * sqrt(most / error) * MARGIN : 0;
+	return step * sqrt(most / error) * MARGIN;
 }
 
 /* --- Weights ---------------------------------------------------------------------------------- */
@@ -54,12 +54,17 @@ void tsr_dequantize_steps(const int32_t *k, const float *base, size_t n, float s
 float tsr_quantize_steps(const float *x, const float *base, const float *last, size_t n,
 			 double bound, int32_t *k, float *y)
 {
-	const double most = bound * sum_differences[tsr_isa_level()](x, last, n);
+	const unsigned isa = tsr_isa_level();
+	const double most = bound * sum_differences[isa](x, last, n);
 	double step = step_of(most / (double)n);
 
 	for (int i = 0; i < TRIES && is_step(step); i++) {
-		const double error = quantize_steps[tsr_isa_level()](x, base, n, (float)step, k, y);
+		double error;
 
+		if (quantize_steps[isa](x, base, n, (float)step, k) >= TSR_INTEGER_MAX)
+			return 0;
+		tsr_dequantize_steps(k, base, n, (float)step, y);
+		error = sum_differences[isa](x, y, n);
 		if (error <= most)
 			return (float)step;
 		step = smaller(step, error, most);
@@ -78,16 +83,22 @@ void tsr_dequantize_ratios(const int32_t *k, const float *w, size_t n, float eps
 float tsr_quantize_ratios(const float *m, const float *v, const float *w, size_t n, float eps,
 			  double bound, int32_t *k, float *y)
 {
-	const double most = bound * sum_updates[tsr_isa_level()](m, v, n, eps);
-	double step = step_of(most / (double)n);
+	const unsigned isa = tsr_isa_level();
+	const float *const before[2] = { m, v }, *const after[2] = { y, w };
+	double all = 0, step;
 
+	(void)sum_update_errors[isa](before, before, n, eps, &all);
+	step = step_of(bound * all / (double)n);
 	for (int i = 0; i < TRIES && is_step(step); i++) {
-		const double error = quantize_ratios[tsr_isa_level()](m, v, w, n, eps, (float)step,
-								      k, y);
+		double error, same = 0;
 
-		if (error <= most)
+		if (quantize_ratios[isa](m, v, n, eps, (float)step, k) >= TSR_INTEGER_MAX)
+			return 0;
+		tsr_dequantize_ratios(k, w, n, eps, (float)step, y);
+		error = sum_update_errors[isa](before, after, n, eps, &same);
+		if (error <= bound * all)
 			return (float)step;
-		step = smaller(step, error, most);
+		step = smaller(step, error, bound * all);
 	}
 	return 0;
 }
@@ -103,9 +114,9 @@ static int32_t bits_of(float x)
 }
 
 /* A mean difference in whole units. */
-static int8_t units(double sum, uint32_t count)
+static int8_t units(double sum, uint64_t count)
 {
-	const double x = count ? nearbyint(sum / count / (1 << UNIT_BITS)) : 0;
+	const double x = count ? nearbyint(sum / (double)count / (1 << UNIT_BITS)) : 0;
 
 	return (int8_t)(x < -127 ? -127 : x > 127 ? 127 : x);
 }
@@ -128,7 +139,8 @@ static void find_means(struct tsr_integers *w, const struct tsr_block *b, uint32
 {
 	const uint32_t nlines = columns ? b->columns : rows;
 	double *const sum = w->sums;
-	uint32_t r = 0, c = b->phase, *const count = (uint32_t *)(void *)w->contexts;
+	uint64_t *const count = w->sizes;
+	uint32_t r = 0, c = b->phase;
 
 	memset(sum, 0, nlines * sizeof(*sum));
 	memset(count, 0, nlines * sizeof(*count));
@@ -206,17 +218,15 @@ void tsr_dequantize_logs(struct tsr_integers *w, const struct tsr_block *b,
 					   y + row.first);
 }
 
-static double try_logs(const struct tsr_block *b, const struct tsr_logs *l, const double *columns,
-		       const float *v, int32_t *k, float *y)
+static void find_logs(struct tsr_integers *w, const struct tsr_block *b, const struct tsr_logs *l,
+		      const float *v, int32_t *k)
 {
+	const double *columns = column_bits(w, b, l);
 	struct row row = { 0 };
-	double error = 0;
 
 	for (uint32_t i = 0; next_row(b, l, columns, i, &row); i++)
-		error += quantize_logs[tsr_isa_level()](v + row.first, row.n, row.predicted,
-							row.column, l->step, k + row.first,
-							y + row.first);
-	return error;
+		quantize_logs[tsr_isa_level()](v + row.first, row.n, row.predicted, row.column,
+					       l->step, k + row.first);
 }
 
 uint32_t tsr_quantize_logs(struct tsr_integers *w, const struct tsr_block *b, struct tsr_logs *l,
@@ -224,17 +234,17 @@ uint32_t tsr_quantize_logs(struct tsr_integers *w, const struct tsr_block *b, st
 {
 	/* Of d / 2^23 octaves a root has half; the form of the significand makes 0.541 of its square. */
 	double step = sqrt(48 / 0.541 * bound) * (1 << 23);
-	const double most = bound * sum_total[tsr_isa_level()](v, b->n);
-	const double *columns = column_bits(w, b, l);
 
 	for (int i = 0; i < 2 * TRIES && step >= TSR_LOG_STEP_MIN; i++) {
-		double error;
+		double error, all = 0;
 
 		l->step = step > TSR_LOG_STEP_MAX ? TSR_LOG_STEP_MAX : (uint32_t)step;
-		error = try_logs(b, l, columns, v, k, y);
-		if (error <= most)
+		find_logs(w, b, l, v, k);
+		tsr_dequantize_logs(w, b, l, k, y);
+		error = sum_root_errors[tsr_isa_level()](v, y, b->n, &all);
+		if (error <= bound * all)
 			return l->step;
-		step = smaller(l->step, error, most);
+		step = smaller(l->step, error, bound * all);
 	}
 	return 0;
 }

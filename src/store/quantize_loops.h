@@ -19,20 +19,17 @@
 /* Sums of double in so many lanes, which are added at the end, in their order. */
 #define TSR_SUM_LANES 16u
 
-/* @k and @y, and the sum of (y - x)^2; infinite if an integer is TSR_INTEGER_MAX or more. */
-typedef double tsr_steps_fn(const float *x, const float *base, size_t n, float step, int32_t *k,
-			    float *y);
-
-/* @k and @y, and the sum of (u' - u)^2 of updates; infinite as above. */
-typedef double tsr_ratios_fn(const float *m, const float *v, const float *w, size_t n, float eps,
-			     float step, int32_t *k, float *y);
+/* Integers @k; the largest quotient, of which those from TSR_INTEGER_MAX on have no integer. */
+typedef float tsr_steps_fn(const float *x, const float *base, size_t n, float step, int32_t *k);
+typedef float tsr_ratios_fn(const float *m, const float *v, size_t n, float eps, float step,
+			    int32_t *k);
 
 /*
- * Of elements of one row: @k and @y of variances that are predicted as @row + @column[i] (0 if @column is
- * NULL), both in bits; and the sum of (r' - r)^2 of roots.
+ * Of elements of one row: @k of variances that are predicted as @row + @column[i] (@row if @column is NULL),
+ * both in bits.
  */
-typedef double tsr_logs_fn(const float *v, size_t n, double row, const double *column, double step,
-			   int32_t *k, float *y);
+typedef void tsr_logs_fn(const float *v, size_t n, double row, const double *column, double step,
+			 int32_t *k);
 
 /* Values of integers. */
 typedef void tsr_steps_undo_fn(const int32_t *k, const float *base, size_t n, float step, float *y);
@@ -41,10 +38,8 @@ typedef void tsr_ratios_undo_fn(const int32_t *k, const float *w, size_t n, floa
 typedef void tsr_logs_undo_fn(const int32_t *k, size_t n, double row, const double *column,
 			      double step, float *y);
 
-/* Sums of (a - b)^2, of (m / (sqrt(v) + eps))^2 and of values. */
+/* The sum of (a - b)^2. */
 typedef double tsr_differences_fn(const float *a, const float *b, size_t n);
-typedef double tsr_updates_fn(const float *m, const float *v, size_t n, float eps);
-typedef double tsr_total_fn(const float *x, size_t n);
 
 /* Sums of the errors of updates and of roots, squared; to *all_ref is added what they are relative to. */
 typedef double tsr_errors_fn(const float *const x[2], const float *const y[2], size_t n, float eps,
@@ -64,8 +59,6 @@ TSR_ISA_DECLARE(tsr_steps_undo_fn, steps_undo)
 TSR_ISA_DECLARE(tsr_ratios_undo_fn, ratios_undo)
 TSR_ISA_DECLARE(tsr_logs_undo_fn, logs_undo)
 TSR_ISA_DECLARE(tsr_differences_fn, sum_differences)
-TSR_ISA_DECLARE(tsr_updates_fn, sum_updates)
-TSR_ISA_DECLARE(tsr_total_fn, sum_total)
 TSR_ISA_DECLARE(tsr_distances_fn, sum_distances)
 TSR_ISA_DECLARE(tsr_errors_fn, sum_update_errors)
 TSR_ISA_DECLARE(tsr_roots_fn, sum_root_errors)

@@ -179,6 +179,14 @@ static enum tsr_status encode(struct thinning *t, const struct plan *plan, struc
 	return TSR_OK;
 }
 
+/* Whether a tensor keeps its objects: weights alone have versions, and not all state becomes coarser. */
+static bool stays(const struct tsr_stored_tensor *t, bool rebased)
+{
+	if (rebased)
+		return t->kind[0] != TSR_KIND_WEIGHT;
+	return t->kind[0] == TSR_KIND_OTHER || (t->kind[0] == TSR_KIND_MOMENTUM && t->slots == 1);
+}
+
 static enum tsr_status recode(struct thinning *t, size_t i, const struct tsr_snapshot *base,
 			      const struct tsr_run *run, struct tsr_err *err)
 {
@@ -188,8 +196,7 @@ static enum tsr_status recode(struct thinning *t, size_t i, const struct tsr_sna
 				      : tsr_fail_nomem(err, t->store->path);
 
 	for (size_t k = 0; keep && k < old->ntensors; k++)
-		keep[k] = t->plans[i].rebased ? old->tensors[k].kind[0] != TSR_KIND_WEIGHT
-					      : old->tensors[k].kind[0] == TSR_KIND_OTHER;
+		keep[k] = stays(&old->tensors[k], t->plans[i].rebased);
 	t->from = old;
 	if (status == TSR_OK)
 		status = encode(t, &t->plans[i], &to, base, keep, run, err);

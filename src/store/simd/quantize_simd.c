@@ -40,38 +40,17 @@ double TSR_FOR_ISA(sum_differences)(const float *a, const float *b, size_t n)
 	return add_lanes(sum);
 }
 
-double TSR_FOR_ISA(sum_updates)(const float *m, const float *v, size_t n, float eps)
+static inline float update(float m, float v, float eps)
 {
-	double sum[LANES] = { 0 };
-	size_t i = 0;
-
-	for (; i + LANES <= n; i += LANES)
-		EACH(k, 0)
-	sum[k] += square(m[i + k] / (sqrtf(v[i + k]) + eps));
-	for (; i < n; i++)
-		sum[i % LANES] += square(m[i] / (sqrtf(v[i]) + eps));
-	return add_lanes(sum);
-}
-
-double TSR_FOR_ISA(sum_total)(const float *x, size_t n)
-{
-	double sum[LANES] = { 0 };
-	size_t i = 0;
-
-	for (; i + LANES <= n; i += LANES)
-		EACH(k, 0)
-	sum[k] += x[i + k];
-	for (; i < n; i++)
-		sum[i % LANES] += x[i];
-	return add_lanes(sum);
+	return m / (sqrtf(v) + eps);
 }
 
 static inline void add_update(float m, float v, float y, float w, float eps, double *sum,
 			      double *all)
 {
-	const double u = m / (sqrtf(v) + eps);
+	const double u = update(m, v, eps);
 
-	*sum += square(y / (sqrtf(w) + eps) - u);
+	*sum += square(update(y, w, eps) - u);
 	*all += u * u;
 }
 
@@ -160,15 +139,13 @@ static inline float round_f32(float x)
 	return (x + TSR_ROUND_F32) - TSR_ROUND_F32;
 }
 
-static inline double step_one(float x, float base, float step, int32_t *k, float *y, float *most)
+/* A quotient as an integer, 0 if it is too large to be one; the largest is noted. */
+static inline int32_t integer(float q, float *most)
 {
-	const float q = (x - base) / step, size = fabsf(q);
-	const float rounded = round_f32(size < TSR_INTEGER_MAX ? q : 0);
+	const float size = fabsf(q);
 
 	*most = size > *most ? size : *most;
-	*k = (int32_t)rounded;
-	*y = base + rounded * step;
-	return square((double)*y - x);
+	return (int32_t)round_f32(size < TSR_INTEGER_MAX ? q : 0);
 }
 
 static float largest(const float most[LANES])
@@ -180,19 +157,18 @@ static float largest(const float most[LANES])
 	return all;
 }
 
-double TSR_FOR_ISA(quantize_steps)(const float *x, const float *base, size_t n, float step,
-				   int32_t *k, float *y)
+float TSR_FOR_ISA(quantize_steps)(const float *x, const float *base, size_t n, float step,
+				  int32_t *k)
 {
-	double sum[LANES] = { 0 };
 	float most[LANES] = { 0 };
 	size_t i = 0;
 
 	for (; i + LANES <= n; i += LANES)
 		EACH(j, 0)
-	sum[j] += step_one(x[i + j], base[i + j], step, &k[i + j], &y[i + j], &most[j]);
+	k[i + j] = integer((x[i + j] - base[i + j]) / step, &most[j]);
 	for (; i < n; i++)
-		sum[i % LANES] += step_one(x[i], base[i], step, &k[i], &y[i], &most[i % LANES]);
-	return largest(most) < TSR_INTEGER_MAX ? add_lanes(sum) : INFINITY;
+		k[i] = integer((x[i] - base[i]) / step, &most[0]);
+	return largest(most);
 }
 
 void TSR_FOR_ISA(steps_undo)(const int32_t *k, const float *base, size_t n, float step, float *y)
@@ -203,33 +179,18 @@ void TSR_FOR_ISA(steps_undo)(const int32_t *k, const float *base, size_t n, floa
 
 /* --- Momenta ---------------------------------------------------------------------------------- */
 
-static inline double ratio_one(float m, float v, float w, float eps, float step, int32_t *k,
-			       float *y, float *most)
+float TSR_FOR_ISA(quantize_ratios)(const float *m, const float *v, size_t n, float eps, float step,
+				   int32_t *k)
 {
-	const float u = m / (sqrtf(v) + eps), scale = sqrtf(w) + eps, size = fabsf(u / step);
-	const float rounded = round_f32(size < TSR_INTEGER_MAX ? u / step : 0);
-
-	*most = size > *most ? size : *most;
-	*k = (int32_t)rounded;
-	*y = (rounded * step) * scale;
-	return square((double)(*y / scale) - u);
-}
-
-double TSR_FOR_ISA(quantize_ratios)(const float *m, const float *v, const float *w, size_t n,
-				    float eps, float step, int32_t *k, float *y)
-{
-	double sum[LANES] = { 0 };
 	float most[LANES] = { 0 };
 	size_t i = 0;
 
 	for (; i + LANES <= n; i += LANES)
 		EACH(j, 0)
-	sum[j] += ratio_one(m[i + j], v[i + j], w[i + j], eps, step, &k[i + j], &y[i + j],
-			    &most[j]);
+	k[i + j] = integer(update(m[i + j], v[i + j], eps) / step, &most[j]);
 	for (; i < n; i++)
-		sum[i % LANES] += ratio_one(m[i], v[i], w[i], eps, step, &k[i], &y[i],
-					    &most[i % LANES]);
-	return largest(most) < TSR_INTEGER_MAX ? add_lanes(sum) : INFINITY;
+		k[i] = integer(update(m[i], v[i], eps) / step, &most[0]);
+	return largest(most);
 }
 
 void TSR_FOR_ISA(ratios_undo)(const int32_t *k, const float *w, size_t n, float eps, float step,
@@ -256,30 +217,17 @@ static inline float log_value(double predicted, int32_t k, double step)
 	return x;
 }
 
-static inline double log_one(float v, double predicted, double step, int32_t *k, float *y)
+void TSR_FOR_ISA(quantize_logs)(const float *v, size_t n, double row, const double *column,
+				double step, int32_t *k)
 {
-	int32_t bits;
-	double q;
+	for (size_t i = 0; i < n; i++) {
+		const double predicted = column ? row + column[i] : row;
+		int32_t bits;
 
-	memcpy(&bits, &v, sizeof(bits));
-	q = ((bits - predicted) / step + TSR_ROUND_F64) - TSR_ROUND_F64;
-	*k = bits ? (int32_t)q : TSR_INTEGER_NONE;
-	*y = log_value(predicted, *k, step);
-	return square((double)sqrtf(*y) - sqrtf(v));
-}
-
-double TSR_FOR_ISA(quantize_logs)(const float *v, size_t n, double row, const double *column,
-				  double step, int32_t *k, float *y)
-{
-	double sum[LANES] = { 0 };
-	size_t i = 0;
-
-	for (; i + LANES <= n; i += LANES)
-		EACH(j, 0)
-	sum[j] += log_one(v[i + j], column ? row + column[i + j] : row, step, &k[i + j], &y[i + j]);
-	for (; i < n; i++)
-		sum[i % LANES] += log_one(v[i], column ? row + column[i] : row, step, &k[i], &y[i]);
-	return add_lanes(sum);
+		memcpy(&bits, &v[i], sizeof(bits));
+		k[i] = bits ? (int32_t)(((bits - predicted) / step + TSR_ROUND_F64) - TSR_ROUND_F64)
+			    : TSR_INTEGER_NONE;
+	}
 }
 
 void TSR_FOR_ISA(logs_undo)(const int32_t *k, size_t n, double row, const double *column,
