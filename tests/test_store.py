@@ -303,6 +303,19 @@ def test_diff_of_two_snapshots(tmp_path):
     assert same["different"] == same["different_files"] == same["in_one_only"] == 0
 
 
+def test_diff_measures_whole_tensors_of_which_one_block_changed(tmp_path):
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((600, 700)).astype("f4")
+    y = x.copy()
+    y.flat[5] += 1
+    for step, w in enumerate((x, y)):
+        add(tmp_path / "s", write_source(tmp_path / f"x_{step}.safetensors", {"a.weight": w}), "--tier", "lossless")
+    t, = report("diff", tmp_path / "s", "0", "1", check=1)["tensors"]
+    moved = float(y.flat[5]) - float(x.flat[5])
+    assert t["different"] == 1 and t["moved"] == pytest.approx(abs(moved) / np.sqrt(x.size), rel=1e-6)
+    assert t["relative"] == pytest.approx(abs(moved) / np.linalg.norm(x.astype("f8")), rel=1e-6)
+
+
 # --- Kills, faults, damage --------------------------------------------------------------------
 
 def killed_at(fraction, seconds, *args):

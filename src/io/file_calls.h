@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of this room share about system calls. */
+/* What files that call the system share. */
 #ifndef TSR_IO_FILE_CALLS_H
 #define TSR_IO_FILE_CALLS_H
 

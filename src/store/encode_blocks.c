@@ -10,8 +10,6 @@
 #include "base/pipeline.h"
 #include "store/quantize_loops.h"
 
-#define ELEMENT_MAX 8u
-
 /* --- The same tensor in another snapshot ------------------------------------------------------ */
 
 static int by_name(const void *a, const void *b)
@@ -58,69 +56,33 @@ enum tsr_status tsr_match_tensors(const struct tsr_snapshot *in, const struct ts
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
-static uint64_t count_jobs(const struct tsr_encoding *e)
-{
-	uint64_t n = 0;
-
-	for (size_t i = 0; i < e->to->ntensors; i++)
-		n += e->keep && e->keep[i] ? 0 : tsr_entropy_pieces(e->to->tensors[i].n);
-	for (size_t i = 0; !e->copy_rest && i < e->to->npaths; i++)
-		n += tsr_entropy_pieces(e->to->paths[i].rest_nbytes);
-	return n;
-}
-
-static void put_jobs(struct tsr_encoding *e, size_t item, uint64_t n, bool rest)
-{
-	for (uint64_t i = 0; i < n; i++)
-		e->jobs[e->njobs++] = (struct job){ (uint32_t)item, (uint32_t)i, rest };
-}
-
-static enum tsr_status find_jobs(struct tsr_encoding *e, struct tsr_err *err)
-{
-	e->jobs = malloc((size_t)(count_jobs(e) + 1) * sizeof(*e->jobs));
-	if (!e->jobs)
-		return tsr_fail_nomem(err, e->store->path);
-	for (size_t i = 0; i < e->to->ntensors; i++)
-		if (!e->keep || !e->keep[i])
-			put_jobs(e, i, tsr_entropy_pieces(e->to->tensors[i].n), false);
-	for (size_t i = 0; !e->copy_rest && i < e->to->npaths; i++)
-		put_jobs(e, i, tsr_entropy_pieces(e->to->paths[i].rest_nbytes), true);
-	return TSR_OK;
-}
-
 static void close_scratch(void *ctx, void *scratch)
 {
 	struct tsr_encode_scratch *s = scratch;
 
 	(void)ctx;
-	tsr_object_reader_close(&s->reader);
+	tsr_object_reader_close(&s->base);
 	tsr_object_reader_close(&s->source);
-	for (unsigned i = 0; i < TSR_SLOTS; i++) {
-		free(s->x[i]);
-		free(s->y[i]);
-	}
+	free(s->y[0]);
+	free(s->y[1]);
 	free(s->bytes);
 }
 
 static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *scratch,
 				    struct tsr_err *err)
 {
+	const size_t nbytes = (size_t)TSR_STORE_BLOCK * TSR_ENTROPY_WIDTH;
 	struct tsr_encode_scratch *s = scratch;
-	bool failed = false;
 
 	(void)run;
-	*s = (struct tsr_encode_scratch){ .bytes = malloc(TSR_OBJECT_MAX) };
-	for (unsigned i = 0; i < TSR_SLOTS; i++) {
-		s->x[i] = malloc((size_t)TSR_STORE_BLOCK * ELEMENT_MAX);
-		s->y[i] = malloc((size_t)TSR_STORE_BLOCK * ELEMENT_MAX);
-		failed = failed || !s->x[i] || !s->y[i];
-	}
-	if (failed || !s->bytes || tsr_object_reader_open(&s->reader, true, NULL) != TSR_OK ||
-	    tsr_object_reader_open(&s->source, false, NULL) != TSR_OK) {
-		close_scratch(ctx, s);
-		return tsr_fail_nomem(err, "blocks of a store");
-	}
-	return TSR_OK;
+	*s = (struct tsr_encode_scratch){ .y = { malloc(nbytes), malloc(nbytes) },
+					  .bytes = malloc(TSR_OBJECT_MAX) };
+	if (s->y[0] && s->y[1] && s->bytes &&
+	    tsr_object_reader_open(&s->base, true, NULL) == TSR_OK &&
+	    tsr_object_reader_open(&s->source, false, NULL) == TSR_OK)
+		return TSR_OK;
+	close_scratch(ctx, s);
+	return tsr_fail_nomem(err, "blocks of a store");
 }
 
 /*
@@ -130,68 +92,56 @@ static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *
  */
 #define FURTHER 4.0
 
-static void choose_base(struct tsr_encode_scratch *s, const float *last, size_t n,
-			struct tsr_block_base *ret)
+static void choose_base(struct tsr_encode_scratch *s, size_t n, struct tsr_block_base *ret)
 {
 	static tsr_differences_fn *const differences[] = TSR_ISA_VARIANTS(sum_differences);
 	const unsigned isa = tsr_isa_level();
-	const float *x = s->x[0];
-	bool far = s->reader.base_at[0] != 0;
+	const float *x = s->source.y[0], *last = s->base.y[0];
+	bool far = s->base.base_at[0] != 0;
 
 	if (far) {
-		const double before = differences[isa](x, s->reader.base[0], n),
-			     middle = differences[isa](x, s->reader.base[1], n);
+		const double before = differences[isa](x, s->base.base[0], n),
+			     middle = differences[isa](x, s->base.base[1], n);
 
 		far = before > FURTHER * FURTHER * differences[isa](x, last, n) &&
 		      middle < FURTHER * FURTHER * before;
 	}
-	s->base_at = s->reader.base_at[far];
-	*ret = (struct tsr_block_base){ .id = s->reader.chain[s->base_at],
-					.depth = s->reader.nchain - 1 - s->base_at,
-					.x = s->reader.base[far],
+	s->base_at = s->base.base_at[far];
+	*ret = (struct tsr_block_base){ .id = s->base.chain[s->base_at],
+					.depth = s->base.nchain - 1 - s->base_at,
+					.x = s->base.base[far],
 					.last = last };
 }
 
 /* What the block's weights were, if the version before has them. */
 static enum tsr_status read_base(const struct tsr_encoding *e, struct tsr_encode_scratch *s,
-				 const struct job *job, const struct tsr_block_of *of,
+				 const struct tsr_block_job *job, const struct tsr_block_of *of,
 				 struct tsr_block_base *ret, struct tsr_err *err)
 {
 	const struct tsr_stored_tensor *older = job->rest || !e->older ? NULL : e->older[job->item];
-	void *const y[TSR_SLOTS] = { s->y[1], NULL };
 
 	ret->x = NULL;
 	if (!older || of->kind[0] != TSR_KIND_WEIGHT || e->to->info.tier.as == TSR_STORE_LOSSLESS)
 		return TSR_OK;
-	TSR_TRY(tsr_object_read(e->store, &s->reader, &older->objects[job->piece], of, y, err));
-	choose_base(s, s->y[1], of->at.n, ret);
+	TSR_TRY(tsr_object_read(e->store, &s->base, &older->objects[job->piece], of, err));
+	choose_base(s, of->at.n, ret);
 	return TSR_OK;
-}
-
-static struct tsr_object_id *place(const struct tsr_encoding *e, const struct job *job)
-{
-	return job->rest ? &e->to->paths[job->item].rest[job->piece]
-			 : &e->to->tensors[job->item].objects[job->piece];
 }
 
 /* The versions that the new object is decoded with, from this one of the chain on. */
 static void note_needs(struct tsr_encode_scratch *s, unsigned first)
 {
 	s->nneeds = 0;
-	for (unsigned i = first; i < s->reader.nchain; i++)
-		s->needs[s->nneeds++] = s->reader.chain[i];
+	for (unsigned i = first; i < s->base.nchain; i++)
+		s->needs[s->nneeds++] = s->base.chain[i];
 }
 
 static enum tsr_status work(void *ctx, void *scratch, uint64_t number, struct tsr_err *err)
 {
 	struct tsr_encoding *e = ctx;
 	struct tsr_encode_scratch *s = scratch;
-	const struct job *job = &e->jobs[number];
-	const struct tsr_block_of of = job->rest
-					       ? tsr_rest_block(e->to->paths[job->item].rest_nbytes,
-								job->piece)
-					       : tsr_stored_block(&e->to->tensors[job->item],
-								  job->piece);
+	const struct tsr_block_job *job = &e->jobs[number];
+	const struct tsr_block_of of = tsr_job_block(e->to, job);
 	const size_t nbytes = (size_t)of.at.n * (tsr_dtype_bits(of.dtype) / 8);
 	struct tsr_block_base base;
 	size_t coded;
@@ -200,20 +150,21 @@ static enum tsr_status work(void *ctx, void *scratch, uint64_t number, struct ts
 	s->nneeds = 0;
 	s->read_nbytes = nbytes * of.slots;
 	s->is_new = false;
-	TSR_TRY(e->read(e->ctx, s, job->item, job->piece, job->rest, err));
+	TSR_TRY(e->read(e->ctx, s, job, err));
 	TSR_TRY(read_base(e, s, job, &of, &base, err));
-	coded = tsr_block_encode(s->reader.coder, &of, &e->to->info.tier, base.x ? &base : NULL,
-				 e->to->eps, (const void *const *)s->x, s->y, s->bytes, &s->sums);
+	coded = tsr_block_encode(s->base.coder, &of, &e->to->info.tier, base.x ? &base : NULL,
+				 e->to->eps, (const void *const *)s->source.y, s->y, s->bytes,
+				 &s->sums);
 	s->object_nbytes = coded;
 	if (!coded) {
-		s->id = s->reader.chain[0];
+		s->id = s->base.chain[0];
 		note_needs(s, 1);
 		return TSR_OK;
 	}
 	if (s->bytes[2])
 		note_needs(s, s->base_at);
-	if (e->same && memcmp(s->x[0], s->y[0], nbytes) != 0) {
-		s->id = *place(e, job);
+	if (e->same && memcmp(s->source.y[0], s->y[0], nbytes) != 0) {
+		s->id = *tsr_job_object(e->to, job);
 		s->nneeds = s->source.nchain - 1;
 		memcpy(s->needs, s->source.chain + 1, s->nneeds * sizeof(*s->needs));
 		return TSR_OK;
@@ -224,8 +175,9 @@ static enum tsr_status work(void *ctx, void *scratch, uint64_t number, struct ts
 
 /* --- Results ---------------------------------------------------------------------------------- */
 
-enum tsr_status tsr_encoding_need(struct tsr_encoding *e, const struct tsr_object_id *id,
-				  struct tsr_err *err)
+/* Note that the snapshot needs an object besides those of its tensors. */
+static enum tsr_status need(struct tsr_encoding *e, const struct tsr_object_id *id,
+			    struct tsr_err *err)
 {
 	struct tsr_snapshot *s = e->to;
 
@@ -278,20 +230,20 @@ static enum tsr_status commit(void *ctx, void *scratch, uint64_t number, struct 
 {
 	struct tsr_encoding *e = ctx;
 	const struct tsr_encode_scratch *s = scratch;
-	const struct job *job = &e->jobs[number];
+	const struct tsr_block_job *job = &e->jobs[number];
 	const bool last = job->rest ||
 			  job->piece + 1 == tsr_entropy_pieces(e->to->tensors[job->item].n);
 
-	*place(e, job) = s->id;
+	*tsr_job_object(e->to, job) = s->id;
 	for (unsigned i = 0; i < s->nneeds; i++)
-		TSR_TRY(tsr_encoding_need(e, &s->needs[i], err));
+		TSR_TRY(need(e, &s->needs[i], err));
 	if (s->nneeds > e->to->info.depth)
 		e->to->info.depth = s->nneeds;
 	add_sums(&e->sums, &s->sums);
-	if (last)
+	if (last) {
 		note_errors(&e->to->info.errors, &e->sums);
-	if (last)
 		e->sums = (struct tsr_store_sums){ 0 };
+	}
 	e->nobjects++;
 	e->new_nbytes += s->is_new ? s->object_nbytes : 0;
 	if (!job->rest && e->to->tensors[job->item].kind[0])
@@ -314,8 +266,7 @@ enum tsr_status tsr_encode_blocks(struct tsr_encoding *e, const struct tsr_run *
 
 	if (e->base)
 		status = tsr_match_tensors(e->base, e->to, &e->older, err);
-	if (status == TSR_OK)
-		status = find_jobs(e, err);
+	TSR_THEN(status, tsr_block_jobs(e->to, e->keep, !e->copy_rest, &e->jobs, &e->njobs, err));
 	p.njobs = e->njobs;
 	if (status == TSR_OK && p.njobs)
 		status = tsr_pipeline_run(&p, run, err);

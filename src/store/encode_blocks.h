@@ -6,14 +6,13 @@
 #include "base/progress.h"
 #include "store/store_data.h"
 
-/* What a job works with; @x: the elements of a block. */
+/* What a job works with. */
 struct tsr_encode_scratch {
-	struct tsr_object_reader reader,
-		source; /* of bases; of blocks that are objects themselves */
-	void *x[TSR_SLOTS], *y[TSR_SLOTS];
+	struct tsr_object_reader base, source; /* the version before; the block that is coded */
+	void *y[TSR_SLOTS]; /* what it decodes to */
 	uint8_t *bytes;
 	struct tsr_object_id id, needs[TSR_STORE_CHAIN_MAX];
-	unsigned nneeds, base_at; /* which of the reader's chain the base is */
+	unsigned nneeds, base_at; /* which of its chain the base is */
 	uint64_t read_nbytes, object_nbytes;
 	bool is_new;
 	struct tsr_store_sums sums;
@@ -24,32 +23,24 @@ struct tsr_encoding {
 	struct tsr_store *store;
 	struct tsr_snapshot *to; /* its tier says how, and its objects are filled in */
 	const struct tsr_snapshot *base; /* the version before it, or NULL */
-	/* Read block number @piece of tensor @tensor to @s->x, or with @rest of a file's rest. */
-	enum tsr_status (*read)(void *ctx, struct tsr_encode_scratch *s, size_t tensor,
-				uint64_t piece, bool rest, struct tsr_err *err);
+	/* Read a block to @s->source.y. */
+	enum tsr_status (*read)(void *ctx, struct tsr_encode_scratch *s,
+				const struct tsr_block_job *job, struct tsr_err *err);
 	void *ctx;
 	bool copy_rest; /* the objects of rests are there already */
-	const bool *
-		keep; /* per tensor, or NULL: its objects are there already, and with them what they need */
+	const bool *keep; /* per tensor: its objects, and what they need, are there; or NULL */
 	bool same; /* a block must come back with its bits, or the object that it has stays */
 	struct tsr_progress progress;
 	uint64_t new_nbytes, nobjects, nlossy, nother; /* out: as in struct tsr_store_added */
 	/* Internal. */
 	const struct tsr_stored_tensor **older;
-	struct job {
-		uint32_t item, piece;
-		bool rest;
-	} * jobs;
+	struct tsr_block_job *jobs;
 	size_t njobs, needs_room;
 	struct tsr_store_sums sums;
 };
 
 /* Code all blocks: objects, errors, depth and needs of @e->to. */
 enum tsr_status tsr_encode_blocks(struct tsr_encoding *e, const struct tsr_run *run,
-				  struct tsr_err *err);
-
-/* Note that a snapshot needs an object besides those of its tensors. */
-enum tsr_status tsr_encoding_need(struct tsr_encoding *e, const struct tsr_object_id *id,
 				  struct tsr_err *err);
 
 /* The tensor of a snapshot with the name, chunk and elements of @t, or NULL: for many tensors at once. */

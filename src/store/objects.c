@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/file.h"
+#include "io/file_calls.h"
 #include "io/hash.h"
 #include "store/store_data.h"
 
@@ -39,23 +40,16 @@ void tsr_object_text(const struct tsr_object_id *id, char text[TSR_OBJECT_TEXT])
 	snprintf(text, TSR_OBJECT_TEXT, "%016" PRIx64 "%016" PRIx64, id->high, id->low);
 }
 
-static bool get_digits(const char *text, uint64_t *ret)
-{
-	*ret = 0;
-	for (unsigned i = 0; i < 16; i++) {
-		const char *digits = "0123456789abcdef", *at = strchr(digits, text[i]);
-
-		if (!text[i] || !at)
-			return false;
-		*ret = *ret << 4 | (uint64_t)(at - digits);
-	}
-	return true;
-}
-
 bool tsr_object_parse(const char *text, struct tsr_object_id *ret)
 {
-	return strlen(text) == 32 && get_digits(text, &ret->high) &&
-	       get_digits(text + 16, &ret->low);
+	char high[17] = { 0 };
+
+	if (strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
+		return false;
+	memcpy(high, text, 16);
+	*ret = (struct tsr_object_id){ .high = strtoull(high, NULL, 16),
+				       .low = strtoull(text + 16, NULL, 16) };
+	return true;
 }
 
 struct tsr_object_id tsr_object_name(const void *bytes, size_t nbytes)
@@ -75,22 +69,6 @@ static char *object_path(const struct tsr_store *s, const struct tsr_object_id *
 }
 
 /* --- Writing ---------------------------------------------------------------------------------- */
-
-static enum tsr_status write_bytes(int fd, const char *path, const char *bytes, size_t nbytes,
-				   struct tsr_err *err)
-{
-	while (nbytes) {
-		const ssize_t n = write(fd, bytes, nbytes);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return tsr_fail_errno(err, errno, "%s: cannot write an object", path);
-		bytes += n;
-		nbytes -= (size_t)n;
-	}
-	return TSR_OK;
-}
 
 /* Give a new object its name unless another has it: errno EEXIST.  File systems without links replace it. */
 static bool name_new(const char *temp, const char *path)
@@ -120,7 +98,7 @@ static enum tsr_status write_new(const struct tsr_store *s, const char *temp, ch
 
 	if (fd < 0)
 		return tsr_fail_errno(err, errno, "%s: cannot make an object", s->path);
-	status = write_bytes(fd, s->path, bytes, nbytes, err);
+	status = tsr_write_all(fd, s->path, "cannot write an object", bytes, nbytes, 0, err);
 	if (close(fd) != 0 && status == TSR_OK)
 		status = tsr_fail_errno(err, errno, "%s: cannot write an object", s->path);
 	if (status == TSR_OK) {
@@ -235,9 +213,10 @@ enum tsr_status tsr_object_reader_open(struct tsr_object_reader *r, bool with_ba
 					 .bytes = malloc(TSR_OBJECT_MAX) };
 	failed = !r->coder || !r->bytes;
 	for (unsigned i = 0; i < 2; i++) {
+		r->y[i] = malloc((size_t)TSR_STORE_BLOCK * TSR_ENTROPY_WIDTH);
 		r->version[i] = malloc(TSR_STORE_BLOCK * sizeof(float));
 		r->base[i] = with_bases ? malloc(TSR_STORE_BLOCK * sizeof(float)) : NULL;
-		failed = failed || !r->version[i] || (with_bases && !r->base[i]);
+		failed = failed || !r->y[i] || !r->version[i] || (with_bases && !r->base[i]);
 	}
 	if (!failed)
 		return TSR_OK;
@@ -250,9 +229,11 @@ void tsr_object_reader_close(struct tsr_object_reader *r)
 	tsr_block_coder_free(r->coder);
 	free(r->bytes);
 	for (unsigned i = 0; i < 2; i++) {
+		free(r->y[i]);
 		free(r->version[i]);
 		free(r->base[i]);
 	}
+	*r = (struct tsr_object_reader){ .coder = NULL };
 }
 
 static enum tsr_status damaged(const struct tsr_store *s, const struct tsr_object_id *id,
@@ -290,7 +271,7 @@ static enum tsr_status find_chain(const struct tsr_store *s, struct tsr_object_r
 
 enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_reader *r,
 				const struct tsr_object_id *id, const struct tsr_block_of *of,
-				void *const y[TSR_SLOTS], struct tsr_err *err)
+				struct tsr_err *err)
 {
 	const float *base = NULL;
 	size_t nbytes;
@@ -299,7 +280,7 @@ enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_rea
 	r->base_at[0] = r->nchain > TSR_STORE_CHAIN_MAX ? 1 : 0;
 	r->base_at[1] = r->nchain > TSR_STORE_CHAIN_MAX ? TSR_STORE_CHAIN_MAX / 2 : 0;
 	for (unsigned i = r->nchain; i-- > 0;) {
-		void *const to[TSR_SLOTS] = { i ? r->version[i % 2] : y[0], i ? NULL : y[1] };
+		void *const to[TSR_SLOTS] = { i ? r->version[i % 2] : r->y[0], i ? NULL : r->y[1] };
 		const char *wrong;
 
 		if (i + 1 < r->nchain)
@@ -323,7 +304,7 @@ static enum tsr_status list_one(struct tsr_store *s, const char *directory, cons
 				const char *name, size_t *room, struct tsr_err *err)
 {
 	char text[TSR_OBJECT_TEXT], *path = tsr_path_join(directory, name);
-	struct tsr_known_object o = { .found = true };
+	struct tsr_known_object o = { .nbytes = 0 };
 	struct stat st;
 	bool is;
 
@@ -357,6 +338,13 @@ static int by_id(const void *a, const void *b)
 	if (x->high != y->high)
 		return x->high < y->high ? -1 : 1;
 	return x->low < y->low ? -1 : x->low > y->low;
+}
+
+struct tsr_known_object *tsr_objects_find(const struct tsr_store *s, const struct tsr_object_id *id)
+{
+	const struct tsr_known_object key = { .id = *id };
+
+	return s->nobjects ? bsearch(&key, s->objects, s->nobjects, sizeof(key), by_id) : NULL;
 }
 
 static enum tsr_status list_directory(struct tsr_store *s, const char *path, const char *prefix,

@@ -34,6 +34,48 @@ struct tsr_block_of tsr_rest_block(uint64_t nbytes, uint64_t piece)
 				      .dtype = TSR_U8 };
 }
 
+/* The objects of a snapshot's tensors, then of the rests of its files. */
+static uint64_t count_pieces(const struct tsr_snapshot *s, const bool *keep, bool rests,
+			     size_t item)
+{
+	if (item < s->ntensors)
+		return keep && keep[item] ? 0 : tsr_entropy_pieces(s->tensors[item].n);
+	return rests ? tsr_entropy_pieces(s->paths[item - s->ntensors].rest_nbytes) : 0;
+}
+
+enum tsr_status tsr_block_jobs(const struct tsr_snapshot *s, const bool *keep, bool rests,
+			       struct tsr_block_job **ret, size_t *n_ret, struct tsr_err *err)
+{
+	const size_t items = s->ntensors + s->npaths;
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < items; i++)
+		n += count_pieces(s, keep, rests, i);
+	TSR_TRY(TSR_NEW(ret, (size_t)n + 1, err, "blocks of a snapshot"));
+	*n_ret = 0;
+	for (size_t i = 0; i < items; i++) {
+		const bool rest = i >= s->ntensors;
+
+		for (uint64_t k = 0; k < count_pieces(s, keep, rests, i); k++)
+			(*ret)[(*n_ret)++] = (struct tsr_block_job){
+				(uint32_t)(rest ? i - s->ntensors : i), (uint32_t)k, rest
+			};
+	}
+	return TSR_OK;
+}
+
+struct tsr_block_of tsr_job_block(const struct tsr_snapshot *s, const struct tsr_block_job *job)
+{
+	return job->rest ? tsr_rest_block(s->paths[job->item].rest_nbytes, job->piece)
+			 : tsr_stored_block(&s->tensors[job->item], job->piece);
+}
+
+struct tsr_object_id *tsr_job_object(const struct tsr_snapshot *s, const struct tsr_block_job *job)
+{
+	return job->rest ? &s->paths[job->item].rest[job->piece]
+			 : &s->tensors[job->item].objects[job->piece];
+}
+
 static int by_offset(const void *a, const void *b)
 {
 	const struct tsr_stored_range *x = a, *y = b;

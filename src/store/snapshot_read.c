@@ -86,9 +86,7 @@ static enum tsr_status get_ids(struct reading *r, const struct tsr_json *v, cons
 
 	if (!text || strlen(text) % 32 || (n != UINT64_MAX && found != n))
 		return wrong(r, key, "as many hashes of 32 digits as it has objects");
-	*ret = tsr_arena_alloc(r->arena, found * sizeof(**ret));
-	if (!*ret)
-		return nomem(r);
+	TSR_TRY(TSR_ARENA_NEW(ret, found, r->arena, nomem(r)));
 	for (size_t i = 0; i < found; i++) {
 		memcpy(one, text + 32 * i, 32);
 		if (!tsr_object_parse(one, &(*ret)[i]))
@@ -131,9 +129,7 @@ static enum tsr_status read_crcs(struct reading *r, const struct tsr_json *v,
 	if (n % 3)
 		return wrong(r, "crcs", "three numbers for each");
 	p->ncrcs = n / 3;
-	p->crcs = tsr_arena_alloc(r->arena, n * sizeof(*number));
-	if (!p->crcs)
-		return nomem(r);
+	TSR_TRY(TSR_ARENA_NEW(&p->crcs, p->ncrcs, r->arena, nomem(r)));
 	number = &p->crcs->at;
 	for (v = tsr_json_first(list); v; v = tsr_json_next(v))
 		if (!tsr_json_u64(v, number++))
@@ -167,9 +163,7 @@ static enum tsr_status read_paths(struct reading *r, const struct tsr_json *root
 	size_t i = 0;
 
 	TSR_TRY(get_list(r, root, "files", &list, &r->to->npaths));
-	r->to->paths = tsr_arena_alloc(r->arena, r->to->npaths * sizeof(*r->to->paths));
-	if (!r->to->paths)
-		return nomem(r);
+	TSR_TRY(TSR_ARENA_NEW(&r->to->paths, r->to->npaths, r->arena, nomem(r)));
 	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v), i++) {
 		TSR_TRY(read_path(r, v, &r->to->paths[i]));
 		if (i && strcmp(r->to->paths[i - 1].path, r->to->paths[i].path) >= 0)
@@ -251,9 +245,7 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *ro
 	size_t i = 0;
 
 	TSR_TRY(get_list(r, root, "tensors", &list, &r->to->ntensors));
-	r->to->tensors = tsr_arena_alloc(r->arena, r->to->ntensors * sizeof(*r->to->tensors));
-	if (!r->to->tensors)
-		return nomem(r);
+	TSR_TRY(TSR_ARENA_NEW(&r->to->tensors, r->to->ntensors, r->arena, nomem(r)));
 	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
 		TSR_TRY(read_tensor(r, v, &r->to->tensors[i++]));
 	return TSR_OK;

@@ -62,9 +62,7 @@ static enum tsr_status take_paths(const struct tsr_store_source *source, struct 
 {
 	ret->is_file = source->is_file;
 	ret->npaths = source->nodes.n;
-	ret->paths = tsr_arena_alloc(arena, ret->npaths * sizeof(*ret->paths));
-	if (!ret->paths)
-		return tsr_fail_nomem(err, source->path);
+	TSR_TRY(TSR_ARENA_NEW(&ret->paths, ret->npaths, arena, tsr_fail_nomem(err, source->path)));
 	for (size_t i = 0; i < ret->npaths; i++) {
 		const struct tsr_node *node = &source->nodes.list[i];
 		struct tsr_stored_path *p = &ret->paths[i];
@@ -162,13 +160,7 @@ enum tsr_status tsr_source_check_unchanged(const struct tsr_store_source *source
 
 void tsr_source_close(struct tsr_store_source *source)
 {
-	if (source->is_file)
-		for (size_t i = 0; i < source->nodes.n; i++)
-			free(source->nodes.list[i].path);
-	if (source->is_file)
-		free(source->nodes.list);
-	else
-		tsr_nodes_free(&source->nodes);
+	tsr_nodes_free(&source->nodes);
 	free(source->directory);
 }
 
@@ -422,9 +414,8 @@ static enum tsr_status match_files(struct finding *f)
 {
 	const size_t length = strlen(f->source->directory);
 
-	f->file = tsr_arena_alloc(f->arena, (f->c->nfiles + 1) * sizeof(*f->file));
-	if (!f->file)
-		return tsr_fail_nomem(f->err, f->source->path);
+	TSR_TRY(TSR_ARENA_NEW(&f->file, (f->c->nfiles + 1), f->arena,
+			      tsr_fail_nomem(f->err, f->source->path)));
 	for (unsigned i = 0; i < f->c->nfiles; i++) {
 		const char *path = tsr_file_path(f->c->files[i]), *name = path;
 		const struct tsr_node *node;
@@ -483,19 +474,16 @@ static enum tsr_status allocate(struct tsr_arena *arena, struct tsr_snapshot *s,
 	for (size_t i = 0; i < s->ntensors; i++) {
 		struct tsr_stored_tensor *t = &s->tensors[i];
 
-		t->objects = tsr_arena_alloc(arena, tsr_entropy_pieces(t->n) * sizeof(*t->objects));
-		if (!t->objects)
-			return tsr_fail_nomem(err, path);
+		TSR_TRY(TSR_ARENA_NEW(&t->objects, tsr_entropy_pieces(t->n), arena,
+				      tsr_fail_nomem(err, path)));
 		if (t->kind[0] == TSR_KIND_WEIGHT)
 			s->info.nparameters += t->n;
 	}
 	for (size_t i = 0; i < s->npaths; i++) {
 		struct tsr_stored_path *p = &s->paths[i];
 
-		p->rest = tsr_arena_alloc(arena,
-					  tsr_entropy_pieces(p->rest_nbytes) * sizeof(*p->rest));
-		if (!p->rest)
-			return tsr_fail_nomem(err, path);
+		TSR_TRY(TSR_ARENA_NEW(&p->rest, tsr_entropy_pieces(p->rest_nbytes), arena,
+				      tsr_fail_nomem(err, path)));
 	}
 	return TSR_OK;
 }

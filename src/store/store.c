@@ -60,25 +60,6 @@ bool tsr_store_tier_is_finer(const struct tsr_store_tier *a, const struct tsr_st
 
 /* --- What snapshots need ---------------------------------------------------------------------- */
 
-static struct tsr_known_object *find_object(const struct tsr_store *s,
-					    const struct tsr_object_id *id)
-{
-	size_t low = 0, high = s->nobjects;
-
-	while (low < high) {
-		const size_t middle = low + (high - low) / 2;
-		struct tsr_known_object *o = &s->objects[middle];
-
-		if (tsr_object_is(&o->id, id))
-			return o;
-		if (o->id.high < id->high || (o->id.high == id->high && o->id.low < id->low))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return NULL;
-}
-
 /* Remember what is wrong. */
 static enum tsr_status note(struct tsr_store *s, const char *text, struct tsr_err *err)
 {
@@ -129,7 +110,7 @@ static enum tsr_status need(struct tsr_store *s, const struct tsr_object_id *ids
 			    size_t snapshot, struct tsr_err *err)
 {
 	for (uint64_t i = 0; i < n; i++) {
-		struct tsr_known_object *o = find_object(s, &ids[i]);
+		struct tsr_known_object *o = tsr_objects_find(s, &ids[i]);
 
 		if (!o) {
 			TSR_TRY(note_missing(s, &ids[i], &s->snapshots[snapshot], err));
@@ -173,9 +154,7 @@ static void count_alone(struct tsr_store *s)
 static enum tsr_status load_snapshots(struct tsr_store *s, const struct tsr_dir *names,
 				      struct tsr_err *err)
 {
-	s->snapshots = tsr_arena_alloc(s->arena, names->n * sizeof(*s->snapshots));
-	if (!s->snapshots)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(TSR_ARENA_NEW(&s->snapshots, names->n, s->arena, tsr_fail_nomem(err, s->path)));
 	for (size_t i = 0; i < names->n; i++) {
 		struct tsr_err wrong;
 		const enum tsr_status status = tsr_snapshot_read(

@@ -25,23 +25,22 @@ struct adding {
 	struct tsr_snapshot snapshot;
 };
 
-static enum tsr_status read_block(void *ctx, struct tsr_encode_scratch *s, size_t item,
-				  uint64_t piece, bool rest, struct tsr_err *err)
+static enum tsr_status read_block(void *ctx, struct tsr_encode_scratch *s,
+				  const struct tsr_block_job *job, struct tsr_err *err)
 {
 	const struct adding *a = ctx;
-	const struct tsr_stored_tensor *t = &a->snapshot.tensors[item];
-	uint64_t element;
+	const struct tsr_block_of of = tsr_job_block(&a->snapshot, job);
+	const uint64_t element = tsr_dtype_bits(of.dtype) / 8,
+		       at = job->piece * (uint64_t)TSR_STORE_BLOCK * element;
+	const struct tsr_stored_tensor *t;
 
-	if (rest)
-		return tsr_source_read_rest(
-			&a->source, &a->snapshot, item, s->x[0],
-			tsr_rest_block(a->snapshot.paths[item].rest_nbytes, piece).at.n,
-			piece * TSR_STORE_BLOCK, err);
-	element = tsr_dtype_bits(t->dtype) / 8;
+	if (job->rest)
+		return tsr_source_read_rest(&a->source, &a->snapshot, job->item, s->source.y[0],
+					    of.at.n, at, err);
+	t = &a->snapshot.tensors[job->item];
 	for (unsigned i = 0; i < t->slots; i++)
-		TSR_TRY(tsr_source_read(&a->source, t->file[i], s->x[i],
-					tsr_stored_block(t, piece).at.n * (size_t)element,
-					t->offset[i] + piece * TSR_STORE_BLOCK * element, err));
+		TSR_TRY(tsr_source_read(&a->source, t->file[i], s->source.y[i],
+					(size_t)(of.at.n * element), t->offset[i] + at, err));
 	return TSR_OK;
 }
 

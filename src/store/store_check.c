@@ -108,8 +108,7 @@ struct comparing {
 	struct tsr_store *store;
 	const struct tsr_snapshot *a, *b;
 	const struct tsr_stored_tensor **same; /* of @a, per tensor of @b */
-	struct tsr_object_reader reader;
-	float *x[TSR_SLOTS], *y[TSR_SLOTS];
+	struct tsr_object_reader before, after;
 	tsr_store_found *found;
 	void *ctx;
 	struct tsr_progress progress;
@@ -125,25 +124,28 @@ static void compare_block(const float *x, const float *y, size_t n, struct tsr_s
 	}
 }
 
+static enum tsr_status compare_pieces(struct comparing *c, const struct tsr_stored_tensor *older,
+				      const struct tsr_stored_tensor *t,
+				      struct tsr_store_difference d[TSR_SLOTS], struct tsr_err *err)
+{
+	for (uint64_t piece = 0; piece < tsr_entropy_pieces(t->n); piece++) {
+		const struct tsr_block_of of = tsr_stored_block(t, piece);
+
+		TSR_TRY(tsr_object_read(c->store, &c->before, &older->objects[piece], &of, err));
+		TSR_TRY(tsr_object_read(c->store, &c->after, &t->objects[piece], &of, err));
+		for (unsigned k = 0; k < t->slots; k++)
+			compare_block(c->before.y[k], c->after.y[k], of.at.n, &d[k]);
+	}
+	return TSR_OK;
+}
+
 static enum tsr_status compare_tensor(struct comparing *c, size_t i, struct tsr_err *err)
 {
 	const struct tsr_stored_tensor *t = &c->b->tensors[i], *older = c->same[i];
 	struct tsr_store_difference d[TSR_SLOTS] = { { .nelements = t->n }, { .nelements = t->n } };
 
-	for (uint64_t piece = 0; piece < tsr_entropy_pieces(t->n); piece++) {
-		const struct tsr_block_of of = tsr_stored_block(t, piece);
-		const uint64_t nbytes = of.at.n * sizeof(float) * t->slots;
-
-		TSR_TRY(tsr_progress_add(&c->progress, nbytes, err));
-		if (tsr_object_is(&older->objects[piece], &t->objects[piece]))
-			continue;
-		TSR_TRY(tsr_object_read(c->store, &c->reader, &older->objects[piece], &of,
-					(void *const *)c->x, err));
-		TSR_TRY(tsr_object_read(c->store, &c->reader, &t->objects[piece], &of,
-					(void *const *)c->y, err));
-		for (unsigned k = 0; k < t->slots; k++)
-			compare_block(c->x[k], c->y[k], of.at.n, &d[k]);
-	}
+	if (memcmp(older->objects, t->objects, tsr_entropy_pieces(t->n) * sizeof(*t->objects)) != 0)
+		TSR_TRY(compare_pieces(c, older, t, d, err));
 	for (unsigned k = 0; k < t->slots; k++) {
 		c->ret->ntensors++;
 		c->ret->nother += d[k].nother > 0;
@@ -153,7 +155,7 @@ static enum tsr_status compare_tensor(struct comparing *c, size_t i, struct tsr_
 		if (d[k].nother && c->found)
 			c->found(c->ctx, &d[k]);
 	}
-	return TSR_OK;
+	return tsr_progress_add(&c->progress, t->n * t->slots * sizeof(float), err);
 }
 
 static bool same_rest(const struct tsr_stored_path *a, const struct tsr_stored_path *b)
@@ -170,19 +172,20 @@ static void compare_paths(struct comparing *c)
 	while (i < c->a->npaths || k < c->b->npaths) {
 		const struct tsr_stored_path *a = i < c->a->npaths ? &c->a->paths[i] : NULL;
 		const struct tsr_stored_path *b = k < c->b->npaths ? &c->b->paths[k] : NULL;
-		const int order = !a ? 1 : !b ? -1 : strcmp(a->path, b->path);
+		/* Two files are compared whatever they are called. */
+		const int order = c->a->is_file && c->b->is_file ? 0
+				  : !a				 ? 1
+				  : !b				 ? -1
+								 : strcmp(a->path, b->path);
 
-		if (c->a->is_file && c->b->is_file && a && b) {
-			c->ret->nfiles++;
-			c->ret->nother_files += !same_rest(a, b);
-		} else if (order == 0 && !a->is_directory) {
-			c->ret->nfiles++;
-			c->ret->nother_files += !same_rest(a, b);
-		} else if (order) {
+		if (order) {
 			c->ret->nonly++;
+		} else if (!a->is_directory) {
+			c->ret->nfiles++;
+			c->ret->nother_files += !same_rest(a, b);
 		}
-		i += order <= 0 || (c->a->is_file && c->b->is_file);
-		k += order >= 0 || (c->a->is_file && c->b->is_file);
+		i += order <= 0;
+		k += order >= 0;
 	}
 }
 
@@ -219,25 +222,15 @@ enum tsr_status tsr_store_diff(struct tsr_store *s, uint64_t a, uint64_t b,
 {
 	struct comparing c = { .store = s, .found = found, .ctx = ctx, .ret = ret };
 	enum tsr_status status;
-	bool room = true;
 
 	*ret = (struct tsr_store_compared){ 0 };
 	TSR_TRY(find_both(&c, a, b, err));
 	c.progress = (struct tsr_progress){ run, s->path, 0, c.b->info.nbytes };
-	status = tsr_object_reader_open(&c.reader, false, err);
-	for (unsigned i = 0; i < TSR_SLOTS; i++) {
-		c.x[i] = malloc(TSR_STORE_BLOCK * sizeof(float));
-		c.y[i] = malloc(TSR_STORE_BLOCK * sizeof(float));
-		room = room && c.x[i] && c.y[i];
-	}
-	if (status == TSR_OK)
-		status = room ? compare(&c, err) : tsr_fail_nomem(err, s->path);
-	if (c.reader.bytes)
-		tsr_object_reader_close(&c.reader);
-	for (unsigned i = 0; i < TSR_SLOTS; i++) {
-		free(c.x[i]);
-		free(c.y[i]);
-	}
+	status = tsr_object_reader_open(&c.before, false, err);
+	TSR_THEN(status, tsr_object_reader_open(&c.after, false, err));
+	TSR_THEN(status, compare(&c, err));
+	tsr_object_reader_close(&c.before);
+	tsr_object_reader_close(&c.after);
 	free(c.same);
 	return status;
 }

@@ -5,7 +5,6 @@
 
 #include "base/arena.h"
 #include "store/block_code.h"
-#include "text/map.h"
 
 /* A file or directory of a checkpoint. */
 struct tsr_stored_path {
@@ -55,7 +54,6 @@ struct tsr_snapshot {
 struct tsr_known_object {
 	struct tsr_object_id id;
 	uint64_t nbytes;
-	bool found;
 	size_t first, last; /* which snapshots need it, from 1 on; 0: none does */
 };
 
@@ -82,6 +80,23 @@ struct tsr_block_of tsr_stored_block(const struct tsr_stored_tensor *t, uint64_t
 /* A block of bytes that no tensor has. */
 struct tsr_block_of tsr_rest_block(uint64_t nbytes, uint64_t piece);
 
+/* A block of a snapshot: number @piece of tensor number @item, or with @rest of the rest of a file. */
+struct tsr_block_job {
+	uint32_t item, piece;
+	bool rest;
+};
+
+/*
+ * All blocks of a snapshot, to be freed: without those of tensors that @keep says, unless it is NULL, and
+ * without those of rests unless @rests.
+ */
+enum tsr_status tsr_block_jobs(const struct tsr_snapshot *s, const bool *keep, bool rests,
+			       struct tsr_block_job **ret, size_t *n_ret, struct tsr_err *err);
+struct tsr_block_of tsr_job_block(const struct tsr_snapshot *s, const struct tsr_block_job *job);
+
+/* Where its object is named. */
+struct tsr_object_id *tsr_job_object(const struct tsr_snapshot *s, const struct tsr_block_job *job);
+
 /* --- Objects (objects.c) ---------------------------------------------------------------------- */
 
 #define TSR_OBJECT_TEXT 33 /* room for an id in hexadecimal digits */
@@ -103,10 +118,11 @@ enum tsr_status tsr_object_put(const struct tsr_store *s, const struct tsr_objec
 enum tsr_status tsr_object_get(const struct tsr_store *s, const struct tsr_object_id *id,
 			       uint8_t *bytes, size_t *nbytes_ret, struct tsr_err *err);
 
-/* Decode what an object holds, and of weights the versions before it, to @y. */
+/* Memory to read objects with, and what the last one holds. */
 struct tsr_object_reader {
 	struct tsr_block_coder *coder;
 	uint8_t *bytes; /* room for TSR_OBJECT_MAX */
+	void *y[TSR_SLOTS]; /* its elements, each room for a block of any type */
 	float *version[2]; /* of weights, each room for a block */
 	unsigned nchain; /* what the last one was decoded with, itself the first */
 	struct tsr_object_id chain[TSR_STORE_CHAIN_MAX + 1];
@@ -120,12 +136,16 @@ struct tsr_object_reader {
 enum tsr_status tsr_object_reader_open(struct tsr_object_reader *r, bool with_bases,
 				       struct tsr_err *err);
 void tsr_object_reader_close(struct tsr_object_reader *r);
+
+/* Decode what an object holds, and of weights the versions before it, to @r->y. */
 enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_reader *r,
 				const struct tsr_object_id *id, const struct tsr_block_of *of,
-				void *const y[TSR_SLOTS], struct tsr_err *err);
+				struct tsr_err *err);
 
-/* List the objects of the store: @s->objects, without what needs them. */
+/* List the objects of the store: @s->objects, without what needs them; find one of them, or NULL. */
 enum tsr_status tsr_objects_list(struct tsr_store *s, struct tsr_err *err);
+struct tsr_known_object *tsr_objects_find(const struct tsr_store *s,
+					  const struct tsr_object_id *id);
 
 /* Remove one, and what processes that were killed left. */
 enum tsr_status tsr_object_remove(const struct tsr_store *s, const struct tsr_object_id *id,

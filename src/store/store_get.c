@@ -21,56 +21,23 @@ struct getting {
 	const struct tsr_snapshot *snapshot;
 	struct tsr_outfile **files; /* per path of the snapshot; NULL: a directory */
 	struct tsr_progress progress;
-	uint64_t *first_job; /* per tensor, then per path: its first job */
+	struct tsr_block_job *jobs;
 };
 
 /* --- Blocks ----------------------------------------------------------------------------------- */
 
-struct scratch {
-	struct tsr_object_reader reader;
-	void *y[TSR_SLOTS];
-	uint64_t nbytes;
-};
-
-static void close_scratch(void *ctx, void *scratch)
+static void close_reader(void *ctx, void *reader)
 {
-	struct scratch *s = scratch;
-
 	(void)ctx;
-	tsr_object_reader_close(&s->reader);
-	free(s->y[0]);
-	free(s->y[1]);
+	tsr_object_reader_close(reader);
 }
 
-static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *scratch,
-				    struct tsr_err *err)
+static enum tsr_status open_reader(void *ctx, const struct tsr_run *run, void *reader,
+				   struct tsr_err *err)
 {
-	struct scratch *s = scratch;
-
+	(void)ctx;
 	(void)run;
-	*s = (struct scratch){ .nbytes = 0 };
-	for (unsigned i = 0; i < TSR_SLOTS; i++)
-		s->y[i] = malloc((size_t)TSR_STORE_BLOCK * TSR_ENTROPY_WIDTH);
-	if (s->y[0] && s->y[1] && tsr_object_reader_open(&s->reader, false, NULL) == TSR_OK)
-		return TSR_OK;
-	close_scratch(ctx, s);
-	return tsr_fail_nomem(err, "blocks of a store");
-}
-
-static enum tsr_status get_tensor(const struct getting *g, struct scratch *s, size_t item,
-				  uint64_t piece, struct tsr_err *err)
-{
-	const struct tsr_stored_tensor *t = &g->snapshot->tensors[item];
-	const struct tsr_block_of of = tsr_stored_block(t, piece);
-	const uint64_t element = tsr_dtype_bits(t->dtype) / 8;
-
-	s->nbytes = of.at.n * element * t->slots;
-	TSR_TRY(tsr_object_read(g->store, &s->reader, &t->objects[piece], &of, s->y, err));
-	for (unsigned i = 0; i < t->slots; i++)
-		TSR_TRY(tsr_outfile_write(g->files[t->file[i]], s->y[i],
-					  (size_t)(of.at.n * element),
-					  t->offset[i] + piece * TSR_STORE_BLOCK * element, err));
-	return TSR_OK;
+	return tsr_object_reader_open(reader, false, err);
 }
 
 struct writing_rest {
@@ -86,73 +53,58 @@ static enum tsr_status write_part(void *ctx, uint64_t offset, size_t at, size_t 
 	return tsr_outfile_write(w->f, w->bytes + at, nbytes, offset, err);
 }
 
-static enum tsr_status get_rest(const struct getting *g, struct scratch *s, size_t item,
-				uint64_t piece, struct tsr_err *err)
+static enum tsr_status write_tensor(const struct getting *g, const struct tsr_stored_tensor *t,
+				    void *const y[TSR_SLOTS], size_t nbytes, uint64_t at,
+				    struct tsr_err *err)
 {
-	const struct tsr_stored_path *p = &g->snapshot->paths[item];
-	const struct tsr_block_of of = tsr_rest_block(p->rest_nbytes, piece);
-	struct writing_rest w = { g->files[item], s->y[0] };
-
-	s->nbytes = of.at.n;
-	TSR_TRY(tsr_object_read(g->store, &s->reader, &p->rest[piece], &of, s->y, err));
-	return tsr_rest_each(p, piece * TSR_STORE_BLOCK, of.at.n, write_part, &w, err);
+	for (unsigned i = 0; i < t->slots; i++)
+		TSR_TRY(tsr_outfile_write(g->files[t->file[i]], y[i], nbytes, t->offset[i] + at,
+					  err));
+	return TSR_OK;
 }
 
-/* The tensor or path that a job is of, and its first job. */
-static size_t find_item(const struct getting *g, uint64_t job)
-{
-	size_t low = 0, high = g->snapshot->ntensors + g->snapshot->npaths;
-
-	while (high - low > 1) {
-		const size_t middle = low + (high - low) / 2;
-
-		if (g->first_job[middle] <= job)
-			low = middle;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-static enum tsr_status work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status work(void *ctx, void *scratch, uint64_t number, struct tsr_err *err)
 {
 	const struct getting *g = ctx;
-	const size_t item = find_item(g, job);
-	const uint64_t piece = job - g->first_job[item];
+	const struct tsr_snapshot *s = g->snapshot;
+	struct tsr_object_reader *r = scratch;
+	const struct tsr_block_job *job = &g->jobs[number];
+	const struct tsr_block_of of = tsr_job_block(s, job);
+	const uint64_t element = tsr_dtype_bits(of.dtype) / 8,
+		       at = job->piece * (uint64_t)TSR_STORE_BLOCK * element;
 
-	if (item < g->snapshot->ntensors)
-		return get_tensor(g, scratch, item, piece, err);
-	return get_rest(g, scratch, item - g->snapshot->ntensors, piece, err);
+	TSR_TRY(tsr_object_read(g->store, r, tsr_job_object(s, job), &of, err));
+	if (!job->rest)
+		return write_tensor(g, &s->tensors[job->item], r->y, (size_t)(of.at.n * element),
+				    at, err);
+	return tsr_rest_each(&s->paths[job->item], at, of.at.n, write_part,
+			     &(struct writing_rest){ g->files[job->item], r->y[0] }, err);
 }
 
-static enum tsr_status commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+static enum tsr_status commit(void *ctx, void *scratch, uint64_t number, struct tsr_err *err)
 {
 	struct getting *g = ctx;
+	const struct tsr_block_of of = tsr_job_block(g->snapshot, &g->jobs[number]);
 
-	(void)job;
-	return tsr_progress_add(&g->progress, ((struct scratch *)scratch)->nbytes, err);
+	(void)scratch;
+	return tsr_progress_add(&g->progress,
+				of.at.n * (uint64_t)of.slots * tsr_dtype_bits(of.dtype) / 8, err);
 }
 
 static enum tsr_status write_blocks(struct getting *g, const struct tsr_run *run,
 				    struct tsr_err *err)
 {
-	struct tsr_pipeline p = { .scratch_nbytes = sizeof(struct scratch),
-				  .open = open_scratch,
-				  .close = close_scratch,
+	struct tsr_pipeline p = { .scratch_nbytes = sizeof(struct tsr_object_reader),
+				  .open = open_reader,
+				  .close = close_reader,
 				  .work = work,
 				  .commit = commit,
 				  .ctx = g };
-	const struct tsr_snapshot *s = g->snapshot;
+	size_t njobs;
 
-	for (size_t i = 0; i < s->ntensors; i++) {
-		g->first_job[i] = p.njobs;
-		p.njobs += tsr_entropy_pieces(s->tensors[i].n);
-	}
-	for (size_t i = 0; i < s->npaths; i++) {
-		g->first_job[s->ntensors + i] = p.njobs;
-		p.njobs += tsr_entropy_pieces(s->paths[i].rest_nbytes);
-	}
-	return p.njobs ? tsr_pipeline_run(&p, run, err) : TSR_OK;
+	TSR_TRY(tsr_block_jobs(g->snapshot, NULL, true, &g->jobs, &njobs, err));
+	p.njobs = njobs;
+	return njobs ? tsr_pipeline_run(&p, run, err) : TSR_OK;
 }
 
 /* --- Files ------------------------------------------------------------------------------------ */
@@ -209,11 +161,9 @@ static enum tsr_status publish(struct getting *g, void *buffer, struct tsr_err *
 static enum tsr_status write_all(struct getting *g, const struct tsr_run *run, struct tsr_err *err)
 {
 	enum tsr_status status = write_blocks(g, run, err);
-
 	void *buffer = malloc(BUFFER_NBYTES);
 
-	if (status == TSR_OK)
-		status = buffer ? publish(g, buffer, err) : tsr_fail_nomem(err, g->store->path);
+	TSR_THEN(status, buffer ? publish(g, buffer, err) : tsr_fail_nomem(err, g->store->path));
 	free(buffer);
 	for (size_t i = 0; i < g->snapshot->npaths; i++)
 		tsr_outfile_discard(g->files[i]);
@@ -315,11 +265,9 @@ enum tsr_status tsr_store_get(struct tsr_store *s, uint64_t step, const char *ou
 	g.progress = (struct tsr_progress){ .run = run,
 					    .what = s->path,
 					    .total_nbytes = g.snapshot->info.nbytes };
-	g.files = calloc(g.snapshot->npaths + 1, sizeof(*g.files));
-	g.first_job = calloc(g.snapshot->ntensors + g.snapshot->npaths + 1, sizeof(*g.first_job));
-	status = g.files && g.first_job ? get(&g, out, force, run, err)
-					: tsr_fail_nomem(err, s->path);
+	status = TSR_NEW(&g.files, g.snapshot->npaths + 1, err, s->path);
+	TSR_THEN(status, get(&g, out, force, run, err));
 	free(g.files);
-	free(g.first_job);
+	free(g.jobs);
 	return status;
 }

@@ -104,15 +104,13 @@ static uint64_t count_freed(const struct thinning *t)
 
 /* --- A new version ---------------------------------------------------------------------------- */
 
-static enum tsr_status read_block(void *ctx, struct tsr_encode_scratch *s, size_t item,
-				  uint64_t piece, bool rest, struct tsr_err *err)
+static enum tsr_status read_block(void *ctx, struct tsr_encode_scratch *s,
+				  const struct tsr_block_job *job, struct tsr_err *err)
 {
 	const struct thinning *t = ctx;
-	const struct tsr_stored_tensor *x = &t->from->tensors[item];
-	const struct tsr_block_of of = tsr_stored_block(x, piece);
+	const struct tsr_block_of of = tsr_job_block(t->from, job);
 
-	(void)rest;
-	return tsr_object_read(t->store, &s->source, &x->objects[piece], &of, s->x, err);
+	return tsr_object_read(t->store, &s->source, tsr_job_object(t->from, job), &of, err);
 }
 
 /* The error of what was coded from a version that had one: at most the sum of both roots, squared. */

@@ -8,11 +8,8 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/little_endian.h"
+#include "format/zip_format.h"
 #include "store/ranges.h"
-
-#define LOCAL_NBYTES 30u
-#define CENTRAL_NBYTES 46u
 
 /* A local header. */
 struct local {
@@ -87,9 +84,9 @@ static bool has_tensor(const struct scanning *s, uint64_t offset, uint64_t nbyte
 static bool add_local(struct scanning *s, size_t at)
 {
 	const uint8_t *b = s->bytes + at;
-	const size_t name = (size_t)tsr_get_le(b + 26, 2), extra = (size_t)tsr_get_le(b + 28, 2);
+	const size_t name = (size_t)tsr_zip_get16(b + 26), extra = (size_t)tsr_zip_get16(b + 28);
 
-	if (s->nbytes - at < LOCAL_NBYTES + name + extra)
+	if (s->nbytes - at < TSR_ZIP_LOCAL_NBYTES + name + extra)
 		return true;
 	if (s->nlocals == s->room) {
 		const size_t room = s->room ? 2 * s->room : 256;
@@ -100,10 +97,12 @@ static bool add_local(struct scanning *s, size_t at)
 		s->locals = grown;
 		s->room = room;
 	}
-	s->locals[s->nlocals] = (struct local){
-		.offset = offset_of(s, at), .at = b, .name = b + LOCAL_NBYTES, .name_nbytes = name
-	};
-	s->locals[s->nlocals].data = s->locals[s->nlocals].offset + LOCAL_NBYTES + name + extra;
+	s->locals[s->nlocals] = (struct local){ .offset = offset_of(s, at),
+						.at = b,
+						.name = b + TSR_ZIP_LOCAL_NBYTES,
+						.name_nbytes = name };
+	s->locals[s->nlocals].data = s->locals[s->nlocals].offset + TSR_ZIP_LOCAL_NBYTES + name +
+				     extra;
 	s->nlocals++;
 	return true;
 }
@@ -111,16 +110,16 @@ static bool add_local(struct scanning *s, size_t at)
 /* The size of a member: of 64 bits in the extra field of zip64, if it does not fit. */
 static uint64_t member_nbytes(const uint8_t *central, size_t name, size_t extra)
 {
-	const uint64_t size = tsr_get_le(central + 24, 4);
-	const uint8_t *at = central + CENTRAL_NBYTES + name, *end = at + extra;
+	const uint64_t size = tsr_zip_get32(central + 24);
+	const uint8_t *at = central + TSR_ZIP_CENTRAL_NBYTES + name, *end = at + extra;
 
-	if (size != UINT32_MAX)
+	if (size != TSR_ZIP_U32_ESCAPE)
 		return size;
 	while (end - at >= 12) {
-		const size_t n = (size_t)tsr_get_le(at + 2, 2);
+		const size_t n = (size_t)tsr_zip_get16(at + 2);
 
-		if (tsr_get_le(at, 2) == 1)
-			return tsr_get_le(at + 4, 8);
+		if (tsr_zip_get16(at) == TSR_ZIP_EXTRA64)
+			return tsr_zip_get64(at + 4);
 		if (n + 4 > (size_t)(end - at))
 			break;
 		at += n + 4;
@@ -148,39 +147,40 @@ static void put_crc(struct scanning *s, uint64_t at, const struct local *local, 
 static void add_central(struct scanning *s, size_t at)
 {
 	const uint8_t *b = s->bytes + at;
-	const size_t name = (size_t)tsr_get_le(b + 28, 2), extra = (size_t)tsr_get_le(b + 30, 2);
-	const uint64_t crc = tsr_get_le(b + 16, 4);
+	const size_t name = (size_t)tsr_zip_get16(b + 28), extra = (size_t)tsr_zip_get16(b + 30);
+	const uint64_t crc = tsr_zip_get32(b + 16);
 	const struct local *local;
 	uint64_t nbytes;
 	size_t behind;
 
-	if (s->nbytes - at < CENTRAL_NBYTES + name + extra || tsr_get_le(b + 10, 2) != 0 || !crc)
+	if (s->nbytes - at < TSR_ZIP_CENTRAL_NBYTES + name + extra ||
+	    tsr_zip_get16(b + 10) != TSR_ZIP_STORED || !crc)
 		return;
 	nbytes = member_nbytes(b, name, extra);
-	local = find_local(s, b + CENTRAL_NBYTES, name);
+	local = find_local(s, b + TSR_ZIP_CENTRAL_NBYTES, name);
 	if (!local || !nbytes || nbytes > s->p->nbytes || !has_tensor(s, local->data, nbytes))
 		return;
 	put_crc(s, offset_of(s, at) + 16, local, nbytes);
-	if (tsr_get_le(local->at + 14, 4) == crc)
+	if (tsr_zip_get32(local->at + 14) == crc)
 		put_crc(s, local->offset + 14, local, nbytes);
 	behind = rest_of(s, local->data + nbytes);
 	if (behind != SIZE_MAX && s->nbytes - behind >= 8 &&
-	    memcmp(s->bytes + behind, "PK\7\10", 4) == 0 &&
-	    tsr_get_le(s->bytes + behind + 4, 4) == crc)
+	    tsr_zip_get32(s->bytes + behind) == TSR_ZIP_DESCRIPTOR &&
+	    tsr_zip_get32(s->bytes + behind + 4) == crc)
 		put_crc(s, local->data + nbytes + 4, local, nbytes);
 }
 
 static bool scan(struct scanning *s)
 {
 	s->nlocals = s->ncrcs = 0;
-	for (size_t at = 0; at + LOCAL_NBYTES <= s->nbytes; at++) {
+	for (size_t at = 0; at + TSR_ZIP_LOCAL_NBYTES <= s->nbytes; at++) {
 		const uint8_t *b = s->bytes + at;
 
-		if (b[0] != 'P' || b[1] != 'K')
+		if (b[0] != 'P')
 			continue;
-		if (b[2] == 3 && b[3] == 4 && !add_local(s, at))
+		if (tsr_zip_get32(b) == TSR_ZIP_LOCAL && !add_local(s, at))
 			return false;
-		if (b[2] == 1 && b[3] == 2 && s->nbytes - at >= CENTRAL_NBYTES)
+		if (tsr_zip_get32(b) == TSR_ZIP_CENTRAL && s->nbytes - at >= TSR_ZIP_CENTRAL_NBYTES)
 			add_central(s, at);
 	}
 	return true;

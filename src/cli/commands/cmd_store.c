@@ -3,13 +3,17 @@
 #include "cli/files.h"
 #include "cli/work.h"
 #include "io/dir_output.h"
+#include "cli/words.h"
 #include "tersor/store.h"
+#include "text/bytes.h"
+#include "text/json.h"
 
-#define NONE UINT64_MAX
+#define STEP_MAX TSR_JSON_INT_MAX
 
 struct args {
 	struct cli_common common;
 	uint64_t step;
+	bool has_step;
 	const char *name, *tier, *weight_error, *update_error, *variance_error;
 	struct cli_list keep;
 };
@@ -19,7 +23,7 @@ struct args {
 static const struct cli_opt opts[] = {
 	{ "output", 'o', "OUT", CLI_STRING, AT(common.output), 0, 0, "@file",
 	  "get: write the checkpoint to OUT" },
-	CLI_OPT_NUMBER("step", "N", step, 0, (UINT64_C(1) << 48) - 1,
+	CLI_OPT_NUMBER("step", "N", step, 0, STEP_MAX,
 		       "add: the step (default: the last number in CHECKPOINT's name)"),
 	CLI_OPT("name", "TEXT", CLI_STRING, name, NULL, "add: a name for people"),
 	CLI_OPT("tier", "TIER", CLI_WORD, tier, "lossless exact 1e-3 1e-2 trace",
@@ -64,10 +68,7 @@ static const char *store_name(const struct args *a)
 
 static int parse_step(const struct cli_cmd *cmd, const char *text, uint64_t *ret)
 {
-	char *end;
-
-	*ret = strtoull(text, &end, 10);
-	if (*text < '0' || *text > '9' || *end || *ret >= UINT64_C(1) << 48)
+	if (!tsr_digits(text, strlen(text), STEP_MAX, ret))
 		return cli_usage(cmd, "found step '%s', expected a number", text);
 	return CLI_OK;
 }
@@ -78,19 +79,6 @@ static int parse_step(const struct cli_cmd *cmd, const char *text, uint64_t *ret
 static double error_of(double e)
 {
 	return e < 0 ? NAN : e;
-}
-
-static void put_errors(struct tsr_table *t, const struct tsr_store_errors *e)
-{
-	TSR_CELL(t, "errors.weight", "weights\n/ moved:.1e", error_of(e->weight));
-	TSR_CELL(t, "errors.weight_ulps", "BF16\nULPs:.2g", error_of(e->weight_ulps));
-	TSR_CELL(t, "errors.update", "update\nNMSE:.1e", error_of(e->update));
-	TSR_CELL(t, "errors.variance", "root v\nNMSE:.1e", error_of(e->variance));
-}
-
-static double per_parameter(uint64_t nbytes, uint64_t nparameters)
-{
-	return nparameters ? (double)nbytes / (double)nparameters : NAN;
 }
 
 static const char *files(const struct tsr_snapshot_info *i)
@@ -107,15 +95,28 @@ static void put_snapshot(struct tsr_table *t, const struct tsr_snapshot_info *i)
 	TSR_CELL(t, "alone_nbytes", "alone:B", (double)i->alone_nbytes);
 	TSR_CELL(t, "shared_nbytes", "shared:B", (double)i->shared_nbytes);
 	TSR_CELL(t, "nbytes", "of:B", (double)i->nbytes);
-	put_errors(t, &i->errors);
+	TSR_CELL(t, "errors.weight", "weights\n/ moved:.1e", error_of(i->errors.weight));
+	TSR_CELL(t, "errors.weight_ulps", "BF16\nULPs:.2g", error_of(i->errors.weight_ulps));
+	TSR_CELL(t, "errors.update", "update\nNMSE:.1e", error_of(i->errors.update));
+	TSR_CELL(t, "errors.variance", "root v\nNMSE:.1e", error_of(i->errors.variance));
 	TSR_CELL(t, "depth", NULL, (uint64_t)i->depth);
 	TSR_CELL(t, "nfiles", NULL, i->nfiles);
 	TSR_CELL(t, "nparameters", NULL, i->nparameters);
 }
 
-#define SNAPSHOT_COLUMNS \
-	"step,name,tier,alone_nbytes,shared_nbytes,errors.weight,errors.weight_ulps," \
-	"errors.update,errors.variance"
+#define ERROR_COLUMNS "errors.weight,errors.weight_ulps,errors.update,errors.variance"
+#define SNAPSHOT_COLUMNS "step,name,tier,alone_nbytes,shared_nbytes," ERROR_COLUMNS
+
+/* A snapshot by itself: the errors of its training state, if it lost anything of one. */
+static void report_snapshot(struct tsr_report *r, const struct tsr_snapshot_info *i)
+{
+	struct tsr_table t = { 0 };
+
+	put_snapshot(&t, i);
+	if (i->tier.as != TSR_STORE_LOSSLESS && i->errors.weight_ulps >= 0)
+		tsr_report_lines(r, &t, ERROR_COLUMNS);
+	tsr_table_end_members(t, &r->json);
+}
 
 static void warn_notes(const struct args *a, const struct tsr_store *s)
 {
@@ -127,30 +128,23 @@ static void warn_notes(const struct args *a, const struct tsr_store *s)
 
 /* --- add -------------------------------------------------------------------------------------- */
 
+/* The last number in the last name of a path. */
 static bool last_number(const char *path, uint64_t *ret)
 {
-	size_t n = strlen(path), end;
+	size_t end = strlen(path), first;
 
-	while (n && path[n - 1] == '/')
-		n--;
-	while (n && path[n - 1] != '/' && !(path[n - 1] >= '0' && path[n - 1] <= '9'))
-		n--;
-	if (!n || path[n - 1] == '/')
-		return false;
-	for (end = n; n && path[n - 1] >= '0' && path[n - 1] <= '9';)
-		n--;
-	*ret = strtoull(path + n, NULL, 10);
-	return end - n <= 14;
+	while (end && path[end - 1] == '/')
+		end--;
+	while (end && path[end - 1] != '/' && !strchr("0123456789", path[end - 1]))
+		end--;
+	for (first = end; first && strchr("0123456789", path[first - 1]);)
+		first--;
+	return tsr_digits(path + first, end - first, STEP_MAX, ret);
 }
 
 static int parse_bound(const struct cli_cmd *cmd, const char *name, const char *text, double *ret)
 {
-	char *end;
-
-	if (!text)
-		return CLI_OK;
-	*ret = strtod(text, &end);
-	if (!*text || *end || !(*ret >= 1e-12 && *ret <= 1))
+	if (!cli_parse_double(text, ret) || !(*ret >= 1e-12 && *ret <= 1))
 		return cli_usage(cmd, "--%s: found '%s', expected a number from 1e-12 to 1", name,
 				 text);
 	return CLI_OK;
@@ -181,7 +175,6 @@ static int report_added(const struct cli_cmd *cmd, const struct args *a,
 {
 	struct tsr_report r = cli_report(cmd, &a->common, "add");
 	const struct tsr_snapshot_info *i = &added->info;
-	struct tsr_table t = { 0 };
 
 	if (added->has_note)
 		cli_warn(&a->common, "%s: stored bit by bit, since its tensors were not found",
@@ -194,14 +187,10 @@ static int report_added(const struct cli_cmd *cmd, const struct args *a,
 		tsr_report_say(&r, TSR_TO_TEXT,
 			       "%.2f bytes per parameter; %s of %s are weights, momenta and "
 			       "variances in FP32",
-			       per_parameter(added->new_nbytes, i->nparameters),
+			       (double)added->new_nbytes / (double)i->nparameters,
 			       tsr_format_bytes((double)added->nlossy).text,
 			       tsr_format_bytes((double)(added->nlossy + added->nother)).text);
-	put_snapshot(&t, i);
-	if (i->tier.as != TSR_STORE_LOSSLESS && i->errors.weight_ulps >= 0)
-		tsr_report_lines(&r, &t,
-				 "errors.weight,errors.weight_ulps,errors.update,errors.variance");
-	tsr_table_end_members(t, &r.json);
+	report_snapshot(&r, i);
 	tsr_json_put_u64(&r.json, "new_nbytes", added->new_nbytes);
 	tsr_json_put_u64(&r.json, "state_nbytes", added->nlossy);
 	tsr_json_put_u64(&r.json, "other_nbytes", added->nother);
@@ -220,7 +209,7 @@ static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 	o.step = a->step;
 	o.name = a->name;
 	o.follow = a->common.follow;
-	if (o.step == NONE && !last_number(operand(a, 0), &o.step))
+	if (!a->has_step && !last_number(operand(a, 0), &o.step))
 		return cli_usage(cmd, "'%s' has no number for the step; give --step N",
 				 operand(a, 0));
 	CLI_TRY(parse_tier(cmd, a, &o.tier));
@@ -267,7 +256,7 @@ static int usage(const struct cli_cmd *cmd, const struct args *a, struct tsr_sto
 		       tsr_format_bytes((double)held).text);
 	if (parameters)
 		tsr_report_say(&r, TSR_TO_TEXT, "%.2f bytes per parameter and snapshot",
-			       per_parameter(nbytes, parameters));
+			       (double)nbytes / (double)parameters);
 	if (unused)
 		tsr_report_say(&r, TSR_TO_TEXT,
 			       "%s are needed by no snapshot; store thin removes them",
@@ -294,7 +283,6 @@ static int get(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 {
 	const struct tsr_snapshot_info *info;
 	struct tsr_err err = { 0 };
-	struct tsr_table t = { 0 };
 	struct tsr_report r;
 	uint64_t step;
 
@@ -308,12 +296,8 @@ static int get(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 	tsr_report_say(&r, TSR_TO_TEXT, "%s: step %" PRIu64 ", tier %s, %" PRIu64 " %s, %s",
 		       cli_output_name(&a->common, 40).text, step, info->tier.name, info->nfiles,
 		       files(info), tsr_format_bytes((double)info->nbytes).text);
-	put_snapshot(&t, info);
-	if (info->tier.as != TSR_STORE_LOSSLESS && info->errors.weight_ulps >= 0)
-		tsr_report_lines(&r, &t,
-				 "errors.weight,errors.weight_ulps,errors.update,errors.variance");
 	tsr_json_put_string(&r.json, "output", a->common.output);
-	tsr_table_end_members(t, &r.json);
+	report_snapshot(&r, info);
 	return cli_end_report(&r, &a->common);
 }
 
@@ -488,34 +472,27 @@ static int parse_rule(const struct cli_cmd *cmd, const char *text, struct tsr_st
 	return parse_which(cmd, text, colon + 1, ret);
 }
 
+static int parse_dropped(const struct cli_cmd *cmd, const struct args *a, const struct tsr_store *s,
+			 const char *text, struct tsr_store_rule *ret)
+{
+	*ret = (struct tsr_store_rule){ .which = TSR_STORE_STEP, .drop = true };
+	CLI_TRY(parse_step(cmd, text, &ret->n));
+	if (!find(s, ret->n))
+		return cli_usage(cmd, "'%s' has no step %" PRIu64, store_name(a), ret->n);
+	return CLI_OK;
+}
+
+/* By the rules of --keep, or by the steps to drop behind the store. */
 static int thin(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
 		const struct tsr_run *run)
 {
-	struct tsr_store_rule *rules = calloc(a->keep.n + 1, sizeof(*rules));
-	int status = rules ? CLI_OK : cli_fail(CLI_IO, "out of memory");
-
-	for (unsigned i = 0; status == CLI_OK && i < a->keep.n; i++)
-		status = parse_rule(cmd, a->keep.items[i], &rules[i]);
-	if (status == CLI_OK)
-		status = thin_by(cmd, a, s, run, rules, a->keep.n);
-	free(rules);
-	return status;
-}
-
-static int drop(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-		const struct tsr_run *run)
-{
-	const unsigned n = a->common.operands.n - 2;
+	const unsigned nsteps = a->common.operands.n - 2, n = nsteps ? nsteps : a->keep.n;
 	struct tsr_store_rule *rules = calloc(n + 1, sizeof(*rules));
 	int status = rules ? CLI_OK : cli_fail(CLI_IO, "out of memory");
 
-	for (unsigned i = 0; status == CLI_OK && i < n; i++) {
-		rules[i] = (struct tsr_store_rule){ .which = TSR_STORE_STEP, .drop = true };
-		status = parse_step(cmd, operand(a, i), &rules[i].n);
-		if (status == CLI_OK && !find(s, rules[i].n))
-			status = cli_usage(cmd, "'%s' has no step %" PRIu64, store_name(a),
-					   rules[i].n);
-	}
+	for (unsigned i = 0; status == CLI_OK && i < n; i++)
+		status = nsteps ? parse_dropped(cmd, a, s, operand(a, i), &rules[i])
+				: parse_rule(cmd, a->keep.items[i], &rules[i]);
 	if (status == CLI_OK)
 		status = thin_by(cmd, a, s, run, rules, n);
 	free(rules);
@@ -532,7 +509,7 @@ static const struct action actions[] = {
 	{ "diff", 2, 2, "", TSR_STORE_READ, "comparing", diff },
 	{ "verify", 0, 0, "", TSR_STORE_READ, "verifying", verify },
 	{ "thin", 0, 0, "keep dry-run", TSR_STORE_CHANGE, "thinning", thin },
-	{ "drop", 1, 4094, "dry-run", TSR_STORE_CHANGE, "dropping", drop },
+	{ "drop", 1, 4094, "dry-run", TSR_STORE_CHANGE, "dropping", thin },
 	{ "du", 0, 0, "", TSR_STORE_READ, NULL, usage },
 };
 
@@ -578,12 +555,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_store *s = NULL;
 	struct tsr_err err = { 0 };
 	struct cli_work work;
-	bool given = false;
 	int status;
 
 	for (unsigned i = 0; i < a->common.ngiven; i++)
-		given = given || strcmp(a->common.given[i].opt->name, "step") == 0;
-	a->step = given ? a->step : NONE;
+		a->has_step = a->has_step || strcmp(a->common.given[i].opt->name, "step") == 0;
 	CLI_TRY(find_action(cmd, a, &action));
 	/* Before a store is made there. */
 	if (action->run == add &&
