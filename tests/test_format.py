@@ -803,7 +803,7 @@ CHANGES = {
     "three hashes": (
         lambda h, t: t["tensors"][0]["xxh3"].append(ZEROS.decode()), "more hashes than planes"),
     "wrong hash": (put(*W, "xxh3", 1, value=ZEROS.decode()), "is damaged"),
-    "no error": (drop(*W, "error"), "error figures"),
+    "no figure": (drop(*W, "error", "nmse"), "error figures"),
     "error is a list": (put(*W, "error", value=[]), "error figures"),
     "unknown figure": (put(*W, "error", "max", value=1), "error figures"),
     "error out of order": (last_first(*W, "error"), "error figures"),

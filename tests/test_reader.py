@@ -952,7 +952,6 @@ BAD = {
     "seed is a string": (tensor(5, seed="5"), "seed"),
     "words for other bits": (tensor(5, codec="fp16+sr3"), "another dtype or shape"),
     "words of rank 2": (array("r::extra_bits", shape=[3, 1]), "another dtype or shape"),
-    "no error": (without(0, "error"), "not exactly name"),
     "error on raw": (tensor(4, error=figures()), "not exactly name"),
     "error figure is a string": (tensor(0, error=figures() | {"nmse": "0"}), "figures"),
     "error count is null": (tensor(0, error=figures() | {"exact": None}), "figures"),

@@ -220,6 +220,13 @@ TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
 TSR_API struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale scale,
 					  uint32_t group);
 
+/*
+ * The codings of momenta and variances that a form of an optimizer's state stands for: "flash", "tight" and so
+ * on, or a pair of codecs such as "ratio8/sqrt8", with default groups and scales; false if there is none.
+ */
+TSR_API bool tsr_state_form(const char *name, struct tsr_coding *momentum,
+			    struct tsr_coding *variance);
+
 /* Whether a codec can store its scales so. */
 static inline bool tsr_codec_has_scale(const struct tsr_codec *codec, enum tsr_scale scale)
 {

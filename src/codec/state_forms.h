@@ -11,9 +11,6 @@
 #define TSR_STATE_PAIR "MOMENTUM/VARIANCE"
 #define TSR_STATE_FORMS "flash flashoptim tight coat bitsandbytes gefen " TSR_STATE_PAIR
 
-/* The codecs of a form, with default groups and scales; false if it is none, also of a pair. */
-bool tsr_state_form(const char *name, struct tsr_coding *momentum, struct tsr_coding *variance);
-
 /* The name of the @i-th form: flash, which is pack's default, first; NULL behind the last. */
 const char *tsr_state_form_at(unsigned i);
 

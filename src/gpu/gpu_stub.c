@@ -5,6 +5,7 @@
  */
 #include "base/fail.h"
 #include "gpu/gpu_work.h"
+#include "tersor/device.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
@@ -75,6 +76,13 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	X(tsr_gpu_step_compare, STREAM, const struct tsr_step *step, float *const fp32[TSR_SLOTS], \
 	  const void *grad, uint64_t n, uint64_t run, struct tsr_compare *sums, \
 	  struct tsr_step_report *report) \
+	X(tsr_device_prepare, struct tsr_gpu *gpu, const struct tsr_coding *coding) \
+	X(tsr_device_ratios, struct tsr_gpu *gpu, void *stream, const struct tsr_coding *coding, \
+	  const float *m, const float *v, uint64_t n, float *ratios) \
+	X(tsr_device_encode, struct tsr_gpu *gpu, void *stream, const struct tsr_coding *coding, \
+	  const float *x, uint64_t n, void *const plane[], struct tsr_device_found *found) \
+	X(tsr_device_decode, struct tsr_gpu *gpu, void *stream, const struct tsr_coding *coding, \
+	  const void *const plane[], uint64_t n, float *x) \
 	X(tsr_gpu_encode_pieces, STREAM, struct tsr_gpu_coding coding, struct tsr_gpu_piece *pieces, \
 	  unsigned npieces) \
 	X(tsr_gpu_decode_pieces, STREAM, struct tsr_gpu_coding coding, \

@@ -37,4 +37,10 @@ enum tsr_status tsr_write_checkpoint(struct tsr_checkpoint *c, const char *out,
 				     const struct tsr_run *run, struct tsr_unpacking **ret,
 				     struct tsr_err *err);
 
+/* tsr_recode() without the opening: @c is packed, and becomes @ret's on TSR_OK and TSR_E_DURABILITY. */
+enum tsr_status tsr_recode_checkpoint(struct tsr_checkpoint *c, const char *out,
+				      const struct tsr_recode_options *options,
+				      const struct tsr_run *run, struct tsr_unpacking **ret,
+				      struct tsr_err *err);
+
 #endif

@@ -83,15 +83,7 @@ static enum tsr_status check_source(struct packing *p)
 		return tsr_fail(p->err, TSR_E_LIMIT,
 				"%s: found %u lossy generations, the limit of %u", p->c->path,
 				p->c->generation, TSR_GENERATION_MAX);
-	for (size_t i = 0; i < p->c->ntensors; i++) {
-		if (tsr_packed_name_reserved(p->c->tensors[i].name))
-			return tsr_fail(
-				p->err, TSR_E_UNSUPPORTED,
-				"%s: tensor %.200s: the name ends in the suffix of a plane, "
-				"which packed files reserve",
-				p->c->path, p->c->tensors[i].name);
-	}
-	return TSR_OK;
+	return tsr_packed_check_names(p->c, p->err);
 }
 
 /* --- The tiles ------------------------------------------------------------------------------- */

@@ -171,16 +171,22 @@ static void free_recoding(struct recoding *r)
 	free(r->weights_meta);
 }
 
-static enum tsr_status recode(struct tsr_checkpoint *c, const char *out,
-			      const struct tsr_recode_options *options, const struct tsr_run *run,
-			      struct tsr_unpacking **ret, struct tsr_err *err)
+enum tsr_status tsr_recode_checkpoint(struct tsr_checkpoint *c, const char *out,
+				      const struct tsr_recode_options *options,
+				      const struct tsr_run *run, struct tsr_unpacking **ret,
+				      struct tsr_err *err)
 {
 	struct recoding r = { .c = c, .options = options, .run = run, .path = out, .err = err };
 	struct tsr_unpacking *u = calloc(1, sizeof(*u));
 	enum tsr_status status;
 
+	struct tsr_recode_options o = *options;
+
 	if (!u)
 		return tsr_fail_nomem(err, out);
+	if (o.delta && o.coded == TSR_CODED_NONE)
+		o.coded = TSR_CODED_ALL;
+	r.options = &o;
 	u->source = c;
 	u->container = TSR_CONTAINER_SAFETENSORS;
 	status = run_recoding(&r, u);
@@ -203,10 +209,8 @@ enum tsr_status tsr_recode(const char *path, const char *out,
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	if (o.delta && o.coded == TSR_CODED_NONE)
-		o.coded = TSR_CODED_ALL;
 	TSR_TRY(tsr_checkpoint_open(&path, 1, o.open, &c, err));
-	status = c->packed ? recode(c, out, &o, run, ret, err)
+	status = c->packed ? tsr_recode_checkpoint(c, out, &o, run, ret, err)
 			   : tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_PACK_CODED,
 					   "%s: is not a packed file", path);
 	if (status != TSR_OK && status != TSR_E_DURABILITY)

@@ -433,7 +433,7 @@ def parse_tensor(entry):
     check_members(entry, ["name", "kind", "dtype", "shape", "codec"] + ["scale", "group"] * scaled
                   + ["rows"] * (scaled and "rows" in entry) + ["beside", "eps"] * (codec == "ratio8")
                   + ["seed"] * is_stochastic(codec) + ["narrow"] * ("narrow" in entry)
-                  + ["xxh3"] + ["error"] * (codec != "raw"))
+                  + ["xxh3"] + ["error"] * (codec != "raw" and "error" in entry))
     name = entry["name"]
     check(isinstance(name, str), "a tensor's name is not a string")
     check(not name.endswith(SUFFIXES), f"{name}: ends in a reserved suffix")
@@ -464,7 +464,7 @@ def parse_tensor(entry):
     check(isinstance(hashes, list)
           and all(isinstance(digits, str) and re.fullmatch(HASH, digits) for digits in hashes),
           f"{name}: xxh3 is not an array of hashes")
-    if codec != "raw":
+    if codec != "raw" and "error" in entry:
         check_figures(entry["error"])
     return Tensor(name, entry["kind"], entry["dtype"], tuple(entry["shape"]), codec,
                   entry.get("scale"), entry.get("group"), entry.get("error"),

@@ -343,7 +343,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	struct tsr_tensor *t = &r->c->tensors[r->c->ntensors];
 	const char *name, *kind, *dtype;
 	uint64_t *shape = NULL;
-	const struct tsr_json *hash;
+	const struct tsr_json *hash, *error;
 	enum tsr_status status;
 
 	if (!TSR_PACKED_HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale",
@@ -385,10 +385,11 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	}
 	if (hash)
 		return bad(r, t->name, "more hashes than planes");
-	if (t->coding.codec)
-		TSR_TRY(read_error(r, t, tsr_json_get(v, "error")));
-	else if (tsr_json_get(v, "error"))
+	error = tsr_json_get(v, "error");
+	if (error && !t->coding.codec)
 		return bad(r, t->name, "error figures of a raw tensor");
+	if (error)
+		TSR_TRY(read_error(r, t, error));
 	/* The name of its array may carry a suffix: keep a copy. */
 	t->name = tsr_arena_copy(r->c->arena, name, strlen(name));
 	if (!t->name)

@@ -81,6 +81,19 @@ enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry 
 	return status;
 }
 
+enum tsr_status tsr_packed_check_names(const struct tsr_checkpoint *c, struct tsr_err *err)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (tsr_packed_name_reserved(c->tensors[i].name))
+			return tsr_fail(
+				err, TSR_E_UNSUPPORTED,
+				"%s: tensor %.200s: the name ends in the suffix of a plane, "
+				"which packed files reserve",
+				c->path, c->tensors[i].name);
+	}
+	return TSR_OK;
+}
+
 bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor, unsigned plane)
 {
 	const struct tsr_codec *codec = source->tensors[tensor].coding.codec;
@@ -160,7 +173,7 @@ void tsr_packed_put_tensor(const struct tsr_tensor *t, struct tsr_text *json)
 		tsr_json_put_string(json, NULL, digits);
 	}
 	tsr_json_close(json, ']');
-	if (t->coding.codec)
+	if (t->error)
 		compose_error(t->error, json);
 	tsr_json_close(json, '}');
 }

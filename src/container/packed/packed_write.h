@@ -35,6 +35,9 @@ struct tsr_packed_shard {
 enum tsr_status tsr_packed_join_name(struct tsr_checkpoint *c, const char *name, const char *suffix,
 				     const char **ret, struct tsr_err *err);
 
+/* TSR_E_UNSUPPORTED if a tensor has a name that a plane could have. */
+enum tsr_status tsr_packed_check_names(const struct tsr_checkpoint *c, struct tsr_err *err);
+
 /* Whether a plane of a tensor goes into the file of weights. */
 bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor, unsigned plane);
 

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Codecs on arrays that lie in a GPU's memory, on a stream of the caller: for use inside a training job. */
+#ifndef TERSOR_DEVICE_H
+#define TERSOR_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tersor/api.h"
+#include "tersor/codec.h"
+#include "tersor/gpu.h"
+#include "tersor/status.h"
+
+/*
+ * All arrays are in the memory of the GPU that @gpu was opened with, and @stream is a CUstream or
+ * cudaStream_t of its primary context, as PyTorch's are (torch.cuda.Stream.cuda_stream); NULL is the
+ * default stream.  Functions append work to the stream and return: they neither allocate nor wait, but for
+ * tsr_device_prepare().  The results have the bits of the CPU's codecs.  Failures are those of
+ * tersor/gpu.h; a kernel that fails later is found by whoever waits for the stream.  Thread-safe.
+ */
+
+/* What the elements of a tensor are like, as far as it decides whether a codec can hold them. */
+struct tsr_device_found {
+	struct tsr_encode_report report; /* of the encoder */
+	uint64_t nonfinite; /* infinite or NaN */
+	uint64_t negative; /* below 0 */
+	uint64_t nonzero;
+	uint64_t fractional; /* no integer of at most 2^24 */
+	uint64_t wide; /* not exactly a BF16 */
+};
+
+/**
+ * tsr_device_prepare() - Have what kernels of a codec need in the GPU's memory
+ * @coding: of any codec in tsr_codecs()
+ *
+ * To be called once per codec before the functions below: allocates some kilobytes and waits for them.
+ *
+ * Return: TSR_OK; TSR_E_UNSUPPORTED for a learned codec, which needs a pass over the data first.
+ */
+TSR_API enum tsr_status tsr_device_prepare(struct tsr_gpu *gpu, const struct tsr_coding *coding,
+					   struct tsr_err *err);
+
+/**
+ * tsr_device_ratios() - Momenta as what a relative codec encodes
+ * @coding: of a relative codec (ratio8)
+ * @m, @v:  @n momenta, and the variances of the same elements
+ * @ratios: out: @n of them; may be @m
+ */
+TSR_API enum tsr_status tsr_device_ratios(struct tsr_gpu *gpu, void *stream,
+					  const struct tsr_coding *coding, const float *m,
+					  const float *v, uint64_t n, float *ratios,
+					  struct tsr_err *err);
+
+/**
+ * tsr_device_encode() - Encode a tensor, or a run of its groups
+ * @coding: as codec->encode() takes it
+ * @x:      @n elements; ratios for a relative codec
+ * @plane:  out: an array per plane of tsr_plane_nbytes() bytes, fastest where aligned to 16 bytes
+ * @found:  added to: what @x is like; NULL: it is not read a second time for that
+ *
+ * FlashOptim, section 3, for bf16+ulp8, softsign8 and sqrt8.
+ */
+TSR_API enum tsr_status tsr_device_encode(struct tsr_gpu *gpu, void *stream,
+					  const struct tsr_coding *coding, const float *x,
+					  uint64_t n, void *const plane[],
+					  struct tsr_device_found *found, struct tsr_err *err);
+
+/* The same backwards: @x gets what @plane decodes to; of a relative codec the ratios. */
+TSR_API enum tsr_status tsr_device_decode(struct tsr_gpu *gpu, void *stream,
+					  const struct tsr_coding *coding,
+					  const void *const plane[], uint64_t n, float *x,
+					  struct tsr_err *err);
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packing the state of a running job from its memory, without a copy of it in FP32. */
+#ifndef TERSOR_SAVING_H
+#define TERSOR_SAVING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tersor/api.h"
+#include "tersor/checkpoint.h"
+#include "tersor/device.h"
+#include "tersor/pack.h"
+#include "tersor/run.h"
+#include "tersor/status.h"
+
+/*
+ * A job plans, encodes its tensors into planes (here on the CPU, or with tersor/device.h where they are), and
+ * goes on; the planes are written in the background.  The file decodes to the bits of one that tsr_pack()
+ * makes of the same state, but records no error figures: nothing was decoded again.
+ *
+ * A plan is used by one thread at a time.
+ */
+struct tsr_saving;
+
+/**
+ * tsr_saving_plan() - Plan how a state is packed
+ * @skeleton: the path of a checkpoint that has names, shapes and structure of the state, such as
+ *            safetensors or torch.save write, with holes for the elements, which nobody reads.  It must
+ *            stay until tsr_saving_free()
+ * @options:  codings, rules and `min_elements`; a choice, bounds, learned codecs and all that is about the
+ *            output are not for this: TSR_E_USAGE.  NULL for tsr_pack_defaults()
+ * @ret:      out: to be freed with tsr_saving_free()
+ *
+ * Return: TSR_OK, or what tsr_checkpoint_open() and tsr_names_assign() return.
+ */
+TSR_API enum tsr_status tsr_saving_plan(const char *skeleton,
+					const struct tsr_pack_options *options,
+					struct tsr_saving **ret, struct tsr_err *err);
+TSR_API void tsr_saving_free(struct tsr_saving *s);
+
+/* The state: its tensors have the codings that they will be stored in.  Borrowed. */
+TSR_API const struct tsr_checkpoint *tsr_saving_checkpoint(const struct tsr_saving *s);
+
+/* Where the skeleton has the hole for tensor @i: it tells the job which of its tensors that is. */
+TSR_API uint64_t tsr_saving_offset(const struct tsr_saving *s, size_t i);
+
+/* The index of the variance that momentum @i is stored as ratios to; SIZE_MAX for any other tensor. */
+TSR_API size_t tsr_saving_variance(const struct tsr_saving *s, size_t i);
+
+/* A tensor of the job in host memory. */
+struct tsr_saved {
+	const void
+		*data; /* elements, row-major, in their dtype; NULL: the planes are made already */
+	/*
+	 * Room for tsr_plane_nbytes() bytes of each plane; of a tensor without a codec for its elements, or
+	 * plane[0] NULL: they are written from @data, which then stays until that is done
+	 */
+	void *plane[TSR_PLANES_MAX];
+	struct tsr_device_found found; /* out: of tsr_saving_encode() */
+};
+
+/* Encode all tensors with @data into their planes, on run->threads threads; NULL: on this one. */
+TSR_API enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr_saved *saved,
+					  const struct tsr_run *run, struct tsr_err *err);
+
+/**
+ * tsr_saving_settle() - Keep a tensor raw if its codec cannot hold what it has
+ * @found: what encoding all of it found
+ *
+ * The reasons are those of enum tsr_raw_reason: infinite or NaN elements, negative variances, and so on.
+ * Return: whether its elements must be written instead of planes.
+ */
+TSR_API bool tsr_saving_settle(struct tsr_saving *s, size_t i,
+			       const struct tsr_device_found *found);
+
+/**
+ * tsr_saving_write() - Write the packed file
+ * @saved: per tensor; planes, or the elements of those without a codec, are borrowed
+ * @options: as for tsr_recode(); NULL for tsr_recode_defaults()
+ * @ret:   out: to be freed with tsr_unpacking_free(), and has the plan's checkpoint from then on; set on
+ *         TSR_OK and TSR_E_DURABILITY
+ *
+ * Takes the plan: it can only be freed afterwards.  The file is written beside @out and renamed when it is
+ * complete: what was there stays until then.
+ *
+ * Return: TSR_OK, TSR_E_USAGE for a second call, or what tsr_recode() returns.
+ */
+TSR_API enum tsr_status tsr_saving_write(struct tsr_saving *s, const struct tsr_saved *saved,
+					 const char *out, const struct tsr_recode_options *options,
+					 const struct tsr_run *run, struct tsr_unpacking **ret,
+					 struct tsr_err *err);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Codecs on a stream of the caller: tersor/device.h. */
+#include "codec/ratio_math.h"
+#include "gpu/cuda.h"
+#include "gpu/vector.cuh"
+
+extern "C" {
+#include "tersor/device.h"
+}
+
+/* Elements of a thread of the kernel that looks at them. */
+#define LOOKS 8u
+
+/* A stream of the caller, for the functions that append to one of ours; it has no memory of its own. */
+static struct tsr_gpu_stream stream_of(struct tsr_gpu *gpu, void *stream)
+{
+	struct tsr_gpu_stream s = {};
+
+	s.gpu = gpu;
+	s.handle = (cudaStream_t)stream;
+	return s;
+}
+
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	look_at(const float *x, uint64_t n, struct tsr_device_found *found)
+{
+	unsigned nonfinite = 0, negative = 0, nonzero = 0, fractional = 0, wide = 0;
+
+#pragma unroll
+	for (unsigned k = 0; k < LOOKS; k++) {
+		const uint64_t i = tsr_first_vector(LOOKS) + k * TSR_BLOCK;
+		const float v = i < n ? x[i] : 0.0f;
+
+		nonfinite += !(fabsf(v) <= 0x1.fffffep127f);
+		negative += v < 0.0f;
+		nonzero += v != 0.0f;
+		fractional += !(fabsf(v) <= 0x1p24f && v == truncf(v));
+		wide += (__float_as_uint(v) & 0xffff) != 0;
+	}
+	tsr_add_count(&found->nonfinite, nonfinite);
+	tsr_add_count(&found->negative, negative);
+	tsr_add_count(&found->nonzero, nonzero);
+	tsr_add_count(&found->fractional, fractional);
+	tsr_add_count(&found->wide, wide);
+}
+
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	make_ratios(const float *m, const float *v, float eps, uint64_t n, float *ratios)
+{
+	const uint64_t i = tsr_first_vector(1);
+
+	if (i < n)
+		ratios[i] = tsr_ratio_of(m[i], tsr_ratio_divisor(tsr_sqrt(v[i]), eps));
+}
+
+extern "C" enum tsr_status tsr_device_prepare(struct tsr_gpu *gpu, const struct tsr_coding *coding,
+					      struct tsr_err *err)
+{
+	const struct tsr_gpu_codec *codec = tsr_gpu_codec_of(coding->codec);
+
+	if (coding->codec->learned || !codec)
+		return tsr_fail(
+			err, TSR_E_UNSUPPORTED,
+			"cuda:%u: codec %s is not encoded in a job: its groups are learned from "
+			"all of the data",
+			gpu->index, coding->codec->name);
+	TSR_TRY(tsr_gpu_use(gpu, err));
+	return tsr_gpu_prepare_tables(gpu, codec, err);
+}
+
+extern "C" enum tsr_status tsr_device_ratios(struct tsr_gpu *gpu, void *stream,
+					     const struct tsr_coding *coding, const float *m,
+					     const float *v, uint64_t n, float *ratios,
+					     struct tsr_err *err)
+{
+	if (!n)
+		return TSR_OK;
+	TSR_TRY(tsr_gpu_use(gpu, err));
+	make_ratios<<<tsr_blocks(n, 1), TSR_BLOCK, 0, (cudaStream_t)stream>>>(m, v, coding->eps, n,
+									      ratios);
+	TSR_CUDA_TRY(gpu->index, err, cudaGetLastError(), "cannot start making ratios");
+	return TSR_OK;
+}
+
+extern "C" enum tsr_status tsr_device_encode(struct tsr_gpu *gpu, void *stream,
+					     const struct tsr_coding *coding, const float *x,
+					     uint64_t n, void *const plane[],
+					     struct tsr_device_found *found, struct tsr_err *err)
+{
+	struct tsr_gpu_stream s = stream_of(gpu, stream);
+
+	if (!n)
+		return TSR_OK;
+	TSR_TRY(tsr_gpu_use(gpu, err));
+	if (found)
+		look_at<<<tsr_blocks(n, LOOKS), TSR_BLOCK, 0, s.handle>>>(x, n, found);
+	return tsr_gpu_encode(&s, coding, x, n, plane, found ? &found->report : NULL, err);
+}
+
+extern "C" enum tsr_status tsr_device_decode(struct tsr_gpu *gpu, void *stream,
+					     const struct tsr_coding *coding,
+					     const void *const plane[], uint64_t n, float *x,
+					     struct tsr_err *err)
+{
+	struct tsr_gpu_stream s = stream_of(gpu, stream);
+
+	return tsr_gpu_decode(&s, coding, plane, n, x, err);
+}

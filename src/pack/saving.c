@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packing the state of a running job: which tensor becomes what, encoding on the CPU, and the file. */
+#include "tersor/saving.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/option_size.h"
+#include "base/pipeline.h"
+#include "ckpt/build.h"
+#include "ckpt/checksum.h"
+#include "ckpt/layout.h"
+#include "ckpt/read.h"
+#include "ckpt/tensor_tiles.h"
+#include "codec/narrow.h"
+#include "container/packed/packed_write.h"
+#include "pack/codec_rules.h"
+#include "pack/open_checkpoint.h"
+#include "tersor/names.h"
+
+struct tsr_saving {
+	struct tsr_checkpoint *c; /* NULL once it is written */
+	uint64_t *offset; /* per tensor: of its hole */
+};
+
+/* --- Planning ----------------------------------------------------------------------------------- */
+
+/* What needs a look at all elements before they are encoded, or an output. */
+static enum tsr_status check_options(const struct tsr_pack_options *o, struct tsr_err *err)
+{
+	const struct tsr_coding *const codings[] = { &o->weight, &o->momentum, &o->variance,
+						     &o->other };
+
+	for (size_t i = 0; i < sizeof(codings) / sizeof(*codings); i++) {
+		if (codings[i]->codec && codings[i]->codec->learned)
+			return tsr_fail(
+				err, TSR_E_USAGE,
+				"codec %s: needs a pass over the data, which saving a running job "
+				"has not",
+				codings[i]->codec->name);
+	}
+	if (o->choice || o->nbounds || o->delta || o->weights_out || o->max_shard_nbytes ||
+	    o->dry_run)
+		return tsr_fail(
+			err, TSR_E_USAGE,
+			"planning what a job saves: found options of choosing, bounds or the "
+			"output, expected codings and rules only");
+	return TSR_OK;
+}
+
+static enum tsr_status plan(struct tsr_saving *s, const struct tsr_pack_options *o,
+			    struct tsr_err *err)
+{
+	struct tsr_checkpoint *c = s->c;
+	struct tsr_packed_tensor ignored;
+
+	if (c->packed)
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is packed already", c->path);
+	TSR_TRY(tsr_packed_check_names(c, err));
+	TSR_TRY(tsr_names_assign(c, o->rules, o->nrules, err));
+	TSR_TRY(TSR_NEW(&s->offset, c->ntensors + 1, err, c->path));
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_array *a = &c->arrays[c->tensors[i].plane[0]];
+
+		s->offset[i] = a->layout ? a->layout->chunks->offset : a->offset;
+		tsr_pack_choose(o, &c->tensors[i], &ignored);
+	}
+	return tsr_pack_check_ratios(o, c, 0, NULL, err);
+}
+
+enum tsr_status tsr_saving_plan(const char *skeleton, const struct tsr_pack_options *options,
+				struct tsr_saving **ret, struct tsr_err *err)
+{
+	struct tsr_pack_options o = tsr_pack_defaults();
+	struct tsr_saving *s;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(check_options(&o, err));
+	TSR_TRY(TSR_NEW(&s, 1, err, skeleton));
+	status = tsr_checkpoint_open(&skeleton, 1, o.open, &s->c, err);
+	TSR_THEN(status, plan(s, &o, err));
+	if (status != TSR_OK)
+		tsr_saving_free(s);
+	else
+		*ret = s;
+	return status;
+}
+
+void tsr_saving_free(struct tsr_saving *s)
+{
+	if (!s)
+		return;
+	tsr_checkpoint_close(s->c);
+	free(s->offset);
+	free(s);
+}
+
+const struct tsr_checkpoint *tsr_saving_checkpoint(const struct tsr_saving *s)
+{
+	return s->c;
+}
+
+uint64_t tsr_saving_offset(const struct tsr_saving *s, size_t i)
+{
+	return s->offset[i];
+}
+
+size_t tsr_saving_variance(const struct tsr_saving *s, size_t i)
+{
+	const struct tsr_tensor *beside = tsr_tensor_beside(s->c, &s->c->tensors[i]);
+
+	return beside ? (size_t)(beside - s->c->tensors) : SIZE_MAX;
+}
+
+/* --- Encoding on the CPU ------------------------------------------------------------------------ */
+
+struct encoding {
+	const struct tsr_checkpoint *c;
+	struct tsr_saved *saved;
+	struct tsr_tiles tiles;
+	const bool *skip;
+};
+
+/* Of one tile in flight. */
+struct tile_memory {
+	float x[TSR_TILE_ELEMENTS], variance[TSR_TILE_ELEMENTS];
+	struct tsr_device_found found;
+	struct tsr_tile tile;
+};
+
+/* Elements that are looked at together: a length that the compiler knows is looked through as vectors. */
+#define LOOKS 256u
+
+static void look_at_some(const float *x, uint32_t sums[5])
+{
+	uint32_t nonfinite = 0, negative = 0, nonzero = 0, fractional = 0, wide = 0, bits[LOOKS];
+
+	memcpy(bits, x, sizeof(bits));
+	for (size_t i = 0; i < LOOKS; i++) {
+		const float a = fabsf(x[i]), integer = a <= 0x1p24f ? x[i] : 0.5f;
+
+		nonfinite += a <= 0x1.fffffep127f ? 0 : 1;
+		negative += x[i] < 0.0f ? 1 : 0;
+		nonzero += x[i] != 0.0f ? 1 : 0;
+		fractional += (float)(int32_t)integer == integer ? 0 : 1;
+		wide += bits[i] & 0xffff ? 1 : 0;
+	}
+	sums[0] += nonfinite;
+	sums[1] += negative;
+	sums[2] += nonzero;
+	sums[3] += fractional;
+	sums[4] += wide;
+}
+
+/* As the kernel in gpu/caller_stream.cu looks.  Zeros behind the last elements count for nothing. */
+static void look_at(const float *x, size_t n, struct tsr_device_found *found)
+{
+	float rest[LOOKS] = { 0 };
+	uint32_t sums[5] = { 0 };
+	size_t i = 0;
+
+	for (; i + LOOKS <= n; i += LOOKS)
+		look_at_some(x + i, sums);
+	memcpy(rest, x + i, (n - i) * sizeof(*x));
+	look_at_some(rest, sums);
+	found->nonfinite = sums[0];
+	found->negative = sums[1];
+	found->nonzero = sums[2];
+	found->fractional = sums[3];
+	found->wide = sums[4];
+}
+
+/* The elements of a tile in FP32: where they are, or in @x. */
+static const float *get_tile(const struct encoding *e, size_t tensor, const struct tsr_tile *tile,
+			     float *x)
+{
+	const struct tsr_tensor *t = &e->c->tensors[tensor];
+	const char *at = e->saved[tensor].data;
+
+	at += tile->first * (tsr_dtype_bits(t->dtype) / 8);
+	if (t->dtype == TSR_F32)
+		return (const float *)(const void *)at;
+	tsr_widen(t->dtype, at, tile->n, x);
+	return x;
+}
+
+static enum tsr_status encode_tile(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct encoding *e = ctx;
+	struct tile_memory *m = scratch;
+	const struct tsr_tile *tile = &m->tile;
+	const struct tsr_tensor *t, *beside;
+	struct tsr_coding coding;
+	void *plane[TSR_PLANES_MAX];
+	const float *x;
+
+	(void)err;
+	m->tile = tsr_tiles_get(&e->tiles, job);
+	m->found = (struct tsr_device_found){ 0 };
+	t = &e->c->tensors[tile->tensor];
+	coding = t->coding;
+	coding.first = tile->first;
+	x = get_tile(e, tile->tensor, tile, m->x);
+	look_at(x, tile->n, &m->found);
+	beside = tsr_tensor_beside(e->c, t);
+	if (beside) {
+		memmove(m->x, x, tile->n * sizeof(*x));
+		x = m->x;
+		tsr_ratios_make(&coding, m->x,
+				get_tile(e, (size_t)(beside - e->c->tensors), tile, m->variance),
+				tile->n);
+	}
+	for (unsigned i = 0; i < t->nplanes; i++)
+		plane[i] = (char *)e->saved[tile->tensor].plane[i] +
+			   tsr_tile_plane_offset(t, i, tile);
+	coding.codec->encode(&coding, x, tile->n, plane, &m->found.report);
+	return TSR_OK;
+}
+
+static enum tsr_status add_found(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct encoding *e = ctx;
+	const struct tile_memory *m = scratch;
+	struct tsr_device_found *sum = &e->saved[m->tile.tensor].found;
+
+	(void)job;
+	(void)err;
+	sum->report.scale_underflow += m->found.report.scale_underflow;
+	sum->report.scale_overflow += m->found.report.scale_overflow;
+	sum->report.narrow_overflow += m->found.report.narrow_overflow;
+	sum->nonfinite += m->found.nonfinite;
+	sum->negative += m->found.negative;
+	sum->nonzero += m->found.nonzero;
+	sum->fractional += m->found.fractional;
+	sum->wide += m->found.wide;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr_saved *saved,
+				  const struct tsr_run *run, struct tsr_err *err)
+{
+	static const struct tsr_run one = { .threads = 1 };
+	struct encoding e = { .c = s->c, .saved = saved };
+	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct tile_memory),
+					 .work = encode_tile,
+					 .commit = add_found,
+					 .ctx = &e };
+	enum tsr_status status;
+	bool *skip;
+
+	TSR_TRY(TSR_NEW(&skip, s->c->ntensors + 1, err, s->c->path));
+	for (size_t i = 0; i < s->c->ntensors; i++) {
+		skip[i] = !s->c->tensors[i].coding.codec || !saved[i].data;
+		saved[i].found = (struct tsr_device_found){ 0 };
+	}
+	status = tsr_tensor_tiles(&e.tiles, s->c->tensors, s->c->ntensors, false, skip, s->c->path,
+				  err);
+	pipeline.njobs = e.tiles.njobs;
+	TSR_THEN(status, tsr_pipeline_run(&pipeline, run ? run : &one, err));
+	tsr_tiles_free(&e.tiles);
+	free(skip);
+	return status;
+}
+
+/* --- What codecs cannot hold -------------------------------------------------------------------- */
+
+bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_found *found)
+{
+	struct tsr_tensor *t = &s->c->tensors[i];
+	struct tsr_packed_tensor r = { .report = found->report };
+	const bool split = t->coding.codec && t->coding.codec->narrow == TSR_BF16;
+
+	if (!t->coding.codec)
+		return true;
+	r.measure.nonfinite = found->nonfinite;
+	r.measure.negative = found->negative;
+	/* Nothing was decoded: integers that a BF16 holds come back, as does 0 from any codec. */
+	r.measure.max_ulp = split ? found->wide > 0 : found->nonzero > 0;
+	if (tsr_pack_raw_reason(t, &r, !found->fractional) == TSR_RAW_NO)
+		return false;
+	t->coding = (struct tsr_coding){ .group = 1 };
+	t->nplanes = 1;
+	return true;
+}
+
+/* --- The file ----------------------------------------------------------------------------------- */
+
+/* The arrays of a tensor in memory; the first one keeps its number, by which the tree knows the tensor. */
+static enum tsr_status place_planes(struct tsr_checkpoint *c, struct tsr_tensor *t,
+				    const struct tsr_saved *saved, struct tsr_err *err)
+{
+	const struct tsr_array first = c->arrays[t->plane[0]];
+
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		const void *bytes = saved->plane[i] ? saved->plane[i] : saved->data;
+		struct tsr_array a = { .name = t->name,
+				       .dtype = t->dtype,
+				       .rank = t->rank,
+				       .shape = t->shape,
+				       .stride = i ? NULL : first.stride,
+				       .memory = bytes };
+		uint64_t *count;
+
+		if (t->coding.codec) {
+			count = tsr_arena_alloc(c->arena, sizeof(*count));
+			if (!count)
+				return tsr_build_nomem(c, err);
+			*count = tsr_plane_count(&t->coding, i, t->numel);
+			a.dtype = tsr_plane_dtype(&t->coding, i);
+			a.rank = 1;
+			a.shape = count;
+		}
+		a.numel = t->coding.codec ? *a.shape : t->numel;
+		a.nbytes = t->coding.codec ? tsr_plane_nbytes(&t->coding, i, t->numel)
+					   : tsr_tensor_nbytes(t);
+		if (i)
+			TSR_TRY(tsr_build_array(c, &a, &t->plane[i], err));
+		else
+			c->arrays[t->plane[0]] = a;
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status hash_planes(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = ctx;
+	struct tsr_tensor *t = &c->tensors[job];
+	void *plane[TSR_PLANES_MAX];
+
+	(void)scratch;
+	for (unsigned i = 0; i < t->nplanes; i++)
+		plane[i] = (void *)(uintptr_t)c->arrays[t->plane[i]].memory;
+	return tsr_plane_hashes_whole(t, plane, t->hash, c->path, err);
+}
+
+/* Make the skeleton the packed checkpoint that it will be. */
+static enum tsr_status fill(struct tsr_checkpoint *c, const struct tsr_saved *saved,
+			    const struct tsr_run *run, struct tsr_err *err)
+{
+	const struct tsr_pipeline pipeline = { .njobs = c->ntensors,
+					       .work = hash_planes,
+					       .ctx = c };
+	bool lossy = false;
+
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_codec *codec = c->tensors[i].coding.codec;
+
+		lossy = lossy || (codec && !codec->lossless);
+		TSR_TRY(place_planes(c, &c->tensors[i], &saved[i], err));
+	}
+	c->generation += lossy;
+	c->packed = true;
+	return tsr_pipeline_run(&pipeline, run, err);
+}
+
+enum tsr_status tsr_saving_write(struct tsr_saving *s, const struct tsr_saved *saved,
+				 const char *out, const struct tsr_recode_options *options,
+				 const struct tsr_run *run, struct tsr_unpacking **ret,
+				 struct tsr_err *err)
+{
+	struct tsr_recode_options o = tsr_recode_defaults();
+	struct tsr_checkpoint *c = s->c;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_options_take(&o, options, err));
+	if (!c || c->packed)
+		return tsr_fail(err, TSR_E_USAGE, "%s: its plan was written already", out);
+	status = fill(c, saved, run, err);
+	TSR_THEN(status, tsr_recode_checkpoint(c, out, &o, run, ret, err));
+	if (status == TSR_OK || status == TSR_E_DURABILITY)
+		s->c = NULL;
+	return status;
+}
