@@ -76,7 +76,8 @@ TSR_API bool tsr_saving_settle(struct tsr_saving *s, size_t i,
 
 /**
  * tsr_saving_write() - Write the packed file
- * @saved: per tensor; planes, or the elements of those without a codec, are borrowed
+ * @saved: per tensor; planes, or the elements of those without a codec, are borrowed.  One that has elements
+ *         and neither @data nor @plane[0] is left out: another process writes it
  * @options: as for tsr_recode(); NULL for tsr_recode_defaults()
  * @ret:   out: to be freed with tsr_unpacking_free(), and has the plan's checkpoint from then on; set on
  *         TSR_OK and TSR_E_DURABILITY
@@ -90,5 +91,8 @@ TSR_API enum tsr_status tsr_saving_write(struct tsr_saving *s, const struct tsr_
 					 const char *out, const struct tsr_recode_options *options,
 					 const struct tsr_run *run, struct tsr_unpacking **ret,
 					 struct tsr_err *err);
+
+/* The XXH3-64 of bytes with seed 0, by which packed files and directories name what they have. */
+TSR_API uint64_t tsr_xxh3(const void *bytes, size_t nbytes);
 
 #endif

@@ -240,12 +240,15 @@ static enum tsr_status diff(const char *a, const char *b, const struct tsr_diff_
 	struct diffing d = { .t.watch = tsr_directory_watch_defaults(),
 			     .options = &o,
 			     .bytes = checkpoints != NULL };
+	struct tsr_open_options open;
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_stored_open_options(&open, o.open, err));
+	o.open = &open;
 	TSR_TRY(tsr_options_take(&d.t.watch, watch, err));
 	d.t.err = err ? err : &d.t.own;
-	d.t.follow = tsr_opens_links(o.open);
+	d.t.follow = open.follow;
 	status = diff_sides(&d, a, b, run, checkpoints);
 	tsr_directory_close(d.a);
 	tsr_directory_close(d.b);

@@ -55,14 +55,17 @@ enum tsr_status tsr_recode_directory(const char *path, const char *out,
 {
 	struct tsr_recode_options o = tsr_recode_defaults();
 	struct recoding r = { .t.packed = true, .options = &o };
+	struct tsr_open_options open;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_stored_open_options(&open, o.open, err));
+	o.open = &open;
 	if (o.max_shard_nbytes || o.weights_out)
 		return tsr_fail(err, TSR_E_USAGE,
 				"%s: files of a packed directory stay the files that they are",
 				path);
 	r.t.delta = o.delta;
-	r.t.follow = tsr_opens_links(o.open);
+	r.t.follow = open.follow;
 	r.t.output = (struct tsr_dir_output){ out, true, o.force, o.dry_run, NULL, recode };
 	return tsr_directory_make(&r.t, path, watch, run, ret, err);
 }

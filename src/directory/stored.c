@@ -19,9 +19,12 @@ enum tsr_status tsr_directory_open_options(struct tsr_open_options *ret,
 	return TSR_OK;
 }
 
-bool tsr_opens_links(const struct tsr_open_options *open)
+enum tsr_status tsr_stored_open_options(struct tsr_open_options *ret,
+					const struct tsr_open_options *given, struct tsr_err *err)
 {
-	return open && open->follow;
+	TSR_TRY(tsr_directory_open_options(ret, given, err));
+	ret->parts = true;
+	return TSR_OK;
 }
 
 bool tsr_stored_as_model(const struct tsr_checkpoint *c, enum tsr_coded_planes coded)

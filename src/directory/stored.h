@@ -5,9 +5,6 @@
 
 #include "directory/traversal.h"
 
-/* Whether files may be symbolic links; @open may be NULL. */
-bool tsr_opens_links(const struct tsr_open_options *open);
-
 /*
  * How to open each file of a directory: as given (NULL: by default), but states keep an optimizer's numbers
  * where names and shapes do not settle them, since each file comes back by itself.
@@ -15,6 +12,10 @@ bool tsr_opens_links(const struct tsr_open_options *open);
 enum tsr_status tsr_directory_open_options(struct tsr_open_options *ret,
 					   const struct tsr_open_options *given,
 					   struct tsr_err *err);
+
+/* The same for files of a packed directory, which may hold one rank's parts of tensors: others are beside it. */
+enum tsr_status tsr_stored_open_options(struct tsr_open_options *ret,
+					const struct tsr_open_options *given, struct tsr_err *err);
 
 /*
  * Whether a checkpoint is stored as a model that loaders take: safetensors with packed weights in a file of

@@ -49,14 +49,17 @@ enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 {
 	struct tsr_write_options o = tsr_write_defaults();
 	struct unpacking u = { .t.packed = true, .options = &o };
+	struct tsr_open_options open;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_stored_open_options(&open, o.open, err));
+	o.open = &open;
 	if (o.flashoptim || o.max_shard_nbytes || o.container != TSR_CONTAINER_COUNT)
 		return tsr_fail(err, TSR_E_USAGE,
 				"%s: the files of a packed directory come back as they were, in no "
 				"other container",
 				path);
-	u.t.follow = tsr_opens_links(o.open);
+	u.t.follow = open.follow;
 	u.t.output = (struct tsr_dir_output){ out, false, o.force, o.dry_run, NULL, unpack };
 	return tsr_directory_make(&u.t, path, watch, run, ret, err);
 }

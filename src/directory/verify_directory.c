@@ -282,7 +282,7 @@ enum tsr_status tsr_verify_directory(const char *path, const struct tsr_verify_o
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	TSR_TRY(tsr_directory_open_options(&open, o.open, err));
+	TSR_TRY(tsr_stored_open_options(&open, o.open, err));
 	o.open = &open;
 	TSR_TRY(check_original(&o, err));
 	v.t.follow = open.follow;

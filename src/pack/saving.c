@@ -16,6 +16,7 @@
 #include "ckpt/tensor_tiles.h"
 #include "codec/narrow.h"
 #include "container/packed/packed_write.h"
+#include "io/hash.h"
 #include "pack/codec_rules.h"
 #include "pack/open_checkpoint.h"
 #include "tersor/names.h"
@@ -286,6 +287,11 @@ bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_f
 	return true;
 }
 
+uint64_t tsr_xxh3(const void *bytes, size_t nbytes)
+{
+	return tsr_hash(bytes, nbytes, 0);
+}
+
 /* --- The file ----------------------------------------------------------------------------------- */
 
 /* The arrays of a tensor in memory; the first one keeps its number, by which the tree knows the tensor. */
@@ -340,19 +346,25 @@ static enum tsr_status hash_planes(void *ctx, void *scratch, uint64_t job, struc
 static enum tsr_status fill(struct tsr_checkpoint *c, const struct tsr_saved *saved,
 			    const struct tsr_run *run, struct tsr_err *err)
 {
-	const struct tsr_pipeline pipeline = { .njobs = c->ntensors,
-					       .work = hash_planes,
-					       .ctx = c };
+	struct tsr_pipeline pipeline = { .work = hash_planes, .ctx = c };
 	bool lossy = false;
+	size_t n = 0;
 
 	for (size_t i = 0; i < c->ntensors; i++) {
-		const struct tsr_codec *codec = c->tensors[i].coding.codec;
+		struct tsr_tensor t = c->tensors[i];
 
-		lossy = lossy || (codec && !codec->lossless);
-		TSR_TRY(place_planes(c, &c->tensors[i], &saved[i], err));
+		if (t.numel && !saved[i].data && !saved[i].plane[0])
+			continue;
+		lossy = lossy || (t.coding.codec && !t.coding.codec->lossless);
+		t.partner =
+			0; /* a number among all tensors, which a packed file does not tell either */
+		c->tensors[n] = t;
+		TSR_TRY(place_planes(c, &c->tensors[n++], &saved[i], err));
 	}
+	c->ntensors = n;
 	c->generation += lossy;
 	c->packed = true;
+	pipeline.njobs = n;
 	return tsr_pipeline_run(&pipeline, run, err);
 }
 
