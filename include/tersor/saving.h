@@ -65,6 +65,23 @@ TSR_API enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr
 					  const struct tsr_run *run, struct tsr_err *err);
 
 /**
+ * tsr_saving_encode_on() - Append the encoding of tensors to a stream of a GPU
+ * @saved:   as for tsr_saving_encode(), but addresses are in device memory, and elements FP32 whatever the
+ *           tensor's dtype; also of the variance that a momentum is relative to
+ * @which:   @n numbers of tensors, each with a codec
+ * @stream:  as for tersor/device.h
+ * @found:   one per tensor of the plan, in device memory: added to
+ * @scratch: device memory for the elements of the largest of them that is relative; may be NULL without one
+ *
+ * Waits where a codec is used on the GPU for the first time, and only then.
+ */
+TSR_API enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s,
+					     const struct tsr_saved *saved, const size_t *which,
+					     size_t n, struct tsr_gpu *gpu, void *stream,
+					     struct tsr_device_found *found, float *scratch,
+					     struct tsr_err *err);
+
+/**
  * tsr_saving_settle() - Keep a tensor raw if its codec cannot hold what it has
  * @found: what encoding all of it found
  *

@@ -240,12 +240,14 @@ static enum tsr_status diff(const char *a, const char *b, const struct tsr_diff_
 	struct diffing d = { .t.watch = tsr_directory_watch_defaults(),
 			     .options = &o,
 			     .bytes = checkpoints != NULL };
-	struct tsr_open_options open;
+	struct tsr_open_options open, open_b;
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_stored_open_options(&open, o.open, err));
+	TSR_TRY(tsr_stored_open_options(&open_b, o.open_b ? o.open_b : o.open, err));
 	o.open = &open;
+	o.open_b = &open_b;
 	TSR_TRY(tsr_options_take(&d.t.watch, watch, err));
 	d.t.err = err ? err : &d.t.own;
 	d.t.follow = open.follow;

@@ -8,8 +8,8 @@ extern "C" {
 #include "tersor/device.h"
 }
 
-/* Elements of a thread of the kernel that looks at them. */
-#define LOOKS 8u
+/* Elements of a thread of the kernel that looks at them: many, as the warps' counts meet in one place. */
+#define LOOKS 64u
 
 /* A stream of the caller, for the functions that append to one of ours; it has no memory of its own. */
 static struct tsr_gpu_stream stream_of(struct tsr_gpu *gpu, void *stream)
@@ -26,7 +26,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 {
 	unsigned nonfinite = 0, negative = 0, nonzero = 0, fractional = 0, wide = 0;
 
-#pragma unroll
+#pragma unroll 8
 	for (unsigned k = 0; k < LOOKS; k++) {
 		const uint64_t i = tsr_first_vector(LOOKS) + k * TSR_BLOCK;
 		const float v = i < n ? x[i] : 0.0f;

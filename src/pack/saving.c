@@ -75,13 +75,16 @@ enum tsr_status tsr_saving_plan(const char *skeleton, const struct tsr_pack_opti
 				struct tsr_saving **ret, struct tsr_err *err)
 {
 	struct tsr_pack_options o = tsr_pack_defaults();
+	struct tsr_open_options open = tsr_open_defaults();
 	struct tsr_saving *s;
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
+	TSR_TRY(tsr_options_take(&open, o.open, err));
 	TSR_TRY(check_options(&o, err));
+	open.parts = true; /* what a rank has */
 	TSR_TRY(TSR_NEW(&s, 1, err, skeleton));
-	status = tsr_checkpoint_open(&skeleton, 1, o.open, &s->c, err);
+	status = tsr_checkpoint_open(&skeleton, 1, &open, &s->c, err);
 	TSR_THEN(status, plan(s, &o, err));
 	if (status != TSR_OK)
 		tsr_saving_free(s);
@@ -264,6 +267,28 @@ enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr_saved *
 	tsr_tiles_free(&e.tiles);
 	free(skip);
 	return status;
+}
+
+enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s, const struct tsr_saved *saved,
+				     const size_t *which, size_t n, struct tsr_gpu *gpu,
+				     void *stream, struct tsr_device_found *found, float *scratch,
+				     struct tsr_err *err)
+{
+	for (size_t k = 0; k < n; k++) {
+		const size_t i = which[k], v = tsr_saving_variance(s, i);
+		const struct tsr_tensor *t = &s->c->tensors[i];
+		const float *x = saved[i].data;
+
+		TSR_TRY(tsr_device_prepare(gpu, &t->coding, err));
+		if (v != SIZE_MAX) {
+			TSR_TRY(tsr_device_ratios(gpu, stream, &t->coding, x, saved[v].data,
+						  t->numel, scratch, err));
+			x = scratch;
+		}
+		TSR_TRY(tsr_device_encode(gpu, stream, &t->coding, x, t->numel, saved[i].plane,
+					  &found[i], err));
+	}
+	return TSR_OK;
 }
 
 /* --- What codecs cannot hold -------------------------------------------------------------------- */
