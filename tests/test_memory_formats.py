@@ -124,7 +124,7 @@ def test_python_reads_them_with_their_strides(source, tmp_path, monkeypatch, ter
     script = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
-import tersor_torch
+import tersor.torch as tersor_torch
 torch.save(tersor_torch.read(sys.argv[2]), sys.argv[3])
 print("null")
 """
@@ -132,7 +132,7 @@ print("null")
     if not (ROOT / "build" / "libtersor.so").exists():
         pytest.skip("only the tool is built")
     monkeypatch.setenv("TERSOR_LIBRARY", str(ROOT / "build" / "libtersor.so"))
-    torchfile.run_torch(script, ROOT / "examples", packed, out)
+    torchfile.run_torch(script, ROOT / "packaging" / "wheel", packed, out)
     assert torchfile.run_torch(COMPARE, source, out) == []
 
 

@@ -222,7 +222,7 @@ TSR_API struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum ts
 
 /*
  * The codings of momenta and variances that a form of an optimizer's state stands for: "flash", "tight" and so
- * on, or a pair of codecs such as "ratio8/sqrt8", with default groups and scales; false if there is none.
+ * on, with default groups and scales; false if there is none.
  */
 TSR_API bool tsr_state_form(const char *name, struct tsr_coding *momentum,
 			    struct tsr_coding *variance);

@@ -24,7 +24,7 @@ static struct tsr_gpu_stream stream_of(struct tsr_gpu *gpu, void *stream)
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	look_at(const float *x, uint64_t n, struct tsr_device_found *found)
 {
-	unsigned nonfinite = 0, negative = 0, nonzero = 0, fractional = 0, wide = 0;
+	unsigned nonfinite = 0, negative = 0, nonzero = 0, fractional = 0, wide = 0, largest = 0;
 
 #pragma unroll 8
 	for (unsigned k = 0; k < LOOKS; k++) {
@@ -36,7 +36,12 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		nonzero += v != 0.0f;
 		fractional += !(fabsf(v) <= 0x1p24f && v == truncf(v));
 		wide += (__float_as_uint(v) & 0xffff) != 0;
+		if (fabsf(v) <= 0x1.fffffep127f)
+			largest = max(largest, __float_as_uint(fabsf(v)));
 	}
+	largest = __reduce_max_sync(TSR_WHOLE_WARP, largest);
+	if (threadIdx.x % 32 == 0)
+		atomicMax((unsigned long long *)&found->largest, (unsigned long long)largest);
 	tsr_add_count(&found->nonfinite, nonfinite);
 	tsr_add_count(&found->negative, negative);
 	tsr_add_count(&found->nonzero, nonzero);

@@ -138,9 +138,10 @@ struct tile_memory {
 /* Elements that are looked at together: a length that the compiler knows is looked through as vectors. */
 #define LOOKS 256u
 
-static void look_at_some(const float *x, uint32_t sums[5])
+static void look_at_some(const float *x, uint32_t sums[6])
 {
 	uint32_t nonfinite = 0, negative = 0, nonzero = 0, fractional = 0, wide = 0, bits[LOOKS];
+	uint32_t largest = sums[5];
 
 	memcpy(bits, x, sizeof(bits));
 	for (size_t i = 0; i < LOOKS; i++) {
@@ -151,19 +152,22 @@ static void look_at_some(const float *x, uint32_t sums[5])
 		nonzero += x[i] != 0.0f ? 1 : 0;
 		fractional += (float)(int32_t)integer == integer ? 0 : 1;
 		wide += bits[i] & 0xffff ? 1 : 0;
+		bits[i] = (bits[i] & 0x7fffffff) < 0x7f800000 ? bits[i] & 0x7fffffff : 0;
+		largest = bits[i] > largest ? bits[i] : largest;
 	}
 	sums[0] += nonfinite;
 	sums[1] += negative;
 	sums[2] += nonzero;
 	sums[3] += fractional;
 	sums[4] += wide;
+	sums[5] = largest;
 }
 
 /* As the kernel in gpu/caller_stream.cu looks.  Zeros behind the last elements count for nothing. */
 static void look_at(const float *x, size_t n, struct tsr_device_found *found)
 {
 	float rest[LOOKS] = { 0 };
-	uint32_t sums[5] = { 0 };
+	uint32_t sums[6] = { 0 };
 	size_t i = 0;
 
 	for (; i + LOOKS <= n; i += LOOKS)
@@ -175,6 +179,7 @@ static void look_at(const float *x, size_t n, struct tsr_device_found *found)
 	found->nonzero = sums[2];
 	found->fractional = sums[3];
 	found->wide = sums[4];
+	found->largest = sums[5];
 }
 
 /* The elements of a tile in FP32: where they are, or in @x. */
@@ -240,6 +245,8 @@ static enum tsr_status add_found(void *ctx, void *scratch, uint64_t job, struct 
 	sum->nonzero += m->found.nonzero;
 	sum->fractional += m->found.fractional;
 	sum->wide += m->found.wide;
+	if (sum->largest < m->found.largest)
+		sum->largest = m->found.largest;
 	return TSR_OK;
 }
 
@@ -297,13 +304,21 @@ bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_f
 {
 	struct tsr_tensor *t = &s->c->tensors[i];
 	struct tsr_packed_tensor r = { .report = found->report };
-	const bool split = t->coding.codec && t->coding.codec->narrow == TSR_BF16;
+	float largest;
+	uint32_t bits;
+	const bool split = t->coding.codec && (t->coding.codec->narrow == TSR_BF16 ||
+					       t->coding.codec->narrow == TSR_F16);
 
 	if (!t->coding.codec)
 		return true;
+	bits = (uint32_t)found->largest;
+	memcpy(&largest, &bits, sizeof(largest));
+	tsr_round_to(t->coding.codec->narrow, &largest, 1);
+	if (!isfinite(largest))
+		r.measure.overflow = 1;
 	r.measure.nonfinite = found->nonfinite;
 	r.measure.negative = found->negative;
-	/* Nothing was decoded: integers that a BF16 holds come back, as does 0 from any codec. */
+	/* Nothing was decoded: integers that a BF16 holds come back from a split, and 0 from any codec. */
 	r.measure.max_ulp = split ? found->wide > 0 : found->nonzero > 0;
 	if (tsr_pack_raw_reason(t, &r, !found->fractional) == TSR_RAW_NO)
 		return false;

@@ -13,6 +13,8 @@ They need PyTorch; this module needs nothing.
 import importlib.metadata
 import os
 import pathlib
+import shutil
+from typing import Optional
 
 __all__ = ["Report", "TersorError", "apply", "audit", "convert", "diff", "inspect", "pack", "program", "replay",
            "run", "unpack", "verify"]
@@ -20,20 +22,21 @@ __all__ = ["Report", "TersorError", "apply", "audit", "convert", "diff", "inspec
 _AROUND = pathlib.Path(__file__).resolve().parent.parent
 
 
-def _distribution() -> importlib.metadata.Distribution:
-    """What is installed beside this package, whatever other versions sys.path leads to."""
-    for found in importlib.metadata.distributions(name="tersor", path=[str(_AROUND)]):
-        return found
-    raise ImportError(f"{_AROUND} has the package tersor, but not its metadata: install the wheel")
+def _distribution() -> Optional[importlib.metadata.Distribution]:
+    """What is installed beside this package, whatever other versions sys.path leads to; None in a source tree."""
+    return next(iter(importlib.metadata.distributions(name="tersor", path=[str(_AROUND)])), None)
 
 
-__version__ = _distribution().version
+_INSTALLED = _distribution()
+__version__ = _INSTALLED.version if _INSTALLED else "0"
 
 
 def program() -> str:
-    """The path of the binary that was installed with this package."""
+    """The path of the program: that of $TERSOR, the one installed with this package, or `tersor` in the PATH."""
+    if os.environ.get("TERSOR"):
+        return os.environ["TERSOR"]
     # `pip install --target` moves the binary to bin, and RECORD does not know it.
-    recorded = [_AROUND / path for path in _distribution().files or ()
+    recorded = [_AROUND / path for path in (_INSTALLED.files if _INSTALLED else None) or ()
                 if path.name == "tersor" and path.parent.name in ("bin", "scripts")]
     places = [_AROUND / "bin" / "tersor", *recorded]
     for path in places:
@@ -41,7 +44,11 @@ def program() -> str:
             if not os.access(path, os.X_OK):
                 raise PermissionError(f"{path} may not be executed: chmod +x, or install the wheel with pip")
             return str(path.resolve())
-    raise FileNotFoundError(f"the program tersor is not where it was installed: {places[-1]}")
+    found = None if _INSTALLED else shutil.which("tersor")
+    if not found:
+        raise FileNotFoundError(f"the program tersor is not where it was installed: {places[-1]}" if _INSTALLED
+                                else "tersor is not in the PATH, and $TERSOR does not name it")
+    return found
 
 
 from tersor.commands import (Report, TersorError, apply, audit, convert, diff, inspect, pack,  # noqa: E402

@@ -1,36 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load packed checkpoints of `tersor` into a PyTorch model and optimizer, and save them.
+"""Packed checkpoints in a PyTorch model and optimizer, and saving them.
 
-    import tersor_torch
-    tersor_torch.save("step-400.safetensors", model, optimizer)     # packs with the binary
-    tersor_torch.load("step-400.safetensors", model, optimizer)     # in place
-    value = tersor_torch.read("step-400.safetensors")               # as torch.load() of the source
+    import tersor.torch
+    tersor.torch.save("step-400.safetensors", model, optimizer)         # or async_save: in the background
+    tersor.torch.load("step-400.safetensors", model, optimizer)         # in place
+    value = tersor.torch.read("step-400.safetensors")                   # as torch.load() of the source
 
 load() and read() take everything that `tersor unpack` takes: a packed file, the file next to a plain
 model (model.safetensors.tersor), the index of shards, a delta whose base is there, entropy-coded files,
 or a directory that `tersor pack DIR -o OUT/` wrote.  libtersor decodes: there is no formula here, and
 the bits are those of `tersor unpack`.  Tensors are decoded one after the other, in pieces, straight into
 their parameters: there is no FP32 copy on disk, nor a second one in memory.  With FSDP2, TP or DDP every
-rank calls load() and save(), and decodes only its part; any rank may call read().
-
-The shared library is the one that $TERSOR_LIBRARY names, the one of the Python package whose module this
-is, or that of the installation that has the program.  The program packs, and checks hashes before
-anything is loaded (check=False: it does not).  It is the one that $TERSOR names, that of the package, or
-`tersor` in the PATH.
+rank calls load(), and decodes only its part; any rank may call read().  The program checks hashes before
+anything is loaded (check=False: it does not).
 """
+from __future__ import annotations
+
 import collections
-import ctypes
-import ctypes.util
-import importlib
 import io
 import json
 import os
 import pickle
-import shutil
 import subprocess
 import tempfile
 
 import torch
+
+from tersor import library, program
+from tersor.saving import Saved, async_save, latest, save
+
+__all__ = ["Checkpoint", "Opaque", "Saved", "async_save", "latest", "load", "read", "save"]
 
 CHUNK = 1 << 20     # elements that are decoded at once
 WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
@@ -45,137 +44,20 @@ DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "i
 UNSIGNED = {"U16": "uint16", "U32": "uint32", "U64": "uint64"}
 
 
-# ---- libtersor: include/tersor/checkpoint.h -------------------------------------------------------
-
-class Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("msg", ctypes.c_char * 1024), ("hint", ctypes.c_int)]
-
-
-class OpenOptions(ctypes.Structure):
-    """The members up to the last one that is set here, and room for those of any version."""
-    _fields_ = [("size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("follow", ctypes.c_bool),
-                ("as_stored", ctypes.c_bool), ("params", ctypes.c_void_p), ("nparams", ctypes.c_size_t),
-                ("opaque", ctypes.c_int), ("rest", ctypes.c_char * 4096)]
-
-
-class Description(ctypes.Structure):
-    """The members of struct tsr_tensor up to its codec."""
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_uint),
-                ("shape", ctypes.POINTER(ctypes.c_uint64)), ("numel", ctypes.c_uint64),
-                ("kind", ctypes.c_int), ("nplanes", ctypes.c_uint), ("weight", ctypes.c_char_p),
-                ("codec", ctypes.c_void_p)]
-
-
-SIGNATURES = {  # without the error, which is the last argument of all that return a status
-    "tsr_checkpoint_open": [ctypes.POINTER(ctypes.c_char_p), ctypes.c_uint, ctypes.POINTER(OpenOptions),
-                            ctypes.POINTER(ctypes.c_void_p)],
-    "tsr_checkpoint_read_f32": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t,
-                                ctypes.c_void_p],
-    "tsr_checkpoint_read_stored": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64,
-                                   ctypes.c_size_t, ctypes.c_void_p],
-    "tsr_checkpoint_tree": [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p),
-                            ctypes.POINTER(ctypes.c_size_t)],
-}
-
-
-def find_library():
-    """The path of the shared library."""
-    if os.environ.get("TERSOR_LIBRARY"):
-        return os.environ["TERSOR_LIBRARY"]
-    places = [os.path.dirname(os.path.abspath(__file__))] if __package__ == "tersor" else []
-    if not places:
-        program = os.path.dirname(os.path.realpath(find_program()))
-        places = [program, os.path.join(program, "..", "lib")]
-    for place in places:
-        for name in "libtersor.so.1", "libtersor.so":
-            if os.path.exists(os.path.join(place, name)):
-                return os.path.join(place, name)
-    found = ctypes.util.find_library("tersor")
-    if not found:
-        raise FileNotFoundError("libtersor.so.1 is not installed where the program tersor is, and "
-                                "$TERSOR_LIBRARY does not name it")
-    return found
-
-
-def library():
-    """The shared library, with the types of its functions."""
-    global _library
-    if _library is None:
-        found = ctypes.CDLL(find_library())
-        if not hasattr(found, "tsr_checkpoint_tree"):
-            raise ImportError(f"{found._name} is older than this module")
-        for name, arguments in SIGNATURES.items():
-            getattr(found, name).argtypes = arguments + [ctypes.POINTER(Error)]
-        found.tsr_open_defaults.restype = OpenOptions
-        found.tsr_checkpoint_close.argtypes = found.tsr_checkpoint_ntensors.argtypes = [ctypes.c_void_p]
-        found.tsr_checkpoint_close.restype, found.tsr_checkpoint_ntensors.restype = None, ctypes.c_size_t
-        found.tsr_checkpoint_tensor.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        found.tsr_checkpoint_tensor.restype = ctypes.POINTER(Description)
-        found.tsr_dtype_name.restype = found.tsr_kind_name.restype = ctypes.c_char_p
-        _library = found
-    return _library
-
-
-_library = None
-
-
-def call(name, *arguments):
-    """Call a function of the library that returns a status; raises its message."""
-    err = Error()
-    if getattr(library(), name)(*arguments, ctypes.byref(err)):
-        raise RuntimeError(err.msg.decode(errors="replace"))
-
-
-class File:
-    """An open checkpoint of the library; closed with the last of its tensors."""
-
-    def __init__(self, path):
-        options = library().tsr_open_defaults()
-        self.handle = ctypes.c_void_p()
-        call("tsr_checkpoint_open", (ctypes.c_char_p * 1)(os.fsencode(path)), 1, ctypes.byref(options),
-             ctypes.byref(self.handle))
-
-    def __del__(self):
-        if getattr(self, "handle", None):
-            library().tsr_checkpoint_close(self.handle)
-
-    def tensors(self):
-        for i in range(library().tsr_checkpoint_ntensors(self.handle)):
-            yield Tensor(self, library().tsr_checkpoint_tensor(self.handle, i))
-
-    def tree(self):
-        """What was saved around the tensors, as a pickle; b"" if nothing was."""
-        found, size = ctypes.c_void_p(), ctypes.c_size_t()
-        call("tsr_checkpoint_tree", self.handle, ctypes.byref(found), ctypes.byref(size))
-        return ctypes.string_at(found, size.value) if found else b""
-
-
-class Tensor:
-    """A tensor of a checkpoint, decoded on demand."""
+class Tensor(library.Tensor):
+    """A tensor of a checkpoint, decoded on demand to one of PyTorch."""
 
     def __init__(self, file, description):
-        t = description.contents
-        self.file, self.description = file, description
-        self.name = t.name.decode(errors="surrogateescape")
-        self.kind = library().tsr_kind_name(t.kind).decode()
-        self.shape = list(t.shape[:t.rank])
-        self.packed = bool(t.codec)
-        self.stored = library().tsr_dtype_name(t.dtype).decode()
+        super().__init__(file, description)
         if self.stored not in DTYPES:
             raise TypeError(f"tensor {self.name}: PyTorch has no type {self.stored}")
         self.dtype = getattr(torch, UNSIGNED.get(self.stored, ""), None) or getattr(torch, DTYPES[self.stored])
 
     def elements(self, first, count):
         """Some consecutive elements, flat."""
-        if self.packed:
-            values = torch.empty(count, dtype=torch.float32)
-            call("tsr_checkpoint_read_f32", self.file.handle, self.description, first, count, values.data_ptr())
-            return values.to(self.dtype)
-        values = torch.empty(count, dtype=getattr(torch, DTYPES[self.stored]))
-        size = values.element_size()
-        call("tsr_checkpoint_read_stored", self.file.handle, self.description, 0, first * size, count * size,
-             values.data_ptr())
-        return values.view(self.dtype)
+        values = torch.empty(count, dtype=torch.float32 if self.packed else getattr(torch, DTYPES[self.stored]))
+        self.read(first, count, values.element_size(), values.data_ptr())
+        return values.to(self.dtype) if self.packed else values.view(self.dtype)
 
     def whole(self, stride=None):
         """All of it, with these strides."""
@@ -197,8 +79,8 @@ class Checkpoint:
             verify(path)
         self.tensors, self.trees = {}, []
         for path in files_of(os.fspath(path)):
-            file = File(path)
-            for t in file.tensors():
+            file = library.File(path)
+            for t in file.tensors(Tensor):
                 if t.name in self.tensors:
                     raise ValueError(f"{path}: tensor {t.name} is in another file too")
                 self.tensors[t.name] = t
@@ -341,8 +223,14 @@ def load(path, model, optimizer=None, strict=True, check=True):
 
     strict: raise KeyError for a tensor of the model that the checkpoint lacks, and, if the checkpoint is
     of a flat file, for a weight that the model lacks.  An optimizer gets the states of its parameters, and the hyperparameters of its
-    groups if the checkpoint has them.  Returns the names of tensors that nothing was done with.
+    groups if the checkpoint has them.  Returns the names of tensors that nothing was done with.  The directory
+    of a sharded save is loaded by torch.distributed.checkpoint, onto any number of ranks.
     """
+    if os.path.isdir(path) and os.path.isfile(os.path.join(path, ".metadata")):
+        from tersor import dcp
+        if dcp.is_one(path):
+            dcp.load_state(path, model, optimizer, check)
+            return []
     if check:
         run_once(lambda: verify(path))
     checkpoint = Checkpoint(path, check=False)
@@ -426,94 +314,23 @@ def find_optimizer(checkpoint):
     return found[0] if len(found) == 1 else None
 
 
-# ---- Saving --------------------------------------------------------------------------------------
-
-def save(path, model, optimizer=None, options=(), scratch=None, **more):
-    """Pack a model, its optimizer and any other values into one file, which is replaced if it exists.
-
-    options: more options of `tersor pack`.  scratch: an existing directory for what PyTorch writes and
-    tersor packs.  Of a model on one rank that is a file without a name, by default in $TMPDIR; it ends with
-    the processes, however they end.  Of a sharded model every rank writes its part with
-    torch.distributed.checkpoint into a directory of its own, which is made in `scratch` and removed
-    afterwards: all ranks must see it, and by default it is made where `path` is.  Nothing else is removed.
-    """
-    path = os.path.abspath(os.fspath(path))
-    if any(hasattr(t, "placements") for t in model.state_dict().values()):
-        save_sharded(path, model, optimizer, options, scratch, more)
-        return
-
-    def work():
-        value = {"model": model.state_dict(), **more}
-        if optimizer:
-            value["optimizer"] = with_names(optimizer, model)
-        with tempfile.TemporaryFile(dir=scratch) as file:      # without a name: it ends with the processes
-            source = f"/proc/self/fd/{file.fileno()}"
-            try:
-                torch.save(value, source)
-            except RuntimeError as e:   # PyTorch's words for a full disk do not say which
-                raise RuntimeError(f"cannot write a checkpoint into {scratch or tempfile.gettempdir()}, "
-                                   f"scratch= names another directory: {e}") from e
-            run(*pack_to(path, options), source, pass_fds=[file.fileno()])
-    run_once(work)
-
-
-def pack_to(path, options):
-    return ["pack", "-o", path, "-f", "-q", "--no-progress", *options]
-
-
-def with_names(optimizer, model):
-    """The state_dict of an optimizer, whose groups say which parameters they have."""
-    names = {id(p): name for name, p in model.named_parameters()}
-    state = optimizer.state_dict()
-    groups = [{**saved, "param_names": [names[id(p)] for p in group["params"]]}
-              for saved, group in zip(state["param_groups"], optimizer.param_groups)]
-    return {**state, "param_groups": groups}
-
-
-def save_sharded(path, model, optimizer, options, scratch, more):
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
-    folder = run_once(lambda: tempfile.mkdtemp(
-        dir=scratch or os.path.dirname(path), prefix=f".{os.path.basename(path)}.scratch-"))
-    try:
-        value = {"model": get_model_state_dict(model), **more}
-        if optimizer:
-            value["optim"] = get_optimizer_state_dict(model, optimizer)
-        dcp.save(value, checkpoint_id=folder)
-        run_once(lambda: run(*pack_to(path, options), folder))
-    finally:
-        if is_first():
-            shutil.rmtree(folder)
-
-
 # ---- The program, and ranks ----------------------------------------------------------------------
 
-def find_program():
-    if os.environ.get("TERSOR"):
-        return os.environ["TERSOR"]
-    if __package__ == "tersor":         # the wheel has this file as tersor.torch, and the program
-        return importlib.import_module(__package__).program()
-    program = shutil.which("tersor")
-    if not program:
-        raise FileNotFoundError("tersor is not in the PATH, and $TERSOR does not name it")
-    return program
-
-
-def run(*args, pass_fds=()):
+def run(*args):
     """Run the program.  Ctrl-C ends it, too: nothing is left of what it was writing."""
     with tempfile.TemporaryFile() as said:
-        program = subprocess.Popen([find_program(), *map(os.fspath, args)], pass_fds=pass_fds,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+        process = subprocess.Popen([program(), *map(os.fspath, args)], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=said)
         try:
-            program.wait()
+            process.wait()
         except BaseException:
-            program.terminate()
-            program.wait()
+            process.terminate()
+            process.wait()
             raise
         said.seek(0)
         text = said.read().decode(errors="replace").strip()
-    if program.returncode:
-        raise RuntimeError(text or f"tersor {args[0]}: exit status {program.returncode}")
+    if process.returncode:
+        raise RuntimeError(text or f"tersor {args[0]}: exit status {process.returncode}")
 
 
 def verify(path):

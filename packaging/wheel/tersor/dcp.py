@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed.checkpoint with packed files: each rank packs its own shards, on its GPU.
+
+    writer = TersorWriter("run/step-100")
+    dcp.async_save(state, storage_writer=writer, async_stager=writer.stager)
+    dcp.load(state, storage_reader=TersorReader("run/step-100"))         # on any number of ranks
+
+A directory has one packed safetensors file per rank, DCP's `.metadata`, and the index that makes it a packed
+directory, so that `tersor verify`, `diff`, `unpack` and `store add` take it.  Unpacked it is what DCP's
+HuggingFaceStorageWriter writes on several ranks.
+"""
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import io
+import json
+import os
+import pickle
+import struct
+from typing import Any, Dict, List, Mapping, Optional, Set
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from tersor.library import File
+from tersor.saving import Format, Staged, xxh3
+from tersor.skeleton import DTYPES, of_tensors
+
+__all__ = ["TersorReader", "TersorStager", "TersorWriter"]
+
+INDEX, METADATA, OFFSETS = "tersor.json", ".metadata", "DCP_SHARDING_INFO"
+
+
+@dataclasses.dataclass
+class Stored:
+    """Where something is: in a file of the directory, or, what is no tensor, here."""
+    file: str
+    data: Optional[bytes] = None
+
+
+def local_part(name: str, t: torch.Tensor) -> Any:
+    """What this rank has of a tensor, and where that begins."""
+    if not hasattr(t, "placements"):
+        if hasattr(t, "local_shards"):
+            raise TypeError(f"{name} is a ShardedTensor: expected a tensor or the DTensor of fully_shard()")
+        return t, [0] * t.dim()
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+    _, offset = compute_local_shape_and_global_offset(t.shape, t.device_mesh, t.placements)
+    return t.to_local(), list(offset)
+
+
+class TersorStager:
+    """The AsyncStager of DCP: planes are made on the GPU, and training goes on.
+
+    Parameters are those of `tersor.torch.async_save`.  The state that `stage` returns has the live tensors, of
+    which DCP looks at shapes only; whatever is no tensor is copied.
+    """
+
+    should_synchronize_after_execute = False
+
+    def __init__(self, state: str = "flash", weights: str = "bf16+ulp8", entropy: bool = False, threads: int = 0):
+        self.form = Format(state, weights, entropy, None, threads)
+        self.staged: Optional[Staged] = None
+
+    def stage(self, state_dict: Any, **_: Any) -> Any:
+        flat, _ = flatten_state_dict(state_dict)
+        self.put({name: t for name, t in flat.items() if isinstance(t, torch.Tensor)})
+        return frozen(state_dict)
+
+    def put(self, tensors: Dict[str, torch.Tensor]) -> None:
+        self.close()
+        parts = {name: local_part(name, t) for name, t in tensors.items()}
+        offsets = {name: {"saved_offsets": offset} for name, (_, offset) in parts.items()}
+        parts = {name: t for name, (t, _) in parts.items()}
+        self.staged = Staged(of_tensors(parts, {OFFSETS: json.dumps(offsets), "format": "pt"}), self.form)
+
+    def take(self) -> Optional[Staged]:
+        staged, self.staged = self.staged, None
+        return staged
+
+    def synchronize_staging(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if self.staged:
+            self.staged.drop()
+        self.staged = None
+
+
+def frozen(value: Any) -> Any:
+    """The same with copies of all that is no tensor."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, dict):
+        return type(value)((key, frozen(each)) for key, each in value.items()) \
+            if type(value) in (dict, collections.OrderedDict) else {k: frozen(each) for k, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(frozen, value))
+    return copy.deepcopy(value)
+
+
+class TersorWriter(dcp.StorageWriter):
+    """The StorageWriter of DCP for a directory of packed files.
+
+    Parameters
+    ----------
+    path : path
+        The directory; a checkpoint in it is replaced, and counts as incomplete until the new one is complete.
+    stager : TersorStager, optional
+        What `dcp.async_save` stages with; without one `dcp.save` packs with the other arguments, those of
+        `TersorStager`.
+    """
+
+    def __init__(self, path: Any, stager: Optional[TersorStager] = None, **arguments: Any):
+        super().__init__()
+        self.path, self.stager, self.rank = os.path.abspath(os.fspath(path)), stager or TersorStager(**arguments), 0
+        self.saved: List[Any] = []
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return "://" not in str(checkpoint_id)
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        if checkpoint_id:
+            self.path = os.path.abspath(os.fspath(checkpoint_id))
+
+    def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **__: Any) -> None:
+        if is_coordinator:
+            os.makedirs(self.path, exist_ok=True)
+            for name in (INDEX, METADATA):
+                if os.path.exists(os.path.join(self.path, name)):
+                    os.unlink(os.path.join(self.path, name))
+            for name in os.listdir(self.path):
+                if name.startswith(".shard-") and name.endswith(".tmp"):
+                    os.unlink(os.path.join(self.path, name))    # of a save that was killed
+
+    def storage_meta(self) -> Any:
+        return None
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return plan
+
+    def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
+        return [dataclasses.replace(plan, storage_data=rank) for rank, plan in enumerate(plans)]
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        name = f"shard-{plan.storage_data + 1:05d}-model-00001-of-00001.safetensors"
+        blobs = [item for item in plan.items if item.type == WriteItemType.BYTE_IO]
+        tensors = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
+        results = [WriteResult(item.index, len(data), Stored(name, data)) for item in blobs
+                   for data in [planner.resolve_data(item).getvalue()]]
+        if not self.stager.staged and tensors:
+            flat, _ = flatten_state_dict(planner.state_dict)
+            self.stager.put({item.index.fqn: flat[item.index.fqn] for item in tensors})
+        staged = self.stager.take()
+        if staged and tensors:
+            staged.keep({item.index.fqn for item in tensors})
+            saved = staged.write(os.path.join(self.path, name))
+            self.saved.append(saved)
+            results += [WriteResult(item.index, sizes[item.index.fqn], Stored(name))
+                        for sizes in [staged.nbytes] for item in tensors]
+        elif staged:
+            staged.drop()
+        done: Any = Future()
+        done.set_result(results)
+        return done
+
+    def finish(self, metadata: Any, results: List[List[Any]]) -> None:
+        metadata.storage_data = {each.index: each.storage_data for rank in results for each in rank}
+        metadata.storage_meta = None
+        data = pickle.dumps(metadata, protocol=4)
+        replace(os.path.join(self.path, METADATA), data)
+        files = {where.file for where in metadata.storage_data.values() if where.data is None}
+        replace(os.path.join(self.path, INDEX), index_of(self.path, files))
+
+
+def replace(path: str, data: bytes) -> None:
+    with open(path + ".tmp", "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".tmp", path)
+
+
+def index_of(path: str, files: Set[str]) -> bytes:
+    """The index of a packed directory (docs/internals/format.md, section 17)."""
+    entries = []
+    for name in sorted({METADATA, *files}):
+        full = os.path.join(path, name)
+        entry = {"path": name, "as": "packed" if name in files else "copied",
+                 "mode": f"{os.stat(full).st_mode & 0o777:04o}", "nbytes": os.path.getsize(full)}
+        with open(full, "rb") as file:
+            if name not in files:
+                entry["xxh3"] = xxh3(file.read())
+            else:
+                head = file.read(8)
+                head += file.read(struct.unpack("<Q", head)[0])
+                about = json.loads(json.loads(head[8:])["__metadata__"]["tersor"])
+                entry["nbytes"] = sum(SIZES[t["dtype"]] * torch.Size(t["shape"]).numel() for t in about["tensors"])
+                entry.update(kind="safetensors", generation=about["generation"],
+                             files=[{"path": name, "nbytes": os.path.getsize(full), "header": xxh3(head)}])
+        entries.append(entry)
+    value = {"tersor_directory": 1, "tool": "tersor", "mode": f"{os.stat(path).st_mode & 0o777:04o}",
+             "entries": entries, "check": "0" * 16}
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    return text[:-19] + xxh3(text).encode() + text[-3:]
+
+
+SIZES = {text: torch.empty(0, dtype=getattr(torch, name)).element_size() for name, text in DTYPES.items()
+         if hasattr(torch, name)}
+
+
+class MetadataUnpickler(pickle.Unpickler):
+    """Of DCP's metadata: nothing but its own classes is imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name == "Stored":
+            return Stored
+        if module in ("torch.distributed.checkpoint.metadata", "torch.serialization", "collections") or \
+                (module, name) in (("torch", "Size"), ("torch", "device"), ("builtins", "set")) or \
+                module == "torch" and isinstance(getattr(torch, name, None), (torch.dtype, torch.layout,
+                                                                              torch.memory_format)):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"found {module}.{name}, expected what DCP's metadata has")
+
+
+class TersorReader(dcp.StorageReader):
+    """The StorageReader of DCP for what TersorWriter wrote, on as many ranks as there are now.
+
+    Parameters
+    ----------
+    path : path
+        The directory.
+    check : bool
+        Let the first rank compare all planes with their hashes before anything is loaded.
+    """
+
+    def __init__(self, path: Any, check: bool = True):
+        super().__init__()
+        self.path, self.check = os.path.abspath(os.fspath(path)), check
+        self.where: Dict[Any, Stored] = {}
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return "://" not in str(checkpoint_id)
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        if checkpoint_id:
+            self.path = os.path.abspath(os.fspath(checkpoint_id))
+
+    def read_metadata(self, *_: Any, **__: Any) -> Any:
+        if not os.path.exists(os.path.join(self.path, INDEX)):
+            raise FileNotFoundError(f"{self.path}: has no {INDEX}: no checkpoint, or one whose save was interrupted")
+        if self.check:
+            from tersor import verify
+            if not verify(self.path, allow_nonfinite=True).passed:
+                raise ValueError(f"{self.path}: is damaged")
+            self.check = False
+        with open(os.path.join(self.path, METADATA), "rb") as file:
+            return MetadataUnpickler(file).load()
+
+    def set_up_storage_reader(self, metadata: Any, is_coordinator: bool, *_: Any, **__: Any) -> None:
+        self.where = metadata.storage_data
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return plan
+
+    def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
+        return plans
+
+    def read_data(self, plan: Any, planner: Any) -> Any:
+        from tersor.torch import Tensor
+        files: Dict[str, Dict[str, Tensor]] = {}
+        for item in plan.items:
+            where = self.where[item.storage_index]
+            if item.type == LoadItemType.BYTE_IO:
+                planner.load_bytes(item, io.BytesIO(where.data or b""))
+                continue
+            name = os.path.basename(where.file)
+            if name not in files:
+                files[name] = {t.name: t for t in File(os.path.join(self.path, name), parts=True).tensors(Tensor)}
+            stored = files[name][item.storage_index.fqn]
+            target = planner.resolve_tensor(item).detach()
+            offset, size = list(item.storage_offsets), list(item.lengths)
+            row = torch.Size(stored.shape[1:]).numel()
+            rows = max(1, (1 << 22) // max(1, row))
+            for at in range(0, size[0] if size else 1, rows):
+                n = min(rows, size[0] - at) if size else 1
+                block = stored.elements(((offset[0] if size else 0) + at) * row, n * row)
+                block = block.view([n, *stored.shape[1:]] if size else [])
+                for d in range(1, len(size)):
+                    block = block.narrow(d, offset[d], size[d])
+                (target[at:at + n] if size else target).copy_(block)
+            planner.commit_tensor(item, target)
+        done: Any = Future()
+        done.set_result(None)
+        return done
+
+
+# ---- Models and optimizers ------------------------------------------------------------------------
+
+def state_of(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer]) -> Dict[str, Any]:
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+    value = {"model": get_model_state_dict(model)}
+    if optimizer:
+        value["optim"] = get_optimizer_state_dict(model, optimizer)
+    return value
+
+
+def save_state(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer],
+               more: Mapping[str, Any], in_background: bool, **form: Any) -> Any:
+    """What `tersor.torch.save` does with a model in shards: a future of the ranks' `Saved`."""
+    writer = TersorWriter(path, **form)
+    state = {**state_of(model, optimizer), **more}
+    if in_background:
+        return dcp.async_save(state, storage_writer=writer, async_stager=writer.stager)
+    return dcp.save(state, storage_writer=writer)
+
+
+def is_one(path: Any) -> bool:
+    """Whether a directory is one that TersorWriter wrote."""
+    return os.path.isfile(os.path.join(path, METADATA)) and os.path.isfile(os.path.join(path, INDEX)) and \
+        any(name.startswith("shard-") for name in os.listdir(path))
+
+
+def load_state(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer],
+               check: bool = True) -> None:
+    """Load what a model in shards saved into a model that is in as many, in others, or in one piece."""
+    from torch.distributed.checkpoint.state_dict import set_model_state_dict, set_optimizer_state_dict
+    state = state_of(model, optimizer)
+    dcp.load(state, storage_reader=TersorReader(path, check))
+    set_model_state_dict(model, state["model"])
+    if optimizer:
+        set_optimizer_state_dict(model, optimizer, state["optim"])

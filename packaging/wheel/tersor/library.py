@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libtersor by ctypes: opening checkpoints and reading their tensors (include/tersor/checkpoint.h).
+
+The library is the one that $TERSOR_LIBRARY names, that of the installed package, or the one of the installation
+that has the program, which is the one that $TERSOR names, that of the package, or `tersor` in the PATH.
+"""
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+from typing import Any, Iterator, List, Optional
+
+__all__ = ["File", "Tensor", "call", "find_library", "library"]
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_int), ("msg", ctypes.c_char * 1024), ("hint", ctypes.c_int)]
+
+
+class OpenOptions(ctypes.Structure):
+    """The members up to the last one that is set here, and room for those of any version."""
+    _fields_ = [("size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("follow", ctypes.c_bool),
+                ("as_stored", ctypes.c_bool), ("params", ctypes.c_void_p), ("nparams", ctypes.c_size_t),
+                ("opaque", ctypes.c_int), ("numbered", ctypes.c_bool), ("parts", ctypes.c_bool),
+                ("rest", ctypes.c_char * 4096)]
+
+
+class Description(ctypes.Structure):
+    """The members of struct tsr_tensor up to its codec."""
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_uint),
+                ("shape", ctypes.POINTER(ctypes.c_uint64)), ("numel", ctypes.c_uint64),
+                ("kind", ctypes.c_int), ("nplanes", ctypes.c_uint), ("weight", ctypes.c_char_p),
+                ("codec", ctypes.c_void_p)]
+
+
+SIGNATURES = {  # without the error, which is the last argument of all that return a status
+    "tsr_checkpoint_open": [ctypes.POINTER(ctypes.c_char_p), ctypes.c_uint, ctypes.POINTER(OpenOptions),
+                            ctypes.POINTER(ctypes.c_void_p)],
+    "tsr_checkpoint_read_f32": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t,
+                                ctypes.c_void_p],
+    "tsr_checkpoint_read_stored": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64,
+                                   ctypes.c_size_t, ctypes.c_void_p],
+    "tsr_checkpoint_tree": [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)],
+}
+
+
+def find_library() -> str:
+    """The path of the shared library."""
+    if os.environ.get("TERSOR_LIBRARY"):
+        return os.environ["TERSOR_LIBRARY"]
+    from tersor import program
+    folder = os.path.dirname(os.path.realpath(program()))
+    for place in (os.path.dirname(os.path.abspath(__file__)), folder, os.path.join(folder, "..", "lib")):
+        for name in "libtersor.so.1", "libtersor.so":
+            if os.path.exists(os.path.join(place, name)):
+                return os.path.join(place, name)
+    found = ctypes.util.find_library("tersor")
+    if not found:
+        raise FileNotFoundError("libtersor.so.1 is not installed where the program tersor is, and "
+                                "$TERSOR_LIBRARY does not name it")
+    return found
+
+
+_library: Optional[ctypes.CDLL] = None
+
+
+def library() -> Any:
+    """The shared library, with the types of its functions."""
+    global _library
+    if _library is None:
+        found = ctypes.CDLL(find_library())
+        if not hasattr(found, "tsr_saving_plan"):
+            raise ImportError(f"{found._name} is older than this module")
+        for name, arguments in SIGNATURES.items():
+            getattr(found, name).argtypes = arguments + [ctypes.POINTER(Error)]
+        found.tsr_open_defaults.restype = OpenOptions
+        found.tsr_checkpoint_close.argtypes = found.tsr_checkpoint_ntensors.argtypes = [ctypes.c_void_p]
+        found.tsr_checkpoint_close.restype, found.tsr_checkpoint_ntensors.restype = None, ctypes.c_size_t
+        found.tsr_checkpoint_tensor.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        found.tsr_checkpoint_tensor.restype = ctypes.POINTER(Description)
+        found.tsr_dtype_name.restype = found.tsr_kind_name.restype = ctypes.c_char_p
+        _library = found
+    return _library
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a function of the library that returns a status; raises its message."""
+    err = Error()
+    if getattr(library(), name)(*arguments, ctypes.byref(err)):
+        raise RuntimeError(err.msg.decode(errors="replace"))
+
+
+class File:
+    """An open checkpoint of the library; closed with the last of its tensors.
+
+    Parameters
+    ----------
+    path : path
+        Whatever ``tersor inspect`` opens as one checkpoint.
+    parts : bool
+        Accept one rank's parts of tensors.
+    """
+
+    def __init__(self, path: Any, parts: bool = False):
+        options = library().tsr_open_defaults()
+        options.parts = parts
+        self.handle = ctypes.c_void_p()
+        call("tsr_checkpoint_open", (ctypes.c_char_p * 1)(os.fsencode(path)), 1, ctypes.byref(options),
+             ctypes.byref(self.handle))
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            library().tsr_checkpoint_close(self.handle)
+
+    def tensors(self, kind: Any = None) -> Iterator["Tensor"]:
+        """Its tensors, as `Tensor` or another class made from the same arguments."""
+        for i in range(library().tsr_checkpoint_ntensors(self.handle)):
+            yield (kind or Tensor)(self, library().tsr_checkpoint_tensor(self.handle, i))
+
+    def tree(self) -> bytes:
+        """What was saved around the tensors, as a pickle; b"" if nothing was."""
+        found, size = ctypes.c_void_p(), ctypes.c_size_t()
+        call("tsr_checkpoint_tree", self.handle, ctypes.byref(found), ctypes.byref(size))
+        return ctypes.string_at(found, size.value) if found else b""
+
+
+class Tensor:
+    """A tensor of a checkpoint, decoded on demand.
+
+    Attributes
+    ----------
+    name, kind : str
+        `kind` is "weight", "momentum", "variance" or "other".
+    shape : list of int
+    stored : str
+        Its element type before packing, as safetensors calls it: "F32", "BF16", ...
+    packed : bool
+        Whether it is stored in the planes of a codec.
+    """
+
+    def __init__(self, file: File, description: Any):
+        t = description.contents
+        self.file, self.description = file, description
+        self.name: str = t.name.decode(errors="surrogateescape")
+        self.kind: str = library().tsr_kind_name(t.kind).decode()
+        self.shape: List[int] = list(t.shape[:t.rank])
+        self.packed = bool(t.codec)
+        self.stored: str = library().tsr_dtype_name(t.dtype).decode()
+
+    def read(self, first: int, count: int, size: int, address: int) -> None:
+        """Consecutive elements, row-major: FP32 if it is packed, else as they are stored, in `size` bytes each."""
+        if self.packed:
+            call("tsr_checkpoint_read_f32", self.file.handle, self.description, first, count, address)
+        else:
+            call("tsr_checkpoint_read_stored", self.file.handle, self.description, 0, first * size, count * size,
+                 address)

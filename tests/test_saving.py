@@ -1,0 +1,227 @@
+"""tersor.torch.save and async_save: a running job's state packed from its memory (packaging/wheel/tersor/saving.py)."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+import reader
+import torchfile
+from conftest import BINARY, ROOT, run_tersor
+from test_companion import LIBRARY
+from test_torch_module import PACKAGE, binary_for_examples  # noqa: F401: a fixture that is used for all
+
+START = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import torch, tersor.torch as tt
+from tersor import saving
+folder = sys.argv[2]
+
+def make(bad=()):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(100, 64), torch.nn.Linear(64, 300), torch.nn.LayerNorm(300),
+                                torch.nn.Linear(300, 1100, bias=False))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.randint(0, 100, (8,))).square().mean().backward()
+        optimizer.step()
+    return model, optimizer
+"""
+
+
+def run(script, *args, **kwargs):
+    return torchfile.run_torch(START + script, PACKAGE, *args, **kwargs)
+
+
+# ---- The file --------------------------------------------------------------------------------------
+
+SAME = """
+found = []
+for i, form in enumerate(json.loads(sys.argv[3])):
+    model, optimizer = make()
+    more = {"epoch": 3, "turned": torch.arange(40.0).reshape(5, 8).t(), "gaps": torch.arange(40)[::2], "none": None,
+            "tied": [model[1].weight, model[1].weight], "empty": torch.zeros(0, 3), "scalar": torch.tensor(2.5),
+            "half": torch.ones(17, 3, dtype=torch.bfloat16), "expanded": torch.ones(1).expand(5, 4)}
+    saved = tt.save(os.path.join(folder, f"a{i}"), model, optimizer, **form, **more)
+    value = {"model": model.state_dict(), **more, "optimizer": saving.with_names(optimizer, model)}
+    torch.save(value, os.path.join(folder, f"b{i}.pt"))
+    found.append([saved.nbytes, list(saved.raw), saved.blocked > 0])
+print(json.dumps(found))
+"""
+FORMS = [({}, []), ({"state": "tight"}, ["--state", "tight"]), ({"state": "coat"}, ["--state", "coat"]),
+         ({"weights": "bf16+exact16"}, ["--weights", "bf16+exact16"]),
+         ({"weights": "fp16+ulp8", "threads": 1}, ["--weights", "fp16+ulp8"]),
+         ({"state": "ratio8/log8", "entropy": True}, ["--state", "ratio8/log8", "--entropy"])]
+
+
+def test_saved_file_is_what_pack_makes_of_torch_save(tmp_path, tersor):
+    """The same planes, tensor by tensor, and unpacked the same bytes: what pack's file adds are error figures."""
+    for i, (nbytes, raw, blocked) in enumerate(run(SAME, tmp_path, json.dumps([form for form, _ in FORMS]))):
+        ours, theirs = tmp_path / f"a{i}", tmp_path / f"b{i}"
+        tersor("pack", tmp_path / f"b{i}.pt", "-o", theirs, "-q", *FORMS[i][1], check=0)
+        assert nbytes == ours.stat().st_size and raw == [] and blocked
+        a, b = reader.read(ours), reader.read(theirs)
+        assert a.tensors.keys() == b.tensors.keys() and a.generation == b.generation
+        for name, t in b.tensors.items():
+            other = a.tensors[name]
+            assert (t.codec, t.kind, t.shape, t.raw) == (other.codec, other.kind, other.shape, other.raw), name
+            assert (t.values is None) == (other.values is None) and other.error is None
+            assert t.values is None or t.values.tobytes() == other.values.tobytes(), name
+        for each in ours, theirs:
+            tersor("unpack", each, "-o", f"{each}-back.pt", "--to", "pt", "-q", check=0)
+            tersor("verify", each, check=0)
+        assert (tmp_path / f"a{i}-back.pt").read_bytes() == (tmp_path / f"b{i}-back.pt").read_bytes()
+
+
+def test_what_a_codec_cannot_hold_stays_as_it_is_and_is_named(tmp_path):
+    script = """
+model, optimizer = make()
+with torch.no_grad():
+    model[1].weight[2, 3] = float("nan")
+    model[3].weight[0, 0] = 3.4e38                  # its BF16 is infinite
+    optimizer.state[model[0].weight]["exp_avg_sq"][1, 1] = -1.0
+    model[2].weight.fill_(70001.0)                  # integers that no BF16 holds
+path = os.path.join(folder, "a")
+saved = tt.save(path, model, optimizer)
+value = tt.read(path)
+exact = all(torch.equal(value["model"][k].nan_to_num(), t.nan_to_num()) for k, t in model.state_dict().items()
+            if k in ("1.weight", "3.weight", "2.weight"))
+print(json.dumps([saved.raw, exact]))
+"""
+    raw, exact = run(script, tmp_path)
+    assert exact and sorted(raw.values()) == ["integers", "negative variances", "non-finite values", "overflow"]
+
+
+def test_states_that_cannot_be_saved_are_refused_and_leave_nothing(tmp_path):
+    script = """
+said = []
+model = torch.nn.Linear(4, 3)
+class Broken:
+    def __reduce__(self):
+        raise ValueError("cannot be saved")
+for more in ({"x": torch.eye(3).to_sparse()}, {"x": torch.empty(3, device="meta")},
+             {"x": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}, {"x": Broken()}):
+    try:
+        tt.save(os.path.join(folder, "a"), model, **more)
+    except (TypeError, ValueError, NotImplementedError) as e:
+        said.append(str(e))
+for arguments in ({"state": "none"}, {"weights": "none"}, {"state": "gefen"}, {"step": 3},
+                  {"delta": os.path.join(folder, "absent")}):
+    try:
+        tt.save(os.path.join(folder, "a"), model, **arguments)
+    except (ValueError, RuntimeError) as e:
+        said.append(str(e))
+print(json.dumps([said, os.listdir(folder)]))
+"""
+    said, files = run(script, tmp_path)
+    wanted = ["sparse", "meta", "quantized", "cannot be saved", "state='none'", "weights='none'", "gefen8", "{step}",
+              "absent"]
+    assert len(said) == len(wanted) and files == []
+    for line, word in zip(said, wanted):
+        assert word in line
+
+
+def test_more_than_4_gib_is_planned(tmp_path):
+    """Offsets and sizes of zip64; the memory is never touched."""
+    script = """
+from tersor.skeleton import of_value
+value = {"small": torch.ones(16), "large": torch.empty(1100 << 20), "after": torch.ones(17), "end": torch.ones(18)}
+skeleton = of_value(value)
+plan = saving.Plan(skeleton, saving.Format())
+print(json.dumps([[t.name, t.tensor.numel()] for t in plan.tensors]))
+"""
+    assert run(script, tmp_path) == [["small", 16], ["large", 1100 << 20], ["after", 17], ["end", 18]]
+
+
+# ---- A training run ----------------------------------------------------------------------------------
+
+def test_training_goes_on_while_a_file_is_written(tmp_path):
+    """The file has the values of the call, whatever the job does to them afterwards."""
+    script = """
+model, optimizer = make()
+before = {k: t.clone() for k, t in model.state_dict().items()}
+future = tt.async_save(os.path.join(folder, "a"), model, optimizer)
+with torch.no_grad():
+    for p in model.parameters():
+        p.fill_(7.0)
+saved = future.result()
+found = tt.read(saved.path)["model"]
+print(json.dumps(max((found[k] - t).abs().max().item() for k, t in before.items())))
+"""
+    assert run(script, tmp_path) < 1e-3
+
+
+def test_saves_are_numbered_and_the_last_ones_kept(tmp_path):
+    script = """
+model = torch.nn.Linear(4, 3)
+pattern = os.path.join(folder, "s-{step}.tersor")
+assert tt.latest(pattern) is None
+open(os.path.join(folder, "s-x.tersor"), "w").close()
+for step in 9, 10, 100, 11:
+    tt.async_save(pattern, model, step=step, keep_last=2).result()
+print(json.dumps([sorted(os.listdir(folder)), os.path.basename(tt.latest(pattern))]))
+"""
+    assert run(script, tmp_path) == [["s-100.tersor", "s-11.tersor", "s-x.tersor"], "s-100.tersor"]
+
+
+def test_full_disk_is_raised_by_the_future_and_the_old_file_stays(tmp_path, monkeypatch):
+    script = """
+model, optimizer = make()
+path = os.path.join(folder, "a")
+open(path, "w").write("old")
+future = tt.async_save(path, model, optimizer)
+try:
+    future.result()
+    said = "nothing"
+except RuntimeError as e:
+    said = str(e)
+model(torch.randint(0, 100, (8,)))
+print(json.dumps([said, open(path).read() == "old", os.listdir(folder)]))
+tt.save(path, model, optimizer)
+"""
+    monkeypatch.setenv("LD_PRELOAD", LIBRARY)
+    monkeypatch.setenv("TERSOR_FAULT", "pwrite:2:ENOSPC")
+    monkeypatch.setenv("TERSOR_FAULT_PATH", str(tmp_path))
+    said, same, files = run(script, tmp_path)
+    assert "No space left" in said and same and files == ["a"]
+    run_tersor("verify", tmp_path / "a", env={"LD_PRELOAD": ""}, check=0)
+
+
+SAVING = START + """
+model, optimizer = make()
+step = 0
+while True:
+    step += 1
+    tt.async_save(os.path.join(folder, "s-{step}"), model, optimizer, step=step, keep_last=2)
+    if step == 1:
+        print("begun", flush=True)
+"""
+
+
+def kill_after(folder, seconds):
+    library = pathlib.Path(BINARY).parent.absolute() / "libtersor.so"
+    env = {**os.environ, "TERSOR_LIBRARY": os.environ.get("TERSOR_LIBRARY", str(library)),
+           "LD_PRELOAD": LIBRARY, "TERSOR_FAULT": "fsync:3:delay=400", "TERSOR_FAULT_PATH": str(folder)}
+    job = subprocess.Popen([torchfile.TORCH, "-W", "ignore", "-c", SAVING, PACKAGE, folder], env=env,
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    job.stdout.readline()
+    time.sleep(seconds)
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3])
+def test_what_a_kill_leaves_the_next_save_removes(tmp_path, seconds):
+    """At any moment of a save: every file under a name of its own is complete."""
+    kill_after(tmp_path, seconds)
+    for path in tmp_path.iterdir():
+        if path.name.startswith("s-"):
+            run_tersor("verify", path, "-q", check=0)
+    run("tt.save(os.path.join(folder, 's-{step}'), *make(), step=10**6, keep_last=2); print(0)", tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert "s-1000000" in left and len(left) <= 2 and all(name.startswith("s-") for name in left)
