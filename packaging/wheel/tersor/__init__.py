@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tersor packs the training state of neural networks on disk.
+"""tersor packs the training state of neural networks on disk and in training jobs.
 
 The program is a binary, which this package carries: `tersor`, or `python -m tersor`. Its commands are functions
-here: `tersor.pack("checkpoint-30")` returns the report that `tersor pack --json` prints. Modules:
+here: `tersor.pack("checkpoint-30")` returns what `tersor pack --json` prints, as a dataclass. `tersor.open` reads
+single tensors as numpy arrays. Modules, which need PyTorch:
 
-    tersor.torch               packed checkpoints into a PyTorch model and optimizer, and back
-    tersor.record_gradients    the gradients of a PyTorch run, for `tersor replay`
-    tersor.record_trainer      the same for Hugging Face's Trainer
+    tersor.torch               save, async_save, load and read, for a model and an optimizer
+    tersor.dcp                 the same for torch.distributed.checkpoint
+    tersor.transformers, tersor.lightning, tersor.accelerate    packed checkpoints of these frameworks
+    tersor.record_gradients, tersor.record_trainer              the gradients of a run, for `tersor replay`
 
-They need PyTorch; this module needs nothing.
+This module needs nothing, and `tersor.open` numpy.
 """
 import importlib.metadata
 import os
@@ -16,8 +18,8 @@ import pathlib
 import shutil
 from typing import Optional
 
-__all__ = ["Report", "TersorError", "apply", "audit", "convert", "diff", "inspect", "pack", "program", "replay",
-           "run", "unpack", "verify"]
+__all__ = ["TersorError", "apply", "audit", "convert", "diff", "inspect", "open", "pack", "program", "replay",
+           "run", "store", "unpack", "verify"]
 
 _AROUND = pathlib.Path(__file__).resolve().parent.parent
 
@@ -51,5 +53,11 @@ def program() -> str:
     return found
 
 
-from tersor.commands import (Report, TersorError, apply, audit, convert, diff, inspect, pack,  # noqa: E402
-                             replay, run, unpack, verify)
+from tersor.commands import (TersorError, apply, audit, convert, diff, inspect, pack,  # noqa: E402
+                             replay, run, store, unpack, verify)
+
+
+def open(path, parts: bool = False):
+    """Open a checkpoint to read single tensors as numpy arrays: see `tersor.checkpoint.Checkpoint`."""
+    from tersor import checkpoint
+    return checkpoint.open(path, parts)

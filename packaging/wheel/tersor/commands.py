@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of the program as functions.
 
-Each runs the program that this package carries, in a process of its own, and returns its JSON report; docs/json.md
-lists the members. Options are keywords: ``max_error={"nmse": 1e-4}`` is ``--max-error nmse=1e-4``, ``strict=True``
+Each runs the program that this package carries, in a process of its own, and returns its JSON report as a
+dataclass (`tersor.reports`); docs/json.md lists the members. Options are keywords: ``max_error={"nmse": 1e-4}`` is ``--max-error nmse=1e-4``, ``strict=True``
 is ``--strict``, a list repeats an option. All options of a command may be given, as its manual page has them.
 """
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import Any, Dict, Mapping, Sequence, Union
+from typing import Any, Mapping, Sequence, Union
 
 from tersor import program
+from tersor.reports import (REPORTS, AuditReport, DiffReport, InspectReport, PackReport, ReplayReport, Report,
+                            VerifyReport, WriteReport, take)
 
-__all__ = ["Report", "TersorError", "apply", "audit", "convert", "diff", "inspect", "pack", "replay", "run", "unpack",
-           "verify"]
+__all__ = ["TersorError", "apply", "audit", "convert", "diff", "inspect", "pack", "replay", "run", "store",
+           "unpack", "verify"]
 
 Path = Union[str, "os.PathLike[str]"]
 Paths = Union[Path, Sequence[Path]]
@@ -28,25 +30,6 @@ class TersorError(RuntimeError):
     def __init__(self, status: int, message: str):
         super().__init__(message)
         self.status = status
-
-
-class Report(Dict[str, Any]):
-    """A report of the program: its JSON as a dict.
-
-    Attributes
-    ----------
-    passed : bool
-        False if what was compared differs, or if a bound or a baseline failed; nothing is written then.
-    warnings : list of str
-        What the program warned of.
-    message : str
-        Why it did not pass.
-    """
-
-    def __init__(self, members: Mapping[str, Any], passed: bool = True, warnings: Sequence[str] = (),
-                 message: str = ""):
-        super().__init__(members)
-        self.passed, self.warnings, self.message = passed, list(warnings), message
 
 
 def _words(name: str, value: Any) -> list[str]:
@@ -62,7 +45,7 @@ def _words(name: str, value: Any) -> list[str]:
     return [f"{option}={os.fspath(value) if isinstance(value, os.PathLike) else value}"]
 
 
-def run(command: str, *operands: Path, **options: Any) -> Report:
+def run(command: str, *operands: Path, **options: Any) -> Any:
     """Run a command and return its report.
 
     Raises
@@ -78,7 +61,9 @@ def run(command: str, *operands: Path, **options: Any) -> Report:
     message = "\n".join(line for line in said if not line.startswith(("warning: ", "note: ")))
     if done.returncode not in (0, DIFFERS):
         raise TersorError(done.returncode, message or f"tersor {command}: status {done.returncode}\n{done.stderr}")
-    return Report(json.loads(done.stdout) if done.stdout else {}, done.returncode == 0, warnings, message)
+    members = json.loads(done.stdout) if done.stdout else {}
+    return take(REPORTS.get(command, Report), members, passed=done.returncode == 0, warnings=warnings, message=message,
+                json=members)
 
 
 def _all(paths: Paths) -> list[Path]:
@@ -87,7 +72,7 @@ def _all(paths: Paths) -> list[Path]:
 
 def pack(source: Paths, output: Path | None = None, *, state: str | None = None, auto: float | None = None,
          max_error: Mapping[str, float] | None = None, entropy: bool = False, delta: Path | None = None,
-         strict: bool = False, force: bool = False, **options: Any) -> Report:
+         strict: bool = False, force: bool = False, **options: Any) -> PackReport:
     """Pack a checkpoint: BF16 weights with corrections, 8-bit states.
 
     Parameters
@@ -114,46 +99,51 @@ def pack(source: Paths, output: Path | None = None, *, state: str | None = None,
 
 
 def unpack(packed: Path, output: Path | None = None, *, to: str | None = None, force: bool = False,
-           **options: Any) -> Report:
+           **options: Any) -> WriteReport:
     """Restore the FP32 checkpoint from a packed file or directory; `to`: "safetensors", "pt", "dcp", "npz"."""
     return run("unpack", packed, output=output, to=to, force=force, **options)
 
 
-def inspect(path: Paths, **options: Any) -> Report:
+def inspect(path: Paths, **options: Any) -> InspectReport:
     """What a checkpoint or recording contains, from its headers: ``report["tensors"]``."""
     return run("inspect", *_all(path), **options)
 
 
 def verify(packed: Paths, *, against: Paths | None = None, max_error: Mapping[str, float] | None = None,
-           **options: Any) -> Report:
+           **options: Any) -> VerifyReport:
     """Check structure, hashes and values; `against`: the original, to measure errors anew."""
     return run("verify", *_all(packed), against=None if against is None else _all(against), max_error=max_error,
                **options)
 
 
-def diff(a: Path, b: Path, *, max_error: Mapping[str, float] | None = None, **options: Any) -> Report:
+def diff(a: Path, b: Path, *, max_error: Mapping[str, float] | None = None, **options: Any) -> DiffReport:
     """Compare two checkpoints, packed or not; `passed` if they are equal, or within the bounds."""
     return run("diff", a, b, max_error=max_error, **options)
 
 
-def convert(source: Paths, output: Path, *, to: str | None = None, force: bool = False, **options: Any) -> Report:
+def convert(source: Paths, output: Path, *, to: str | None = None, force: bool = False, **options: Any) -> WriteReport:
     """Write a checkpoint in another file format, its elements unchanged."""
     return run("convert", *_all(source), output=output, to=to, force=force, **options)
 
 
-def apply(update: Path, model: Path, output: Path | None = None, **options: Any) -> Report:
+def apply(update: Path, model: Path, output: Path | None = None, **options: Any) -> WriteReport:
     """Put a weight update onto the model that it was made for: into `output`, or in place with ``in_place=True``."""
     return run("apply", update, model, output=output, **options)
 
 
 def audit(checkpoint: Paths, *, state: str | None = None, max_error: Mapping[str, float] | None = None,
-          **options: Any) -> Report:
+          **options: Any) -> AuditReport:
     """What each codec would do to a checkpoint; ``report["checkpoints"][0]["recommended"]`` is the form to use."""
     return run("audit", *_all(checkpoint), state=state, max_error=max_error, **options)
 
 
 def replay(checkpoint: Paths, recording: Path, output: Path | None = None, *, state: str | None = None,
-           compare: str | None = "fp32", max_error: Mapping[str, float] | None = None, **options: Any) -> Report:
+           compare: str | None = "fp32", max_error: Mapping[str, float] | None = None, **options: Any) -> ReplayReport:
     """Repeat optimizer steps from recorded gradients, in `state`, and compare with FP32."""
     return run("replay", *_all(checkpoint), recording, output=output, state=state, compare=compare,
                max_error=max_error, **options)
+
+
+def store(command: str, directory: Path, *operands: Any, **options: Any) -> Report:
+    """A command of a store: ``store("add", "run.store", "checkpoint-100", tier="1e-2")``, ``store("ls", ...)``."""
+    return run("store", command, directory, *operands, **options)

@@ -20,7 +20,7 @@ import torch
 from tersor.library import Description, Error, OpenOptions, call, library
 from tersor.skeleton import Skeleton, of_value
 
-__all__ = ["Saved", "async_save", "latest", "save"]
+__all__ = ["Saved", "async_save", "latest", "save", "save_value"]
 
 STARTED = time.time()
 
@@ -599,6 +599,17 @@ def async_save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.opti
         return saved
     LAST[:] = [WRITER.submit(write)]
     return LAST[0]
+
+
+def save_value(path: Any, value: Any, state: str = "flash", weights: str = "bf16+ulp8", entropy: bool = False,
+               delta: Any = None, threads: int = 0) -> Saved:
+    """What ``torch.save(value, path)`` saves, packed; arguments are those of `async_save`."""
+    form = Format(state, weights, entropy, None if delta is None else os.fspath(delta), threads)
+    target = os.path.abspath(os.fspath(path))
+    if LAST:
+        concurrent.futures.wait(LAST)
+    prune(target, target, 0)
+    return Staged(of_value(value), form).write(target)
 
 
 def save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None,

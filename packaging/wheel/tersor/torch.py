@@ -27,9 +27,10 @@ import tempfile
 import torch
 
 from tersor import library, program
-from tersor.saving import Saved, async_save, latest, save
+from tersor.saving import Saved, async_save, latest, save, save_value
 
-__all__ = ["Checkpoint", "Opaque", "Saved", "async_save", "latest", "load", "read", "save"]
+__all__ = ["Checkpoint", "Opaque", "Saved", "async_save", "latest", "load", "read", "save",
+           "save_value"]
 
 CHUNK = 1 << 20     # elements that are decoded at once
 WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
