@@ -600,7 +600,7 @@ RECORD = """
 import json, sys
 import torch
 sys.path.insert(0, sys.argv[1])
-from record_gradients import GradientRecorder
+from tersor.record import GradientRecorder
 
 def run(folder, kind="AdamW", early=True, dtype=None, **options):
     dtype = getattr(torch, dtype) if dtype else None
@@ -664,7 +664,7 @@ OTHERS = {"sgd": {"kind": "SGD", "momentum": 0.9, "dampening": 0.0, "nesterov": 
 def recorded(tmp_path_factory):
     """Where the recorder ran, under the system's torch; what each run saw; what was refused."""
     folder = tmp_path_factory.mktemp("recorded")
-    runs, *refusals = run_torch(RECORD, ROOT / "examples", folder, json.dumps({**RUNS, **OTHERS}))
+    runs, *refusals = run_torch(RECORD, ROOT / "packaging" / "wheel", folder, json.dumps({**RUNS, **OTHERS}))
     return folder, dict(zip([*RUNS, *OTHERS], runs, strict=True)), refusals
 
 
@@ -672,14 +672,14 @@ ORDERS = """
 import json, sys, types
 import torch
 sys.path.insert(0, sys.argv[1])
-from record_gradients import order_of
+from tersor.record import order_of
 fused = {"fused": True}
-cases = [("2.11.0", "13.0", "adamw", True, "float32", fused), ("2.10.1", "13.0", "adamw", True, "float32", fused),
-         ("2.11.0", None, "adamw", True, "float32", fused), ("2.11.0", "13.0", "adam", True, "float32", fused),
-         ("2.11.0", "13.0", "adamw", True, "bfloat16", fused), ("2.11.0", "13.0", "adamw", True, "float32", {}),
-         ("2.11.0", "13.0", "adamw", True, "float32", {**fused, "amsgrad": True}),
-         ("2.11.0", "13.0", "adamw", True, "float32", {**fused, "capturable": True}),
-         ("2.11.0", None, "adamw", False, "float32", fused), ("2.11.0", None, "adamw", False, "float32", {})]
+cases = [("2.11.0", "13.0", "adamw", True, "float32", fused), ("2.11.0", None, "adamw", True, "float32", fused),
+         ("2.11.0", "13.0", "lion", True, "float32", fused), ("2.11.0", "13.0", "adamw", True, "bfloat16", fused),
+         ("2.11.0", "13.0", "adamw", True, "float32", {"foreach": False}),
+         ("2.11.0", "13.0", "adamw", True, "float32", {**fused, "differentiable": True}),
+         ("2.11.0", "13.0", "sgd", True, "float32", {}), ("2.11.0", None, "adamw", False, "float32", fused),
+         ("2.11.0", None, "adamw", False, "float32", {})]
 found = []
 for torch.__version__, torch.version.cuda, kind, cuda, dtype, options in cases:
     p = types.SimpleNamespace(is_cuda=cuda, dtype=getattr(torch, dtype))
@@ -689,14 +689,15 @@ print(json.dumps(found))
 
 
 def test_recorder_names_an_order_only_where_it_is_known():
-    assert run_torch(ORDERS, ROOT / "examples") == ["torch-cuda-fused", *[None] * 8, "pytorch"]
+    assert run_torch(ORDERS, ROOT / "packaging" / "wheel") == [
+        "torch-cuda-fused", *[None] * 5, "torch-cuda-foreach", "torch-cpu-fused", "torch-cpu"]
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_recorder_writes_what_the_optimizer_sees(recorded, tmp_path, name):
     folder, seen, dtype = recorded[0] / name, recorded[1][name], RUNS[name]["dtype"]
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["optimizer"] == "adamw" and manifest["order"] == "pytorch"
+    assert manifest["optimizer"] == "adamw" and manifest["order"] == "torch-cpu"
     assert [g["params"] for g in manifest["param_groups"]] == \
         [["0.weight", "2.weight"], ["0.bias", "2.bias", "unused"]]
     assert [g["betas"] for g in manifest["param_groups"]] == [[0.8, 0.9]] * 2

@@ -245,9 +245,9 @@ def test_recorder_knows_which_optimizers_it_can_name(tmp_path, kind, decoupled, 
         "class distributed:\n    is_available = staticmethod(lambda: False)\n")
     script = f"""
 import sys
-sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT / "examples")!r}]
+sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT / "packaging" / "wheel")!r}]
 sys.modules["safetensors"] = None
-from record_gradients import GradientRecorder
+from tersor.record import GradientRecorder
 step = lambda self: None
 group = {{"params": [], "decoupled_weight_decay": {decoupled}}}
 module, _, name = {kind!r}.rpartition(".")

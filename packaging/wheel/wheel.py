@@ -23,8 +23,6 @@ sys.path.insert(0, str(HERE.parent))
 
 import elf      # noqa: E402: a file of packaging
 
-MODULES = {"torch": "tersor_torch", "record_gradients": "record_gradients",
-           "record_trainer": "record_trainer"}     # and the files of examples that they are
 COMPLETIONS = {"bash": "bash-completion/completions/tersor", "zsh": "zsh/site-functions/_tersor",
                "fish": "fish/vendor_completions.d/tersor.fish"}     # below share, as make install has them
 LIBRARY = "libtersor.so.1"
@@ -64,8 +62,6 @@ def contents(args, tag):
     """{path in the wheel: bytes}, without RECORD."""
     data, info = f"tersor-{args.version}.data", f"tersor-{args.version}.dist-info"
     files = {f"tersor/{path.name}": path.read_bytes() for path in sorted((HERE / "tersor").glob("*.*"))}
-    for module, example in MODULES.items():
-        files[f"tersor/{module}.py"] = (ROOT / "examples" / f"{example}.py").read_bytes()
     files[f"tersor/{LIBRARY}"] = args.library.read_bytes()
     for page in sorted((ROOT / "man").glob("*.1")):
         files[f"{data}/data/share/man/man1/{page.name}"] = page.read_bytes()

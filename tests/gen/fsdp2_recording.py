@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
-from record_gradients import GradientRecorder
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "packaging/wheel"))
+from tersor.record import GradientRecorder
 
 out = pathlib.Path(sys.argv[1])
 dist.init_process_group("gloo")

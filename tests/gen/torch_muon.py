@@ -5,7 +5,7 @@
     torch_muon.py OUT_DIRECTORY
 
 Made tests/data/torch/muon with PyTorch 2.15.0 on a CPU.  before.pt is the model with both optimizers
-after 2 steps; muon/ and adamw/ are recordings of 6 more, by examples/record_gradients.py; after.pt is
+after 2 steps; muon/ and adamw/ are recordings of 6 more, by tersor.record; after.pt is
 what both made of them.
 """
 import pathlib
@@ -13,8 +13,8 @@ import sys
 
 import torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
-from record_gradients import GradientRecorder
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "packaging/wheel"))
+from tersor.record import GradientRecorder
 
 out = pathlib.Path(sys.argv[1])
 out.mkdir()

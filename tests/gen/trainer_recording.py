@@ -14,8 +14,8 @@ import tempfile
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples"))
-from record_trainer import RecordSteps  # noqa: E402
+sys.path.insert(0, str(ROOT / "packaging/wheel"))
+from tersor.transformers import RecordSteps  # noqa: E402
 from transformers import LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments  # noqa: E402
 
 STEPS = 6

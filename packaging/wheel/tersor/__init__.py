@@ -7,8 +7,8 @@ single tensors as numpy arrays. Modules, which need PyTorch:
 
     tersor.torch               save, async_save, load and read, for a model and an optimizer
     tersor.dcp                 the same for torch.distributed.checkpoint
+    tersor.record              the gradients of a run, for `tersor replay`
     tersor.transformers, tersor.lightning, tersor.accelerate    packed checkpoints of these frameworks
-    tersor.record_gradients, tersor.record_trainer              the gradients of a run, for `tersor replay`
 
 This module needs nothing, and `tersor.open` numpy.
 """
@@ -16,7 +16,7 @@ import importlib.metadata
 import os
 import pathlib
 import shutil
-from typing import Optional
+from typing import Any, Optional
 
 __all__ = ["TersorError", "apply", "audit", "convert", "diff", "inspect", "open", "pack", "program", "replay",
            "run", "store", "unpack", "verify"]
@@ -57,7 +57,7 @@ from tersor.commands import (TersorError, apply, audit, convert, diff, inspect, 
                              replay, run, store, unpack, verify)
 
 
-def open(path, parts: bool = False):
+def open(path: Any, parts: bool = False) -> Any:
     """Open a checkpoint to read single tensors as numpy arrays: see `tersor.checkpoint.Checkpoint`."""
     from tersor import checkpoint
     return checkpoint.open(path, parts)

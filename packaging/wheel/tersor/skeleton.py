@@ -24,14 +24,19 @@ TYPED = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16":
          "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
 
 
+STORAGES = {getattr(torch, name): getattr(torch, typed + "Storage") for name, typed in TYPED.items()}
+NO_HOOKS: Any = collections.OrderedDict()
+CLASSES = {torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor)}
+
+
 class Storage:
     """What a pickle has in the place of the elements of a tensor."""
+    __slots__ = "tensor", "key", "nbytes", "typed"
 
     def __init__(self, tensor: torch.Tensor, key: str):
         self.tensor, self.key = tensor, key
         self.nbytes = tensor.numel() * tensor.element_size()
-        name = TYPED.get(str(tensor.dtype).partition(".")[2])
-        self.typed = getattr(torch, name + "Storage") if name else None
+        self.typed = STORAGES.get(tensor.dtype)
 
     def id(self) -> Tuple[Any, ...]:
         if self.typed:
@@ -41,8 +46,6 @@ class Storage:
 
 def dense_strides(t: torch.Tensor) -> Tuple[int, ...]:
     """The strides of a tensor if they leave no gaps, else those of a row-major one."""
-    if t.is_contiguous():
-        return t.stride()
     rows, expected = [1] * t.dim(), 1
     for d in range(t.dim() - 2, -1, -1):
         rows[d] = rows[d + 1] * max(t.shape[d + 1], 1)
@@ -57,8 +60,7 @@ def plain(t: torch.Tensor, where: str = "a tensor") -> torch.Tensor:
     """A tensor, detached; TypeError if it is not a dense one that has its elements."""
     what = "sparse" if t.layout != torch.strided else "quantized" if t.is_quantized else \
         "on the meta device" if t.is_meta else "nested" if getattr(t, "is_nested", False) else \
-        "" if type(t) in (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor)) else \
-        f"a {type(t).__name__}"
+        "" if type(t) in CLASSES else f"a {type(t).__name__}"
     if what:
         raise TypeError(f"{where} of shape {list(t.shape)} is {what}: expected a dense tensor with its elements")
     t = t.detach()
@@ -75,12 +77,15 @@ class Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return NotImplemented
-        t = plain(value)
+        t, shape, stride = plain(value), value.shape, value.stride()
         if type(value) is torch.nn.Parameter:
-            return torch._utils._rebuild_parameter, (t, value.requires_grad, collections.OrderedDict())
-        key = (t.data_ptr(), t.device, t.dtype, t.shape, t.stride()) if t.numel() else len(self.storages)
-        storage = self.storages.setdefault(key, Storage(t, str(len(self.storages))))
-        arguments = (storage, 0, tuple(t.shape), dense_strides(t), value.requires_grad, collections.OrderedDict())
+            return torch._utils._rebuild_parameter, (t, value.requires_grad, NO_HOOKS)
+        key = (t.data_ptr(), t.device, t.dtype, shape, stride) if t.numel() else len(self.storages)
+        storage = self.storages.get(key)
+        if storage is None:
+            storage = self.storages[key] = Storage(t, str(len(self.storages)))
+        dense = stride if t.is_contiguous() else dense_strides(t)
+        arguments = (storage, 0, tuple(shape), dense, value.requires_grad, NO_HOOKS)
         if storage.typed:
             return torch._utils._rebuild_tensor_v2, arguments
         return torch._utils._rebuild_tensor_v3, (*arguments, t.dtype)

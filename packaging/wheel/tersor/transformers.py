@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packed checkpoints of Hugging Face's Trainer.
+"""Packed checkpoints of Hugging Face's Trainer, and recordings of its gradients for `tersor replay`.
 
-    trainer = Trainer(..., callbacks=[TersorCallback()])
+    trainer = Trainer(..., callbacks=[TersorCallback(), RecordSteps("recording", steps=100)])
     trainer.train(resume_from_checkpoint=restore("out"))        # None if there is nothing to resume from
 """
 from __future__ import annotations
@@ -15,9 +15,10 @@ import torch
 from transformers import TrainerCallback
 
 import tersor
+from tersor.record import GradientRecorder
 from tersor.saving import latest
 
-__all__ = ["TersorCallback", "restore"]
+__all__ = ["RecordSteps", "TersorCallback", "restore"]
 
 NAME, PACKED = "checkpoint-{step}", "packed"
 
@@ -60,6 +61,32 @@ class TersorCallback(TrainerCallback):
         for future in [f for f in self.running if all_of_them or f.done()]:
             self.running.remove(future)
             future.result()
+
+
+class RecordSteps(TrainerCallback):
+    """Record the gradients of the next steps into a new directory.
+
+    The steps counted are those of the optimizer, after clipping.  With gradients in BF16 a step takes two bytes per
+    parameter; ``dtype=None`` keeps FP32 gradients as they are.
+    """
+
+    def __init__(self, directory: Any, steps: int, dtype: Optional[torch.dtype] = torch.bfloat16):
+        self.directory, self.left, self.dtype = directory, steps, dtype
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None,
+                       **_: Any) -> None:
+        optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps it
+        self.recorder = GradientRecorder(self.directory, optimizer, model.named_parameters(),
+                                         first_step=state.global_step + 1, dtype=self.dtype)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.recorder.close()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        if self.left > 0:
+            self.recorder.close()
 
 
 def restore(output_dir: Any) -> Optional[str]:

@@ -5,12 +5,14 @@
     for batch in batches:
         ...                           # any number of backward(), then clipping, if any
         recorder.loss = loss          # optional
-        optimizer.step()              # writes a file with the gradients, then the manifest
-    recorder.close()                  # optional: from here on nothing is recorded
+        optimizer.step()              # copies the gradients; a thread writes them, and the manifest
+    recorder.close()                  # from here on nothing is recorded, and all of it is written
 
-docs/recording.md describes what is written. With FSDP2 every rank calls this; with DDP only rank 0
-writes. Without the package safetensors the files are those of torch.save.
+docs/recording.md describes what is written. With FSDP2 every rank calls this, and waits for the file; with DDP
+only rank 0 writes. Without the package safetensors the files are those of torch.save. For Hugging Face's Trainer
+there is `tersor.transformers.RecordSteps`.
 """
+import concurrent.futures
 import functools
 import json
 import math
@@ -44,16 +46,25 @@ def kind_of(optimizer):
 
 
 def order_of(kind, group):
-    """Whose order of operations PyTorch's step of a group has, as `tersor replay --compat` takes it; None: unknown.
+    """Whose order of operations PyTorch's step of a group has, as `tersor replay --order` takes it; None: unknown.
 
-    The fused kernel of a GPU was compared with PyTorch 2.11; the ones before it computed with scalars in FP64."""
-    params, new = group["params"], tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 11)
+    With the version of PyTorch and the other members of the manifest, replay tells the orders of one name apart."""
+    params, fused = group["params"], bool(group.get("fused"))
+    if group.get("differentiable") or kind not in ("adam", "adamw", "sgd", "muon"):
+        return None
     if not any(p.is_cuda for p in params):
-        return None if group.get("fused") else "pytorch"
-    special = any(group.get(k) for k in ("amsgrad", "maximize", "capturable", "differentiable"))
-    plain = all(p.is_cuda and p.dtype == torch.float32 for p in params) and not special
-    known = kind == "adamw" and group.get("fused") and plain and new and torch.version.cuda
-    return "torch-cuda-fused" if known else None
+        return "torch-cpu-fused" if fused else "torch-cpu"
+    if not torch.version.cuda or not all(p.is_cuda and p.dtype == torch.float32 for p in params):
+        return None
+    if fused:
+        return "torch-cuda-fused"
+    return None if group.get("foreach") is False else "torch-cuda-foreach"
+
+
+def same(groups, key):
+    """What all groups have for a switch, true or false; None where they differ or have none."""
+    found = {bool(g[key]) if g.get(key) is not None else None for g in groups}
+    return found.pop() if len(found) == 1 else None
 
 
 class GradientRecorder:
@@ -71,11 +82,14 @@ class GradientRecorder:
         self.rank = torch.distributed.get_rank() if distributed else 0
         self.nranks = torch.distributed.get_world_size() if sharded and distributed else 1
         self.manifest = None
+        # A rank's file has to be there before the first one names it, so ranks wait for each other at each step.
+        self.writer = concurrent.futures.ThreadPoolExecutor(1, "tersor") if self.nranks == 1 else None
+        self.writing = []
         if os.path.exists(os.path.join(directory, "manifest.json")):
             raise FileExistsError(f"{directory} already holds a recording")
         os.makedirs(directory, exist_ok=True)
         if hasattr(optimizer, "register_step_pre_hook"):
-            self.close = optimizer.register_step_pre_hook(self._hook).remove
+            self._detach = optimizer.register_step_pre_hook(self._hook).remove
         else:  # before PyTorch 2.0; a method, as learning rate schedulers want it
             original = optimizer.step
 
@@ -84,7 +98,17 @@ class GradientRecorder:
                 self._hook(self_, args, kwargs)
                 return original(*args, **kwargs)
             optimizer.step = types.MethodType(step, optimizer)
-            self.close = functools.partial(setattr, optimizer, "step", original)
+            self._detach = functools.partial(setattr, optimizer, "step", original)
+
+    def close(self):
+        """Record no more, and wait until all is written; raises what went wrong."""
+        self._detach()
+        self._settle(0)
+
+    def _settle(self, left):
+        """Wait until at most so many steps are still to be written."""
+        while len(self.writing) > left:
+            self.writing.pop(0).result()
 
     def _hook(self, optimizer, args, kwargs):
         if any(a is not None and a is not optimizer for a in (*args, *kwargs.values())):
@@ -98,23 +122,41 @@ class GradientRecorder:
         if self.manifest is None:
             orders = {order_of(self.kind, g) for g in optimizer.param_groups}
             ours = type(optimizer).__module__.startswith("torch.optim")
+            device = next((p.device for g in optimizer.param_groups for p in g["params"]), None)
             self.manifest = {"format": "tersor-recording", "version": 1, "optimizer": self.kind,
                              "order": orders.pop() if ours and len(orders) == 1 else None,
+                             "pytorch": torch.__version__,
+                             "device": torch.cuda.get_device_name(device) if device is not None
+                             and device.type == "cuda" else str(device and device.type),
+                             **{key: same(optimizer.param_groups, key) for key in ("fused", "foreach", "capturable")},
                              "param_groups": groups, "steps": []}
         if groups != self.manifest["param_groups"]:
             raise ValueError(f"step {self.step}: a hyperparameter other than lr has changed")
         stem, suffix = f"step-{self.step:08d}", ".safetensors" if save_file else ".pt"
         files = [f"{stem}-rank{r:05d}{suffix}" for r in range(self.nranks)]
         files = files if self.nranks > 1 else [stem + suffix]
-        if self.rank < self.nranks:
-            self._write_gradients(os.path.join(self.directory, files[self.rank]))
+        rates = [float(g["lr"]) for g in optimizer.param_groups]
+        loss = None if self.loss is None else float(self.loss)
+        step = {"step": self.step, **({"files": files} if self.nranks > 1 else {"file": files[0]}), "lr": rates,
+                "loss": loss if loss is not None and math.isfinite(loss) else None}
+        gradients = self._gradients() if self.rank < self.nranks else None
+        if self.writer and self.rank == 0:
+            self._settle(1)     # at most two steps are in memory
+            self.writing.append(self.writer.submit(self._write, files, gradients, step))
+        else:
+            self._write(files, gradients, step)
+        self.step, self.loss = self.step + 1, None
+
+    def _write(self, files, gradients, step):
+        if gradients:
+            self._write_gradients(os.path.join(self.directory, files[self.rank]), *gradients)
         if self.nranks > 1:
             torch.distributed.barrier()  # the manifest names no file that is not there
         if self.rank == 0:
-            self._write_manifest(files)
-        self.step, self.loss = self.step + 1, None
+            self._write_manifest(step)
 
-    def _write_gradients(self, path):
+    def _gradients(self):
+        """Copies of the gradients that this rank writes, and where in the whole its parts begin."""
         tensors, offsets = {}, {}
         for group in self.optimizer.param_groups:
             for p in group["params"]:
@@ -129,6 +171,9 @@ class GradientRecorder:
                 if mine:
                     grad = grad.detach().to("cpu", self.dtype or grad.dtype, copy=True)
                     tensors[name] = grad.contiguous()
+        return tensors, offsets
+
+    def _write_gradients(self, path, tensors, offsets):
         # As torch.distributed.checkpoint says it: where each rank's part begins in the whole.
         info = {"DCP_SHARDING_INFO": json.dumps(offsets)} if offsets else {}
         if save_file:
@@ -137,12 +182,8 @@ class GradientRecorder:
             torch.save({**tensors, **info}, path + ".tmp")
         os.replace(path + ".tmp", path)
 
-    def _write_manifest(self, files):
-        loss = None if self.loss is None else float(self.loss)
-        self.manifest["steps"].append({
-            "step": self.step, **({"files": files} if self.nranks > 1 else {"file": files[0]}),
-            "lr": [float(g["lr"]) for g in self.optimizer.param_groups],
-            "loss": loss if loss is not None and math.isfinite(loss) else None})
+    def _write_manifest(self, step):
+        self.manifest["steps"].append(step)
         path = os.path.join(self.directory, "manifest.json")
         with open(path + ".tmp", "w") as f:
             json.dump(self.manifest, f, indent=1, allow_nan=False)
