@@ -285,6 +285,7 @@ check-frameworks: $(BUILD)/tersor $(FRAMEWORKS_PYTHON)
 		echo 'make check-frameworks: skipped, since PyTorch is not installed here' >&2; exit 0; fi; \
 	mkdir -p $(FRAMEWORKS) && export TERSOR=$(abspath $(BUILD)/tersor) && \
 	$(FRAMEWORKS_PYTHON) tests/compare/frameworks.py --minutes $(FRAMEWORKS_MINUTES) -o $(FRAMEWORKS)/frameworks.md && \
+	$(FRAMEWORKS_PYTHON) tests/compare/jobs.py && \
 	$(FRAMEWORKS_PYTHON) tests/compare/optimizers.py --roundtrip --minutes $(FRAMEWORKS_MINUTES) -o $(FRAMEWORKS)/optimizers.csv
 
 # The program exits 77, and make fails, where there is no GPU: that is not a pass.

@@ -221,8 +221,8 @@ TSR_API struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum ts
 					  uint32_t group);
 
 /*
- * The codings of momenta and variances that a form of an optimizer's state stands for: "flash", "tight" and so
- * on, with default groups and scales; false if there is none.
+ * The codings of momenta and variances that a form of an optimizer's state stands for: "flash", "tight"
+ * and so on, with default groups and scales; false if there is none.
  */
 TSR_API bool tsr_state_form(const char *name, struct tsr_coding *momentum,
 			    struct tsr_coding *variance);

@@ -13,7 +13,7 @@ enum tsr_status tsr_directory_open_options(struct tsr_open_options *ret,
 					   const struct tsr_open_options *given,
 					   struct tsr_err *err);
 
-/* The same for files of a packed directory, which may hold one rank's parts of tensors: others are beside it. */
+/* The same for files of a packed directory, which may hold one rank's parts: others are beside it. */
 enum tsr_status tsr_stored_open_options(struct tsr_open_options *ret,
 					const struct tsr_open_options *given, struct tsr_err *err);
 

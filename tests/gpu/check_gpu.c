@@ -234,6 +234,7 @@ int main(int argc, char **argv)
 	if (!small)
 		check_shortcuts(cases);
 	check_codecs(cases);
+	check_device(cases);
 	check_sweeps(cases);
 	check_steps(cases);
 	check_entropy(cases);

@@ -47,6 +47,9 @@ enum cases { CASES_FEW, CASES_SHORT /* arrays */, CASES_ALL };
 /* Every codec that has kernels. */
 void check_codecs(enum cases cases);
 
+/* The same on a caller's stream. */
+void check_device(enum cases cases);
+
 /* Sweeps of every codec without scales. */
 void check_sweeps(enum cases cases);
 

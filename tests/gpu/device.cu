@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Codecs on a stream of the caller, and what they find of the elements (tersor/device.h). */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "check_gpu.h"
+#include "tersor/device.h"
+}
+
+#define MOST 100003u
+
+/* What the interface says of elements, one after the other. */
+static struct tsr_device_found look(const float *x, size_t n)
+{
+	struct tsr_device_found f = {};
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t bits;
+
+		memcpy(&bits, &x[i], sizeof(bits));
+		f.nonfinite += !isfinite(x[i]);
+		f.negative += x[i] < 0.0f;
+		f.nonzero += !(x[i] == 0.0f);
+		f.fractional += !(fabsf(x[i]) <= 16777216.0f && x[i] == truncf(x[i]));
+		f.wide += (bits & 0xffff) != 0;
+		bits &= 0x7fffffff;
+		if (isfinite(x[i]) && bits > f.largest)
+			f.largest = bits;
+	}
+	return f;
+}
+
+static void copy(void *to, const void *from, size_t nbytes, enum cudaMemcpyKind kind, cudaStream_t on)
+{
+	expect(cudaMemcpyAsync(to, from, nbytes, kind, on) == cudaSuccess, "copied");
+	expect(cudaStreamSynchronize(on) == cudaSuccess, "done");
+}
+
+/* Memory on both sides: elements, variances, planes, what is found. */
+struct memory {
+	float *x, *v, *back;
+	unsigned char *want[TSR_PLANES_MAX], *got;
+	float *device_x, *device_v, *device_ratios;
+	void *device_plane[TSR_PLANES_MAX];
+	struct tsr_device_found *device_found;
+	cudaStream_t on;
+};
+
+static void check_one(struct memory *m, const struct tsr_codec *codec, size_t n, enum data data)
+{
+	struct tsr_coding coding = tsr_coding_default(codec);
+	struct tsr_device_found want, got = {};
+	struct tsr_encode_report report = {};
+	const float *source = m->device_x;
+	struct tsr_err err;
+
+	coding.eps = 1e-8f;
+	fill(m->x, n, data, n + data);
+	fill(m->v, n, DATA_VARIANCES, n);
+	copy(m->device_x, m->x, n * sizeof(float), cudaMemcpyHostToDevice, m->on);
+	copy(m->device_v, m->v, n * sizeof(float), cudaMemcpyHostToDevice, m->on);
+	copy(m->device_found, &got, sizeof(got), cudaMemcpyHostToDevice, m->on);
+	must(tsr_device_prepare(gpu, &coding, &err), &err);
+	if (codec->relative) {
+		must(tsr_device_ratios(gpu, m->on, &coding, m->device_x, m->device_v, n, m->device_ratios,
+				       &err),
+		     &err);
+		source = m->device_ratios;
+		tsr_ratios_make(&coding, m->x, m->v, n);
+	}
+	want = look(m->x, n);
+	must(tsr_device_encode(gpu, m->on, &coding, source, n, m->device_plane, m->device_found, &err), &err);
+	codec->encode(&coding, m->x, n, (void *const *)m->want, &report);
+	want.report = report;
+	copy(&got, m->device_found, sizeof(got), cudaMemcpyDeviceToHost, m->on);
+	if (memcmp(&want, &got, sizeof(got)) != 0)
+		check_failed("%s, %zu elements, data %d: found other counts", codec->name, n, (int)data);
+	for (unsigned i = 0; i < codec->nplanes; i++) {
+		const size_t nbytes = (size_t)tsr_plane_nbytes(&coding, i, n);
+
+		copy(m->got, m->device_plane[i], nbytes, cudaMemcpyDeviceToHost, m->on);
+		if (memcmp(m->got, m->want[i], nbytes) != 0)
+			check_failed("%s, %zu elements: plane %u differs", codec->name, n, i);
+	}
+	must(tsr_device_decode(gpu, m->on, &coding, (const void *const *)m->device_plane, n, m->device_x, &err),
+	     &err);
+	copy(m->back, m->device_x, n * sizeof(float), cudaMemcpyDeviceToHost, m->on);
+	codec->decode(&coding, (const void *const *)m->want, n, m->x);
+	if (memcmp(m->back, m->x, n * sizeof(float)) != 0)
+		check_failed("%s, %zu elements: decoded to other values", codec->name, n);
+}
+
+static void *on_device(size_t nbytes)
+{
+	struct tsr_err err;
+	void *memory;
+
+	must(tsr_gpu_alloc(gpu, nbytes, "a test array", &memory, &err), &err);
+	return memory;
+}
+
+extern "C" void check_device(enum cases cases)
+{
+	static const size_t sizes[] = { 1, 31, 4096, MOST };
+	struct memory m = {};
+	uint64_t n = 0;
+
+	check_begin("codecs on a caller's stream give the CPU's planes, and count what the CPU counts");
+	m.x = (float *)must_have(malloc(MOST * sizeof(float)));
+	m.v = (float *)must_have(malloc(MOST * sizeof(float)));
+	m.back = (float *)must_have(malloc(MOST * sizeof(float)));
+	m.got = (unsigned char *)must_have(malloc(8 * MOST));
+	m.device_x = (float *)on_device(MOST * sizeof(float));
+	m.device_v = (float *)on_device(MOST * sizeof(float));
+	m.device_ratios = (float *)on_device(MOST * sizeof(float));
+	m.device_found = (struct tsr_device_found *)on_device(sizeof(*m.device_found));
+	for (unsigned i = 0; i < TSR_PLANES_MAX; i++) {
+		m.want[i] = (unsigned char *)must_have(malloc(8 * MOST));
+		m.device_plane[i] = on_device(8 * MOST);
+	}
+	expect(cudaStreamCreateWithFlags(&m.on, cudaStreamNonBlocking) == cudaSuccess, "a stream");
+	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
+		for (unsigned k = cases == CASES_ALL ? 0 : 2; k < COUNT_OF(sizes) - (cases != CASES_ALL); k++) {
+			for (unsigned data = 0; data < DATA_COUNT; data++, n++)
+				check_one(&m, *c, sizes[k], (enum data)data);
+		}
+	}
+	cudaStreamDestroy(m.on);
+	for (unsigned i = 0; i < TSR_PLANES_MAX; i++) {
+		free(m.want[i]);
+		tsr_gpu_free(gpu, m.device_plane[i]);
+	}
+	tsr_gpu_free(gpu, m.device_x);
+	tsr_gpu_free(gpu, m.device_v);
+	tsr_gpu_free(gpu, m.device_ratios);
+	tsr_gpu_free(gpu, m.device_found);
+	free(m.x);
+	free(m.v);
+	free(m.back);
+	free(m.got);
+	check_end(n);
+}
