@@ -111,7 +111,7 @@ static enum tsr_status choose_order(struct tsr_replaying *r)
 	const char *why;
 
 	r->result->order = o->order;
-	if (o->order_given || o->order != TSR_ORDER_PYTORCH || recorded == TSR_ORDER_COUNT ||
+	if (o->order_given || o->order != TSR_ORDER_TORCH_CPU || recorded == TSR_ORDER_COUNT ||
 	    !tsr_order_has(recorded, r->result->optimizer))
 		return TSR_OK;
 	why = tsr_step_refusal(r->result->optimizer, recorded, o->coding[TSR_SLOT_MOMENTUM].codec,

@@ -175,6 +175,7 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 
 	if (g) {
 		s.scalars = g->scalars;
+		s.scalars.elements = weight_of(r, param)->numel;
 		s.grad_dtype = g->array->dtype;
 	}
 	if (g && p->rows)

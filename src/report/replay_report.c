@@ -185,7 +185,7 @@ void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct
 	if (replay->recording)
 		tsr_report_fact(r, TSR_TO_PAGE, "recording", "%s", replay->recording);
 	tsr_report_fact(r, TSR_TO_BOTH, "optimizer", "%s", tsr_optimizer_name(replay->optimizer));
-	if (replay->order != TSR_ORDER_PYTORCH)
+	if (replay->order != TSR_ORDER_TORCH_CPU)
 		tsr_report_fact(r, TSR_TO_BOTH, "order", "%s", tsr_order_name(replay->order));
 	report_hyper(replay, r);
 	if (n)
