@@ -76,7 +76,7 @@ enum tsr_hyper_name {
 	TSR_HYPER_NESTEROV, /* 0 or 1 */
 	TSR_HYPER_DECOUPLE_LR, /* 0 or 1: weights shrink by weight_decay * lr / initial_lr */
 	TSR_HYPER_MATCH_RMS, /* 0 or 1: Muon's lr times 0.2 sqrt(longer side), "match_rms_adamw" */
-	TSR_HYPER_MAXIMIZE, /* 0 or 1: the gradient is negated */
+	TSR_HYPER_MAXIMIZE, /* 0, as where it is not set, or 1: the gradient is negated */
 	TSR_HYPER_COUNT
 };
 

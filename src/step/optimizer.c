@@ -179,7 +179,6 @@ void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer)
 	put_default(h, TSR_HYPER_NESTEROV, optimizers[optimizer].nesterov);
 	put_default(h, TSR_HYPER_DECOUPLE_LR, 0);
 	put_default(h, TSR_HYPER_MATCH_RMS, 0);
-	put_default(h, TSR_HYPER_MAXIMIZE, 0);
 }
 
 /* Outside every range: NaN, and what becomes infinite as a float. */
@@ -254,7 +253,9 @@ enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer op
 	const unsigned uses = optimizers[optimizer].uses;
 
 	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		if (uses >> i & 1 && i != TSR_HYPER_INITIAL_LR)
+		const bool optional = i == TSR_HYPER_MAXIMIZE && !tsr_hyper_is_set(h, (enum tsr_hyper_name)i);
+
+		if (uses >> i & 1 && i != TSR_HYPER_INITIAL_LR && !optional)
 			TSR_TRY(check_one(h, (enum tsr_hyper_name)i, hypers[i].range, where, err));
 	}
 	if (uses & BIT(DAMPENING))
