@@ -250,7 +250,7 @@ def edited(path, value):
     (("param_groups", 0, "betas"), 0.9, ["betas", "0.9"]),
     (("param_groups", 0, "nesterov"), 2, ["nesterov", "found 2"]),
     (("param_groups", 0, "nesterov"), "yes", ["nesterov", "yes"]),
-    (("param_groups", 0, "maximize"), True, ["maximize", "found true"]),
+    (("param_groups", 0, "maximize"), "no", ["maximize", '"no"']),
     (("param_groups", 0, "amsgrad"), True, ["amsgrad", "found true"]),
     (("param_groups", 0, "amsgrad"), "no", ["amsgrad", '"no"']),
     (("param_groups", 0, "decoupled_weight_decay"), True, ["decoupled_weight_decay"]),

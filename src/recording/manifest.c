@@ -201,7 +201,9 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 		if (hypers[i].flag ? !is_flag(v, &value) : !is_finite(v, &value))
 			return wrong(m, where, name, v,
 				     hypers[i].flag ? "true or false" : "a finite number");
-		tsr_hyper_put(h, hypers[i].hyper, value);
+		/* Off is as not there, in reports as well. */
+		if (hypers[i].hyper != TSR_HYPER_MAXIMIZE || value != 0)
+			tsr_hyper_put(h, hypers[i].hyper, value);
 		return TSR_OK;
 	}
 	if (strcmp(name, "betas") == 0)

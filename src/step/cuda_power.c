@@ -2,9 +2,9 @@
 /*
  * CUDA's powf() in portable operations: 2^(n log2(base)), where the logarithm is a sum of two floats.
  *
- * For base = f 2^e with f around 1, log2(f) = 2 / ln 2 * atanh(u / (f + 1)), u = f - 1, so that with q = 2 u /
- * (f + 1) it is (q + q^3 / 12 + ...) / ln 2.  A GPU's reciprocal of f + 1 may be one float off.  It is made up
- * for, since q_low is the rest of that quotient; here it is rounded to nearest.
+ * For base = f 2^e with f around 1, log2(f) = 2 / ln 2 * atanh(u / (f + 1)), u = f - 1, so that with q = 2 u
+ * / (f + 1) it is (q + q^3 / 12 + ...) / ln 2.  A GPU's reciprocal of f + 1 may be one float off.  It is made
+ * up for, since q_low is the rest of that quotient; here it is rounded to nearest.
  */
 #include "step/cuda_power.h"
 
@@ -55,8 +55,12 @@ static float logarithm(float base, float *low)
 
 float tsr_cuda_power(float base, uint64_t n)
 {
-	static const float exp2_terms[] = { 0x1.3f971cp-13f, 0x1.5f0bdap-10f, 0x1.3b30acp-7f,
-					    0x1.c6af76p-5f,  0x1.ebfbd8p-3f,  0x1.62e430p-1f,
+	static const float exp2_terms[] = { 0x1.3f971cp-13f,
+					    0x1.5f0bdap-10f,
+					    0x1.3b30acp-7f,
+					    0x1.c6af76p-5f,
+					    0x1.ebfbd8p-3f,
+					    0x1.62e430p-1f,
 					    1.0f };
 	const float exponent = (float)n;
 	float log, low, product, product_low, whole;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Powers as a GPU computes them. */
 #ifndef TSR_STEP_CUDA_POWER_H
 #define TSR_STEP_CUDA_POWER_H
 

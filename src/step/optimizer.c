@@ -253,7 +253,8 @@ enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer op
 	const unsigned uses = optimizers[optimizer].uses;
 
 	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		const bool optional = i == TSR_HYPER_MAXIMIZE && !tsr_hyper_is_set(h, (enum tsr_hyper_name)i);
+		const bool optional = i == TSR_HYPER_MAXIMIZE &&
+				      !tsr_hyper_is_set(h, (enum tsr_hyper_name)i);
 
 		if (uses >> i & 1 && i != TSR_HYPER_INITIAL_LR && !optional)
 			TSR_TRY(check_one(h, (enum tsr_hyper_name)i, hypers[i].range, where, err));

@@ -256,8 +256,8 @@ static void test_powers(void **state)
 
 		tsr_hyper_put(&h, TSR_HYPER_BETA1, cases[i].beta);
 		tsr_hyper_put(&h, TSR_HYPER_BETA2, cases[i].beta);
-		assert_true(tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAM, &h, cases[i].t,
-					     false)
+		assert_true(tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAM, &h,
+					     cases[i].t, false)
 				    .rate == (float)-(1 / (1 - cases[i].power)));
 	}
 }
@@ -265,8 +265,8 @@ static void test_powers(void **state)
 static void test_lerp_starts_from_the_nearer_end(void **state)
 {
 	struct tsr_hyper h = hyper(TSR_OPTIMIZER_ADAMW, 1e-3);
-	struct tsr_step_scalars s = tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAMW, &h, 5,
-						     false);
+	struct tsr_step_scalars s = tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAMW, &h,
+						     5, false);
 
 	(void)state;
 	assert_true(s.from_grad == 0 && s.blend1 == (float)(1 - 0.9));

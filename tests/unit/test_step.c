@@ -211,8 +211,7 @@ static void step_element(const struct tsr_step *step, uint64_t i, float g, float
 	case TSR_OPTIMIZER_SGD:
 	case TSR_OPTIMIZER_SGDW:
 		if (has_momentum) {
-			*m = is_left(step, i) ? left_m
-					      : one_nan(fmaf(s->rest1, g, s->beta1 * *m));
+			*m = is_left(step, i) ? left_m : one_nan(fmaf(s->rest1, g, s->beta1 * *m));
 			u = s->nesterov != 0 ? fmaf(s->nesterov, *m, g) : *m;
 		}
 		*w = fmaf(s->rate, u, *w);
@@ -333,7 +332,8 @@ static void state_step_plainly(struct state *s)
 		const float g = gradient_at(s, i);
 
 		s->report.nonfinite_grad += !is_finite_bits(bits_of(g));
-		step_element(step, step->coding[TSR_SLOT_WEIGHT].first + i, g, &x[TSR_SLOT_WEIGHT][i], &x[TSR_SLOT_MOMENTUM][i],
+		step_element(step, step->coding[TSR_SLOT_WEIGHT].first + i, g,
+			     &x[TSR_SLOT_WEIGHT][i], &x[TSR_SLOT_MOMENTUM][i],
 			     &x[TSR_SLOT_VARIANCE][i]);
 	}
 	if (step->coding[TSR_SLOT_MOMENTUM].codec)

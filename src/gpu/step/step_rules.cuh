@@ -14,8 +14,7 @@
  */
 template <int NSTATES, int N, int UNROLL = N>
 static __device__ __forceinline__ void run_rule(const struct step_args *a, const float *g, float *w,
-						float *m, float *v,
-						uint64_t first = 0)
+						float *m, float *v, uint64_t first = 0)
 {
 	switch (a->rule) {
 #define X(id, formula, nstates) \

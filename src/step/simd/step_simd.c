@@ -54,8 +54,7 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
 		UNROLL_2 \
 		for (size_t i = 0; i < n; i++) { \
 			const struct tsr_step_values x = { w[i], nstates > 0 ? m[i] : 0.0f, \
-							   nstates > 1 ? v[i] : 0.0f, \
-							   first + i }; \
+							   nstates > 1 ? v[i] : 0.0f, first + i }; \
 			const struct tsr_step_values y = tsr_step_##id##_raw(&s, g[i], x); \
 \
 			w[i] = y.weight; \
@@ -202,7 +201,7 @@ static void widen_f16(const uint16_t *restrict narrow, size_t n, float *restrict
 }
 
 static const float *widen_gradient(const struct tsr_step *step, const void *grad, uint64_t first,
-			     size_t n, float *scratch, struct tsr_step_report *report)
+				   size_t n, float *scratch, struct tsr_step_report *report)
 {
 	const uint16_t *narrow = (const uint16_t *)grad + first;
 	const float *wide = (const float *)grad + first;
