@@ -88,6 +88,9 @@ OPTIMIZERS = {
     "adam": ("--optimizer", "adam", "--weight-decay", "0.1"),
     "adamw": ("--decouple-lr",),
     "lion": ("--optimizer", "lion", "--betas", "0.9,0.99"),
+    "fused adam": ("--optimizer", "adam", "--weight-decay", "0.1", "--hyper", "maximize=1",
+                   "--order", "torch-cuda-fused"),
+    "a CPU's fused sgd": ("--optimizer", "sgd", "--hyper", "momentum=0.9", "--order", "torch-cpu-fused"),
     "gefen": ("--optimizer", "gefen", "--order", "torch-cpu", "--weight-decay", "0.1"),
 }
 STATES = [

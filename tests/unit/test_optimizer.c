@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "step/combinations.h"
+#include "step/cuda_power.h"
 #include "step/hyperparameters.h"
 #include "step/step.h"
 #include "unit.h"
@@ -192,6 +193,37 @@ static void test_bias_corrections(void **state)
 	}
 }
 
+/* How many of the first 20,000 corrections CUDA's powers change: counted on an H200. */
+static void test_cuda_powers(void **state)
+{
+	static const struct {
+		float beta;
+		unsigned n, first;
+	} cases[] = { { 0.9f, 0, 0 },
+		      { 0.95f, 1, 6 },
+		      { 0.98f, 4, 17 },
+		      { 0.99f, 4, 22 },
+		      { 0.999f, 76, 102 } };
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		unsigned n = 0, first = 0;
+
+		for (unsigned t = 1; t <= 20000; t++) {
+			const float nearest = (float)powl((long double)cases[i].beta, t);
+			const float power = tsr_cuda_power(cases[i].beta, t);
+
+			assert_true(fabsf(power - nearest) <= 2 * 0x1p-23f * nearest + 0x1p-126f);
+			n += 1 - power != 1 - nearest;
+			first = n && !first ? t : first;
+		}
+		assert_int_equal(n, cases[i].n);
+		assert_int_equal(first, cases[i].first);
+	}
+	assert_true(tsr_cuda_power(0, 1) == 0 && tsr_cuda_power(0x1p-130f, 1) == 0);
+	assert_true(tsr_cuda_power(0.5f, 126) == 0x1p-126f && tsr_cuda_power(0.5f, 127) == 0);
+}
+
 /* The powers themselves, by Python's decimal arithmetic with 60 digits. */
 static void test_powers(void **state)
 {
@@ -358,6 +390,7 @@ int main(void)
 		cmocka_unit_test(test_decouple_lr),
 		cmocka_unit_test(test_bias_corrections),
 		cmocka_unit_test(test_powers),
+		cmocka_unit_test(test_cuda_powers),
 		cmocka_unit_test(test_lerp_starts_from_the_nearer_end),
 		cmocka_unit_test(test_align),
 	};
