@@ -150,6 +150,7 @@ void tsr_replay_plan_steps(struct tsr_replay_window *w)
 			p->count++;
 			g->scalars = tsr_step_scalars(r->result->order, r->result->optimizer, &h,
 						      p->count, p->fresh);
+			g->scalars.elements = weight_of(r, i)->numel;
 			p->fresh = false;
 		}
 	}
@@ -175,7 +176,6 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 
 	if (g) {
 		s.scalars = g->scalars;
-		s.scalars.elements = weight_of(r, param)->numel;
 		s.grad_dtype = g->array->dtype;
 	}
 	if (g && p->rows)
