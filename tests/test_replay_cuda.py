@@ -76,6 +76,42 @@ def test_form_by_form(tmp_path, golden, name):
         assert digest(got) == want, of
 
 
+STEPS = """
+import json, sys
+import torch
+kind, b1, b2, decay, rates, w, gradients = json.loads(sys.argv[1])
+p, m, v = (torch.tensor(w) * f for f in (1, 0, 0))
+for t, (lr, g) in enumerate(zip(rates, gradients), 1):
+    g = torch.tensor(g)
+    if kind == "adam":
+        g = g.add(p, alpha=decay)
+    else:
+        p.mul_(1 - lr * decay)
+    m.lerp_(g, 1 - b1)
+    v.mul_(b2).addcmul_(g, g, value=1 - b2)
+    p.addcdiv_(m, (v.sqrt() / (1 - b2**t)**0.5).add_(1e-8), value=-(lr / (1 - b1**t)))
+print(json.dumps([not torch.backends.mkl.is_available(), *(x.view(torch.int32).tolist() for x in (p, m, v))]))
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["adamw95", "adam"])
+def test_with_a_rounded_root_a_cpu_has_every_bit(tmp_path, golden, optimizer):
+    """What PyTorch does one operation at a time, in the one of the system, which has no MKL."""
+    kind, hyper = OPTIMIZERS[optimizer]
+    tensor = [golden[f"w0.{i}"].ravel().tolist() for i in (1, 3, 4)]
+    gradients = [[golden[f"g.{t}.{i}"].ravel().tolist() for i in (1, 3, 4)] for t in range(1, 17)]
+    rounded, *want = run_torch(STEPS, json.dumps([kind, *hyper["betas"], hyper["weight_decay"], golden["lr"].tolist(),
+                                                 sum(tensor, []), [sum(g, []) for g in gradients]]))
+    if not rounded:
+        pytest.skip("PyTorch takes roots from MKL")
+    out = tmp_path / "out.safetensors"
+    run_tersor("replay", *recorded(golden, tmp_path, optimizer), "-o", out, check=0)
+    tensors = load_file(out)
+    for suffix, bits in zip(PARTS.values(), want):
+        got = np.concatenate([tensors[f"w{i}{suffix}"].ravel() for i in (1, 3, 4)])
+        assert got.view("i4").tolist() == bits, suffix
+
+
 def test_the_order_of_a_cpu_is_another_one(tmp_path, golden):
     out = tmp_path / "out.safetensors"
     run_tersor("replay", *recorded(golden, tmp_path, "adamw999"), "-o", out, check=0)
