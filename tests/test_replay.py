@@ -301,7 +301,7 @@ def test_eight_and_eight_are_sixteen(source, state, tmp_path):
            "--check-numerics")
     assert filecmp.cmp(whole, beside, shallow=False)
     replay(source, RECORDING, *options, "-o", half, "--steps", "..408", "-j", "4")
-    resumed = ["--compat", "flashoptim"] if state == "flashoptim" else []
+    resumed = ["--order", "flashoptim"] if state == "flashoptim" else []
     resumed += ["--seed", "7", "--weights", "bf16+sr8"] if state == "stochastic" else []
     replay(half, RECORDING, *resumed, "-o", rest, "--steps", "409..")
     assert filecmp.cmp(whole, rest, shallow=False)
@@ -316,14 +316,14 @@ def test_eight_and_eight_from_a_state_with_f16_scales(between, tmp_path):
     start, whole, half, rest, other = (tmp_path / name for name in (
         "start.safetensors", "whole.safetensors", between, "rest.safetensors", "other.safetensors"))
     run_tersor("pack", CHECKPOINT, "--compat", "flashoptim", "-o", start, check=0)
-    order = ["--compat", "flashoptim", "-o"]
+    order = ["--order", "flashoptim", "-o"]
     replay(start, RECORDING, *order, whole)
     replay(start, RECORDING, *order, half, "--steps", "..408",
            *(["--to", "flashoptim"] if half.suffix == ".pt" else []))
     replay(half, RECORDING, *order, rest, "--steps", "409..")
     assert half.suffix == ".pt" or filecmp.cmp(whole, rest, shallow=False)
     assert " 0 differ" in run_tersor("diff", whole, rest, check=0).stdout
-    replay(start, RECORDING, "--compat", "pytorch", "-o", other)
+    replay(start, RECORDING, "--order", "torch-cpu", "-o", other)
     assert " 0 differ" not in run_tersor("diff", whole, other).stdout
 
 
@@ -387,7 +387,7 @@ def test_a_packed_checkpoint_stays_packed(tmp_path):
     """By default in its own codecs, whose planes are taken as they are; --state fp32 decodes it."""
     packed, out, plain = (tmp_path / f"{n}.safetensors" for n in ("packed", "out", "plain"))
     run_tersor("pack", TORCH, "-o", packed, "--compat", "flashoptim", check=0)
-    replay(packed, RECORDING, "-o", out, "--compat", "flashoptim")
+    replay(packed, RECORDING, "-o", out, "--order", "flashoptim")
     direct = tmp_path / "direct.safetensors"
     replay(TORCH, RECORDING, "-o", direct, "--state", "flashoptim")
     a, b = arrays(out), arrays(direct)

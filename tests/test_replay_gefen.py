@@ -43,7 +43,7 @@ def near(x, y):
     return np.abs(x.ravel().astype(F64) - y.ravel()).max() / np.abs(y).max()
 
 
-COMPAT = ("--zero-state", "--weights", "f32", "--momentum", "gefen8", "--variance", "blockmean", "--compat", "gefen",
+COMPAT = ("--zero-state", "--weights", "f32", "--momentum", "gefen8", "--variance", "blockmean", "--order", "gefen",
          "--optimizer", "gefen", "--lr", "1e-3", "--betas", "0.9,0.95", "--weight-decay", "0.1", "--few-bins")
 
 
@@ -85,7 +85,7 @@ def test_gefen_steps_in_bf16_as_its_program_does(tmp_path, golden):
     for t in range(1, 4):
         out = tmp_path / f"{t}.safetensors"
         run_tersor("replay", start, recording, "-o", out, "--steps", f"1..{t}", "--zero-state", "--weights", "bf16",
-                   "--momentum", "gefen8", "--variance", "blockmean", "--compat", "gefen", "--optimizer", "gefen",
+                   "--momentum", "gefen8", "--variance", "blockmean", "--order", "gefen", "--optimizer", "gefen",
                    "--lr", "1e-3", "--betas", "0.9,0.999", "--few-bins", check=0)
         got = planes(out)
         for i in range(3):
@@ -174,7 +174,7 @@ def test_the_compared_state_is_the_written_one(tersor, tmp_path):
     (("--momentum", "ratio8", "--variance", "blockmean"), "ratios are to the variance of each element"),
     (("--optimizer", "gefen", "--momentum", "ratio8"), "the step uses the momentum as it is stored"),
     (("--optimizer", "adam", "--state", "gefen"), "decays weights apart from the gradient"),
-    (("--state", "gefen", "--compat", "coat"), "has no step by the means of blocks"),
+    (("--state", "gefen", "--order", "coat"), "has no step by the means of blocks"),
     (("--state", "gefen", "--group", "32"), "whose blocks are learned")])
 def test_what_does_not_go_together_is_refused(tersor, args, why):
     done = tersor(*RUN, *args)
@@ -324,7 +324,7 @@ def test_gefen_muon_steps_as_its_program_does(tmp_path, golden):
     for t in range(1, 4):
         out = tmp_path / f"{t}.safetensors"
         run_tersor("replay", start, recording, "-o", out, "--steps", f"1..{t}", *MUON, "--momentum", "gefen8",
-                   "--compat", "gefen", "--optimizer", "gefen-muon", check=0)
+                   "--order", "gefen", "--optimizer", "gefen-muon", check=0)
         got = planes(out)
         for i in range(2):
             name = f"w{i}.momentum_buffer"

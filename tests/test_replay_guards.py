@@ -154,10 +154,10 @@ def test_going_on_with_a_state_of_flashoptim(tmp_path):
     replay(CHECKPOINT, RECORDING, "--state", "flashoptim", "--steps", "..402", "-o", half)
     on = [half, RECORDING, "--steps", "403..404", "-o", both]
     message = one_line_error(replay(*on, check=2))
-    assert "--compat flashoptim" in message and "f16" in message
-    replay(*on, "--compat", "flashoptim")
+    assert "--order flashoptim" in message and "f16" in message
+    replay(*on, "--order", "flashoptim")
     assert filecmp.cmp(whole, both, shallow=False)
-    replay(*on, "--compat", "pytorch", "-f")
+    replay(*on, "--order", "torch-cpu", "-f")
     assert not filecmp.cmp(whole, both, shallow=False)
     replay(*on, "--state", "flash", "-f")
 

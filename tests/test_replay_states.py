@@ -60,7 +60,7 @@ def coat_decoded(coat, key, t):
 def test_coats_adamw_steps_as_its_kernel_does(tmp_path):
     coat = golden("coat")
     gradients = [coat[f"g{t}"] for t in range(1, 6)]
-    steps = replay(tmp_path, coat["p0"], gradients, "--state", "coat", "--compat", "coat", "--optimizer",
+    steps = replay(tmp_path, coat["p0"], gradients, "--state", "coat", "--order", "coat", "--optimizer",
                    "adamw", "--lr", "1e-3", "--weight-decay", "0.1", "--betas", "0.9,0.95", "--eps", "1e-8")
     for t, _, state in steps:
         for key, name in (("m", "w.exp_avg"), ("v", "w.exp_avg_sq")):
@@ -88,7 +88,7 @@ def test_8_bit_adam_steps_as_bitsandbytes_does(tmp_path):
     """Variances that its kernel stores as 0, and updates by them, are its own: ours never become 0."""
     bnb = golden("bnb")
     gradients = [(bnb[f"adam_g{t}"].astype(np.uint32) << 16).view(F32) for t in range(1, 5)]
-    steps = replay(tmp_path, bnb["adam_w0"], gradients, "--state", "bitsandbytes", "--compat", "bitsandbytes",
+    steps = replay(tmp_path, bnb["adam_w0"], gradients, "--state", "bitsandbytes", "--order", "bitsandbytes",
                    "--optimizer", "adamw", "--lr", "1e-3", "--weight-decay", "0.01", "--betas", "0.9,0.999")
     lost = np.zeros(len(bnb["adam_w0"]), bool)
     for t, packed, state in steps:
@@ -110,10 +110,10 @@ def test_8_bit_adam_steps_as_bitsandbytes_does(tmp_path):
 
 @pytest.mark.parametrize("order, optimizer", [("coat", "adam"), ("coat", "lion"), ("bitsandbytes", "sgd")])
 def test_an_order_without_the_optimizer_is_refused(tersor, order, optimizer):
-    done = tersor("replay", TINY / "checkpoint.safetensors", TINY / "recording", "--compat", order, "--optimizer",
+    done = tersor("replay", TINY / "checkpoint.safetensors", TINY / "recording", "--order", order, "--optimizer",
                   optimizer, "--zero-state")
     assert done.returncode == 2
-    assert f"the optimizer is {optimizer}, which is not in the program {order}" in done.stderr
+    assert f"the optimizer is {optimizer}, which the order {order} does not have" in done.stderr
 
 
 @pytest.mark.parametrize("state", ["coat", "bitsandbytes"])
@@ -140,9 +140,10 @@ def test_several_states_give_the_figures_of_each_alone():
     together = report("--state", ",".join(STATES))["states"]
     assert [s.pop("name") for s in together] == STATES
     for name, state in zip(STATES, together):
-        alone = report("--state", name, "--compare", "fp32", "--compat", "pytorch")
+        alone = report("--state", name, "--compare", "fp32", "--order", "torch-cpu")
         assert state.pop("bytes_per_parameter") == pytest.approx(
             (alone["state_nbytes"] - 3 * 4 * alone["parameters"]) / alone["parameters"], rel=1e-8)
+        assert state.pop("order_from") == "default"
         assert state == {key: alone[key] for key in state}, name
 
 

@@ -38,7 +38,7 @@ TSR_API bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_
  * places, with COAT's and bitsandbytes' also in where eps and the decay of weights enter.
  */
 enum tsr_order {
-	TSR_ORDER_PYTORCH,
+	TSR_ORDER_TORCH_CPU, /* PyTorch's on a CPU, one operation at a time */
 	TSR_ORDER_FLASHOPTIM,
 	TSR_ORDER_COAT, /* AdamW only */
 	TSR_ORDER_BITSANDBYTES, /* Adam and AdamW; both decay weights apart from the gradient */
@@ -47,11 +47,16 @@ enum tsr_order {
 	 * which no entry is 0.
 	 */
 	TSR_ORDER_GEFEN,
-	TSR_ORDER_TORCH_CUDA_FUSED, /* AdamW only: PyTorch's fused kernel on a GPU */
+	TSR_ORDER_TORCH_CUDA_FUSED, /* PyTorch's fused kernels on a GPU, from 2.11 on; SGD, Adam, AdamW */
+	TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE, /* before 2.11: with hyperparameters in binary64 */
+	TSR_ORDER_TORCH_CUDA_FOREACH, /* its default on a GPU */
+	TSR_ORDER_TORCH_CUDA_FORLOOP,
+	TSR_ORDER_TORCH_CUDA_CAPTURABLE, /* foreach with capturable; Adam and AdamW only */
+	TSR_ORDER_TORCH_CPU_FUSED,
 	TSR_ORDER_COUNT /* none */
 };
 
-/* "pytorch", "flashoptim", "coat", "bitsandbytes", "gefen", "torch-cuda-fused". */
+/* "torch-cpu" (which is also found as "pytorch"), "flashoptim", "coat", ..., "torch-cpu-fused". */
 TSR_API const char *tsr_order_name(enum tsr_order order);
 TSR_API bool tsr_order_find(const char *name, enum tsr_order *order_ret);
 
@@ -71,6 +76,7 @@ enum tsr_hyper_name {
 	TSR_HYPER_NESTEROV, /* 0 or 1 */
 	TSR_HYPER_DECOUPLE_LR, /* 0 or 1: weights shrink by weight_decay * lr / initial_lr */
 	TSR_HYPER_MATCH_RMS, /* 0 or 1: Muon's lr times 0.2 sqrt(longer side), "match_rms_adamw" */
+	TSR_HYPER_MAXIMIZE, /* 0, as where it is not set, or 1: the gradient is negated */
 	TSR_HYPER_COUNT
 };
 

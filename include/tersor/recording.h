@@ -29,6 +29,14 @@ struct tsr_recording_step {
 	double loss;
 };
 
+/* What ran, as the manifest says it; "" and -1 where it does not. */
+struct tsr_recorded_run {
+	char order[32]; /* also one that is not known here */
+	char pytorch[64]; /* its version */
+	char device[96]; /* "NVIDIA H100 80GB HBM3", "cpu" */
+	signed char fused, foreach, capturable; /* 0 or 1: options of the optimizer */
+};
+
 /**
  * struct tsr_recording - Gradients of consecutive steps on disk (docs/recording.md)
  *
@@ -38,7 +46,8 @@ struct tsr_recording {
 	const char *path;
 	bool has_manifest;
 	enum tsr_optimizer optimizer; /* TSR_OPTIMIZER_COUNT: not recorded */
-	enum tsr_order order; /* of the program that ran; TSR_ORDER_COUNT: not recorded */
+	enum tsr_order order; /* of the run, by all that is recorded; TSR_ORDER_COUNT: not known */
+	struct tsr_recorded_run run;
 	size_t ngroups;
 	const struct tsr_recording_group *groups;
 	size_t nsteps;

@@ -96,7 +96,7 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  * struct tsr_replay_options - How to replay
  * @optimizer: TSR_OPTIMIZER_COUNT: the recording's
  * @order:     whose order of operations; the optimizer must be one of its program's.  That of the recording,
- *             if it says one, is used instead of TSR_ORDER_PYTORCH unless @order_given
+ *             if it says one, is used instead of TSR_ORDER_TORCH_CPU unless @order_given
  * @order_given: @order is as meant.  Otherwise a checkpoint that has f16 scales, and keeps them,
  *             is refused, since FlashOptim may have made it
  * @hyper:     hyperparameters that override the recording's, in every group

@@ -54,7 +54,7 @@ enum tsr_status {
 	X(TSR_HINT_PACK_COMPAT, 7, "pack in FlashOptim's form first") \
 	X(TSR_HINT_SCALAR_WEIGHT, 8, "a rule can make a tensor without dimensions a weight") \
 	X(TSR_HINT_OPTIMIZER, 9, "optimizer names it") \
-	X(TSR_HINT_COMPAT, 10, "order_given says that flashoptim is as meant") \
+	X(TSR_HINT_ORDER, 10, "order_given says that flashoptim is as meant") \
 	X(TSR_HINT_LR, 11, "lr or schedule gives it") \
 	X(TSR_HINT_STEPS, 12, "first_step and last_step choose the steps") \
 	X(TSR_HINT_FIRST_STEP, 13, "first_step or count settles it") \

@@ -200,19 +200,19 @@ static const struct step_case {
 	enum tsr_dtype grad_dtype;
 	const char *codec[TSR_SLOTS]; /* NULL where the optimizer keeps none */
 } step_cases[] = {
-	CASE("adamw fp32", PYTORCH, ADAMW, F32, "f32", "f32", "f32"),
-	CASE("adamw flash", PYTORCH, ADAMW, BF16, FLASH, "sqrt8"),
-	CASE("adam flash", PYTORCH, ADAM, BF16, FLASH, "sqrt8"),
-	CASE("adamw linear", PYTORCH, ADAMW, BF16, "bf16+ulp8", "linear8", "ulinear8"),
-	CASE("adamw tight", PYTORCH, ADAMW, BF16, "bf16+ulp8", "ratio8", "log8"),
+	CASE("adamw fp32", TORCH_CPU, ADAMW, F32, "f32", "f32", "f32"),
+	CASE("adamw flash", TORCH_CPU, ADAMW, BF16, FLASH, "sqrt8"),
+	CASE("adam flash", TORCH_CPU, ADAM, BF16, FLASH, "sqrt8"),
+	CASE("adamw linear", TORCH_CPU, ADAMW, BF16, "bf16+ulp8", "linear8", "ulinear8"),
+	CASE("adamw tight", TORCH_CPU, ADAMW, BF16, "bf16+ulp8", "ratio8", "log8"),
 	CASE("adamw coat", COAT, ADAMW, BF16, "bf16+ulp8", "e4m3x", "e4m3x"),
 	CASE("adamw bitsandbytes", BITSANDBYTES, ADAMW, BF16, "bf16+ulp8", "dyn8", "dyn8"),
-	CASE("gefen", PYTORCH, GEFEN, BF16, "bf16+ulp8", "gefen8", "blockmean"),
-	CASE("gefen bf16", PYTORCH, GEFEN, BF16, "bf16", "gefen8", "blockmean"),
-	CASE("lion fp32", PYTORCH, LION, F32, "f32", "f32"),
-	CASE("lion flash", PYTORCH, LION, BF16, FLASH),
-	CASE("sgd fp32", PYTORCH, SGD, F32, "f32", "f32"),
-	CASE("sgd flash", PYTORCH, SGD, BF16, FLASH),
+	CASE("gefen", TORCH_CPU, GEFEN, BF16, "bf16+ulp8", "gefen8", "blockmean"),
+	CASE("gefen bf16", TORCH_CPU, GEFEN, BF16, "bf16", "gefen8", "blockmean"),
+	CASE("lion fp32", TORCH_CPU, LION, F32, "f32", "f32"),
+	CASE("lion flash", TORCH_CPU, LION, BF16, FLASH),
+	CASE("sgd fp32", TORCH_CPU, SGD, F32, "f32", "f32"),
+	CASE("sgd flash", TORCH_CPU, SGD, BF16, FLASH),
 };
 
 /* The step itself, without planes: ordinary hyperparameters, the default scales and groups. */

@@ -17,7 +17,7 @@ static const struct {
 	{ "Codecs", "weights momentum variance other scale group seed min-elements keep map" },
 	{ "Choosing", "max-bytes auto-codecs table kind baseline granularity" },
 	{ "Hyperparameters",
-	  "lr schedule betas eps weight-decay nesterov decouple-lr hyper count" },
+	  "lr schedule betas eps weight-decay nesterov decouple-lr hyper order count" },
 	{ "Deltas and models", "only as model max-chain base" },
 	{ "Gefen", "codebook-from partition few-bins compat" },
 	{ "Reading", "follow-symlinks npy-dtype params params-from opaque" },

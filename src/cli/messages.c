@@ -112,7 +112,7 @@ static const char *const hints[] = {
 	[TSR_HINT_PACK_COMPAT] = "; pack with --compat flashoptim",
 	[TSR_HINT_SCALAR_WEIGHT] = "; --map '^NAME$=weight' makes it a weight",
 	[TSR_HINT_OPTIMIZER] = "; --optimizer does",
-	[TSR_HINT_COMPAT] = "; choose --compat flashoptim or --compat pytorch",
+	[TSR_HINT_ORDER] = "; choose --order flashoptim or --order torch-cpu",
 	[TSR_HINT_LR] = "; --lr or --schedule gives it",
 	[TSR_HINT_STEPS] = " with --steps",
 	[TSR_HINT_FIRST_STEP] =

@@ -4,6 +4,7 @@
 
 #include "recording/recording_summary.h"
 #include "cli/files.h"
+#include "report/reports.h"
 
 /* "0.001 to 0.01" */
 static struct tsr_cell format_range(const struct tsr_recorded_range *r)
@@ -93,6 +94,20 @@ static void put_step(struct tsr_table *t, const struct tsr_recording_summary *s,
 	TSR_CELL(t, "-file", "file", tsr_keep(t, file));
 }
 
+/* "order    torch-cuda-fused, PyTorch 2.11.0, NVIDIA H100, fused" */
+static void put_run(struct tsr_report *r, const struct tsr_recorded_run *run)
+{
+	tsr_text_printf(&r->text, "order    %s",
+			*run->order ? tsr_format_name(run->order, 40).text : "not recorded");
+	if (*run->pytorch)
+		tsr_text_printf(&r->text, ", PyTorch %s", tsr_format_name(run->pytorch, 40).text);
+	if (*run->device)
+		tsr_text_printf(&r->text, ", %s", tsr_format_name(run->device, 60).text);
+	tsr_text_printf(&r->text, "%s%s%s\n", run->fused == 1 ? ", fused" : "",
+			run->foreach == 1 ? ", foreach" : "",
+			run->capturable == 1 ? ", capturable" : "");
+}
+
 static void put_report(struct tsr_report *r, const struct tsr_recording_summary *s)
 {
 	const struct tsr_recording *rec = s->recording;
@@ -103,8 +118,10 @@ static void put_report(struct tsr_report *r, const struct tsr_recording_summary 
 
 	tsr_json_put_string(&r->json, "kind", "recording");
 	tsr_json_put_string(&r->json, "optimizer", optimizer);
+	tsr_recorded_run_put_json(&rec->run, &r->json);
 	tsr_text_printf(&r->text, "%s: recording, %s\n\n", tsr_format_name(rec->path, 50).text,
 			optimizer ? optimizer : "optimizer not recorded");
+	put_run(r, &rec->run);
 	put_totals(r, s);
 	tsr_json_open(&r->json, "param_groups", '[');
 	for (size_t i = 0; i < rec->ngroups; i++) {

@@ -72,9 +72,9 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 	}
 	CLI_TRY(parse_hyper(cmd, a, &o->hyper));
 	/* Only one state of FlashOptim's form implies an order; others are compared in one. */
-	o->order_given = a->compat || flashoptim;
-	if (a->compat)
-		tsr_order_find(a->compat, &o->order);
+	o->order_given = a->order || flashoptim;
+	if (a->order)
+		tsr_order_find(a->order, &o->order);
 	else if (flashoptim)
 		o->order = TSR_ORDER_FLASHOPTIM;
 	if (a->schedule && tsr_hyper_is_set(&o->hyper, TSR_HYPER_LR))

@@ -102,7 +102,7 @@ struct cli_replay_args {
 	const char *optimizer, *lr, *schedule, *betas, *eps, *weight_decay;
 	bool nesterov, decouple_lr;
 	struct cli_list hyper;
-	const char *state, *codec[TSR_SLOTS], *scale, *compat;
+	const char *state, *codec[TSR_SLOTS], *scale, *order;
 	uint64_t group, seed;
 	const char *steps, *count, *on_nonfinite, *on_missing, *compare;
 	bool zero_state, check_numerics, audit;

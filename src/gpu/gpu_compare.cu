@@ -244,6 +244,7 @@ static enum tsr_status step_f32(const struct batch *b, float *const x[], struct 
 		if (!step.coding[slot].codec)
 			continue;
 		step.coding[slot] = tsr_coding_default(tsr_codec_find("f32"));
+		step.coding[slot].first = b->step.coding[slot].first;
 		step.plane[slot][0] = x[slot];
 	}
 	return tsr_gpu_step(b->stream, &step, b->grad, b->n, NULL, err);

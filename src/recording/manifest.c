@@ -103,10 +103,11 @@ static const struct {
 	{ "dampening", TSR_HYPER_DAMPENING, false },
 	{ "nesterov", TSR_HYPER_NESTEROV, true },
 	{ "decouple_lr", TSR_HYPER_DECOUPLE_LR, true },
+	{ "maximize", TSR_HYPER_MAXIMIZE, true },
 };
 
-/* Switches that change the update and that tersor has no step for: they must be off. */
-static const char *const must_be_off[] = { "maximize", "amsgrad" };
+/* A switch that changes the update and that tersor has no step for: it must be off. */
+#define AMSGRAD "amsgrad"
 
 /* Distinguishes Adam from AdamW where PyTorch has one class for both. */
 #define DECOUPLED "decoupled_weight_decay"
@@ -200,7 +201,9 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 		if (hypers[i].flag ? !is_flag(v, &value) : !is_finite(v, &value))
 			return wrong(m, where, name, v,
 				     hypers[i].flag ? "true or false" : "a finite number");
-		tsr_hyper_put(h, hypers[i].hyper, value);
+		/* Off is as not there, in reports as well. */
+		if (hypers[i].hyper != TSR_HYPER_MAXIMIZE || value != 0)
+			tsr_hyper_put(h, hypers[i].hyper, value);
 		return TSR_OK;
 	}
 	if (strcmp(name, "betas") == 0)
@@ -211,7 +214,7 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 		return check_rounds(m, where, v);
 	if (strcmp(name, DECOUPLED) == 0 && m->r->pub.optimizer == TSR_OPTIMIZER_ADAMW)
 		return TSR_OK;
-	if (strcmp(name, DECOUPLED) == 0 || TSR_IS_AMONG(name, must_be_off))
+	if (strcmp(name, DECOUPLED) == 0 || strcmp(name, AMSGRAD) == 0)
 		return refuse_unless_off(m, where, v);
 	if (TSR_IS_AMONG(name, ignored))
 		return TSR_OK;
@@ -463,14 +466,67 @@ static enum tsr_status read_optimizer(struct reading *m, const struct tsr_json *
 	return TSR_OK;
 }
 
-/* One that this tersor does not know is as one that is not recorded. */
-static enum tsr_status read_order(struct reading *m, const struct tsr_json *v)
+/* A string of at most @room - 1 bytes; null is as none. */
+static enum tsr_status read_text(struct reading *m, const struct tsr_json *root, const char *member,
+				 char *ret, size_t room)
 {
+	const struct tsr_json *v = tsr_json_get(root, member);
+	const char *text = v ? tsr_json_string(v) : NULL;
+
 	if (!v || tsr_json_type(v) == TSR_JSON_NULL)
 		return TSR_OK;
-	if (!tsr_json_string(v))
-		return wrong(m, "", "order", v, "the name of an order of operations");
-	(void)tsr_order_find(tsr_json_string(v), &m->r->pub.order);
+	if (!text || !*text)
+		return wrong(m, "", member, v, "a string or null");
+	if (strlen(text) >= room)
+		return tsr_fail(m->err, TSR_E_LIMIT,
+				"%s: %s: %.40s... of %zu bytes is over the limit of %zu", m->path,
+				member, text, strlen(text), room - 1);
+	memcpy(ret, text, strlen(text) + 1);
+	return TSR_OK;
+}
+
+static enum tsr_status read_switch(struct reading *m, const struct tsr_json *root,
+				   const char *member, signed char *ret)
+{
+	const struct tsr_json *v = tsr_json_get(root, member);
+	bool on;
+
+	if (!v || tsr_json_type(v) == TSR_JSON_NULL)
+		return TSR_OK;
+	if (!tsr_json_bool(v, &on))
+		return wrong(m, "", member, v, "true, false or null");
+	*ret = on;
+	return TSR_OK;
+}
+
+/* Whether a version such as 2.10.1+cu130 is one before PyTorch 2.11. */
+static bool is_before_2_11(const char *version)
+{
+	unsigned major, minor;
+
+	return sscanf(version, "%4u.%4u", &major, &minor) == 2 &&
+	       (major < 2 || (major == 2 && minor < 11));
+}
+
+/* The order of the run: one that this tersor does not know is as one that is not recorded. */
+static enum tsr_status read_run(struct reading *m, const struct tsr_json *root)
+{
+	struct tsr_recording *pub = &m->r->pub;
+	struct tsr_recorded_run *run = &pub->run;
+
+	TSR_TRY(read_text(m, root, "order", run->order, sizeof(run->order)));
+	TSR_TRY(read_text(m, root, "pytorch", run->pytorch, sizeof(run->pytorch)));
+	TSR_TRY(read_text(m, root, "device", run->device, sizeof(run->device)));
+	TSR_TRY(read_switch(m, root, "fused", &run->fused));
+	TSR_TRY(read_switch(m, root, "foreach", &run->foreach));
+	TSR_TRY(read_switch(m, root, "capturable", &run->capturable));
+	if (!tsr_order_find(run->order, &pub->order))
+		return TSR_OK;
+	if (pub->order == TSR_ORDER_TORCH_CUDA_FUSED && is_before_2_11(run->pytorch))
+		pub->order = TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE;
+	if (pub->order == TSR_ORDER_TORCH_CUDA_FOREACH && run->capturable == 1 &&
+	    pub->optimizer != TSR_OPTIMIZER_SGD)
+		pub->order = TSR_ORDER_TORCH_CUDA_CAPTURABLE;
 	return TSR_OK;
 }
 
@@ -480,7 +536,7 @@ static enum tsr_status read_root(struct reading *m, const struct tsr_json *root)
 		return wrong(m, "", "manifest", root, "an object");
 	TSR_TRY(read_version(m, root));
 	TSR_TRY(read_optimizer(m, tsr_json_get(root, "optimizer")));
-	TSR_TRY(read_order(m, tsr_json_get(root, "order")));
+	TSR_TRY(read_run(m, root));
 	TSR_TRY(read_groups(m, tsr_json_get(root, "param_groups")));
 	return read_steps(m, tsr_json_get(root, "steps"));
 }

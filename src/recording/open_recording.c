@@ -58,6 +58,7 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	r->options.parts = true;
 	r->pub.optimizer = TSR_OPTIMIZER_COUNT;
 	r->pub.order = TSR_ORDER_COUNT;
+	r->pub.run.fused = r->pub.run.foreach = r->pub.run.capturable = -1;
 	status = open_path(r, path, err);
 	if (status == TSR_OK)
 		*ret = &r->pub;

@@ -111,15 +111,24 @@ static enum tsr_status choose_order(struct tsr_replaying *r)
 	const char *why;
 
 	r->result->order = o->order;
-	if (o->order_given || o->order != TSR_ORDER_PYTORCH || recorded == TSR_ORDER_COUNT ||
-	    !tsr_order_has(recorded, r->result->optimizer))
+	r->result->order_from = o->order_given || o->order != TSR_ORDER_TORCH_CPU
+					? TSR_ORDER_FROM_OPTION
+					: TSR_ORDER_FROM_DEFAULT;
+	r->result->recorded = r->recording->run;
+	if (r->result->order_from == TSR_ORDER_FROM_OPTION || recorded == TSR_ORDER_COUNT)
 		return TSR_OK;
+	if (!tsr_order_has(recorded, r->result->optimizer))
+		return tsr_build_note(r->c, r->err,
+				      "%.200s: was recorded in the order %s, which has no %s",
+				      r->recording->path, tsr_order_name(recorded),
+				      tsr_optimizer_name(r->result->optimizer));
 	why = tsr_step_refusal(r->result->optimizer, recorded, o->coding[TSR_SLOT_MOMENTUM].codec,
 			       o->coding[TSR_SLOT_VARIANCE].codec);
 	if (why)
 		return tsr_build_note(r->c, r->err, "%.200s: was recorded in the order %s: %s",
 				      r->recording->path, tsr_order_name(recorded), why);
 	r->result->order = recorded;
+	r->result->order_from = TSR_ORDER_FROM_RECORDING;
 	return TSR_OK;
 }
 
@@ -158,6 +167,14 @@ static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 	}
 	tsr_hyper_put(h, TSR_HYPER_LR, r->result->steps[0].lr[group]);
 	tsr_hyper_defaults(h, r->result->optimizer);
+	/* One that the optimizer does not use makes no difference, but for this. */
+	if (tsr_hyper_is_set(h, TSR_HYPER_MAXIMIZE) && h->value[TSR_HYPER_MAXIMIZE] != 0 &&
+	    !tsr_optimizer_uses(r->result->optimizer, TSR_HYPER_MAXIMIZE))
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: group %zu: maximize: found true, which %s cannot be replayed "
+				"with",
+				r->recording->path, group,
+				tsr_optimizer_name(r->result->optimizer));
 	return TSR_OK;
 }
 

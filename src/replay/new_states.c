@@ -139,6 +139,8 @@ static bool has_hyper(const struct tsr_replaying *r, size_t group, enum tsr_hype
 
 	if (name == TSR_HYPER_DECOUPLE_LR)
 		return decouple;
+	if (name == TSR_HYPER_MAXIMIZE && !tsr_hyper_is_set(&r->result->hyper[group], name))
+		return false;
 	if (name != TSR_HYPER_INITIAL_LR)
 		return tsr_optimizer_uses(r->result->optimizer, name);
 	return decouple || tsr_hyper_is_set(&r->recording->groups[group].hyper, name) ||
@@ -151,7 +153,7 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 	static const enum tsr_hyper_name order[] = {
 		TSR_HYPER_WEIGHT_DECAY, TSR_HYPER_INITIAL_LR, TSR_HYPER_DECOUPLE_LR,
 		TSR_HYPER_MOMENTUM,	TSR_HYPER_DAMPENING,  TSR_HYPER_NESTEROV,
-		TSR_HYPER_BETA1,	TSR_HYPER_EPS,
+		TSR_HYPER_BETA1,	TSR_HYPER_EPS,	      TSR_HYPER_MAXIMIZE,
 	};
 	const struct tsr_hyper *h = &r->result->hyper[group];
 	bool ok = put_real(r, dict, "lr", tsr_replay_last_lr(r, group));
@@ -164,7 +166,8 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 			continue;
 		if (name == TSR_HYPER_BETA1)
 			ok = put_reals(r, dict, "betas", &h->value[TSR_HYPER_BETA1], 2);
-		else if (name == TSR_HYPER_DECOUPLE_LR || name == TSR_HYPER_NESTEROV)
+		else if (name == TSR_HYPER_DECOUPLE_LR || name == TSR_HYPER_NESTEROV ||
+			 name == TSR_HYPER_MAXIMIZE)
 			ok = tsr_value_put_at(r->c->arena, dict, tsr_hyper_name(name),
 					      tsr_value_bool(r->c->arena, x != 0));
 		else

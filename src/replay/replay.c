@@ -55,8 +55,8 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 static enum tsr_status check_order(const struct tsr_replaying *r)
 {
 	if (!tsr_order_has(r->result->order, r->result->optimizer))
-		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_COMPAT,
-				     "%s: the optimizer is %s, which is not in the program %s",
+		return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_ORDER,
+				     "%s: the optimizer is %s, which the order %s does not have",
 				     r->c->path, tsr_optimizer_name(r->result->optimizer),
 				     tsr_order_name(r->result->order));
 	for (size_t i = 0; i < r->nparams && !r->options->order_given; i++) {
@@ -68,7 +68,7 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 				continue;
 			if (coding->codec->grouped && coding->scale == TSR_SCALE_F16)
 				return tsr_fail_hint(
-					r->err, TSR_E_USAGE, TSR_HINT_COMPAT,
+					r->err, TSR_E_USAGE, TSR_HINT_ORDER,
 					"%s: tensor %.200s: its scales are f16, as FlashOptim's, "
 					"which does not say whose order of operations to continue",
 					r->c->path, r->c->tensors[tensor].name);

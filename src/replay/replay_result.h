@@ -4,9 +4,13 @@
 
 /* The outcome of a replay; users of the library have the functions of tersor/replay.h. */
 
+#include "tersor/recording.h"
 #include "tersor/replay.h"
 
 struct tsr_mapped;
+
+/* Who says in which order: the caller, the recording, or nobody. */
+enum tsr_order_from { TSR_ORDER_FROM_OPTION, TSR_ORDER_FROM_RECORDING, TSR_ORDER_FROM_DEFAULT };
 
 /* The outcome of tsr_replay(). */
 struct tsr_replay {
@@ -14,6 +18,8 @@ struct tsr_replay {
 	char *recording; /* its path, as it was given */
 	enum tsr_optimizer optimizer;
 	enum tsr_order order; /* that it was replayed in */
+	enum tsr_order_from order_from;
+	struct tsr_recorded_run recorded;
 	struct tsr_coding coding[TSR_SLOTS];
 	bool widened[TSR_SLOTS]; /* scales are f32 instead of e8m8, which could not follow */
 	enum tsr_hyper_name

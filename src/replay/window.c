@@ -150,6 +150,7 @@ void tsr_replay_plan_steps(struct tsr_replay_window *w)
 			p->count++;
 			g->scalars = tsr_step_scalars(r->result->order, r->result->optimizer, &h,
 						      p->count, p->fresh);
+			g->scalars.elements = weight_of(r, i)->numel;
 			p->fresh = false;
 		}
 	}

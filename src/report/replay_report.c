@@ -174,6 +174,26 @@ static void report_hyper(const struct tsr_replay *replay, struct tsr_report *r)
 	}
 }
 
+/* The order, and who says so. */
+static void report_order(const struct tsr_replay *replay, struct tsr_report *r)
+{
+	const struct tsr_recorded_run *run = &replay->recorded;
+	const char *order = tsr_order_name(replay->order);
+	const bool asked = replay->order_from == TSR_ORDER_FROM_OPTION;
+
+	if (replay->order_from == TSR_ORDER_FROM_RECORDING)
+		tsr_report_fact(r, TSR_TO_BOTH, "order", "%s, as recorded%s%s%s%s", order,
+				*run->pytorch ? ": PyTorch " : "",
+				tsr_format_name(run->pytorch, 40).text, *run->device ? ", " : "",
+				tsr_format_name(run->device, 60).text);
+	else if (*run->order)
+		tsr_report_fact(r, TSR_TO_BOTH, "order", "%s%s; the recording says %s", order,
+				asked ? ", as asked" : "", tsr_format_name(run->order, 40).text);
+	else
+		tsr_report_fact(r, TSR_TO_BOTH, "order", "%s%s; the recording does not say", order,
+				asked ? ", as asked" : "");
+}
+
 void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct tsr_report *r)
 {
 	const size_t n = replay->nsteps;
@@ -185,8 +205,7 @@ void tsr_replay_report_facts(const struct tsr_replay *replay, bool state, struct
 	if (replay->recording)
 		tsr_report_fact(r, TSR_TO_PAGE, "recording", "%s", replay->recording);
 	tsr_report_fact(r, TSR_TO_BOTH, "optimizer", "%s", tsr_optimizer_name(replay->optimizer));
-	if (replay->order != TSR_ORDER_PYTORCH)
-		tsr_report_fact(r, TSR_TO_BOTH, "order", "%s", tsr_order_name(replay->order));
+	report_order(replay, r);
 	report_hyper(replay, r);
 	if (n)
 		tsr_report_fact(r, TSR_TO_BOTH, "steps", "%s, %" PRIu64 " to %" PRIu64,

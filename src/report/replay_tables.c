@@ -192,8 +192,27 @@ static void put_gate(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
+static void put_switch(struct tsr_text *json, const char *key, signed char on)
+{
+	if (on < 0)
+		tsr_json_put_null(json, key);
+	else
+		tsr_json_put_bool(json, key, on);
+}
+
+void tsr_recorded_run_put_json(const struct tsr_recorded_run *run, struct tsr_text *json)
+{
+	tsr_json_put_string(json, "order", *run->order ? run->order : NULL);
+	tsr_json_put_string(json, "pytorch", *run->pytorch ? run->pytorch : NULL);
+	tsr_json_put_string(json, "device", *run->device ? run->device : NULL);
+	put_switch(json, "fused", run->fused);
+	put_switch(json, "foreach", run->foreach);
+	put_switch(json, "capturable", run->capturable);
+}
+
 void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 {
+	static const char *const from[] = { "option", "recording", "default" };
 	struct tsr_table findings = { 0 };
 	struct tsr_findings found;
 
@@ -201,6 +220,10 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 		tsr_json_put_string(json, "checkpoint", r->source->path);
 	tsr_json_put_string(json, "optimizer", tsr_optimizer_name(r->optimizer));
 	tsr_json_put_string(json, "order", tsr_order_name(r->order));
+	tsr_json_put_string(json, "order_from", from[r->order_from]);
+	tsr_json_open(json, "recorded", '{');
+	tsr_recorded_run_put_json(&r->recorded, json);
+	tsr_json_close(json, '}');
 	put_state(r, json);
 	tsr_json_open(json, "groups", '[');
 	for (size_t g = 0; g < r->ngroups && r->hyper; g++) {

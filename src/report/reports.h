@@ -5,6 +5,7 @@
 
 #include "report/charts/charts.h"
 #include "report/render/document.h"
+#include "tersor/recording.h"
 
 /* --- Reports of audits ----------------------------------------------------------------------- */
 
@@ -42,6 +43,9 @@ void tsr_learned_report(const struct tsr_learned *l, struct tsr_report *r);
 void tsr_replay_report(const struct tsr_replay *replay, struct tsr_report *r);
 
 /* --- Parts, for reports of several states ----------------------------------------------------- */
+
+/* Members of an object: what a recording says of the run. */
+void tsr_recorded_run_put_json(const struct tsr_recorded_run *run, struct tsr_text *json);
 
 /* The members of a JSON report besides "schema". */
 void tsr_replay_put_json(const struct tsr_replay *replay, struct tsr_text *json);

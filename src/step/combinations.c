@@ -32,8 +32,8 @@ static const struct {
 	  "to" },
 	{ ONE(ADAM), ALL_ORDERS, ANY, MEANS,
 	  "a step by the means of blocks decays weights apart from the gradient, as adamw does" },
-	{ ALL, ORDER(FLASHOPTIM) | ORDER(COAT) | ORDER(BITSANDBYTES) | ORDER(TORCH_CUDA_FUSED), ANY,
-	  MEANS, "that program's order of operations has no step by the means of blocks" },
+	{ ALL, ALL_ORDERS & ~(ORDER(TORCH_CPU) | ORDER(GEFEN)), ANY, MEANS,
+	  "that program's order of operations has no step by the means of blocks" },
 };
 
 static unsigned kind_of(const struct tsr_codec *codec)

@@ -10,8 +10,11 @@
 
 #define BIT(name) (1u << TSR_HYPER_##name)
 
-#define SGD_USES (BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(DAMPENING) | BIT(NESTEROV))
-#define ADAM_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(EPS) | BIT(WEIGHT_DECAY))
+#define SGD_USES \
+	(BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(DAMPENING) | BIT(NESTEROV) | \
+	 BIT(MAXIMIZE))
+#define GEFEN_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(EPS) | BIT(WEIGHT_DECAY))
+#define ADAM_USES (GEFEN_USES | BIT(MAXIMIZE))
 #define LION_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(WEIGHT_DECAY))
 #define MUON_USES \
 	(BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(NESTEROV) | BIT(EPS) | BIT(MATCH_RMS))
@@ -30,7 +33,7 @@ static const struct {
 	[TSR_OPTIMIZER_ADAM] = { "adam", ADAM_USES, 0.999, 0, 0, 0, 0 },
 	[TSR_OPTIMIZER_ADAMW] = { "adamw", ADAM_USES | DECOUPLED_USES, 0.999, 0.01, 0, 0, 0 },
 	[TSR_OPTIMIZER_LION] = { "lion", LION_USES | DECOUPLED_USES, 0.99, 0, 0, 0, 0 },
-	[TSR_OPTIMIZER_GEFEN] = { "gefen", ADAM_USES | DECOUPLED_USES, 0.999, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_GEFEN] = { "gefen", GEFEN_USES | DECOUPLED_USES, 0.999, 0, 0, 0, 0 },
 	[TSR_OPTIMIZER_MUON] = { "muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
 	[TSR_OPTIMIZER_GEFEN_MUON] = { "gefen-muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
 };
@@ -53,7 +56,8 @@ bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret)
 
 /* --- Orders of operations -------------------------------------------------------------------- */
 
-#define PYTORCH ((1u << TSR_OPTIMIZER_COUNT) - 1)
+#define TORCH_CPU ((1u << TSR_OPTIMIZER_COUNT) - 1)
+#define TORCH (1u << TSR_OPTIMIZER_SGD | ADAMS)
 #define FLASHOPTIM \
 	(1u << TSR_OPTIMIZER_SGD | 1u << TSR_OPTIMIZER_SGDW | ADAMS | 1u << TSR_OPTIMIZER_LION)
 #define ADAMS (1u << TSR_OPTIMIZER_ADAM | 1u << TSR_OPTIMIZER_ADAMW)
@@ -65,12 +69,17 @@ static const struct {
 	const char *name;
 	unsigned optimizers; /* mask */
 } orders[TSR_ORDER_COUNT] = {
-	[TSR_ORDER_PYTORCH] = { "pytorch", PYTORCH },
+	[TSR_ORDER_TORCH_CPU] = { "torch-cpu", TORCH_CPU },
 	[TSR_ORDER_FLASHOPTIM] = { "flashoptim", FLASHOPTIM },
 	[TSR_ORDER_COAT] = { "coat", 1u << TSR_OPTIMIZER_ADAMW },
 	[TSR_ORDER_BITSANDBYTES] = { "bitsandbytes", ADAMS },
 	[TSR_ORDER_GEFEN] = { "gefen", GEFEN },
-	[TSR_ORDER_TORCH_CUDA_FUSED] = { "torch-cuda-fused", 1u << TSR_OPTIMIZER_ADAMW },
+	[TSR_ORDER_TORCH_CPU_FUSED] = { "torch-cpu-fused", TORCH },
+	[TSR_ORDER_TORCH_CUDA_FOREACH] = { "torch-cuda-foreach", TORCH },
+	[TSR_ORDER_TORCH_CUDA_FORLOOP] = { "torch-cuda-forloop", TORCH },
+	[TSR_ORDER_TORCH_CUDA_CAPTURABLE] = { "torch-cuda-capturable", ADAMS },
+	[TSR_ORDER_TORCH_CUDA_FUSED] = { "torch-cuda-fused", TORCH },
+	[TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE] = { "torch-cuda-fused-double", TORCH },
 };
 
 const char *tsr_order_name(enum tsr_order order)
@@ -80,6 +89,8 @@ const char *tsr_order_name(enum tsr_order order)
 
 bool tsr_order_find(const char *name, enum tsr_order *order_ret)
 {
+	if (strcmp(name, "pytorch") == 0)
+		name = orders[TSR_ORDER_TORCH_CPU].name;
 	for (unsigned i = 0; i < TSR_ORDER_COUNT; i++) {
 		if (strcmp(orders[i].name, name) == 0) {
 			*order_ret = (enum tsr_order)i;
@@ -121,6 +132,7 @@ static const struct {
 	[TSR_HYPER_NESTEROV] = { "nesterov", YES_OR_NO },
 	[TSR_HYPER_DECOUPLE_LR] = { "decouple_lr", YES_OR_NO },
 	[TSR_HYPER_MATCH_RMS] = { "match_rms", YES_OR_NO },
+	[TSR_HYPER_MAXIMIZE] = { "maximize", YES_OR_NO },
 };
 
 const char *tsr_hyper_name(enum tsr_hyper_name name)
@@ -241,7 +253,10 @@ enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer op
 	const unsigned uses = optimizers[optimizer].uses;
 
 	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		if (uses >> i & 1 && i != TSR_HYPER_INITIAL_LR)
+		const bool optional = i == TSR_HYPER_MAXIMIZE &&
+				      !tsr_hyper_is_set(h, (enum tsr_hyper_name)i);
+
+		if (uses >> i & 1 && i != TSR_HYPER_INITIAL_LR && !optional)
 			TSR_TRY(check_one(h, (enum tsr_hyper_name)i, hypers[i].range, where, err));
 	}
 	if (uses & BIT(DAMPENING))

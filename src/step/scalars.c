@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/multiple.h"
+#include "step/cuda_power.h"
 #include "step/step.h"
 
 /* An unevaluated sum, about 106 bits. */
@@ -120,7 +121,11 @@ float tsr_step_matrix_rate(const struct tsr_hyper *h, uint64_t rows, uint64_t co
 static struct tsr_step_scalars pytorch_scalars(enum tsr_optimizer optimizer,
 					       const struct tsr_hyper *h, uint64_t t, bool fresh)
 {
-	struct tsr_step_scalars s = { .keep = 1 };
+	struct tsr_step_scalars s = {
+		.keep = 1,
+		.maximize = tsr_hyper_is_set(h, TSR_HYPER_MAXIMIZE) &&
+			    h->value[TSR_HYPER_MAXIMIZE] != 0,
+	};
 
 	if (optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_ADAM)
 		s.l2 = (float)h->value[TSR_HYPER_WEIGHT_DECAY];
@@ -205,21 +210,89 @@ static struct tsr_step_scalars bitsandbytes_scalars(const struct tsr_hyper *h, u
 	return s;
 }
 
-/* The fused kernel gets hyperparameters in FP32, and computes powers and corrections in that. */
-static struct tsr_step_scalars torch_cuda_fused_scalars(const struct tsr_hyper *h, uint64_t t)
+/*
+ * The fused kernel gets hyperparameters in FP32, and computes powers and corrections in that.  SGD's is as on
+ * a CPU.
+ */
+static void put_cuda_fused(struct tsr_step_scalars *s, enum tsr_optimizer optimizer,
+			   const struct tsr_hyper *h, uint64_t t)
 {
 	const double *v = h->value;
 	const float lr = (float)v[TSR_HYPER_LR], weight_decay = (float)v[TSR_HYPER_WEIGHT_DECAY];
 	const float beta1 = (float)v[TSR_HYPER_BETA1], beta2 = (float)v[TSR_HYPER_BETA2];
 
-	return (struct tsr_step_scalars){
-		.l2 = v[TSR_HYPER_DECOUPLE_LR] != 0 ? -(float)decay(h) : -(lr * weight_decay),
-		.beta1 = beta1,
-		.beta2 = beta2,
-		.root_correction2 = sqrtf(1.0f - (float)power(beta2, t)),
-		.eps = (float)v[TSR_HYPER_EPS],
-		.rate = -(lr / (1.0f - (float)power(beta1, t))),
+	if (optimizer == TSR_OPTIMIZER_ADAMW)
+		s->decay = v[TSR_HYPER_DECOUPLE_LR] != 0 ? -(float)decay(h) : -(lr * weight_decay);
+	s->beta1 = beta1;
+	s->beta2 = beta2;
+	s->root_correction2 = sqrtf(1.0f - tsr_cuda_power(beta2, t));
+	s->rate = -(lr / (1.0f - tsr_cuda_power(beta1, t)));
+}
+
+/* Kernels that take one operation each; corrections are numbers, or for capturable tensors on the GPU. */
+static void put_cuda_adam(struct tsr_step_scalars *s, enum tsr_order order,
+			  const struct tsr_hyper *h, uint64_t t)
+{
+	const double *v = h->value;
+
+	s->unroot = 1;
+	s->correction1 = 1;
+	if (order == TSR_ORDER_TORCH_CUDA_FORLOOP) {
+		s->unroot = (float)(1 / sqrt(1 - power(v[TSR_HYPER_BETA2], t)));
+		s->root_correction2 = 1;
+	}
+	if (order == TSR_ORDER_TORCH_CUDA_CAPTURABLE) {
+		const float power1 = tsr_cuda_power((float)v[TSR_HYPER_BETA1], t);
+		const float power2 = tsr_cuda_power((float)v[TSR_HYPER_BETA2], t);
+
+		s->correction1 = 1.0f / ((power1 - 1.0f) / (float)v[TSR_HYPER_LR]);
+		s->root_correction2 = sqrtf(-(power2 - 1.0f));
+		s->rate = 1;
+	}
+}
+
+/* Before PyTorch 2.11: binary64 where a hyperparameter is in it, but for results, which are rounded. */
+static void put_cuda_double(struct tsr_step_scalars *s, enum tsr_optimizer optimizer,
+			    const struct tsr_hyper *h, uint64_t t, bool fresh)
+{
+	const double *v = h->value;
+	const bool sgd = optimizer == TSR_OPTIMIZER_SGD;
+	const bool decoupled = optimizer == TSR_OPTIMIZER_ADAMW;
+	const float correction1 = (float)(1 - power(v[TSR_HYPER_BETA1], t));
+
+	s->wide = (struct tsr_step_wide){
+		.lr = v[TSR_HYPER_LR],
+		.l2 = decoupled ? 0 : v[TSR_HYPER_WEIGHT_DECAY],
+		.decay = decoupled ? decay(h) : 0,
+		.eps = v[TSR_HYPER_EPS],
+		.beta1 = sgd ? v[TSR_HYPER_MOMENTUM] : v[TSR_HYPER_BETA1],
+		.rest1 = 1 - v[sgd ? TSR_HYPER_DAMPENING : TSR_HYPER_BETA1],
+		.beta2 = v[TSR_HYPER_BETA2],
+		.rest2 = 1 - v[TSR_HYPER_BETA2],
+		.nesterov = v[TSR_HYPER_NESTEROV] != 0 ? v[TSR_HYPER_MOMENTUM] : 0,
 	};
+	if (fresh) {
+		s->wide.beta1 = -0.0;
+		s->wide.rest1 = 1;
+	}
+	s->root_correction2 = (float)sqrt(1 - power(v[TSR_HYPER_BETA2], t));
+	s->rate = -(float)(v[TSR_HYPER_LR] / (double)correction1);
+}
+
+/* PyTorch's order on a CPU, and where others differ from it. */
+static struct tsr_step_scalars torch_scalars(enum tsr_order order, enum tsr_optimizer optimizer,
+					     const struct tsr_hyper *h, uint64_t t, bool fresh)
+{
+	struct tsr_step_scalars s = pytorch_scalars(optimizer, h, t, fresh);
+	const bool sgd = optimizer == TSR_OPTIMIZER_SGD;
+
+	if (order == TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE)
+		put_cuda_double(&s, optimizer, h, t, sgd && fresh);
+	else if (order == TSR_ORDER_TORCH_CUDA_FUSED && !sgd)
+		put_cuda_fused(&s, optimizer, h, t);
+	else if (order != TSR_ORDER_TORCH_CPU && order != TSR_ORDER_TORCH_CPU_FUSED && !sgd)
+		put_cuda_adam(&s, order, h, t);
+	return s;
 }
 
 struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimizer optimizer,
@@ -232,10 +305,10 @@ struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimize
 		return coat_scalars(h, t);
 	case TSR_ORDER_BITSANDBYTES:
 		return bitsandbytes_scalars(h, t);
-	case TSR_ORDER_TORCH_CUDA_FUSED:
-		return torch_cuda_fused_scalars(h, t);
-	default:
+	case TSR_ORDER_GEFEN:
 		return pytorch_scalars(optimizer, h, t, fresh);
+	default:
+		return torch_scalars(order, optimizer, h, t, fresh);
 	}
 }
 

@@ -49,10 +49,10 @@ struct tsr_step_report {
 
 /*
  * The scalars of step number @t (1 for the first) of a group, computed in binary64 and rounded once; in
- * the orders of FlashOptim, COAT and bitsandbytes as their kernels compute them from hyperparameters in
- * FP32.  @h has passed tsr_hyper_check().  @fresh: there is no momentum yet (it decodes to zeros), which
- * SGD then starts from the gradient itself, undampened; in FlashOptim's order a first step is like any
- * other.
+ * the orders of FlashOptim, COAT, bitsandbytes and PyTorch's GPU kernels as these compute them from
+ * hyperparameters in FP32.  The caller sets `elements`.  @h has passed tsr_hyper_check().  @fresh: there is
+ * no momentum yet (it decodes to zeros), which SGD then starts from the gradient itself, undampened; in
+ * FlashOptim's order a first step is like any other.
  */
 struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimizer optimizer,
 					 const struct tsr_hyper *h, uint64_t t, bool fresh);

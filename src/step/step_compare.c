@@ -144,6 +144,7 @@ static void step_f32(const struct tsr_step *like, float *const x[], const void *
 		if (!like->coding[slot].codec)
 			continue;
 		step.coding[slot] = tsr_coding_default(tsr_codec_find("f32"));
+		step.coding[slot].first = like->coding[slot].first;
 		step.plane[slot][0] = x[slot];
 	}
 	tsr_step_apply(&step, grad, 0, n, report);

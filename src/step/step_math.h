@@ -8,8 +8,17 @@
 #ifndef TSR_STEP_STEP_MATH_H
 #define TSR_STEP_STEP_MATH_H
 
+#include <stdbool.h>
+
 #include "codec/learned_math.h"
 #include "codec/math.h"
+
+/* Hyperparameters of the kernels that have them in binary64. */
+struct tsr_step_wide {
+	double lr, l2, decay, eps;
+	double beta1, rest1, beta2, rest2; /* SGD: momentum and 1 - dampening first */
+	double nesterov;
+};
 
 /*
  * What a rule needs to know of a step besides the elements.  Computed on the host in binary64, each
@@ -17,7 +26,7 @@
  */
 struct tsr_step_scalars {
 	float keep; /* decoupled weight decay: w * keep, 1 - lr * weight_decay */
-	/* Coupled weight decay: g + l2 * w; 0 leaves g as it is.  COAT: update + l2 * w.  CUDA: w + l2 * w */
+	/* Coupled weight decay: g + l2 * w; 0 leaves g as it is.  COAT: update + l2 * w */
 	float l2;
 	float beta1, rest1; /* beta1 and 1 - beta1; SGD: momentum and 1 - dampening */
 	float beta2, rest2; /* beta2 and 1 - beta2 */
@@ -30,11 +39,18 @@ struct tsr_step_scalars {
 	float nesterov; /* SGD: the momentum if Nesterov's form is used, else 0 */
 	float unbias1; /* Gefen: 1 / (1 - beta1^t) */
 	float minus_lr; /* Gefen */
+	/* Of PyTorch's kernels, see torch_math.h */
+	float decay; /* fused: w + decay * w */
+	float unroot; /* 1 / root_correction2 where that is multiplied by, else 1 */
+	uint64_t elements; /* of the tensor: which one it is decides how some are computed */
+	struct tsr_step_wide wide;
+	bool maximize; /* the gradient is negated first */
 };
 
-/* An element of each part; a rule leaves those alone that it does not use. */
+/* An element of each part, and which one it is; a rule leaves those alone that it does not use. */
 struct tsr_step_values {
 	float weight, momentum, variance;
+	uint64_t index; /* in its tensor */
 };
 
 /* --- Building blocks ------------------------------------------------------------------------ */
@@ -142,17 +158,20 @@ TSR_HD struct tsr_step_values tsr_step_plain_sgd_raw(const struct tsr_step_scala
 
 TSR_DEFINE_RULE(plain_sgd)
 
+/* What moves the weight, once the momentum has. */
+TSR_HD float tsr_step_sgd_update(const struct tsr_step_scalars *s, float g, float m)
+{
+	const float ahead = tsr_fma_any(s->nesterov, m, g);
+
+	return s->nesterov != 0.0f ? ahead : m;
+}
+
 TSR_HD struct tsr_step_values tsr_step_sgd_raw(const struct tsr_step_scalars *s, float g,
 					       struct tsr_step_values x)
 {
 	g = tsr_step_l2(s, g, x.weight);
 	x.momentum = tsr_fma_any(s->rest1, g, s->beta1 * x.momentum);
-	{
-		const float ahead = tsr_fma_any(s->nesterov, x.momentum, g);
-		const float update = s->nesterov != 0.0f ? ahead : x.momentum;
-
-		x.weight = tsr_step_move(s, update, x.weight * s->keep);
-	}
+	x.weight = tsr_step_move(s, tsr_step_sgd_update(s, g, x.momentum), x.weight * s->keep);
 	return x;
 }
 
@@ -228,29 +247,6 @@ TSR_HD struct tsr_step_values tsr_step_adamw_raw(const struct tsr_step_scalars *
 }
 
 TSR_DEFINE_RULE(adamw)
-
-/*
- * PyTorch's fused kernel on a GPU, which computes in FP32 throughout: x moves to g as
- * fma(x, beta, fma(g, -beta, g)).
- */
-TSR_HD float tsr_step_cuda_toward(float beta, float g, float x)
-{
-	return tsr_fma_any(x, beta, tsr_fma_any(g, -beta, g));
-}
-
-TSR_HD struct tsr_step_values tsr_step_cuda_adamw_raw(const struct tsr_step_scalars *s, float g,
-						      struct tsr_step_values x)
-{
-	const float decayed = tsr_fma_any(x.weight, s->l2, x.weight);
-	const float weight = s->l2 != 0.0f ? decayed : x.weight;
-
-	x.momentum = tsr_step_cuda_toward(s->beta1, g, x.momentum);
-	x.variance = tsr_step_cuda_toward(s->beta2, g * g, x.variance);
-	x.weight = tsr_step_adam_weight(weight, tsr_step_adam_update(s, x));
-	return x;
-}
-
-TSR_DEFINE_RULE(cuda_adamw)
 
 /* FlashOptim's, as its kernels are contracted; Adam has a `keep` of 1, AdamW an `l2` of 0. */
 TSR_HD struct tsr_step_values tsr_step_flash_adam_raw(const struct tsr_step_scalars *s, float g,

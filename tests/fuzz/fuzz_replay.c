@@ -36,7 +36,8 @@ static void choose(struct tsr_replay_options *o, const uint8_t bits[2])
 	o->on_nonfinite = bits[0] >> 6 & 1 ? TSR_NONFINITE_SKIP : TSR_NONFINITE_FAIL;
 	o->on_missing = bits[0] >> 7 & 1 ? TSR_MISSING_FAIL : TSR_MISSING_SKIP;
 	o->decode = bits[1] & 1;
-	o->order = (enum tsr_order)(bits[1] >> 1 & 1 ? 1 + bits[0] % 3 : TSR_ORDER_PYTORCH);
+	o->order = (enum tsr_order)(bits[1] >> 1 & 1 ? 1 + bits[0] % (TSR_ORDER_COUNT - 1)
+						     : TSR_ORDER_TORCH_CPU);
 	o->has_count = bits[1] >> 2 & 1;
 	o->count = bits[1] >> 3 & 3;
 	if (bits[1] & 0x40) {

@@ -4,12 +4,14 @@
  * one; quotients at all places where softsign8's code changes, else at random, next to ties too.
  */
 #include <cuda_runtime.h>
+#include <stdlib.h>
 
 #include "codec/group_math.h"
 #include "gpu/shortcut.cuh"
 
 extern "C" {
 #include "check_gpu.h"
+#include "step/cuda_power.h"
 }
 
 #define BLOCK 256u
@@ -363,6 +365,14 @@ static __global__ void try_e4m3(struct finding *f)
 		differ(f, bits, tsr_e4m3_word(four));
 }
 
+/* Element i is base^(i + 1) by the library of CUDA. */
+static __global__ void take_powers(float base, float *power)
+{
+	const unsigned i = blockIdx.x * BLOCK + threadIdx.x;
+
+	power[i] = powf(base, (float)(i + 1));
+}
+
 /* --- Running them ------------------------------------------------------------------------------ */
 
 static struct finding *found;
@@ -428,6 +438,38 @@ static void check_all_patterns(void)
 	end((UINT64_C(1) << 23) * 127 * 13 * 3);
 }
 
+#define POWERS (1u << 17)
+
+/* By their complements, which are what is used. */
+static void check_powers(void)
+{
+	static const float bases[] = {
+		0.25f, 0.5f, 0.8f, 0.9f, 0.95f, 0.98f, 0.99f, 0.999f, 0.9999f
+	};
+	float *device = NULL, *power = (float *)malloc(POWERS * sizeof(float));
+	uint64_t cases = 0;
+
+	check_begin("corrections of Adam are those of CUDA's powers");
+	if (!power || cudaMalloc(&device, POWERS * sizeof(float)) != cudaSuccess)
+		check_failed("no memory");
+	for (size_t b = 0; device && b < sizeof(bases) / sizeof(*bases); b++) {
+		take_powers<<<POWERS / BLOCK, BLOCK>>>(bases[b], device);
+		if (cudaMemcpy(power, device, POWERS * sizeof(float), cudaMemcpyDeviceToHost) !=
+		    cudaSuccess)
+			check_failed("%s", cudaGetErrorString(cudaGetLastError()));
+		for (uint64_t i = 0; i < POWERS; i++, cases++) {
+			if (1.0f - power[i] != 1.0f - tsr_cuda_power(bases[b], i + 1))
+				check_failed("%g^%llu: found %a, expected %a", (double)bases[b],
+					     (unsigned long long)(i + 1),
+					     (double)tsr_cuda_power(bases[b], i + 1),
+					     (double)power[i]);
+		}
+	}
+	cudaFree(device);
+	free(power);
+	check_end(cases);
+}
+
 void check_shortcuts(enum cases cases)
 {
 	const unsigned part = cases == CASES_ALL ? 1 : 128; /* of what is random */
@@ -438,8 +480,10 @@ void check_shortcuts(enum cases cases)
 		check_end(0);
 		return;
 	}
-	if (cases == CASES_ALL)
+	if (cases == CASES_ALL) {
 		check_all_patterns();
+		check_powers();
+	}
 	begin("FP16 widens as the formula does");
 	try_f16_widen<<<256, BLOCK>>>(found);
 	end(1 << 16);

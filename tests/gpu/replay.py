@@ -88,7 +88,10 @@ OPTIMIZERS = {
     "adam": ("--optimizer", "adam", "--weight-decay", "0.1"),
     "adamw": ("--decouple-lr",),
     "lion": ("--optimizer", "lion", "--betas", "0.9,0.99"),
-    "gefen": ("--optimizer", "gefen", "--compat", "pytorch", "--weight-decay", "0.1"),
+    "fused adam": ("--optimizer", "adam", "--weight-decay", "0.1", "--hyper", "maximize=1",
+                   "--order", "torch-cuda-fused"),
+    "a CPU's fused sgd": ("--optimizer", "sgd", "--hyper", "momentum=0.9", "--order", "torch-cpu-fused"),
+    "gefen": ("--optimizer", "gefen", "--order", "torch-cpu", "--weight-decay", "0.1"),
 }
 STATES = [
     ("--state", "fp32"),
@@ -127,8 +130,8 @@ def comparisons(root):
     steps = ("--zero-state", "--lr", "3e-4", "--steps", "401..402")
     for optimizer, args in OPTIMIZERS.items():
         figures(CHECKPOINT, RECORDING, *args, *steps, "--state", "flash")
-    for state in STATES + [("--state", "tight"), ("--state", "coat", "--compat", "coat"),
-                           ("--state", "bitsandbytes", "--compat", "bitsandbytes")]:
+    for state in STATES + [("--state", "tight"), ("--state", "coat", "--order", "coat"),
+                           ("--state", "bitsandbytes", "--order", "bitsandbytes")]:
         figures(CHECKPOINT, RECORDING, *steps, *state)
     figures(CHECKPOINT, RECORDING, "--steps", "..402", "--state", "flash,tight,coat,fp32")
     figures(CHECKPOINT, RECORDING, "--steps", "..402", "--state", "flash,gefen")
@@ -161,7 +164,7 @@ def containers(root):
     both(root, packed, RECORDING, "-j", "3")
     both(root, packed, RECORDING, "--to", "safetensors", "--steps", "..404")
     theirs = GPT / "flashadamw24-after.pt"
-    go_on = ("--count", "400", "--compat", "flashoptim")
+    go_on = ("--count", "400", "--order", "flashoptim")
     both(root, theirs, RECORDING, *go_on, "--steps", "..402")
     both(root, theirs, RECORDING, *go_on, "--to", "flashoptim", name="x.pt")
 
@@ -204,7 +207,7 @@ def matrices(root):
     steps = ("--zero-state", "--lr", "1e-2", "--steps", "..2")
     for args in (("--optimizer", "muon"), ("--optimizer", "muon", "--momentum", "softsign8", "--weights", "bf16+ulp8"),
                  ("--optimizer", "gefen-muon", "--state", "gefen", "--hyper", "match_rms=1"),
-                 ("--optimizer", "gefen-muon", "--state", "gefen", "--compat", "gefen")):
+                 ("--optimizer", "gefen-muon", "--state", "gefen", "--order", "gefen")):
         both(root, case.start, case.recording, *steps, *args)
     figures(case.start, case.recording, *steps, "--optimizer", "muon", "--momentum", "softsign8")
     if not EMULATED:  # enough tiles of the largest kind for all processors of a GPU
@@ -217,7 +220,7 @@ def matrices(root):
 
 def order_of_gefen(root):
     """Its program's codebook and type of state, which is that of the gradients."""
-    compat = ("--state", "gefen", "--compat", "gefen")
+    compat = ("--state", "gefen", "--order", "gefen")
     both(root, CHECKPOINT, RECORDING, *compat, "--steps", "..403")
     for dtype in "F32", "BF16", "F16":
         case = Case(root, [4096, (40, 96), 31, 8193], 3, (dtype,))

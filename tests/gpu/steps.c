@@ -14,7 +14,7 @@ static const struct rule {
 	const char *name;
 	enum tsr_optimizer optimizer;
 	enum tsr_order order;
-	bool nesterov, first;
+	bool nesterov, first, maximize;
 	double momentum, decay;
 } rules[] = {
 	{ "plain SGD", TSR_OPTIMIZER_SGD, .decay = 0.01 },
@@ -32,6 +32,18 @@ static const struct rule {
 	{ "bitsandbytes' Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_BITSANDBYTES, .decay = 0.1 },
 	{ "PyTorch's fused AdamW", TSR_OPTIMIZER_ADAMW, .order = TSR_ORDER_TORCH_CUDA_FUSED,
 	  .decay = 0.1 },
+	{ "PyTorch's fused Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_TORCH_CUDA_FUSED,
+	  .decay = 0.01, .maximize = true },
+	{ "PyTorch's capturable Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_TORCH_CUDA_CAPTURABLE,
+	  .decay = 0.01 },
+	{ "a CPU's fused Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_TORCH_CPU_FUSED,
+	  .decay = 0.01 },
+	{ "a CPU's fused SGD", TSR_OPTIMIZER_SGD, .order = TSR_ORDER_TORCH_CPU_FUSED,
+	  .momentum = 0.9, .decay = 0.01 },
+	{ "PyTorch's older fused Adam", TSR_OPTIMIZER_ADAM,
+	  .order = TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE, .decay = 0.01 },
+	{ "PyTorch's older fused SGD", TSR_OPTIMIZER_SGD,
+	  .order = TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE, .momentum = 0.9, .nesterov = true },
 	{ "FlashOptim's Lion", TSR_OPTIMIZER_LION, .order = TSR_ORDER_FLASHOPTIM, .decay = 0.1 },
 	{ "Gefen", TSR_OPTIMIZER_GEFEN, .decay = 0.1 },
 };
@@ -95,6 +107,7 @@ static struct tsr_step_scalars scalars_of(const struct rule *r)
 	tsr_hyper_put(&h, TSR_HYPER_WEIGHT_DECAY, r->decay);
 	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, r->momentum);
 	tsr_hyper_put(&h, TSR_HYPER_NESTEROV, r->nesterov);
+	tsr_hyper_put(&h, TSR_HYPER_MAXIMIZE, r->maximize);
 	tsr_hyper_defaults(&h, r->optimizer);
 	return tsr_step_scalars(r->order, r->optimizer, &h, t, r->first);
 }
@@ -304,6 +317,7 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 				    .order = r->order,
 				    .scalars = scalars_of(r),
 				    .grad_dtype = dtypes[number % 3] };
+	t.step.scalars.elements = t.n;
 	t.step.coding[TSR_SLOT_WEIGHT] = coding_of(weight, scale, 1);
 	if (has_momentum(r))
 		t.step.coding[TSR_SLOT_MOMENTUM] = coding_of(momentum_of(r, states[state].momentum),

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "step/combinations.h"
+#include "step/cuda_power.h"
 #include "step/hyperparameters.h"
 #include "step/step.h"
 #include "unit.h"
@@ -142,13 +143,13 @@ static void test_decouple_lr(void **state)
 
 	(void)state;
 	tsr_hyper_put(&h, TSR_HYPER_WEIGHT_DECAY, 1e-5);
-	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 1, false).keep ==
+	assert_true(tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAMW, &h, 1, false).keep ==
 		    (float)(1 - 1e-3 * 1e-5));
 	tsr_hyper_put(&h, TSR_HYPER_DECOUPLE_LR, 1);
-	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 1, false).keep ==
+	assert_true(tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAMW, &h, 1, false).keep ==
 		    (float)(1 - 1e-5));
 	tsr_hyper_put(&h, TSR_HYPER_LR, 2.5e-4);
-	assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_LION, &h, 1, false).keep ==
+	assert_true(tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_LION, &h, 1, false).keep ==
 		    (float)(1 - 0.25e-5));
 	tsr_hyper_put(&h, TSR_HYPER_INITIAL_LR, 0);
 	assert_int_equal(tsr_hyper_check(&h, TSR_OPTIMIZER_ADAMW, "HERE", &err), TSR_E_UNSUPPORTED);
@@ -183,13 +184,40 @@ static void test_bias_corrections(void **state)
 			const double correction = 1 - (double)powl((long double)betas[b],
 								   (long double)t);
 			const struct tsr_step_scalars s = tsr_step_scalars(
-				TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAM, &h, t, false);
+				TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAM, &h, t, false);
 
 			if (bits_of(s.rate) != bits_of((float)-(lr / correction)) ||
 			    bits_of(s.root_correction2) != bits_of((float)sqrt(correction)))
 				fail_msg("beta %g, step %llu", betas[b], (unsigned long long)t);
 		}
 	}
+}
+
+/* How many of the first 20,000 corrections CUDA's powers change: counted on an H200. */
+static void test_cuda_powers(void **state)
+{
+	static const struct {
+		float beta;
+		unsigned n;
+	} cases[] = { { 0.9f, 0 }, { 0.95f, 1 }, { 0.98f, 4 }, { 0.99f, 4 }, { 0.999f, 76 } };
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		unsigned n = 0;
+
+		for (unsigned t = 1; t <= 20000; t++) {
+			const float nearest = (float)powl((long double)cases[i].beta, t);
+			const float power = tsr_cuda_power(cases[i].beta, t);
+
+			assert_true(fabsf(power - nearest) <= 2 * 0x1p-23f * nearest + 0x1p-126f);
+			n += 1 - power != 1 - nearest;
+		}
+		assert_int_equal(n, cases[i].n);
+	}
+	assert_int_equal(bits_of(tsr_cuda_power(0.95f, 6)),
+			 bits_of((float)powl((long double)0.95f, 6)) - 1);
+	assert_true(tsr_cuda_power(0, 1) == 0 && tsr_cuda_power(0x1p-130f, 1) == 0);
+	assert_true(tsr_cuda_power(0.5f, 126) == 0x1p-126f && tsr_cuda_power(0.5f, 127) == 0);
 }
 
 /* The powers themselves, by Python's decimal arithmetic with 60 digits. */
@@ -256,8 +284,8 @@ static void test_powers(void **state)
 
 		tsr_hyper_put(&h, TSR_HYPER_BETA1, cases[i].beta);
 		tsr_hyper_put(&h, TSR_HYPER_BETA2, cases[i].beta);
-		assert_true(tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAM, &h, cases[i].t,
-					     false)
+		assert_true(tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAM, &h,
+					     cases[i].t, false)
 				    .rate == (float)-(1 / (1 - cases[i].power)));
 	}
 }
@@ -265,16 +293,16 @@ static void test_powers(void **state)
 static void test_lerp_starts_from_the_nearer_end(void **state)
 {
 	struct tsr_hyper h = hyper(TSR_OPTIMIZER_ADAMW, 1e-3);
-	struct tsr_step_scalars s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 5,
-						     false);
+	struct tsr_step_scalars s = tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAMW, &h,
+						     5, false);
 
 	(void)state;
 	assert_true(s.from_grad == 0 && s.blend1 == (float)(1 - 0.9));
 	tsr_hyper_put(&h, TSR_HYPER_BETA1, 0.3);
-	s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 5, false);
+	s = tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAMW, &h, 5, false);
 	assert_true(s.from_grad != 0 && s.blend1 == (float)(1 - 0.3) - 1.0f);
 	tsr_hyper_put(&h, TSR_HYPER_BETA1, 0);
-	s = tsr_step_scalars(TSR_ORDER_PYTORCH, TSR_OPTIMIZER_ADAMW, &h, 5, false);
+	s = tsr_step_scalars(TSR_ORDER_TORCH_CPU, TSR_OPTIMIZER_ADAMW, &h, 5, false);
 	assert_true(s.from_grad != 0 && s.blend1 == 0);
 }
 
@@ -307,7 +335,7 @@ static bool goes(enum tsr_optimizer o, enum tsr_order order, const char *momentu
 	if (strcmp(variance, "blockmean") != 0)
 		return true;
 	return !ratios && o != TSR_OPTIMIZER_ADAM &&
-	       (order == TSR_ORDER_PYTORCH || order == TSR_ORDER_GEFEN);
+	       (order == TSR_ORDER_TORCH_CPU || order == TSR_ORDER_GEFEN);
 }
 
 static void check_pair(const struct tsr_codec *momentum, const struct tsr_codec *variance)
@@ -343,7 +371,7 @@ static void test_pairs(void **state)
 		}
 	}
 	assert_true(npairs >= 100);
-	assert_null(tsr_step_refusal(TSR_OPTIMIZER_LION, TSR_ORDER_PYTORCH, codecs[0], NULL));
+	assert_null(tsr_step_refusal(TSR_OPTIMIZER_LION, TSR_ORDER_TORCH_CPU, codecs[0], NULL));
 }
 
 int main(void)
@@ -358,6 +386,7 @@ int main(void)
 		cmocka_unit_test(test_decouple_lr),
 		cmocka_unit_test(test_bias_corrections),
 		cmocka_unit_test(test_powers),
+		cmocka_unit_test(test_cuda_powers),
 		cmocka_unit_test(test_lerp_starts_from_the_nearer_end),
 		cmocka_unit_test(test_align),
 	};

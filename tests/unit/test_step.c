@@ -104,26 +104,95 @@ static void eight_bit_element(enum tsr_order order, const struct tsr_step_scalar
 	*w = one_nan(*w);
 }
 
-/* By PyTorch's fused kernel. */
-static void cuda_element(const struct tsr_step_scalars *s, float g, float *w, float *m, float *v)
+/* By PyTorch's fused kernel; the first element of four is not contracted. */
+static void cuda_element(const struct tsr_step_scalars *s, uint64_t i, float g, float *w, float *m,
+			 float *v)
 {
-	const float q = g * g;
+	const bool first = s->elements % 4 ? (i & 2047) < 512 : !(i & 3);
+	float q;
 
+	if (s->l2 != 0)
+		g = first ? g + *w * s->l2 : fmaf(*w, s->l2, g);
+	q = g * g;
 	*m = one_nan(fmaf(*m, s->beta1, fmaf(-g, s->beta1, g)));
 	*v = one_nan(fmaf(*v, s->beta2, fmaf(-q, s->beta2, q)));
-	*w = s->l2 != 0 ? fmaf(s->l2, *w, *w) : *w;
+	*w = s->decay != 0 ? fmaf(s->decay, *w, *w) : *w;
 	*w = one_nan(*w + s->rate * *m / (sqrtf(*v) / s->root_correction2 + s->eps));
 }
 
-static void step_element(const struct tsr_step *step, float g, float *w, float *m, float *v)
+/* By that before PyTorch 2.11. */
+static void double_element(const struct tsr_step_scalars *s, bool adam, float g, float *w, float *m,
+			   float *v)
+{
+	const struct tsr_step_wide *d = &s->wide;
+
+	if (d->l2 != 0)
+		g = (float)(g + d->l2 * *w);
+	if (d->decay != 0)
+		*w = (float)(*w - d->decay * *w);
+	*m = one_nan((float)(d->beta1 * *m + d->rest1 * g));
+	if (adam) {
+		*v = one_nan((float)(d->beta2 * *v + d->rest2 * g * g));
+		*w += s->rate * *m / (float)(sqrtf(*v) / s->root_correction2 + d->eps);
+	} else {
+		g = d->nesterov != 0 ? (float)(g + d->nesterov * *m) : *m;
+		*w = (float)(*w - d->lr * g);
+	}
+	*w = one_nan(*w);
+}
+
+/* By one kernel of a GPU after the other. */
+static void kernels_element(const struct tsr_step_scalars *s, float g, float *w, float *m, float *v)
+{
+	float d;
+
+	if (s->l2 != 0)
+		g = fmaf(s->l2, *w, g);
+	*m = one_nan(fmaf(s->blend1, g - *m, *m));
+	*v = one_nan(fmaf(s->rest2, g * g, *v * s->beta2));
+	d = (sqrtf(*v) / s->root_correction2 * s->unroot + s->eps) / s->correction1;
+	*w = one_nan(fmaf(s->rate, *m / d, *w * s->keep));
+}
+
+/* Of the last elements of a tensor, up to 7, in a fused kernel of a CPU, whose sums are the other way. */
+static bool is_left(const struct tsr_step *step, uint64_t i)
+{
+	return step->order == TSR_ORDER_TORCH_CPU_FUSED && i >= step->scalars.elements / 8 * 8;
+}
+
+static void left_element(const struct tsr_step *step, float g, float w, float *m, float *v)
+{
+	const struct tsr_step_scalars *s = &step->scalars;
+
+	g = s->l2 != 0 ? fmaf(s->l2, w, g) : g;
+	if (step->optimizer == TSR_OPTIMIZER_SGD)
+		*m = one_nan(fmaf(*m, s->beta1, s->rest1 * g));
+	else
+		*v = one_nan(fmaf(*v, s->beta2, s->rest2 * g * g));
+}
+
+static void step_element(const struct tsr_step *step, uint64_t i, float g, float *w, float *m,
+			 float *v)
 {
 	const struct tsr_step_scalars *s = &step->scalars;
 	const bool has_momentum = step->coding[TSR_SLOT_MOMENTUM].codec != NULL;
 	const enum tsr_optimizer o = step->optimizer;
-	float d, u = g;
+	float d, u, left_m = *m, left_v = *v;
 
-	if (step->order == TSR_ORDER_TORCH_CUDA_FUSED) {
-		cuda_element(s, g, w, m, v);
+	g = u = s->maximize ? -g : g;
+	left_element(step, g, *w, &left_m, &left_v);
+	if (step->order == TSR_ORDER_TORCH_CUDA_FUSED && o != TSR_OPTIMIZER_SGD) {
+		cuda_element(s, i, g, w, m, v);
+		return;
+	}
+	if (step->order == TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE) {
+		double_element(s, o != TSR_OPTIMIZER_SGD, g, w, m, v);
+		return;
+	}
+	if ((step->order == TSR_ORDER_TORCH_CUDA_FORLOOP ||
+	     step->order == TSR_ORDER_TORCH_CUDA_CAPTURABLE) &&
+	    o != TSR_OPTIMIZER_SGD) {
+		kernels_element(s, g, w, m, v);
 		return;
 	}
 	if (step->order == TSR_ORDER_COAT || step->order == TSR_ORDER_BITSANDBYTES) {
@@ -142,7 +211,7 @@ static void step_element(const struct tsr_step *step, float g, float *w, float *
 	case TSR_OPTIMIZER_SGD:
 	case TSR_OPTIMIZER_SGDW:
 		if (has_momentum) {
-			*m = one_nan(fmaf(s->rest1, g, s->beta1 * *m));
+			*m = is_left(step, i) ? left_m : one_nan(fmaf(s->rest1, g, s->beta1 * *m));
 			u = s->nesterov != 0 ? fmaf(s->nesterov, *m, g) : *m;
 		}
 		*w = fmaf(s->rate, u, *w);
@@ -159,7 +228,7 @@ static void step_element(const struct tsr_step *step, float g, float *w, float *
 		break;
 	default:
 		*m = one_nan(fmaf(s->blend1, g - *m, s->from_grad != 0 ? g : *m));
-		*v = one_nan(fmaf(s->rest2 * g, g, s->beta2 * *v));
+		*v = is_left(step, i) ? left_v : one_nan(fmaf(s->rest2 * g, g, s->beta2 * *v));
 		d = sqrtf(*v) / s->root_correction2 + s->eps;
 		u = s->rate * *m / d;
 		*w += u;
@@ -190,6 +259,7 @@ static void state_new(struct state *s, const struct tsr_step *step, size_t n, en
 
 	assert_non_null(x);
 	*s = (struct state){ .step = *step, .n = n };
+	s->step.scalars.elements = n;
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		fill(x, n, data, n + p);
 		if (p == TSR_SLOT_VARIANCE)
@@ -262,7 +332,8 @@ static void state_step_plainly(struct state *s)
 		const float g = gradient_at(s, i);
 
 		s->report.nonfinite_grad += !is_finite_bits(bits_of(g));
-		step_element(step, g, &x[TSR_SLOT_WEIGHT][i], &x[TSR_SLOT_MOMENTUM][i],
+		step_element(step, step->coding[TSR_SLOT_WEIGHT].first + i, g,
+			     &x[TSR_SLOT_WEIGHT][i], &x[TSR_SLOT_MOMENTUM][i],
 			     &x[TSR_SLOT_VARIANCE][i]);
 	}
 	if (step->coding[TSR_SLOT_MOMENTUM].codec)
@@ -372,7 +443,7 @@ struct variant {
 	enum tsr_optimizer optimizer;
 	double lr, beta1, decay, momentum, dampening, nesterov;
 	uint64_t t;
-	bool fresh;
+	bool fresh, maximize;
 	enum tsr_order order;
 };
 
@@ -402,6 +473,22 @@ static const struct variant variants[] = {
 	  .order = TSR_ORDER_BITSANDBYTES },
 	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
 	  .order = TSR_ORDER_TORCH_CUDA_FUSED },
+	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3, .maximize = true,
+	  .order = TSR_ORDER_TORCH_CUDA_FUSED },
+	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
+	  .order = TSR_ORDER_TORCH_CUDA_FORLOOP },
+	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
+	  .order = TSR_ORDER_TORCH_CUDA_CAPTURABLE },
+	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
+	  .order = TSR_ORDER_TORCH_CPU_FUSED },
+	{ TSR_OPTIMIZER_SGD, .lr = 0.1, .decay = 1e-4, .momentum = 0.9, .dampening = 0.1,
+	  .order = TSR_ORDER_TORCH_CPU_FUSED },
+	{ TSR_OPTIMIZER_ADAM, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
+	  .order = TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE },
+	{ TSR_OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .decay = 0.1, .t = 3,
+	  .order = TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE },
+	{ TSR_OPTIMIZER_SGD, .lr = 0.1, .decay = 1e-4, .momentum = 0.9, .nesterov = 1,
+	  .order = TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE },
 };
 
 static struct tsr_step step_of(const struct variant *v, const struct tsr_coding coding[TSR_SLOTS])
@@ -417,6 +504,7 @@ static struct tsr_step step_of(const struct variant *v, const struct tsr_coding 
 	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, v->momentum);
 	tsr_hyper_put(&h, TSR_HYPER_DAMPENING, v->dampening);
 	tsr_hyper_put(&h, TSR_HYPER_NESTEROV, v->nesterov);
+	tsr_hyper_put(&h, TSR_HYPER_MAXIMIZE, v->maximize);
 	if (v->beta1 != 0)
 		tsr_hyper_put(&h, TSR_HYPER_BETA1, v->beta1);
 	tsr_hyper_defaults(&h, v->optimizer);

@@ -167,7 +167,7 @@ static void replay_tensor(const struct replay *r, const struct tsr_checkpoint *s
 			if (!(kinds & tsr_slot_kind((enum tsr_slot)p)))
 				step.coding[p].codec = NULL;
 		}
-		step.scalars = tsr_step_scalars(TSR_ORDER_PYTORCH, r->optimizer, &h,
+		step.scalars = tsr_step_scalars(TSR_ORDER_TORCH_CPU, r->optimizer, &h,
 						i + (r->resumed ? FIRST_STEP : 1),
 						!r->resumed && i == 0);
 		tsr_step_apply(&step, g, 0, n, &report);

@@ -58,7 +58,7 @@ def order_of(kind, group):
         return None
     if fused:
         return "torch-cuda-fused"
-    return None if group.get("foreach") is False else "torch-cuda-foreach"
+    return "torch-cuda-forloop" if group.get("foreach") is False else "torch-cuda-foreach"
 
 
 def same(groups, key):

@@ -9,6 +9,10 @@
 
 #define AT(field) offsetof(struct cli_replay_args, field)
 
+#define ORDERS \
+	"torch-cpu torch-cpu-fused torch-cuda-foreach torch-cuda-forloop torch-cuda-capturable " \
+	"torch-cuda-fused torch-cuda-fused-double flashoptim coat bitsandbytes gefen pytorch"
+
 static const struct cli_opt opts[] = {
 	CLI_OPT("optimizer", "NAME", CLI_WORD, optimizer,
 		"sgd sgdw adam adamw lion gefen muon gefen-muon",
@@ -26,7 +30,7 @@ static const struct cli_opt opts[] = {
 		     "weights shrink by weight_decay * lr / initial_lr"),
 	CLI_OPT("hyper", "NAME=X", CLI_LIST, hyper,
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
-		"decouple_lr= match_rms=",
+		"decouple_lr= match_rms= maximize=",
 		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
 	CLI_OPT("state", "FORM", CLI_WORDS, state, "fp32 " TSR_STATE_FORMS,
 		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
@@ -49,12 +53,15 @@ static const struct cli_opt opts[] = {
 		       "elements that share a scale (default: 32 to 256, by codec)"),
 	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
 		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
-	CLI_OPT("compat", "NAME", CLI_WORD, compat,
-		"bitsandbytes coat flashoptim gefen pytorch torch-cuda-fused",
-		"whose order of operations: pytorch, of a CPU; torch-cuda-fused (adamw), of the "
-		"fused kernel on a GPU; flashoptim (implied by --state flashoptim); "
-		"coat (adamw); bitsandbytes (adam, adamw); or gefen (adamw, gefen), which also has "
-		"its program's codebook"),
+	CLI_OPT("order", "NAME", CLI_WORD, order, ORDERS,
+		"order of operations (default: the recording's, else torch-cpu): PyTorch's, "
+		"torch-cpu, and for sgd, adam and adamw torch-cpu-fused, torch-cuda-foreach, "
+		"torch-cuda-forloop, torch-cuda-capturable, torch-cuda-fused or, before 2.11, "
+		"torch-cuda-fused-double; flashoptim (implied by --state flashoptim); coat "
+		"(adamw); bitsandbytes (adam, adamw); or gefen (adamw, gefen), which also has its "
+		"program's codebook"),
+	CLI_OPT("compat", "NAME", CLI_WORD, order, ORDERS,
+		"what --order was called; pytorch is torch-cpu"),
 	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
 		CLI_PARTITION_HELP),
 	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP),

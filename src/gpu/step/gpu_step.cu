@@ -14,16 +14,17 @@ struct arrays {
 
 /* A thread has an element: the gradient and 4 bytes per slot read, the slots written. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	step_f32(const __grid_constant__ step_args a, struct arrays to, uint64_t n)
+	step_f32(const __grid_constant__ step_args a, struct arrays to, uint64_t first, uint64_t n)
 {
 	const uint64_t i = tsr_first_vector(1);
 	unsigned nonfinite = 0;
 
 	if (i < n) {
-		const float g = gradient_at(a.grad, a.grad_dtype, i);
+		const float recorded = gradient_at(a.grad, a.grad_dtype, i);
+		const float g = a.scalars.maximize ? -recorded : recorded;
 		float m = to.x[1] ? to.x[1][i] : 0.0f, v = to.x[2] ? to.x[2][i] : 0.0f;
 
-		run_rule<ANY_STATES, 1>(&a, &g, &to.x[0][i], &m, &v);
+		run_rule<ANY_STATES, 1>(&a, &g, &to.x[0][i], &m, &v, first + i);
 		nonfinite = is_nonfinite(g);
 		if (to.x[1])
 			to.x[1][i] = m;
@@ -60,11 +61,30 @@ static enum step_rule adam_rule_of(const struct tsr_step *step)
 		return RULE_COAT_ADAMW;
 	case TSR_ORDER_BITSANDBYTES:
 		return RULE_BITSANDBYTES_ADAM;
+	case TSR_ORDER_TORCH_CPU_FUSED:
+		return RULE_CPU_FUSED_ADAM;
+	case TSR_ORDER_TORCH_CUDA_FOREACH:
+	case TSR_ORDER_TORCH_CUDA_FORLOOP:
+	case TSR_ORDER_TORCH_CUDA_CAPTURABLE:
+		return RULE_CUDA_ADAM;
 	case TSR_ORDER_TORCH_CUDA_FUSED:
-		return RULE_CUDA_ADAMW;
+		return RULE_CUDA_FUSED_ADAM;
+	case TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE:
+		return RULE_DOUBLE_ADAM;
 	default:
 		return step->optimizer == TSR_OPTIMIZER_ADAM ? RULE_ADAM : RULE_ADAMW;
 	}
+}
+
+static enum step_rule sgd_rule_of(const struct tsr_step *step)
+{
+	const bool momentum = step->coding[TSR_SLOT_MOMENTUM].codec;
+
+	if (step->order == TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE)
+		return momentum ? RULE_DOUBLE_SGD : RULE_DOUBLE_PLAIN_SGD;
+	if (step->order == TSR_ORDER_TORCH_CPU_FUSED && momentum)
+		return RULE_CPU_FUSED_SGD;
+	return momentum ? RULE_SGD : RULE_PLAIN_SGD;
 }
 
 static enum step_rule rule_of(const struct tsr_step *step)
@@ -76,7 +96,7 @@ static enum step_rule rule_of(const struct tsr_step *step)
 	case TSR_OPTIMIZER_LION:
 		return step->order == TSR_ORDER_FLASHOPTIM ? RULE_FLASH_LION : RULE_LION;
 	default:
-		return step->coding[TSR_SLOT_MOMENTUM].codec ? RULE_SGD : RULE_PLAIN_SGD;
+		return sgd_rule_of(step);
 	}
 }
 
@@ -178,7 +198,8 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	args.grad = b->grad;
 	args.grad_dtype = s->grad_dtype;
 	args.report = b->report;
-	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(args, b->arrays, b->n);
+	step_f32<<<tsr_blocks(b->n, 1), TSR_BLOCK, 0, b->stream->handle>>>(
+		args, b->arrays, s->coding[TSR_SLOT_WEIGHT].first, b->n);
 	TSR_TRY(step_started(b->stream, s, err));
 	TSR_TRY(turn(b->stream, s, b->n, x, true, err));
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)

@@ -34,7 +34,13 @@ extern "C" {
 	X(FLASH_ADAM, flash_adam, 2) \
 	X(COAT_ADAMW, coat_adamw, 2) \
 	X(BITSANDBYTES_ADAM, bitsandbytes_adam, 2) \
-	X(CUDA_ADAMW, cuda_adamw, ANY_STATES)
+	X(CPU_FUSED_SGD, cpu_fused_sgd, ANY_STATES) \
+	X(CPU_FUSED_ADAM, cpu_fused_adam, ANY_STATES) \
+	X(CUDA_ADAM, cuda_adam, ANY_STATES) \
+	X(CUDA_FUSED_ADAM, cuda_fused_adam, ANY_STATES) \
+	X(DOUBLE_PLAIN_SGD, double_plain_sgd, ANY_STATES) \
+	X(DOUBLE_SGD, double_sgd, ANY_STATES) \
+	X(DOUBLE_ADAM, double_adam, ANY_STATES)
 
 enum step_rule {
 #define X(id, ...) RULE_##id,

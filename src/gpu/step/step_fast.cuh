@@ -198,7 +198,7 @@ static __device__ __forceinline__ void fast_adam(const struct tsr_step_scalars *
 #pragma unroll
 	for (int k = 0; k < N; k++) {
 		const struct tsr_step_values x = stepped_moments<RULE>(
-			s, g[k], { t->w[k], t->m[k], t->v[k] });
+			s, g[k], { t->w[k], t->m[k], t->v[k], 0 });
 		const float root = tsr_root_ordinary(x.variance);
 
 		t->m[k] = x.momentum;

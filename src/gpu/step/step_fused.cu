@@ -263,6 +263,18 @@ static enum tsr_status start(struct tsr_gpu_stream *stream, const struct kernel 
 	return TSR_OK;
 }
 
+/* Whether fused kernels have the rule; and none negates gradients. */
+static bool has_rule(const struct tsr_step *step, enum step_rule rule)
+{
+	static const int nstates[] = {
+#define X(id, formula, nstates) nstates,
+		STEP_RULES(X)
+#undef X
+	};
+
+	return nstates[rule] != ANY_STATES && !step->scalars.maximize;
+}
+
 enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct tsr_step *step,
 				   enum step_rule rule, const void *grad, uint64_t n,
 				   struct tsr_step_report *report, uint64_t *done_ret,
@@ -273,7 +285,7 @@ enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct t
 	struct step_args a = {};
 
 	*done_ret = 0;
-	if (rule == RULE_CUDA_ADAMW ||
+	if (!has_rule(step, rule) ||
 	    !(kernel || (blocks && has_weights(step->coding[TSR_SLOT_WEIGHT].codec))) ||
 	    !is_aligned(step, grad))
 		return TSR_OK;

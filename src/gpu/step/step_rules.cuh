@@ -4,16 +4,17 @@
 #define TSR_GPU_STEP_RULES_CUH
 
 #include "gpu/step/gpu_step.cuh"
+#include "step/torch_math.h"
 
 /* --- Any rule ---------------------------------------------------------------------------------- */
 
 /*
  * The formulas of step_math.h on N elements: a kernel for a number of states has the rules that have as
- * many, one for ANY_STATES all.
+ * many, one for ANY_STATES all.  @first: which element of its tensor the first one is, for the latter.
  */
 template <int NSTATES, int N, int UNROLL = N>
 static __device__ __forceinline__ void run_rule(const struct step_args *a, const float *g, float *w,
-						float *m, float *v)
+						float *m, float *v, uint64_t first = 0)
 {
 	switch (a->rule) {
 #define X(id, formula, nstates) \
@@ -22,7 +23,7 @@ static __device__ __forceinline__ void run_rule(const struct step_args *a, const
 			_Pragma("unroll UNROLL") for (int k = 0; k < N; k++) \
 			{ \
 				const struct tsr_step_values x = tsr_step_##formula( \
-					&a->scalars, g[k], { w[k], m[k], v[k] }); \
+					&a->scalars, g[k], { w[k], m[k], v[k], first + k }); \
 \
 				w[k] = x.weight; \
 				m[k] = x.momentum; \

@@ -10,6 +10,7 @@
 #include "codec/ratio.h"
 #include "codec/simd/lanes.h"
 #include "step/simd.h"
+#include "step/torch_math.h"
 
 /* Elements that are decoded at a time where groups are not larger; a multiple of the usual ones. */
 #define BATCH 2048u
@@ -27,8 +28,10 @@
 
 /* --- Rules ----------------------------------------------------------------------------------- */
 
-typedef void rule_fn(const struct tsr_step_scalars *scalars, const float *restrict g, size_t n,
-		     float *restrict w, float *restrict m, float *restrict v);
+/* @first: which element of its tensor the first one is. */
+typedef void rule_fn(const struct tsr_step_scalars *scalars, uint64_t first,
+		     const float *restrict g, size_t n, float *restrict w, float *restrict m,
+		     float *restrict v);
 
 /* NaN are rare: they are made the one NaN afterwards. */
 static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
@@ -41,8 +44,9 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
  * `nstates`: 1 with a momentum, 2 with a variance, too; `state2` of y is what becomes of the latter.
  */
 #define DEFINE_RULE_AS(name, id, nstates, state2) \
-	static void run_##name(const struct tsr_step_scalars *scalars, const float *restrict g, \
-			       size_t n, float *restrict w, float *restrict m, float *restrict v) \
+	static void run_##name(const struct tsr_step_scalars *scalars, uint64_t first, \
+			       const float *restrict g, size_t n, float *restrict w, \
+			       float *restrict m, float *restrict v) \
 	{ \
 		const struct tsr_step_scalars s = *scalars; \
 		int32_t has_nan = 0; \
@@ -50,7 +54,7 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
 		UNROLL_2 \
 		for (size_t i = 0; i < n; i++) { \
 			const struct tsr_step_values x = { w[i], nstates > 0 ? m[i] : 0.0f, \
-							   nstates > 1 ? v[i] : 0.0f }; \
+							   nstates > 1 ? v[i] : 0.0f, first + i }; \
 			const struct tsr_step_values y = tsr_step_##id##_raw(&s, g[i], x); \
 \
 			w[i] = y.weight; \
@@ -86,8 +90,14 @@ DEFINE_RULE(lion, 1)
 DEFINE_ADAM(flash_adam)
 DEFINE_ADAM(coat_adamw)
 DEFINE_ADAM(bitsandbytes_adam)
-DEFINE_ADAM(cuda_adamw)
 DEFINE_RULE(flash_lion, 1)
+DEFINE_RULE(cpu_fused_sgd, 1)
+DEFINE_RULE(double_plain_sgd, 0)
+DEFINE_RULE(double_sgd, 1)
+DEFINE_ADAM(cpu_fused_adam)
+DEFINE_ADAM(cuda_adam)
+DEFINE_ADAM(cuda_fused_adam)
+DEFINE_ADAM(double_adam)
 
 /*
  * Whether the rule leaves roots.  What a codec of roots decodes is not negative, and no rule makes it
@@ -110,12 +120,28 @@ static rule_fn *adam_rule_of(const struct tsr_step *step)
 		[TSR_ORDER_FLASHOPTIM] = { run_flash_adam, run_flash_adam_root },
 		[TSR_ORDER_COAT] = { run_coat_adamw, run_coat_adamw_root },
 		[TSR_ORDER_BITSANDBYTES] = { run_bitsandbytes_adam, run_bitsandbytes_adam_root },
-		[TSR_ORDER_TORCH_CUDA_FUSED] = { run_cuda_adamw, run_cuda_adamw_root },
+		[TSR_ORDER_TORCH_CPU_FUSED] = { run_cpu_fused_adam, run_cpu_fused_adam_root },
+		[TSR_ORDER_TORCH_CUDA_FOREACH] = { run_cuda_adam, run_cuda_adam_root },
+		[TSR_ORDER_TORCH_CUDA_FORLOOP] = { run_cuda_adam, run_cuda_adam_root },
+		[TSR_ORDER_TORCH_CUDA_CAPTURABLE] = { run_cuda_adam, run_cuda_adam_root },
+		[TSR_ORDER_TORCH_CUDA_FUSED] = { run_cuda_fused_adam, run_cuda_fused_adam_root },
+		[TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE] = { run_double_adam, run_double_adam_root },
 	};
 
-	if (step->order == TSR_ORDER_PYTORCH)
+	if (step->order == TSR_ORDER_TORCH_CPU)
 		return pytorch[step->optimizer == TSR_OPTIMIZER_ADAMW][leaves_roots(step)];
 	return others[step->order][leaves_roots(step)];
+}
+
+static rule_fn *sgd_rule_of(const struct tsr_step *step)
+{
+	const bool momentum = step->coding[TSR_SLOT_MOMENTUM].codec;
+
+	if (step->order == TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE)
+		return momentum ? run_double_sgd : run_double_plain_sgd;
+	if (step->order == TSR_ORDER_TORCH_CPU_FUSED && momentum)
+		return run_cpu_fused_sgd;
+	return momentum ? run_sgd : run_plain_sgd;
 }
 
 static rule_fn *rule_of(const struct tsr_step *step)
@@ -127,7 +153,7 @@ static rule_fn *rule_of(const struct tsr_step *step)
 	case TSR_OPTIMIZER_LION:
 		return step->order == TSR_ORDER_FLASHOPTIM ? run_flash_lion : run_lion;
 	default:
-		return step->coding[TSR_SLOT_MOMENTUM].codec ? run_sgd : run_plain_sgd;
+		return sgd_rule_of(step);
 	}
 }
 
@@ -174,9 +200,8 @@ static void widen_f16(const uint16_t *restrict narrow, size_t n, float *restrict
 		g[i] = tsr_f32_from_f16(narrow[i]);
 }
 
-/* At most BATCH elements of the gradient in FP32, in @scratch or where they are. */
-static const float *gradient(const struct tsr_step *step, const void *grad, uint64_t first,
-			     size_t n, float *scratch, struct tsr_step_report *report)
+static const float *widen_gradient(const struct tsr_step *step, const void *grad, uint64_t first,
+				   size_t n, float *scratch, struct tsr_step_report *report)
 {
 	const uint16_t *narrow = (const uint16_t *)grad + first;
 	const float *wide = (const float *)grad + first;
@@ -194,6 +219,19 @@ static const float *gradient(const struct tsr_step *step, const void *grad, uint
 		report->nonfinite_grad += count_nonfinite_f32(wide, n);
 		return wide;
 	}
+}
+
+/* At most BATCH elements of the gradient in FP32, in @scratch or where they are. */
+static const float *gradient(const struct tsr_step *step, const void *grad, uint64_t first,
+			     size_t n, float *scratch, struct tsr_step_report *report)
+{
+	const float *g = widen_gradient(step, grad, first, n, scratch, report);
+
+	if (!step->scalars.maximize)
+		return g;
+	for (size_t i = 0; i < n; i++)
+		scratch[i] = -g[i];
+	return scratch;
 }
 
 /* --- Buffers --------------------------------------------------------------------------------- */
@@ -370,8 +408,9 @@ static void step_in_one(const struct tile *t, float *const scratch[], size_t cap
 		end = buffers_at(t, buffer, at, t->end - at < BATCH ? t->end : at + BATCH, x);
 		g = gradient(t->step, t->grad, at, (size_t)(end - at), scratch[SCRATCH_GRAD],
 			     t->report);
-		rule(&t->step->scalars, g, (size_t)(end - at), x[TSR_SLOT_WEIGHT],
-		     x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_VARIANCE]);
+		rule(&t->step->scalars, buffer[TSR_SLOT_WEIGHT].coding.first + at, g,
+		     (size_t)(end - at), x[TSR_SLOT_WEIGHT], x[TSR_SLOT_MOMENTUM],
+		     x[TSR_SLOT_VARIANCE]);
 		buffers_done(t, buffer, end);
 	}
 }
