@@ -23,6 +23,7 @@ import os
 import pickle
 import subprocess
 import tempfile
+from typing import Any, List, Optional
 
 import torch
 
@@ -147,7 +148,7 @@ class Tree(pickle.Unpickler):
         return self.known.get((module, name)) or type(name, (Opaque,), {"__module__": module})
 
 
-def read(path, check=True):
+def read(path: Any, check: bool = True) -> Any:
     """What torch.load() of the unpacked file would return; without a tree, tensors by name.
 
     Of a packed directory: a list with what each file that had a tree returns, and last, if other files have
@@ -219,13 +220,28 @@ def without_roots(name):
     return name
 
 
-def load(path, model, optimizer=None, strict=True, check=True):
+def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None, strict: bool = True,
+         check: bool = True) -> List[str]:
     """Decode a checkpoint into a model and an optimizer, in place.
 
-    strict: raise KeyError for a tensor of the model that the checkpoint lacks, and, if the checkpoint is
-    of a flat file, for a weight that the model lacks.  An optimizer gets the states of its parameters, and the hyperparameters of its
-    groups if the checkpoint has them.  Returns the names of tensors that nothing was done with.  The directory
-    of a sharded save is loaded by torch.distributed.checkpoint, onto any number of ranks.
+    Parameters
+    ----------
+    path : path
+        Whatever ``tersor unpack`` takes, a plain checkpoint, or the directory of a sharded save, which
+        torch.distributed.checkpoint loads onto any number of ranks.
+    model, optimizer
+        An optimizer gets the states of its parameters, and the hyperparameters of its groups if the checkpoint
+        has them.
+    strict : bool
+        Raise KeyError for a tensor of the model that the checkpoint lacks, and, if the checkpoint is of a flat
+        file, for a weight that the model lacks.
+    check : bool
+        Let the program compare all planes with their hashes first.
+
+    Returns
+    -------
+    list of str
+        The names of tensors that nothing was done with.
     """
     if os.path.isdir(path) and os.path.isfile(os.path.join(path, ".metadata")):
         from tersor import dcp
