@@ -430,7 +430,7 @@ help:
 	'make dist        $(BUILD)/tersor-$(VERSION).tar.gz: the sources of the last commit' \
 	'make static      $(STATIC)/tersor: one binary for x86-64 Linux from glibc $(STATIC_GLIBC)' \
 	'make release     all packages and their SHA-256 in $(RELEASE)' \
-	'make wheel       a Python wheel with the program, its manual and the modules of examples' \
+	'make wheel       a Python wheel with the program, its manual and the Python package' \
 	'make sbom        what is linked into the static binary, as SPDX 2.3: versions, licences, hashes' \
 	'make deb         Debian packages: tersor, libtersor1, libtersor-dev' \
 	'make bench       speed of the codecs beside plain copying' \
