@@ -227,6 +227,12 @@ def sweep_that_moved(scratch):
     return report(*args, "--baseline", baseline, "--json")
 
 
+def sweep_of_a_library(scratch):
+    library = scratch / "to_bf16.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "examples" / "to_bf16.c"], check=True)
+    return report("sweep", "--library", library, "--symbol", "to_bf16_fast", "--last", "65535", "--json")
+
+
 def replay_of_a_matrix(scratch):
     """Hyperparameters of Muon."""
     (scratch / "muon").mkdir(exist_ok=True)
@@ -302,7 +308,7 @@ def reports(command, library, scratch):
                           audit_that_moved(scratch),
                           report("audit", "--granularity", CHECKPOINT, "--json"),
                           report("audit", CHECKPOINT, "--table", "coat-1", "--json")],
-        "sweep": lambda: [sweep_that_moved(scratch)],
+        "sweep": lambda: [sweep_that_moved(scratch), sweep_of_a_library(scratch)],
         "replay": lambda: [report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--weights", "bf16+sr4", "--momentum", "softsign8",
                                   "--variance", "sqrt8", "--lr", "1e-6", "--check-numerics",
@@ -330,7 +336,7 @@ def test_json_section_lists_the_members_of_the_report(command, library, tmp_path
     else:
         common = set()
     objects = reports(command, library, tmp_path)
-    schemas = {f"tersor.{command}.v1", f"tersor.{command}-granularity.v1"}
+    schemas = {f"tersor.{command}.v1", f"tersor.{command}-granularity.v1", f"tersor.{command}-library.v1"}
     assert {o["schema"] for o in objects} <= schemas
     found = members(objects)
     assert found - common == listed - common, "listed in the page and reported differ"

@@ -5,6 +5,7 @@
 
 #include "report/charts/charts.h"
 #include "report/render/document.h"
+#include "sweep/results.h"
 
 /* --- Reports of audits ----------------------------------------------------------------------- */
 
@@ -68,6 +69,17 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r);
 /* Whether all members are equal. */
 bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b);
 
+/* What was swept: a symbol of a library, with results of type @out, against a codec or another symbol. */
+struct tsr_results_facts {
+	const char *library, *symbol, *against, *out_name;
+	enum tsr_dtype out;
+	uint32_t first, last;
+};
+
+/* All forms that are asked for but SVG. */
+void tsr_results_report(const struct tsr_results_facts *a, const struct tsr_results *f,
+			struct tsr_report *r);
+
 /* --- Tables of an audit, and the same for programs ------------------------------------------- */
 
 /* A row: one codec over all tensors of a kind. */
@@ -116,7 +128,7 @@ struct tsr_baseline {
 	bool named; /* elements of arrays have names, and only the baseline's list may have more of them */
 };
 
-extern const struct tsr_baseline tsr_audit_baseline, tsr_sweep_baseline;
+extern const struct tsr_baseline tsr_audit_baseline, tsr_sweep_baseline, tsr_results_baseline;
 
 /* Read a report: TSR_E_FORMAT or TSR_E_UNSUPPORTED if it is another.  Free with tsr_json_free(). */
 enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path,
