@@ -125,6 +125,10 @@ def shell(tmp_path, library):
     return run
 
 
+def compile_conversions(library):
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ROOT / "examples" / "to_bf16.c"], check=True)
+
+
 def provide(commands, library, folder):
     """Put the files there that the commands name before they make them."""
     made = set()
@@ -133,7 +137,7 @@ def provide(commands, library, folder):
         for before, word in zip([""] + words, words):
             if re.fullmatch(r"-f?o|--output|--model", before):
                 made.add(word)
-            elif word in made or not re.fullmatch(r"\w[\w.-]*", word):
+            elif word in made or not re.fullmatch(r"(\./)?\w[\w.-]*", word):
                 continue
             elif (library / word).is_dir():
                 shutil.copytree(library / word, folder / word, dirs_exist_ok=True)
@@ -141,6 +145,8 @@ def provide(commands, library, folder):
                 shards = library.glob("model-0*") if word.endswith(".json") else []
                 for path in (library / word, *shards):
                     shutil.copy(path, folder)
+            elif word == "./f.so":
+                compile_conversions(folder / word)
             elif word.endswith(".npz"):
                 np.savez(folder / word, x=np.arange(64.0))
 
@@ -228,9 +234,8 @@ def sweep_that_moved(scratch):
 
 
 def sweep_of_a_library(scratch):
-    library = scratch / "to_bf16.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, ROOT / "examples" / "to_bf16.c"], check=True)
-    return report("sweep", "--library", library, "--symbol", "to_bf16_fast", "--last", "65535", "--json")
+    compile_conversions(scratch / "f.so")
+    return report("sweep", "--library", scratch / "f.so", "--symbol", "to_bf16_fast", "--last", "65535", "--json")
 
 
 def replay_of_a_matrix(scratch):

@@ -278,7 +278,7 @@ const struct cli_cmd cmd_sweep = {
 	.examples = "  tersor sweep --codec 'bf16+ulp*' --first 0x3f800000 --last 0x3fffffff\n"
 		    "  tersor sweep --codec bf16,fp16 --last 0x00ffffff -v\n"
 		    "  tersor sweep --codec bf16+ulp8 --last 65535 --json=sweep.json\n"
-		    "  tersor sweep --library ./f.so --symbol to_bf16 --out bf16\n",
+		    "  tersor sweep --library ./f.so --symbol to_bf16\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),
