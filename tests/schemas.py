@@ -46,6 +46,7 @@ pack d/frameworks/states/bf16-model-fp32-master.pt -o m --json
 pack d/tiny-gpt/checkpoint.pt -o base -q
 pack d/tiny-gpt/checkpoint.pt --delta base -o delta --json
 inspect delta --json
+diff d/tiny-gpt/checkpoint.pt delta --steps 1 --json
 pack d/tiny-gpt/checkpoint.pt -o x.safetensors.tersor --model x.safetensors -q
 inspect x.safetensors.tersor --json
 verify base none --json

@@ -303,7 +303,7 @@ def reports(command, library, scratch):
         "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
                            report("verify", rated(scratch), "--against", RATED, "--json"),
                            report("verify", restored, "--json")],
-        "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
+        "diff": lambda: [report("diff", CHECKPOINT, packed, "--json", "--steps", "1")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json"),
                             report("convert", packed, "-o", scratch / "plain", "--plain", "--json")],
