@@ -320,6 +320,8 @@ def reports(command, library, scratch):
                                   "--max-error", "update-nmse=1e-9", "--json"),
                            report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--optimizer", "sgd", "--lr", "1e-6", "--zero-state", "--json"),
+                           report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"), "--vary", "lr=1e-6",
+                                  "--json"),
                            replay_of_a_matrix(scratch), replay_with_a_missing_gradient(scratch)],
         "codecs": lambda: [report("codecs", "--json")],
         "codebook": lambda: [report("codebook", CHECKPOINT, "--json")],
