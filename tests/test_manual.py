@@ -156,9 +156,9 @@ def test_example_runs_and_shows_what_the_manual_shows(shell, library, commands):
     provide(commands, library, shell.folder)
     for command, shown in commands:
         done = shell(command)
-        # A warning may be in the nature of an example, but not of one whose output is shown.
-        said = [line for line in done.stderr.splitlines()
-                if shown is not None or not line.startswith("tersor: warning: ")]
+        # A warning may be in the nature of an example, but not of one whose output is shown; -v asks for notes.
+        said = [line for line in done.stderr.splitlines() if not line.startswith("tersor: note: ")
+                and (shown is not None or not line.startswith("tersor: warning: "))]
         assert done.returncode == 0 and not said, f"{command}\n{done.stdout}{done.stderr}"
         if shown is not None:
             assert [line.rstrip() for line in done.stdout.splitlines()] == shown, command
