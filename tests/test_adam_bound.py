@@ -146,3 +146,10 @@ def test_steps_between_files_without_betas_are_not_checked(tmp_path):
     safetensors.numpy.save_file({"w": g, "w.exp_avg": g, "w.exp_avg_sq": g}, tmp_path / "a.safetensors")
     found, stderr = run("diff", tmp_path / "a.safetensors", tmp_path / "a.safetensors", "--steps", "3")
     assert not found["checked"] and "neither file says one beta2" in stderr
+
+
+def test_steps_of_directories_file_by_file_are_refused(tmp_path):
+    for name in "ab":
+        run_tersor("pack", TRAINER.parent, "-o", tmp_path / name, check=0)
+    done = run_tersor("diff", tmp_path / "a", tmp_path / "b", "--steps", "3", check=2)
+    assert "not files of directories" in one_line_error(done)

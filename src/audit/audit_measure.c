@@ -84,9 +84,9 @@ static enum tsr_status try_pair(void *ctx, void *const extra[2],
 
 	(void)extra;
 	TSR_TRY(tsr_audit_strips(a, &m, &v, t[0]->tile.n, updates_of(a, f), err));
-	if (tsr_moments_checked(a->c, m.tensor, v.tensor))
-		tsr_breach_find(&f->breach, &updates_of(a, f)[tsr_audit_nupdates(a) - 1], &x,
-				v.first, t[1]->tile.n, a->bound, a->pub.eps);
+	if (tsr_update_suspect(&updates_of(a, f)[tsr_audit_nupdates(a) - 1], a->bound) &&
+	    tsr_moments_checked(a->c, m.tensor, v.tensor))
+		tsr_breach_find(&f->breach, &x, v.first, t[1]->tile.n, a->bound, a->pub.eps);
 	return TSR_OK;
 }
 

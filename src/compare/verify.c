@@ -15,6 +15,7 @@
 #include "ckpt/fingerprint.h"
 #include "ckpt/layout.h"
 #include "ckpt/read.h"
+#include "ckpt/tensor_tiles.h"
 #include "codec/measuring.h"
 #include "compare/comparison.h"
 #include "container/packed/packed_read.h"
@@ -133,14 +134,12 @@ static void check_raw(const struct verifying *w, const struct tsr_walked *const 
 {
 	struct found *found = t[1]->found;
 	const struct tsr_moments x = { t[0]->data, t[1]->data };
-	struct tsr_update_measure u = { 0 };
 	const size_t n = t[1]->nbytes / sizeof(float);
 
-	if (!tsr_moments_checked(w->v->checked, t[0]->tensor, t[1]->tensor))
-		return;
-	tsr_update_measure_add(&u, &x, &x, n, w->v->eps);
-	tsr_breach_find(&found->breach, &u, &x, t[1]->offset / sizeof(float), n,
-			w->v->moments.bound, w->v->eps);
+	if (tsr_moments_suspect(&x, n, w->v->moments.bound) &&
+	    tsr_moments_checked(w->v->checked, t[0]->tensor, t[1]->tensor))
+		tsr_breach_find(&found->breach, &x, t[1]->offset / sizeof(float), n,
+				w->v->moments.bound, w->v->eps);
 }
 
 static enum tsr_status verify_pair(void *ctx, void *const extra[2],
@@ -164,10 +163,10 @@ static enum tsr_status verify_pair(void *ctx, void *const extra[2],
 	widen_tile(t[1], extra[1], &before.v, &after.v);
 	tsr_update_measure_add(&found->update, &before, &after,
 			       t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype), w->v->eps);
-	if (tsr_moments_checked(w->v->original, m, v))
-		tsr_breach_find(&found->breach, &found->update, &before,
-				t[1]->offset / sizeof(float), t[1]->nbytes / sizeof(float),
-				w->v->moments.bound, w->v->eps);
+	if (tsr_update_suspect(&found->update, w->v->moments.bound) &&
+	    tsr_moments_checked(w->v->original, m, v))
+		tsr_breach_find(&found->breach, &before, t[1]->offset / sizeof(float),
+				t[1]->nbytes / sizeof(float), w->v->moments.bound, w->v->eps);
 	return TSR_OK;
 }
 
@@ -249,13 +248,15 @@ static enum tsr_status judge_moments(struct verifying *w, struct tsr_err *err)
 	char text[400];
 	size_t first = 0;
 
-	for (size_t i = 0; i < c->ntensors; i++) {
-		const size_t partner = c->tensors[i].partner;
-		const struct tsr_tensor *v = w->v->original ? w->original[i] : &c->tensors[i];
-		const struct tsr_tensor *m = !partner	      ? NULL
-					     : w->v->original ? w->original[partner - 1]
-							      : &c->tensors[partner - 1];
+	/* Of a packed file alone the codes are no moments of Adam's. */
+	for (size_t i = 0; i < c->ntensors && (w->v->original || !c->packed); i++) {
+		const struct tsr_tensor *v = &c->tensors[i];
+		const struct tsr_tensor *m = tsr_tensor_partner(c->tensors, c->ntensors, i);
 
+		if (m && w->v->original) {
+			v = w->original[i];
+			m = w->original[m - c->tensors];
+		}
 		if (!m || !v || !tsr_moments_checked(w->v->original ? w->v->original : c, m, v))
 			continue;
 		first = f->all.n ? first : i;

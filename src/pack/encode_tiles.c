@@ -89,9 +89,10 @@ enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, const struct tsr_w
 	if (m.coding)
 		TSR_TRY(get_beside(e, t[0], err));
 	TSR_TRY(tsr_coder_encode_pair(&m, &v, n, e->eps, &found->update, err));
-	if (tsr_moments_checked(e->stored, &e->stored->tensors[t[0]->tile.tensor],
+	if (tsr_update_suspect(&found->update, e->bound) &&
+	    tsr_moments_checked(e->stored, &e->stored->tensors[t[0]->tile.tensor],
 				&e->stored->tensors[t[1]->tile.tensor]))
-		tsr_breach_find(&found->breach, &found->update,
+		tsr_breach_find(&found->breach,
 				&(struct tsr_moments){ m.coder->m->x, v.coder->m->x },
 				t[1]->offset / sizeof(float), n, e->bound, e->eps);
 	return TSR_OK;

@@ -5,10 +5,11 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "tersor/measure.h"
 
-/* What values may be off that were stored in 8 bits in between, in Adam's default form and most others. */
+/* For values that were in 8 bits in between: measured, see there. */
 #define TSR_ADAM_ALLOWED (1.0 / 16)
 
 /*
@@ -52,16 +53,39 @@ static inline void tsr_breach_merge(struct tsr_breach *into, const struct tsr_br
 	into->n = n;
 }
 
-/*
- * Add those of @n elements, from @first on, of which a measurement of updates with @eps is @u: it costs
- * nothing where nothing is wrong.  NaN and infinity are other faults, and none here.
- */
-static inline void tsr_breach_find(struct tsr_breach *b, const struct tsr_update_measure *u,
-				   const struct tsr_moments *x, uint64_t first, size_t n,
-				   double bound, float eps)
+/* Whether elements that updates were measured of can have a breach: rarely true where none has. */
+static inline bool tsr_update_suspect(const struct tsr_update_measure *u, double bound)
 {
-	if (!u->nonfinite && (double)u->max_before <= bound * (1 - 0x1p-20))
-		return;
+	return u->nonfinite || (double)u->max_before > bound * (1 - 0x1p-20);
+}
+
+typedef float tsr_f32x4 __attribute__((vector_size(16)));
+typedef int32_t tsr_i32x4 __attribute__((vector_size(16)));
+
+/* The same of @n elements of which none were: by m^2 <= bound^2 v, four at a time. */
+static inline bool tsr_moments_suspect(const struct tsr_moments *x, size_t n, double bound)
+{
+	const float square = (float)fmin(bound * bound * (1 - 0x1p-20), 1e38);
+	const size_t whole = n - n % 4;
+	tsr_i32x4 within = { -1, -1, -1, -1 };
+	bool all = true;
+
+	for (size_t i = 0; i < whole; i += 4) {
+		tsr_f32x4 m, v;
+
+		memcpy(&m, x->m + i, sizeof(m));
+		memcpy(&v, x->v + i, sizeof(v));
+		within &= m * m <= v * square;
+	}
+	for (size_t i = whole; i < n; i++)
+		all = all && x->m[i] * x->m[i] <= x->v[i] * square;
+	return !(all && (within[0] & within[1] & within[2] & within[3]));
+}
+
+/* Add those of @n elements, from @first on.  NaN and infinity are other faults, and none here. */
+static inline void tsr_breach_find(struct tsr_breach *b, const struct tsr_moments *x,
+				   uint64_t first, size_t n, double bound, float eps)
+{
 	for (size_t i = 0; i < n; i++) {
 		const double m = fabs((double)x->m[i]), v = (double)x->v[i];
 

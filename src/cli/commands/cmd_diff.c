@@ -159,6 +159,8 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
 	compared = cli_work_end(
 		&work, tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &work.err));
+	if (folders && a->steps && compared == TSR_E_UNSUPPORTED)
+		return cli_error(&work.err);
 	/* Directories that are no checkpoints are compared file by file. */
 	if (folders && compared == TSR_E_UNSUPPORTED)
 		return cli_diff_directory(cmd, &a->common, o);
@@ -197,6 +199,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	open_a.base = a->base;
 	open_b.base = a->base_b ? a->base_b : a->base;
 	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, false, tolerances, &o.ntolerances));
+	if (a->steps && cli_diffs_directories(&a->common))
+		return cli_usage(cmd, "--steps compares two checkpoints, not files of directories");
 	return cli_diffs_directories(&a->common) ? cli_diff_directory(cmd, &a->common, &o)
 						 : diff(cmd, a, &o);
 }
