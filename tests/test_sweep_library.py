@@ -25,6 +25,7 @@ F(twice) { for (size_t i = 0; i < n; i++) ((float *)out)[i] = in[i] + in[i]; }
 F(low_byte) { for (size_t i = 0; i < n; i++) { uint32_t x; memcpy(&x, &in[i], 4); ((uint8_t *)out)[i] = (uint8_t)x; } }
 F(low_byte_off) { low_byte(in, out, n); for (size_t i = 0; i < n; i++) ((uint8_t *)out)[i] ^= in[i] == 1.5f ? 6 : 0; }
 F(to_f16) { for (size_t i = 0; i < n; i++) ((_Float16 *)out)[i] = (_Float16)in[i]; }
+F(one_off) { same(in, out, n); for (size_t i = 0; i < n; i++) { uint32_t *y = (uint32_t *)out + i; *y ^= *y == 0x3f800100; } }
 F(no_nan) { for (size_t i = 0; i < n; i++) ((float *)out)[i] = in[i] == in[i] ? in[i] : 0; }
 F(minus_zero) { for (size_t i = 0; i < n; i++) ((float *)out)[i] = in[i] == 0 ? -in[i] : in[i]; }
 F(crashes) { same(in, out, n); for (size_t i = 0; i < n; i++) if (in[i] == 1.5f) *(volatile int *)8 = 1; }
@@ -117,6 +118,7 @@ def test_nan_that_is_lost_differs_at_any_gate(odd):
     ("same", ("--out", "f32", "--codec", "f32"), 0, 0),
     ("same", ("--out", "f32", "--codec", "bf16"), 2**23 - 128, 32768),
     ("to_f16", ("--out", "f16"), 0, 0),
+    ("one_off", ("--out", "f32", "--codec", "f32"), 1, 1),
     ("same", ("--out", "f32", "--against-symbol", "twice"), 2**23, 2**23),
     ("low_byte_off", ("--out", "u8", "--against-symbol", "low_byte"), 1, 6)], ids=str)
 def test_types_and_references(odd, symbol, args, different, ulp):
