@@ -112,6 +112,8 @@ def test_nan_that_is_lost_differs_at_any_gate(odd):
     found = report(odd, "no_nan", "--out", "f32", "--codec", "f32", *TOP, "--max-ulp", 2**32 - 1, check=1)
     assert found["different"] == found["nan"] == 0xFFFFF and found["worst"] is None
     assert found["first_different"][0]["ulp"] is None
+    found = report(odd, "same", "--out", "f32", "--against-symbol", "no_nan", *TOP, check=1)
+    assert found["different"] == found["nan"] == 0xFFFFF
 
 
 @pytest.mark.parametrize("symbol, args, different, ulp", [
@@ -190,6 +192,7 @@ def test_baseline_and_csv(bf16, tmp_path):
     (["--library", "x", "--symbol", "f", "--out", "u8"], "--out u8 needs --codec or --against-symbol"),
     (["--library", "x", "--symbol", "f", "--device", "cuda"], "on the CPU"),
     (["--library", "x", "--symbol", "f", "--out", "f64"], "f64"),
+    (["--library", "x", "--symbol", "f", "--part", "1/2", "--json=r"], "--library is not done in parts"),
 ], ids=str)
 def test_wrong_command_line(args, text):
     assert text in one_line_error(run_tersor("sweep", *args, check=2))

@@ -5,6 +5,7 @@
 #include "cli/words.h"
 #include "cli/operations.h"
 #include "cli/files.h"
+#include "cli/parts/parting.h"
 #include "report/reports.h"
 #include "sweep/sweep_parts.h"
 
@@ -209,14 +210,13 @@ static int check_library(const struct cli_cmd *cmd, const struct args *a, const 
 		{ library && codec && a->against,
 		  "--codec and --against-symbol exclude each other" },
 		{ library && codec && c->n != 1, "--library is compared with one codec" },
-		{ library && (a->common.svg || a->common.part || a->common.device),
-		  "--library runs on the CPU, not in parts, and draws no figure: not with "
-		  "--device, "
-		  "--part or --svg" },
+		{ library && (a->common.svg || a->common.device),
+		  "--library runs on the CPU and draws no figure: not with --device or --svg" },
 		{ 0 }
 	};
 
-	return cli_check(cmd, misuses);
+	CLI_TRY(cli_check(cmd, misuses));
+	return library ? cli_part_refuse(cmd, "--library") : CLI_OK;
 }
 
 static int sweep_library(const struct cli_cmd *cmd, const struct args *a, const struct choice *c,
