@@ -170,7 +170,7 @@ $(BUILD)/libtersor.so: $(LIB_OBJ) src/tersor.map
 
 $(BUILD)/tersor: $(CLI_OBJ) $(BUILD)/libtersor.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -ldl
 
 # tersor-mpi: the same objects with another main(), compiled and linked by MPI's compiler.  mpicc makes
 # tersor-mpi, mpicc.mpich tersor-mpi.mpich: a build can have several, and the tests run all.
@@ -189,7 +189,7 @@ $(BUILD)/obj/$(MPI_NAME)/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 
 $(BUILD)/$(MPI_NAME): $(MPI_OBJ) $(BUILD)/obj/tool.a $(BUILD)/libtersor.a
 	$(call say,LD,$@)
-	$(Q)$(MPI_CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(Q)$(MPI_CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -ldl
 
 # The tool without its main(): what unit tests of reports and tables are linked with.
 $(BUILD)/obj/tool.a: $(filter-out %/main.o,$(CLI_OBJ))
@@ -199,7 +199,7 @@ $(BUILD)/obj/tool.a: $(filter-out %/main.o,$(CLI_OBJ))
 $(BUILD)/tests/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tool.a $(BUILD)/libtersor.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS) -ldl
 
 # Needs no library but the C library and the driver: it also runs where only these are.
 $(BUILD)/tests/check_gpu: $(GPU_TEST_OBJ) $(BUILD)/libtersor.a

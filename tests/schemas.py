@@ -46,6 +46,7 @@ pack d/frameworks/states/bf16-model-fp32-master.pt -o m --json
 pack d/tiny-gpt/checkpoint.pt -o base -q
 pack d/tiny-gpt/checkpoint.pt --delta base -o delta --json
 inspect delta --json
+diff d/tiny-gpt/checkpoint.pt delta --steps 1 --json
 pack d/tiny-gpt/checkpoint.pt -o x.safetensors.tersor --model x.safetensors -q
 inspect x.safetensors.tersor --json
 verify base none --json
@@ -66,7 +67,9 @@ audit d/tiny-gpt/checkpoint.pt --codec bf16,softsign8,sqrt8 --json=a
 audit d/tiny-gpt/checkpoint.safetensors --codec bf16,softsign8,sqrt8 --baseline a --json
 audit d/tiny-gpt/checkpoint.pt --codec bf16+ulp8,softsign8,sqrt8 --json
 audit d/tiny-gpt/checkpoint.pt --table coat-1 --json
+sweep --library to_bf16.so --symbol to_bf16_fast --last 0xffff --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --state flash,tight --steps 401..402 --json
+replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --vary lr=1e-4 --vary beta2=0.9 --steps 401..402 --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --audit --steps 401..402 --json
 replay muon/1.safetensors muon --optimizer muon --lr 1e-3 --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --weights bf16+sr4 --steps 401..402 --json
@@ -118,6 +121,8 @@ def collect(tersor):
     frozen.run_all(tersor, frozen.selected(known, None)[1], known, None, os.cpu_count())
     with tempfile.TemporaryDirectory(prefix="schemas-") as scratch:
         os.symlink(HERE / "data", f"{scratch}/d")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", f"{scratch}/to_bf16.so",
+                        HERE.parent / "examples" / "to_bf16.c"], check=True)
         os.mkdir(f"{scratch}/muon")
         pathlib.Path(f"{scratch}/muon/1.safetensors").write_bytes(
             inputs.safetensors({"w": ("F32", [2, 3], inputs.floats(6, 1))}))

@@ -125,6 +125,10 @@ def shell(tmp_path, library):
     return run
 
 
+def compile_conversions(library):
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, ROOT / "examples" / "to_bf16.c"], check=True)
+
+
 def provide(commands, library, folder):
     """Put the files there that the commands name before they make them."""
     made = set()
@@ -133,7 +137,7 @@ def provide(commands, library, folder):
         for before, word in zip([""] + words, words):
             if re.fullmatch(r"-f?o|--output|--model", before):
                 made.add(word)
-            elif word in made or not re.fullmatch(r"\w[\w.-]*", word):
+            elif word in made or not re.fullmatch(r"(\./)?\w[\w.-]*", word):
                 continue
             elif (library / word).is_dir():
                 shutil.copytree(library / word, folder / word, dirs_exist_ok=True)
@@ -141,6 +145,8 @@ def provide(commands, library, folder):
                 shards = library.glob("model-0*") if word.endswith(".json") else []
                 for path in (library / word, *shards):
                     shutil.copy(path, folder)
+            elif word == "./f.so":
+                compile_conversions(folder / word)
             elif word.endswith(".npz"):
                 np.savez(folder / word, x=np.arange(64.0))
 
@@ -150,9 +156,9 @@ def test_example_runs_and_shows_what_the_manual_shows(shell, library, commands):
     provide(commands, library, shell.folder)
     for command, shown in commands:
         done = shell(command)
-        # A warning may be in the nature of an example, but not of one whose output is shown.
-        said = [line for line in done.stderr.splitlines()
-                if shown is not None or not line.startswith("tersor: warning: ")]
+        # A warning may be in the nature of an example, but not of one whose output is shown; -v asks for notes.
+        said = [line for line in done.stderr.splitlines() if not line.startswith("tersor: note: ")
+                and (shown is not None or not line.startswith("tersor: warning: "))]
         assert done.returncode == 0 and not said, f"{command}\n{done.stdout}{done.stderr}"
         if shown is not None:
             assert [line.rstrip() for line in done.stdout.splitlines()] == shown, command
@@ -227,6 +233,11 @@ def sweep_that_moved(scratch):
     return report(*args, "--baseline", baseline, "--json")
 
 
+def sweep_of_a_library(scratch):
+    compile_conversions(scratch / "f.so")
+    return report("sweep", "--library", scratch / "f.so", "--symbol", "to_bf16_fast", "--last", "65535", "--json")
+
+
 def replay_of_a_matrix(scratch):
     """Hyperparameters of Muon."""
     (scratch / "muon").mkdir(exist_ok=True)
@@ -292,7 +303,7 @@ def reports(command, library, scratch):
         "verify": lambda: [report("verify", packed, "--against", CHECKPOINT, "--json"),
                            report("verify", rated(scratch), "--against", RATED, "--json"),
                            report("verify", restored, "--json")],
-        "diff": lambda: [report("diff", CHECKPOINT, packed, "--json")],
+        "diff": lambda: [report("diff", CHECKPOINT, packed, "--json", "--steps", "1")],
         "convert": lambda: [report("convert", library / "checkpoint.pt", "-o", out, "--to",
                                    "safetensors", "--json"),
                             report("convert", packed, "-o", scratch / "plain", "--plain", "--json")],
@@ -302,13 +313,15 @@ def reports(command, library, scratch):
                           audit_that_moved(scratch),
                           report("audit", "--granularity", CHECKPOINT, "--json"),
                           report("audit", CHECKPOINT, "--table", "coat-1", "--json")],
-        "sweep": lambda: [sweep_that_moved(scratch)],
+        "sweep": lambda: [sweep_that_moved(scratch), sweep_of_a_library(scratch)],
         "replay": lambda: [report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--weights", "bf16+sr4", "--momentum", "softsign8",
                                   "--variance", "sqrt8", "--lr", "1e-6", "--check-numerics",
                                   "--max-error", "update-nmse=1e-9", "--json"),
                            report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"),
                                   "--optimizer", "sgd", "--lr", "1e-6", "--zero-state", "--json"),
+                           report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"), "--vary", "lr=1e-6",
+                                  "--json"),
                            replay_of_a_matrix(scratch), replay_with_a_missing_gradient(scratch)],
         "codecs": lambda: [report("codecs", "--json")],
         "codebook": lambda: [report("codebook", CHECKPOINT, "--json")],
@@ -330,7 +343,7 @@ def test_json_section_lists_the_members_of_the_report(command, library, tmp_path
     else:
         common = set()
     objects = reports(command, library, tmp_path)
-    schemas = {f"tersor.{command}.v1", f"tersor.{command}-granularity.v1"}
+    schemas = {f"tersor.{command}.v1", f"tersor.{command}-granularity.v1", f"tersor.{command}-library.v1"}
     assert {o["schema"] for o in objects} <= schemas
     found = members(objects)
     assert found - common == listed - common, "listed in the page and reported differ"

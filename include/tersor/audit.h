@@ -135,6 +135,7 @@ struct tsr_audit_pair {
 	double sum; /* of u^2, in the checkpoint */
 	float max_before; /* the largest |u| of the checkpoint */
 	uint64_t nonfinite; /* updates that are not finite in the checkpoint: left out */
+	struct tsr_breach breach; /* in the checkpoint */
 	const struct tsr_audit_update *updates; /* see tsr_audit_update() */
 };
 

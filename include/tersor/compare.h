@@ -42,6 +42,7 @@ struct tsr_verified_tensor {
 	const char *fault; /* what is wrong with it; NULL if it is sound */
 	struct tsr_update_measured
 		update; /* of a variance with its momentum; zeros: not measured */
+	struct tsr_breach breach; /* likewise, of the original if there is one */
 	double weight_step; /* of a packed weight; negative: not measured */
 };
 
@@ -113,6 +114,7 @@ struct tsr_diff_tensor {
 	struct tsr_measured measure; /* of the other elements; floating-point tensors only */
 	uint64_t worst; /* index of the element furthest off in ULP, or first different */
 	double worst_a, worst_b;
+	struct tsr_breach breach; /* with @steps: of a variance that became too small */
 	bool exceeds; /* the tolerances */
 	bool noted; /* only one side has it, which is no difference: see tsr_diff_options */
 };
@@ -127,6 +129,8 @@ struct tsr_comparison;
  * @strict:     a tensor that one side lacks is always a difference.  Otherwise, between different
  *              containers, it is only noted if it is neither weight nor state, or if it is a state
  *              and the other side has no states at all
+ * @steps:      B is A so many steps of Adam later: no variance may be smaller than beta2^steps leaves of it,
+ *              which is a note of B; 0: not known
  * @open:       how to read both sides; NULL for tsr_open_defaults()
  * @open_b:     how to read B, where it is not as A; NULL: @open
  */
@@ -135,6 +139,7 @@ struct tsr_diff_options {
 	const struct tsr_bound *tolerances;
 	unsigned ntolerances;
 	bool strict;
+	uint64_t steps;
 	const struct tsr_open_options *open;
 	const struct tsr_open_options *open_b;
 };

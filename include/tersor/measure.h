@@ -164,6 +164,13 @@ struct tsr_update_measured {
 	double rms; /* the root of the mean square of u */
 };
 
+/* Elements of a variance that Adam cannot have made (docs/internals/numerics.md): how many, and the first. */
+struct tsr_breach {
+	uint64_t n;
+	uint64_t element;
+	float m, v; /* its momentum and itself; of two checkpoints the variance before and after */
+};
+
 /*
  * What rounding does to a weight, in steps of its optimizer: the root mean square of its errors over that of
  * lr times its updates.  At 1 packing moves weights as far as a step does.  @lr is positive; 0 without

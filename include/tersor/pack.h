@@ -189,6 +189,7 @@ struct tsr_packed_tensor {
 	uint64_t nbytes; /* in the packed file */
 	/* of a variance with its momentum, its `partner`; zeros if it was not measured */
 	struct tsr_update_measured update;
+	struct tsr_breach breach; /* of a variance with its momentum, in the source */
 	double weight_step; /* tsr_weight_step() of a packed weight; negative: it was not measured */
 	const struct tsr_choice *choice; /* NULL: there was none */
 };

@@ -209,10 +209,14 @@ TSR_API enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, co
 				   struct tsr_err *err);
 TSR_API void tsr_replay_free(struct tsr_replay *r);
 
-/* How to store the state of every parameter, per slot, as @coding of the options; and what it is called. */
+/*
+ * How to store the state of every parameter, per slot, as @coding of the options; what it is called; and
+ * hyperparameters that override those of the options.
+ */
 struct tsr_replay_form {
 	const char *name;
 	struct tsr_coding coding[TSR_SLOTS];
+	struct tsr_hyper hyper; /* all zeros: none */
 };
 
 #define TSR_REPLAY_FORMS_MAX 16u
@@ -222,6 +226,9 @@ struct tsr_replay_form {
  * @options: as for tsr_replay(), with @compare; not @coding, @check_numerics and what is of an output
  * @forms:   @n of them, 1 to TSR_REPLAY_FORMS_MAX
  * @ret:     out: @n results in their order, each to be freed with tsr_replay_free(); set as by tsr_replay()
+ *
+ * With hyperparameters in a form, on the CPU: its replay in FP32, which it is compared with, is that of the
+ * first form's hyperparameters all the same.
  *
  * Each result is what tsr_replay() returns for its form, but each gradient is read once.  Figures are sums
  * by tile, whose size suits the groups of all forms: last places may differ from those of one form.  All

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "audit/audit_figures.h"
 #include "audit/audit_work.h"
 #include "base/fail.h"
 #include "base/option_size.h"
@@ -56,6 +57,14 @@ unsigned tsr_audit_codings(bool all, struct tsr_coding *ret)
 }
 
 /* --- Running ------------------------------------------------------------------------------------ */
+
+/* A step of a replay is not judged: its moments are what the rule made. */
+static enum tsr_status judge_moments(struct tsr_auditing *a, struct tsr_err *err)
+{
+	const struct tsr_moments_found f = tsr_audit_moments(&a->pub);
+
+	return a->borrowed ? TSR_OK : tsr_moments_note(&f, a->c, false, err);
+}
 
 /* What to audit: files, or a checkpoint that is open. */
 struct input {
@@ -116,6 +125,7 @@ static enum tsr_status audit(const struct input *in, const struct tsr_audit_opti
 	status = a->arena ? open_input(a, in, err) : tsr_fail_nomem(err, "audit");
 	TSR_THEN(status, tsr_audit_plan(a, run, err));
 	TSR_THEN(status, tsr_audit_measure(a, run, err));
+	TSR_THEN(status, judge_moments(a, err));
 	/* The caller's; they need not live longer than this call. */
 	a->options = (struct tsr_audit_options){ .size = 0 };
 	if (status == TSR_OK)

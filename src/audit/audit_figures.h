@@ -3,6 +3,7 @@
 #ifndef TSR_AUDIT_FIGURES_H
 #define TSR_AUDIT_FIGURES_H
 
+#include "pack/outcome/moments.h"
 #include "tersor/audit.h"
 
 /* Figures of a tensor in a codec. */
@@ -19,6 +20,9 @@ enum tsr_audit_figure {
 	TSR_AUDIT_BYTES, /* per element */
 	TSR_AUDIT_FIGURES
 };
+
+/* Whether the moments of the checkpoint can be Adam's. */
+struct tsr_moments_found tsr_audit_moments(const struct tsr_audit *a);
 
 /* "nmse", "max_abs", ... */
 const char *tsr_audit_figure_name(enum tsr_audit_figure figure);

@@ -10,12 +10,14 @@
 #include "ckpt/fingerprint.h"
 #include "codec/measuring.h"
 #include "pack/codec_rules.h"
+#include "pack/outcome/moments.h"
 #include "pack/walk.h"
 #include "parts/part.h"
 
 /* What one side of a job found; its sums and updates are behind it. */
 struct found {
 	uint64_t integers; /* whether all elements are */
+	struct tsr_breach breach; /* of a variance with its momentum */
 };
 
 static size_t most_codings(const struct tsr_auditing *a)
@@ -77,8 +79,15 @@ static enum tsr_status try_pair(void *ctx, void *const extra[2],
 	const struct tsr_auditing *a = ctx;
 	struct tsr_strip_side m = side_of(a, t[0]), v = side_of(a, t[1]);
 
+	const struct tsr_moments x = { m.x, v.x };
+	struct found *f = t[1]->found;
+
 	(void)extra;
-	return tsr_audit_strips(a, &m, &v, t[0]->tile.n, updates_of(a, t[1]->found), err);
+	TSR_TRY(tsr_audit_strips(a, &m, &v, t[0]->tile.n, updates_of(a, f), err));
+	if (tsr_update_suspect(&updates_of(a, f)[tsr_audit_nupdates(a) - 1], a->bound) &&
+	    tsr_moments_checked(a->c, m.tensor, v.tensor))
+		tsr_breach_find(&f->breach, &x, v.first, t[1]->tile.n, a->bound, a->pub.eps);
+	return TSR_OK;
 }
 
 /* --- Figures ------------------------------------------------------------------------------------ */
@@ -184,6 +193,7 @@ static void add_updates(struct tsr_auditing *a, const struct tsr_walked *t)
 		memset(a->updates, 0, tsr_audit_nupdates(a) * sizeof(*a->updates));
 	for (size_t i = 0; i < tsr_audit_nupdates(a); i++)
 		tsr_update_measure_merge(&a->updates[i], &from[i]);
+	tsr_breach_merge(&a->pairs[pair - 1].breach, &((struct found *)t->found)->breach);
 	if (t->tile.last)
 		finish_pair(a, &a->pairs[pair - 1]);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which codings an audit tries on which tensors, in which tiles. */
+#include "audit/audit_figures.h"
 #include "audit/audit_work.h"
 
 #include <string.h>
@@ -355,6 +356,7 @@ enum tsr_status tsr_audit_plan(struct tsr_auditing *a, const struct tsr_run *run
 		a->pub.beta2 = a->options.beta2;
 		a->pub.betas_known = true;
 	}
+	a->bound = tsr_audit_moments(&a->pub).bound;
 	TSR_TRY(learn(a, run, err));
 	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2)
 		TSR_TRY(fill_list(a, (enum tsr_kind)kind, err));

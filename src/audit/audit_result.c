@@ -2,7 +2,7 @@
 /* Looking at the figures of an audit. */
 #include <stdlib.h>
 
-#include "tersor/audit.h"
+#include "audit/audit_figures.h"
 
 const struct tsr_audit_list *tsr_audit_list(const struct tsr_audit *a, enum tsr_kind kind)
 {
@@ -23,6 +23,21 @@ const struct tsr_audit_update *tsr_audit_update(const struct tsr_audit *a, size_
 						unsigned v)
 {
 	return &a->pairs[pair].updates[(size_t)m * (a->variances.n + 1) + v];
+}
+
+struct tsr_moments_found tsr_audit_moments(const struct tsr_audit *a)
+{
+	const double betas[2] = { a->beta1, a->beta2 };
+	struct tsr_moments_found f = tsr_moments_with(a->betas_known, betas);
+
+	for (size_t i = 0; i < a->npairs; i++) {
+		const struct tsr_tensor *m = a->tensors[a->pairs[i].momentum].tensor,
+					*v = a->tensors[a->pairs[i].variance].tensor;
+
+		if (tsr_moments_checked(a->source, m, v))
+			tsr_moments_add(&f, v, &a->pairs[i].breach);
+	}
+	return f;
 }
 
 /* --- Quantiles ---------------------------------------------------------------------------------- */

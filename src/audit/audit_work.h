@@ -33,6 +33,7 @@ struct tsr_auditing {
 	struct tsr_trial_sums *sums[TSR_AUDIT_KINDS];
 	struct tsr_update_measure *updates; /* as tsr_audit_pair has them */
 	bool integers[TSR_AUDIT_KINDS];
+	double bound; /* tsr_adam_bound() of the betas */
 };
 
 /* The index of a kind other than TSR_KIND_OTHER. */

@@ -56,21 +56,22 @@ const struct tsr_tensor *tsr_tensor_partner(const struct tsr_tensor *tensors, si
 	return other != t && other->partner == i + 1 && other->numel == t->numel ? other : NULL;
 }
 
-bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i)
+bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i, bool raw)
 {
 	const struct tsr_tensor *t = &tensors[i], *other = tsr_tensor_partner(tensors, n, i);
 
-	return other && (t->coding.codec || other->coding.codec) && pair_tile(t, other) > 0;
+	raw = raw && other && t->dtype == TSR_F32 && other->dtype == TSR_F32;
+	return other && (t->coding.codec || other->coding.codec || raw) && pair_tile(t, other) > 0;
 }
 
 enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tensor *tensors,
-				 size_t n, bool pairs, const bool *skip, const char *what,
+				 size_t n, bool pairs, bool raw, const bool *skip, const char *what,
 				 struct tsr_err *err)
 {
 	TSR_TRY(tsr_tiles_init(tiles, n, what, err));
 	for (size_t i = 0; i < n; i++) {
 		const struct tsr_tensor *t = &tensors[i];
-		const bool paired = pairs && tsr_tensor_is_paired(tensors, n, i);
+		const bool paired = pairs && tsr_tensor_is_paired(tensors, n, i, raw);
 
 		if ((skip && skip[i]) || (paired && t->partner - 1 < i))
 			tsr_tiles_skip(tiles);

@@ -24,11 +24,11 @@
 
 /*
  * The tiles of @n tensors: elements of those with a codec, bytes of the others.  With @pairs the jobs
- * of a momentum and its variance (tsr_tensor_is_paired()) are those of the first of them, their units
- * elements.  Tensors that @skip says, unless it is NULL, have none.  @what: for messages.
+ * of a momentum and its variance (tsr_tensor_is_paired() with @raw) are those of the first of them, their
+ * units elements.  Tensors that @skip says, unless it is NULL, have none.  @what: for messages.
  */
 enum tsr_status tsr_tensor_tiles(struct tsr_tiles *tiles, const struct tsr_tensor *tensors,
-				 size_t n, bool pairs, const bool *skip, const char *what,
+				 size_t n, bool pairs, bool raw, const bool *skip, const char *what,
 				 struct tsr_err *err);
 
 /* The partner of the tensor at @i, if that says the same and has as many elements; or NULL. */
@@ -36,9 +36,9 @@ const struct tsr_tensor *tsr_tensor_partner(const struct tsr_tensor *tensors, si
 
 /*
  * Whether the tensor at @i is one of a momentum and its variance that share their tiles: at least one
- * has a codec, and their tiles are the same.
+ * has a codec, or with @raw both are FP32, and their tiles are the same.
  */
-bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i);
+bool tsr_tensor_is_paired(const struct tsr_tensor *tensors, size_t n, size_t i, bool raw);
 
 /* The units of a tensor's pieces: elements with a codec, else bytes. */
 uint64_t tsr_tensor_piece(const struct tsr_tensor *t);

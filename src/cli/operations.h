@@ -139,6 +139,20 @@ int cli_check_packed(const struct cli_common *common, const struct tsr_pack_opti
 int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *common,
 			  const char *scale, unsigned kinds);
 
+/* --- tersor sweep --library: a function of somebody else's library --------------------------- */
+
+struct cli_sweep_library {
+	const char *library, *symbol, *out, *against;
+	const struct tsr_codec *codec; /* the only one that is named; NULL: none is */
+	uint64_t max_ulp, timeout_s; /* UINT64_MAX, 0: not given */
+	uint32_t first, last;
+	const struct tsr_json *baseline; /* a report of the same range, or NULL */
+};
+
+/* Sweep and report.  Exit status: CLI_DIFFERS if a result is too far off, or a figure not as it was. */
+int cli_sweep_library(const struct cli_cmd *cmd, const struct cli_common *common,
+		      const struct cli_sweep_library *s);
+
 /* --- tersor replay --audit: what each codec would do to the state after every step in FP32 --- */
 
 /* Replay in FP32 on the CPU and audit momenta and variances after each step.  Returns the exit status. */

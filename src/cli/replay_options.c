@@ -247,6 +247,8 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	o->learn = &ret->learn;
 	CLI_TRY(a->state && strchr(a->state, ',') ? parse_forms(cmd, a, ret)
 						  : parse_coding(cmd, a, a->state, o->coding));
+	if (a->vary.n)
+		CLI_TRY(cli_parse_vary(cmd, a, ret));
 	CLI_TRY(parse_modes(cmd, a, o));
 	CLI_TRY(cli_split_bounds(cmd, &a->max_error, words, &o->ngates));
 	for (unsigned i = 0; i < o->ngates; i++) {

@@ -108,8 +108,11 @@ struct cli_replay_args {
 	bool zero_state, check_numerics, audit;
 	struct cli_learning learning; /* without `compat` */
 	const char *state_on_disk;
-	struct cli_list max_error, map;
+	struct cli_list max_error, map, vary;
 };
+
+/* Room for the name of a variant. */
+#define CLI_VARIANT_NBYTES 128
 
 /* What they mean; strings are the arguments'. */
 struct cli_replay_parsed {
@@ -121,10 +124,15 @@ struct cli_replay_parsed {
 	unsigned nforms;
 	struct tsr_replay_form forms[TSR_REPLAY_FORMS_MAX];
 	char words[200];
+	char names[TSR_REPLAY_FORMS_MAX][CLI_VARIANT_NBYTES]; /* with --vary */
 };
 
 /* CLI_OK, or the exit status after a message.  Splits the strings of --map in place. */
 int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		     struct cli_replay_parsed *ret);
+
+/* --vary: variants as forms of the state, the first as recorded.  CLI_OK, or CLI_USAGE after a message. */
+int cli_parse_vary(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		   struct cli_replay_parsed *ret);
 
 #endif

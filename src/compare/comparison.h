@@ -5,6 +5,7 @@
 /* The outcomes of verify and diff; users of the library have the functions of tersor/compare.h. */
 
 #include "compare/besides.h"
+#include "pack/outcome/moments.h"
 #include "tersor/compare.h"
 
 /* The outcome of tsr_verify(). */
@@ -20,6 +21,7 @@ struct tsr_verification {
 	float eps; /* that updates were measured with */
 	bool eps_known; /* the original says it */
 	double lr; /* of the original's optimizer; 0: not known */
+	struct tsr_moments_found moments; /* of the original if there is one */
 	struct tsr_besides besides; /* what differs from the original */
 	uint64_t nchecksums; /* records of an archive whose CRC-32 was checked */
 };
@@ -32,6 +34,7 @@ struct tsr_comparison {
 	uint64_t ndiffering; /* tensors that differ in any way */
 	uint64_t nexceeding; /* those that exceed the tolerances */
 	struct tsr_besides besides;
+	struct tsr_moments_found moments; /* with steps */
 	uint64_t nnoted; /* those that one side lacks without that being a difference */
 };
 

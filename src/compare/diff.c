@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "base/progress.h"
+#include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/decoders.h"
 #include "ckpt/fingerprint.h"
@@ -37,6 +38,7 @@ struct tally {
 	uint64_t worst;
 	uint64_t worst_ulp; /* UINT64_MAX where one side is not finite */
 	double worst_a, worst_b;
+	struct tsr_breach breach;
 };
 
 struct scratch {
@@ -107,6 +109,29 @@ static void tally_values(struct scratch *s, uint64_t first, size_t n)
 	t->measure.nonfinite += specials;
 }
 
+/* Whether a variance was kept in FP32 on both sides, so that it can be checked what steps left of it. */
+static bool has_floor(const struct tsr_comparison *r, const struct tsr_diff_tensor *d)
+{
+	return r->moments.steps && r->moments.betas_known && d->a->kind == TSR_KIND_VARIANCE &&
+	       d->a->dtype == TSR_F32 && d->b->dtype == TSR_F32 && !d->a->coding.codec &&
+	       !d->b->coding.codec;
+}
+
+/* Before tally_values(). */
+static void find_breaches(const struct tsr_comparison *r, struct scratch *s, uint64_t first,
+			  size_t n)
+{
+	const struct tsr_moments_found *f = &r->moments;
+	const double kept = tsr_adam_floor(f->beta2, f->steps, 1.0f);
+
+	for (size_t i = 0; i < n; i++) {
+		if (!((double)s->b[i] < kept * (double)s->a[i] || s->b[i] < 0))
+			continue;
+		if (s->b[i] < 0 || (double)s->b[i] < tsr_adam_floor(f->beta2, f->steps, s->a[i]))
+			tsr_breach_add(&s->tally.breach, first + i, s->a[i], s->b[i]);
+	}
+}
+
 static void tally_bytes(struct scratch *s, enum tsr_dtype dtype, uint64_t first, size_t n)
 {
 	const unsigned char *a = (const unsigned char *)s->a, *b = (const unsigned char *)s->b;
@@ -135,6 +160,8 @@ static enum tsr_status diff_tile(void *ctx, void *scratch, uint64_t job, struct 
 	if (by_value(t)) {
 		TSR_TRY(tsr_coder_read_f32(&s->coder, r->a, t->a, tile.first, tile.n, s->a, err));
 		TSR_TRY(tsr_coder_read_f32(&s->coder, r->b, t->b, tile.first, tile.n, s->b, err));
+		if (has_floor(r, t))
+			find_breaches(r, s, tile.first, tile.n);
 		tally_values(s, tile.first, tile.n);
 		return TSR_OK;
 	}
@@ -172,6 +199,7 @@ static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struc
 	}
 	t->different += s->tally.different;
 	t->nonfinite_different += s->tally.nonfinite_different;
+	tsr_breach_merge(&t->breach, &s->tally.breach);
 	if (tile.first == 0)
 		d->sum = (struct tsr_measure){ 0 };
 	tsr_measure_merge(&d->sum, &s->tally.measure);
@@ -292,6 +320,39 @@ static bool exceeds(const struct tsr_diff_tensor *d, const struct tsr_bound *tol
 	       tsr_bound_exceeded(tolerances, n, &d->measure, NULL, -1, &error);
 }
 
+/* The betas of both sides, or of the one that has them. */
+static void begin_moments(struct diffing *d)
+{
+	const struct tsr_moments_found a = tsr_moments_begin(d->result->a);
+	struct tsr_moments_found *f = &d->result->moments;
+
+	*f = tsr_moments_begin(d->result->b);
+	if (!f->betas_known)
+		*f = a;
+	else if (a.betas_known && a.beta2 != f->beta2)
+		f->betas_known = false;
+	f->steps = d->options->steps;
+}
+
+static enum tsr_status judge_moments(struct diffing *d, struct tsr_err *err)
+{
+	struct tsr_comparison *r = d->result;
+	struct tsr_moments_found *f = &r->moments;
+
+	if (!f->steps)
+		return TSR_OK;
+	for (size_t i = 0; i < r->ntensors; i++) {
+		if (r->tensors[i].kind == TSR_DIFF_COMPARED && has_floor(r, &r->tensors[i]))
+			tsr_moments_add(f, r->tensors[i].b, &r->tensors[i].breach);
+	}
+	if (!f->betas_known)
+		return tsr_build_note(r->b, err,
+				      "%.200s: neither file says one beta2: what the steps left of "
+				      "variances was not checked",
+				      r->b->path);
+	return tsr_moments_note(f, r->b, false, err);
+}
+
 static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 {
 	struct tsr_comparison *r = d->result;
@@ -299,6 +360,7 @@ static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 	TSR_TRY(tsr_names_assign(r->a, NULL, 0, err));
 	TSR_TRY(tsr_names_assign(r->b, NULL, 0, err));
 	TSR_TRY(pair_all(r, err));
+	begin_moments(d);
 	if (r->a->container != r->b->container && !d->options->strict)
 		note_absent(r);
 	TSR_TRY(tsr_records_check_all(r->a, d->progress.run, err));
@@ -315,6 +377,7 @@ static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 	d->progress.what = r->a->path;
 	TSR_TRY(run_tiles(d, err));
 	TSR_TRY(tsr_besides_compare(r->a, r->b, &r->besides, err));
+	TSR_TRY(judge_moments(d, err));
 	for (size_t i = 0; i < r->ntensors; i++) {
 		struct tsr_diff_tensor *t = &r->tensors[i];
 

@@ -15,6 +15,7 @@
 #include "ckpt/fingerprint.h"
 #include "ckpt/layout.h"
 #include "ckpt/read.h"
+#include "ckpt/tensor_tiles.h"
 #include "codec/measuring.h"
 #include "compare/comparison.h"
 #include "container/packed/packed_read.h"
@@ -44,6 +45,7 @@ struct verifying {
 struct found {
 	struct tsr_measure measure;
 	struct tsr_update_measure update;
+	struct tsr_breach breach;
 	uint64_t nonfinite;
 	uint32_t bytes_differ;
 	uint32_t
@@ -127,22 +129,44 @@ static void widen_tile(const struct tsr_walked *t, struct extra *e, const float 
 	*before = *after = t->coder->m->x;
 }
 
+/* Moments that are not packed, as they are. */
+static void check_raw(const struct verifying *w, const struct tsr_walked *const t[2])
+{
+	struct found *found = t[1]->found;
+	const struct tsr_moments x = { t[0]->data, t[1]->data };
+	const size_t n = t[1]->nbytes / sizeof(float);
+
+	if (tsr_moments_suspect(&x, n, w->v->moments.bound) &&
+	    tsr_moments_checked(w->v->checked, t[0]->tensor, t[1]->tensor))
+		tsr_breach_find(&found->breach, &x, t[1]->offset / sizeof(float), n,
+				w->v->moments.bound, w->v->eps);
+}
+
 static enum tsr_status verify_pair(void *ctx, void *const extra[2],
 				   const struct tsr_walked *const t[2], struct tsr_err *err)
 {
 	const struct verifying *w = ctx;
 	struct found *found = t[1]->found;
+	const struct tsr_tensor *m = w->original[t[0]->tile.tensor],
+				*v = w->original[t[1]->tile.tensor];
 	struct tsr_moments before, after;
 
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 2; i++)
 		TSR_TRY(verify_tile(ctx, extra[i], t[i], err));
-		if (!w->original[t[i]->tile.tensor])
-			return i == 0 ? verify_tile(ctx, extra[1], t[1], err) : TSR_OK;
+	if (!t[0]->tensor->coding.codec && !t[1]->tensor->coding.codec) {
+		check_raw(w, t);
+		return TSR_OK;
 	}
+	if (!m || !v)
+		return TSR_OK;
 	widen_tile(t[0], extra[0], &before.m, &after.m);
 	widen_tile(t[1], extra[1], &before.v, &after.v);
 	tsr_update_measure_add(&found->update, &before, &after,
 			       t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype), w->v->eps);
+	if (tsr_update_suspect(&found->update, w->v->moments.bound) &&
+	    tsr_moments_checked(w->v->original, m, v))
+		tsr_breach_find(&found->breach, &before, t[1]->offset / sizeof(float),
+				t[1]->nbytes / sizeof(float), w->v->moments.bound, w->v->eps);
 	return TSR_OK;
 }
 
@@ -171,6 +195,7 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	(void)extra;
 	(void)err;
 	t->nonfinite += found->nonfinite;
+	tsr_breach_merge(&t->breach, &found->breach);
 	if (r->tile.first == 0)
 		*sums = (struct sums){ .measure = { 0 } };
 	if (w->v->original) {
@@ -203,8 +228,45 @@ static void join_moments(struct verifying *w)
 
 		c->tensors[i].partner = other ? (size_t)(other - c->tensors) + 1 : 0;
 	}
-	w->v->eps = tsr_names_eps(original, &w->v->eps_known);
 	w->v->lr = tsr_names_lr(original);
+}
+
+/* What the moments of a checkpoint can be, by its optimizer. */
+static void begin_moments(struct verifying *w)
+{
+	const struct tsr_checkpoint *c = w->v->original ? w->v->original : w->v->checked;
+
+	w->v->eps = tsr_names_eps(c, &w->v->eps_known);
+	w->v->moments = tsr_moments_begin(c);
+}
+
+/* With @strict what is wrong with them is a fault, else a warning. */
+static enum tsr_status judge_moments(struct verifying *w, struct tsr_err *err)
+{
+	struct tsr_moments_found *f = &w->v->moments;
+	struct tsr_checkpoint *c = w->v->checked;
+	char text[400];
+	size_t first = 0;
+
+	/* Of a packed file alone the codes are no moments of Adam's. */
+	for (size_t i = 0; i < c->ntensors && (w->v->original || !c->packed); i++) {
+		const struct tsr_tensor *v = &c->tensors[i];
+		const struct tsr_tensor *m = tsr_tensor_partner(c->tensors, c->ntensors, i);
+
+		if (m && w->v->original) {
+			v = w->original[i];
+			m = w->original[m - c->tensors];
+		}
+		if (!m || !v || !tsr_moments_checked(w->v->original ? w->v->original : c, m, v))
+			continue;
+		first = f->all.n ? first : i;
+		tsr_moments_add(f, &c->tensors[i], &w->v->tensors[i].breach);
+	}
+	if (!w->options->strict || !tsr_moments_faulty(f))
+		return tsr_moments_note(f, c, false, err);
+	tsr_moments_text(f, text, sizeof(text));
+	fault(w, first, text);
+	return TSR_OK;
 }
 
 static bool same_layout(const struct tsr_tensor *a, const struct tsr_tensor *b)
@@ -464,10 +526,12 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 	w->original = calloc(n + 1, sizeof(struct tsr_tensor *));
 	if (!w->v->tensors || !w->original)
 		return tsr_fail_nomem(err, path);
+	begin_moments(w);
+	walk.work_pair = w->v->original || !w->v->checked->packed ? verify_pair : NULL;
+	walk.raw_pairs = true;
 	if (w->v->original) {
 		TSR_TRY(find_originals(w, err));
 		join_moments(w);
-		walk.work_pair = verify_pair;
 		TSR_TRY(tsr_records_check_all(w->v->original, run, err));
 	}
 	walk.c = w->v->checked;
@@ -484,6 +548,7 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 	if (w->v->original)
 		TSR_TRY(choose_muon(w, err));
 	judge(w);
+	TSR_TRY(judge_moments(w, err));
 	return report_fault(w, err);
 }
 

@@ -8,6 +8,7 @@
 #include "codec/narrow.h"
 #include "pack/codec_rules.h"
 #include "pack/masters.h"
+#include "pack/outcome/moments.h"
 
 /* The variances that a tile of a momentum in a relative codec goes with. */
 static enum tsr_status get_beside(const struct tsr_encoding *e, const struct tsr_walked *t,
@@ -87,7 +88,14 @@ enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, const struct tsr_w
 
 	if (m.coding)
 		TSR_TRY(get_beside(e, t[0], err));
-	return tsr_coder_encode_pair(&m, &v, n, e->eps, &found->update, err);
+	TSR_TRY(tsr_coder_encode_pair(&m, &v, n, e->eps, &found->update, err));
+	if (tsr_update_suspect(&found->update, e->bound) &&
+	    tsr_moments_checked(e->stored, &e->stored->tensors[t[0]->tile.tensor],
+				&e->stored->tensors[t[1]->tile.tensor]))
+		tsr_breach_find(&found->breach,
+				&(struct tsr_moments){ m.coder->m->x, v.coder->m->x },
+				t[1]->offset / sizeof(float), n, e->bound, e->eps);
+	return TSR_OK;
 }
 
 void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_walked *t)
@@ -101,6 +109,9 @@ void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_walked *t)
 		*sums = (struct tsr_encoded_sums){ .measure = { 0 } };
 	tsr_update_measure_merge(&sums->update, &found->update);
 	r->update = tsr_update_measure_result(&sums->update);
+	if (t->tile.first == 0)
+		r->breach = (struct tsr_breach){ 0 };
+	tsr_breach_merge(&r->breach, &found->breach);
 	if (t->tile.first == 0 && t->tensor->coding.codec) {
 		r->report = (struct tsr_encode_report){ 0 };
 		e->integers[i] = true;

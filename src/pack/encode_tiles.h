@@ -17,6 +17,7 @@ struct tsr_encoding {
 	const struct tsr_checkpoint *stored; /* as its files have it */
 	const struct tsr_checkpoint *wanted; /* the same, with the codings that are encoded */
 	float eps; /* that updates are measured with */
+	double bound; /* tsr_adam_bound() of its betas */
 	struct tsr_packed_tensor *results; /* per tensor */
 	struct tsr_encoded_sums *sums; /* of the tensors that a walk is in the middle of, by side */
 	bool *integers; /* per tensor: whether all elements are */
@@ -28,6 +29,7 @@ struct tsr_encoded {
 	struct tsr_measure measure;
 	struct tsr_encode_report report;
 	struct tsr_update_measure update; /* of a variance with its momentum */
+	struct tsr_breach breach; /* likewise */
 	uint32_t integers; /* all elements are */
 	uint32_t apart;
 };

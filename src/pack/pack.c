@@ -350,6 +350,20 @@ static void measure_steps(struct packing *p)
 	}
 }
 
+/* Whether the moments of the source can be Adam's. */
+static enum tsr_status check_moments(struct packing *p)
+{
+	for (size_t i = 0; i < p->c->ntensors; i++) {
+		const struct tsr_tensor *v = &p->stored.tensors[i];
+
+		if (p->result->tensors[i].update.n && v->partner &&
+		    tsr_moments_checked(&p->stored, &p->stored.tensors[v->partner - 1], v))
+			tsr_moments_add(&p->result->moments, &p->c->tensors[i],
+					&p->result->tensors[i].breach);
+	}
+	return tsr_moments_note(&p->result->moments, p->c, p->options->strict, p->err);
+}
+
 static enum tsr_status choose(struct packing *p)
 {
 	struct tsr_choice_options choice;
@@ -403,6 +417,7 @@ static enum tsr_status prepare(struct packing *p)
 		.stored = &p->stored,
 		.wanted = c,
 		.eps = p->result->eps,
+		.bound = p->result->moments.bound,
 		.results = p->result->tensors,
 		.sums = p->sums,
 		.integers = calloc(c->ntensors + 1, sizeof(*p->encoding.integers)),
@@ -506,6 +521,7 @@ static enum tsr_status run_packing(struct packing *p)
 	p->source.generation = p->result->generation;
 	measure_steps(p);
 	TSR_TRY(tsr_muon_measure_all(&p->stored, p->c, NULL, p->result->tensors, p->err));
+	TSR_TRY(check_moments(p));
 	TSR_TRY(tsr_pack_check_updates(p->result, p->options, p->err));
 	TSR_TRY(tsr_pack_check_bounds(p->result, p->options, p->err));
 	return publish(p);
@@ -527,6 +543,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	p.result->source = c;
 	p.result->eps = tsr_names_eps(c, &p.result->eps_known);
 	p.result->lr = tsr_names_lr(c);
+	p.result->moments = tsr_moments_begin(c);
 	status = run_packing(&p);
 	tsr_writer_free(p.writer);
 	tsr_checkpoint_close(p.base);

@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/writer.h"
+#include "pack/outcome/moments.h"
 #include "tersor/pack.h"
 
 /* A delta that was written: what it says of its base, and its planes, TSR_PLANES_MAX of each tensor. */
@@ -43,6 +44,7 @@ struct tsr_packing {
 	float eps; /* that updates were measured with */
 	bool eps_known; /* the source says it */
 	double lr; /* of the source's optimizer; 0: not known */
+	struct tsr_moments_found moments;
 	double bound; /* that codecs were chosen by; 0: there was no choice */
 	struct tsr_written_delta delta;
 };

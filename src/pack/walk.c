@@ -217,7 +217,8 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 	if (w->nsides > 1) {
 		s[1] = side_of(w, scratch, 1);
 		s[1]->used = false;
-		if (tsr_tensor_is_paired(w->wanted, walk->c->ntensors, tile.tensor))
+		if (tsr_tensor_is_paired(w->wanted, walk->c->ntensors, tile.tensor,
+					 walk->raw_pairs))
 			return work_on_pair(w, s, &tile, err);
 	}
 	TSR_TRY(open_tile(w, s[0], 0, tile, err));
@@ -340,7 +341,8 @@ static unsigned tiles_of_job(const struct walking *w, uint64_t job, struct tsr_t
 	const struct tsr_tensor *t = &w->wanted[own.tensor];
 
 	tile[0] = own;
-	if (w->nsides < 2 || !tsr_tensor_is_paired(w->wanted, w->walk->c->ntensors, own.tensor))
+	if (w->nsides < 2 ||
+	    !tsr_tensor_is_paired(w->wanted, w->walk->c->ntensors, own.tensor, w->walk->raw_pairs))
 		return 1;
 	tile[0] = tile_beside(w, &own, own.tensor);
 	tile[1] = tile_beside(w, &own, t->partner - 1);
@@ -442,7 +444,7 @@ static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 static bool has_pairs(const struct walking *w)
 {
 	for (size_t i = 0; w->walk->work_pair && i < w->walk->c->ntensors; i++) {
-		if (tsr_tensor_is_paired(w->wanted, w->walk->c->ntensors, i))
+		if (tsr_tensor_is_paired(w->wanted, w->walk->c->ntensors, i, w->walk->raw_pairs))
 			return true;
 	}
 	return false;
@@ -453,8 +455,8 @@ static enum tsr_status prepare(struct walking *w, struct tsr_err *err)
 	const struct tsr_checkpoint *c = w->walk->c;
 
 	w->nsides = has_pairs(w) ? 2 : 1;
-	TSR_TRY(tsr_tensor_tiles(&w->tiles, w->wanted, c->ntensors, w->nsides > 1, w->walk->skip,
-				 c->path, err));
+	TSR_TRY(tsr_tensor_tiles(&w->tiles, w->wanted, c->ntensors, w->nsides > 1,
+				 w->walk->raw_pairs, w->walk->skip, c->path, err));
 	for (unsigned i = 0; i < w->nsides; i++)
 		TSR_TRY(tsr_plane_hashes_init(&w->checks[i].hashes, c->path, err));
 	return TSR_OK;

@@ -35,6 +35,7 @@ struct tsr_walked {
  * @work_pair: NULL, or what takes the place of two calls of @work where a momentum and its variance
  *           (each the `partner` of the other) share their tiles: those of both, the momentum first,
  *           and their extra memory.  Other steps are called for one after the other
+ * @raw_pairs: also for those that are FP32 and stay so
  * @found_nbytes: what @work finds of a tile and @commit needs, at t->found: as in struct tsr_parted
  * @extra_nbytes: other memory that each thread gets for them, per tile
  * @hash_into: NULL, or per tensor where the hashes of planes go that @work encodes
@@ -48,7 +49,7 @@ struct tsr_walk {
 	const struct tsr_checkpoint *c;
 	const struct tsr_tensor *wanted;
 	const bool *skip;
-	bool encodes;
+	bool encodes, raw_pairs;
 	const char *what;
 	size_t found_nbytes, extra_nbytes;
 	struct tsr_tensor *hash_into;

@@ -234,6 +234,7 @@ static void close_inputs(struct tsr_replaying *r)
 {
 	leave_gpus(r);
 	free(r->adding);
+	free(r->scalars);
 	tsr_tiles_free(&r->tiles);
 	tsr_learned_free(r->learned);
 	tsr_parameters_free(&r->parameters);
@@ -290,6 +291,11 @@ static enum tsr_status take_states(const char *const *paths, unsigned npaths, co
 	if (n < 1 || n > TSR_REPLAY_FORMS_MAX)
 		return tsr_fail(err, TSR_E_USAGE, "%s: found %u states, expected 1 to %u",
 				recording, n, TSR_REPLAY_FORMS_MAX);
+	for (unsigned i = 0; forms && i < n; i++) {
+		if (forms[i].hyper.set && o.ngpus > 0)
+			return tsr_fail(err, TSR_E_USAGE,
+					"%s: hyperparameters are varied on the CPU", recording);
+	}
 	if (forms && (!o.compare || o.check_numerics))
 		return tsr_fail(err, TSR_E_USAGE, "%s: several states are compared with FP32",
 				recording);
@@ -301,8 +307,13 @@ static enum tsr_status take_states(const char *const *paths, unsigned npaths, co
 						  .err = err ? err : &own,
 						  .form = forms ? forms[i].name : NULL,
 						  .also = i + 1 < n ? &s->r[i + 1] : NULL };
-		if (forms)
-			memcpy(s->options[i].coding, forms[i].coding, sizeof(forms[i].coding));
+		if (!forms)
+			continue;
+		memcpy(s->options[i].coding, forms[i].coding, sizeof(forms[i].coding));
+		tsr_hyper_override(&s->options[i].hyper, &forms[i].hyper);
+		/* Kernels step a state and its comparison alike. */
+		if (forms[i].hyper.set)
+			s->options[0].ngpus = TSR_REPLAY_CPU;
 	}
 	status = run_states(s->r, n, paths, npaths, recording, out, ret);
 	free(s);

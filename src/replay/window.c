@@ -30,6 +30,9 @@ enum tsr_status tsr_replay_window_init(struct tsr_replay_window *w, struct tsr_r
 	if (r->options->each_step || (r->gpus && r->options->compare))
 		w->longest_window = 1;
 	w->grads = calloc(w->longest_window * r->nparams + 1, sizeof(*w->grads));
+	for (struct tsr_replaying *also = r->also; also; also = also->also)
+		TSR_TRY(TSR_NEW(&also->scalars, w->longest_window * r->nparams + 1, r->err,
+				r->c->path));
 	return w->grads ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
 }
 
@@ -124,14 +127,34 @@ const struct tsr_array *tsr_replay_grad(const struct tsr_replay_window *w, unsig
 	return g ? g->array : NULL;
 }
 
-/* The hyperparameters of a parameter at a step. */
-static struct tsr_hyper hyper_of(const struct tsr_replay_window *w,
+/* The hyperparameters of a parameter at a step of w->r, or of one that also takes it. */
+static struct tsr_hyper hyper_of(const struct tsr_replay_window *w, const struct tsr_replaying *r,
 				 const struct tsr_replay_param *p, unsigned step)
 {
-	struct tsr_hyper h = w->r->result->hyper[p->group];
+	struct tsr_hyper h = r->result->hyper[p->group];
 
-	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_of(w, step)->lr[p->group]);
+	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_in(r, w, step)->lr[p->group]);
 	return h;
+}
+
+/* The scalars of the step that a parameter of w->r takes now, in each that takes it. */
+static void plan_step(const struct tsr_replay_window *w, struct tsr_replay_grad *g, size_t param,
+		      unsigned step)
+{
+	const struct tsr_replay_param *p = &w->r->params[param];
+
+	for (const struct tsr_replaying *r = w->r; r; r = r->also) {
+		const struct tsr_hyper h = hyper_of(w, r, p, step);
+		struct tsr_step_scalars *to = r == w->r ? &g->scalars
+							: &r->scalars[step * w->r->nparams + param];
+
+		*to = tsr_step_scalars(r->result->order, r->result->optimizer, &h, p->count,
+				       p->fresh);
+		to->elements = weight_of(w->r, param)->numel;
+		/* The lr of a matrix depends on its shape. */
+		if (p->rows)
+			to->rate = tsr_step_matrix_rate(&h, p->rows, p->columns);
+	}
 }
 
 void tsr_replay_plan_steps(struct tsr_replay_window *w)
@@ -143,28 +166,14 @@ void tsr_replay_plan_steps(struct tsr_replay_window *w)
 
 		for (unsigned step = 0; step < w->n; step++) {
 			struct tsr_replay_grad *g = grad_of(w, step, i);
-			struct tsr_hyper h = hyper_of(w, p, step);
 
 			if (!g)
 				continue;
 			p->count++;
-			g->scalars = tsr_step_scalars(r->result->order, r->result->optimizer, &h,
-						      p->count, p->fresh);
-			g->scalars.elements = weight_of(r, i)->numel;
+			plan_step(w, g, i, step);
 			p->fresh = false;
 		}
 	}
-}
-
-/* The lr of a matrix depends on its shape. */
-static void put_matrix(const struct tsr_replay_window *w, const struct tsr_replay_param *p,
-		       unsigned step, struct tsr_step *s)
-{
-	const struct tsr_hyper h = hyper_of(w, p, step);
-
-	s->rows = p->rows;
-	s->columns = p->columns;
-	s->scalars.rate = tsr_step_matrix_rate(&h, p->rows, p->columns);
 }
 
 struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const struct tsr_replaying *r,
@@ -175,11 +184,12 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 	struct tsr_step s = { .optimizer = r->result->optimizer, .order = r->result->order };
 
 	if (g) {
-		s.scalars = g->scalars;
+		s.fp32 = g->scalars;
+		s.scalars = r == w->r ? g->scalars : r->scalars[step * w->r->nparams + param];
 		s.grad_dtype = g->array->dtype;
+		s.rows = p->rows;
+		s.columns = p->columns;
 	}
-	if (g && p->rows)
-		put_matrix(w, p, step, &s);
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 		if (!p->coding[slot].codec)
 			continue;

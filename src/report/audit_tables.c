@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of an audit, and the same for programs: JSON and comma-separated values. */
+#include "report/remarks.h"
 #include "report/reports.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
@@ -296,6 +297,7 @@ static void put_checkpoint(const struct tsr_audit *a, struct tsr_text *json)
 		[TSR_AUDIT_NONFINITE] = "nonfinite", [TSR_AUDIT_NEGATIVE] = "negative",
 		[TSR_AUDIT_ZERO] = "zero",
 	};
+	const struct tsr_moments_found moments = tsr_audit_moments(a);
 	const double betas[2] = { a->beta1, a->beta2 };
 
 	tsr_json_open(json, NULL, '{');
@@ -305,6 +307,7 @@ static void put_checkpoint(const struct tsr_audit *a, struct tsr_text *json)
 	tsr_json_put_doubles(json, "betas", betas, 2);
 	tsr_json_put_bool(json, "betas_known", a->betas_known);
 	tsr_json_put_u64(json, "alone", a->nalone);
+	tsr_moments_put_json(&moments, json);
 	put_summaries(a, json);
 	tsr_json_open(json, "tensors", '[');
 	for (size_t i = 0; i < a->ntensors; i++) {

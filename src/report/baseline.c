@@ -22,6 +22,9 @@ const struct tsr_baseline tsr_sweep_baseline = { .schema = "tersor.sweep.v1",
 						 .derived = { "finite", "mean_rel" },
 						 .named = true };
 
+const struct tsr_baseline tsr_results_baseline = { .schema = "tersor.sweep-library.v1",
+						   .list = "exponents" };
+
 /* --- Names ------------------------------------------------------------------------------------ */
 
 /* What an element of an array is about: "softsign8 + sqrt8", "wte.weight", or its number. */

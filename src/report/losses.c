@@ -91,6 +91,27 @@ void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
+void tsr_moments_put_json(const struct tsr_moments_found *f, struct tsr_text *json)
+{
+	tsr_json_open(json, "moments", '{');
+	tsr_json_put_bool(json, "checked", f->nvariances && f->betas_known);
+	tsr_json_put_u64(json, "variances", f->nvariances);
+	if (f->betas_known)
+		tsr_json_put_doubles(json, "betas", (const double[]){ f->beta1, f->beta2 }, 2);
+	else
+		tsr_json_put_string(json, "betas", NULL);
+	if (!f->steps)
+		tsr_json_put_double(json, "bound", f->bound);
+	tsr_json_put_u64(json, "violations", f->all.n);
+	tsr_json_put_bool(json, "faulty", tsr_moments_faulty(f));
+	tsr_json_put_string(json, "tensor", f->all.n ? f->first->name : NULL);
+	tsr_json_put_double(json, "element", f->all.n ? (double)f->all.element : (double)NAN);
+	tsr_json_put_double(json, f->steps ? "variance_before" : "momentum",
+			    f->all.n ? (double)f->all.m : (double)NAN);
+	tsr_json_put_double(json, "variance", f->all.n ? (double)f->all.v : (double)NAN);
+	tsr_json_close(json, '}');
+}
+
 void tsr_update_put(struct tsr_table *t, const struct tsr_update_measured *u)
 {
 	if (!u->n)

@@ -7,6 +7,7 @@
 #include "compare/lost.h"
 #include "names/copies/copies.h"
 #include "pack/outcome/chosen.h"
+#include "pack/outcome/moments.h"
 #include "pack/outcome/kept_tensors.h"
 #include "report/render/document.h"
 
@@ -20,6 +21,9 @@ void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json);
 
 /* The member "update" of a variance that was measured with its momentum; else nothing. */
 void tsr_update_put(struct tsr_table *t, const struct tsr_update_measured *u);
+
+/* The member "moments": whether they can be Adam's, and what cannot. */
+void tsr_moments_put_json(const struct tsr_moments_found *f, struct tsr_text *json);
 
 /* --- Values besides the tensors that differ, in a report ------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include "report/charts/charts.h"
 #include "report/render/document.h"
 #include "tersor/recording.h"
+#include "sweep/results.h"
 
 /* --- Reports of audits ----------------------------------------------------------------------- */
 
@@ -64,6 +65,9 @@ void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
 /* All forms that are asked for. */
 void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r);
 
+/* The same of varied hyperparameters. */
+void tsr_vary_report(const struct tsr_replay_states *s, struct tsr_report *r);
+
 /* --- Reports of sweeps ----------------------------------------------------------------------- */
 
 /* All forms that are asked for: the totals of each codec; text has its exponents only if it is verbose. */
@@ -71,6 +75,17 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r);
 
 /* Whether all members are equal. */
 bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b);
+
+/* What was swept: a symbol of a library, with results of type @out, against a codec or another symbol. */
+struct tsr_results_facts {
+	const char *library, *symbol, *against, *out_name;
+	enum tsr_dtype out;
+	uint32_t first, last;
+};
+
+/* All forms that are asked for but SVG. */
+void tsr_results_report(const struct tsr_results_facts *a, const struct tsr_results *f,
+			struct tsr_report *r);
 
 /* --- Tables of an audit, and the same for programs ------------------------------------------- */
 
@@ -120,7 +135,7 @@ struct tsr_baseline {
 	bool named; /* elements of arrays have names, and only the baseline's list may have more of them */
 };
 
-extern const struct tsr_baseline tsr_audit_baseline, tsr_sweep_baseline;
+extern const struct tsr_baseline tsr_audit_baseline, tsr_sweep_baseline, tsr_results_baseline;
 
 /* Read a report: TSR_E_FORMAT or TSR_E_UNSUPPORTED if it is another.  Free with tsr_json_free(). */
 enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path,

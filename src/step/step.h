@@ -18,6 +18,7 @@
  * @optimizer:  the update rule
  * @order:      whose order of operations; tsr_order_has() the optimizer
  * @scalars:    from tsr_step_scalars(), for the number of this step
+ * @fp32:       those of the replay in FP32 that it is compared with; the same, unless they are varied
  * @grad_dtype: TSR_F32, TSR_BF16 or TSR_F16
  * @coding:     of each slot; codec NULL where the rule keeps none.  "f32" is FP32 state.  The
  *              seed of a stochastic codec must differ from step to step.  A momentum in a relative
@@ -33,7 +34,7 @@
 struct tsr_step {
 	enum tsr_optimizer optimizer;
 	enum tsr_order order;
-	struct tsr_step_scalars scalars;
+	struct tsr_step_scalars scalars, fp32;
 	enum tsr_dtype grad_dtype;
 	struct tsr_coding coding[TSR_SLOTS];
 	void *plane[TSR_SLOTS][TSR_PLANES_MAX];

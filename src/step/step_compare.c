@@ -129,12 +129,12 @@ void tsr_compare_merge(struct tsr_compare *into, const struct tsr_compare *from)
 /* --- Steps ------------------------------------------------------------------------------------ */
 
 /* A step on FP32 arrays. */
-static void step_f32(const struct tsr_step *like, float *const x[], const void *grad, size_t n,
-		     struct tsr_step_report *report)
+static void step_f32(const struct tsr_step *like, const struct tsr_step_scalars *scalars,
+		     float *const x[], const void *grad, size_t n, struct tsr_step_report *report)
 {
 	struct tsr_step step = { .optimizer = like->optimizer,
 				 .order = like->order,
-				 .scalars = like->scalars,
+				 .scalars = *scalars,
 				 .grad_dtype = like->grad_dtype,
 				 .rows = like->rows,
 				 .columns = like->columns,
@@ -206,7 +206,7 @@ static void store_slot(const struct tsr_step *at, const struct tsr_compare_run *
 static void step_in_one(const struct tsr_step *at, const struct tsr_compare_run *a,
 			const void *grad, struct tsr_step_report *report)
 {
-	step_f32(at, a->stepped, grad, a->n, report);
+	step_f32(at, &at->scalars, a->stepped, grad, a->n, report);
 	for (unsigned slot = TSR_SLOTS; slot--;)
 		store_slot(at, a, slot, report);
 }
@@ -254,7 +254,7 @@ void tsr_step_compare(const struct tsr_step *at, float *const fp32[TSR_SLOTS], c
 	else
 		step_in_one(at, &a, grad, report);
 	memcpy(a.fp32_before, a.fp32_after[TSR_SLOT_WEIGHT], n * sizeof(float));
-	step_f32(at, a.fp32_after, grad, n, &fp32_report);
+	step_f32(at, &at->fp32, a.fp32_after, grad, n, &fp32_report);
 	tsr_compare_add(c, &a);
 	c->underflow += tsr_step_underflow(report);
 }

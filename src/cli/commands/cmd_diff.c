@@ -10,6 +10,7 @@ struct args {
 	struct cli_common common;
 	struct cli_list max_error;
 	bool strict;
+	uint64_t steps;
 	const char *base, *base_b;
 };
 
@@ -20,6 +21,9 @@ static const struct cli_opt opts[] = {
 		"the largest difference of a tensor that counts as equal: abs, ulp, rel, nmse, or "
 		"cosine (1 - cosine similarity); all that are given must hold"),
 	CLI_OPT_FLAG("strict", strict, "count every tensor that only one side has"),
+	CLI_OPT_NUMBER("steps", "N", steps, 1, UINT64_C(1) << 40,
+		       "B is A after N more steps of Adam: warn of variances that are smaller "
+		       "than beta2^N leaves of them"),
 	CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
 		"the base of A and B, as far as they are packed deltas, if it is not beside them"),
 	CLI_OPT("base-b", "FILE", CLI_STRING, base_b, "@file", "the base of B, if it is another"),
@@ -115,6 +119,8 @@ static void put_comparison(struct tsr_report *r, const struct args *a,
 	tsr_json_put_u64(&r->json, "differing", c->ndiffering);
 	tsr_json_put_u64(&r->json, "exceeding", c->nexceeding);
 	tsr_json_put_u64(&r->json, "noted", c->nnoted);
+	if (a->steps)
+		tsr_moments_put_json(&c->moments, &r->json);
 	tsr_besides_put_json(&c->besides, &r->json);
 	tsr_report_rows(r, t, "tensors",
 			"name,different,error.ulp,error.abs,error.rel,error.nmse,-note");
@@ -153,6 +159,8 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
 	compared = cli_work_end(
 		&work, tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &work.err));
+	if (folders && a->steps && compared == TSR_E_UNSUPPORTED)
+		return cli_error(&work.err);
 	/* Directories that are no checkpoints are compared file by file. */
 	if (folders && compared == TSR_E_UNSUPPORTED)
 		return cli_diff_directory(cmd, &a->common, o);
@@ -184,12 +192,15 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_diff_options o = { .size = sizeof(o),
 				      .tolerances = tolerances,
 				      .strict = a->strict,
+				      .steps = a->steps,
 				      .open = &open_a,
 				      .open_b = &open_b };
 
 	open_a.base = a->base;
 	open_b.base = a->base_b ? a->base_b : a->base;
 	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, false, tolerances, &o.ntolerances));
+	if (a->steps && cli_diffs_directories(&a->common))
+		return cli_usage(cmd, "--steps compares two checkpoints, not files of directories");
 	return cli_diffs_directories(&a->common) ? cli_diff_directory(cmd, &a->common, &o)
 						 : diff(cmd, a, &o);
 }

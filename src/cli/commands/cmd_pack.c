@@ -290,6 +290,7 @@ static void put_report(struct tsr_report *r, const struct args *a, const struct 
 		tsr_kept_raw_put_text(kept, &r->text);
 	tsr_summary_put_json(s, &r->json);
 	tsr_losses_put_json(&s->losses, &r->json);
+	tsr_moments_put_json(&p->moments, &r->json);
 	tsr_choices_put_json(&s->choices, &r->json);
 	tsr_kept_raw_put_json(kept, &r->json);
 	tsr_report_rows(r, t, "tensors", NULL);

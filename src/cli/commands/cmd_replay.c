@@ -32,6 +32,12 @@ static const struct cli_opt opts[] = {
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
 		"decouple_lr= match_rms= maximize=",
 		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
+	CLI_OPT("vary", "NAME=X,X...", CLI_LIST, vary,
+		"lr= beta1= beta2= eps= weight_decay= momentum= dampening=",
+		"also replay with these values of a hyperparameter, in one read of the gradients, "
+		"and "
+		"report how far that leads from what was recorded; of several options all "
+		"combinations, at most 15"),
 	CLI_OPT("state", "FORM", CLI_WORDS, state, "fp32 " TSR_STATE_FORMS,
 		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
 		"same with f16 scales); tight (bf16+ulp8, ratio8, log8); coat (bf16+ulp8, e4m3x "
@@ -111,7 +117,7 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	cli_warn_notes(common, first->source);
 	if (states->n) {
 		tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
-		tsr_states_report(states, &r);
+		(states->varied ? tsr_vary_report : tsr_states_report)(states, &r);
 		return cli_end_report(&r, common);
 	}
 	if (first->nskipped)
@@ -131,7 +137,7 @@ static int replay(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	const char *const *in = common->operands.items;
 	const unsigned n = common->operands.n - 1;
 	struct tsr_replay *r[TSR_REPLAY_FORMS_MAX] = { NULL };
-	const struct tsr_replay_states states = { parsed->nforms, parsed->forms, r };
+	const struct tsr_replay_states states = { parsed->nforms, parsed->forms, r, a->vary.n > 0 };
 	struct cli_device used = { .ngpus = 0 };
 	const unsigned *gpus;
 	unsigned ngpus;
@@ -211,6 +217,7 @@ const struct cli_cmd cmd_replay = {
 		"  tersor replay checkpoint.pt recording -o after.pt\n"
 		"  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
 		"  tersor replay checkpoint.pt recording --state flash,tight,coat\n"
+		"  tersor replay checkpoint.pt recording --vary lr=1e-4,3e-4,1e-3\n"
 		"  tersor replay packed.safetensors recording -o after.safetensors\n"
 		"  tersor replay checkpoint.pt recording --state flash --max-error update-nmse=1\n",
 	.opts = opts,

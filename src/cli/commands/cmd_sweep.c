@@ -3,8 +3,9 @@
 #include <fnmatch.h>
 
 #include "cli/words.h"
-#include "cli/work.h"
+#include "cli/operations.h"
 #include "cli/files.h"
+#include "cli/parts/parting.h"
 #include "report/reports.h"
 #include "sweep/sweep_parts.h"
 
@@ -12,6 +13,8 @@ struct args {
 	struct cli_common common;
 	struct cli_list codec;
 	const char *first, *last, *baseline;
+	const char *library, *symbol, *out, *against;
+	uint64_t max_ulp, timeout_s;
 };
 
 #define AT(field) offsetof(struct args, field)
@@ -24,6 +27,18 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("last", "BITS", CLI_STRING, last, NULL, "last bit pattern (default 0xffffffff)"),
 	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file",
 		"compare with an earlier JSON report; exit 1 and show what changed"),
+	CLI_OPT("library", "FILE", CLI_STRING, library, "@file",
+		"instead: a function of this shared library, which is run: "
+		"void f(const float *in, void *out, size_t n)"),
+	CLI_OPT("symbol", "NAME", CLI_STRING, symbol, NULL, "the function in --library"),
+	CLI_OPT("out", "TYPE", CLI_WORD, out, "f32 bf16 f16 u8",
+		"type of its results: f32, bf16 (default), f16, u8"),
+	CLI_OPT("against-symbol", "NAME", CLI_STRING, against, NULL,
+		"compare with this function of it, not with --codec (default: bf16, fp16)"),
+	CLI_OPT_NUMBER("max-ulp", "N", max_ulp, 0, UINT32_MAX,
+		       "results may be so far off (default: no bit differs)"),
+	CLI_OPT_NUMBER("timeout", "SECONDS", timeout_s, 1, 86400,
+		       "for a call with 65,536 numbers (default 60)"),
 	{ 0 }
 };
 
@@ -108,8 +123,9 @@ static int parse_choice(const struct cli_cmd *cmd, const struct args *a, struct 
 	return CLI_OK;
 }
 
-/* Before the sweep: everything that can be known to fail. */
-static int check_baseline(const struct tsr_json *was, const char *path, const struct choice *c)
+/* Before the sweep: everything that can be known to fail.  @codecs: it has to have those. */
+static int check_baseline(const struct tsr_json *was, const char *path, const struct choice *c,
+			  bool codecs)
 {
 	uint64_t first, last;
 
@@ -121,7 +137,7 @@ static int check_baseline(const struct tsr_json *was, const char *path, const st
 				"%s: found a sweep of 0x%08" PRIx64 " to 0x%08" PRIx64
 				", expected 0x%08x to 0x%08x",
 				path, first, last, c->first, c->last);
-	for (unsigned i = 0; i < c->n; i++) {
+	for (unsigned i = 0; i < c->n && codecs; i++) {
 		if (!tsr_baseline_find(tsr_json_get(was, tsr_sweep_baseline.list),
 				       c->codecs[i]->name))
 			return cli_fail(CLI_INPUT, "%s: found no codec %s", path,
@@ -174,23 +190,73 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 	return status;
 }
 
+static bool is_given(const struct args *a, const char *name)
+{
+	for (unsigned i = 0; i < a->common.ngiven; i++) {
+		if (strcmp(a->common.given[i].opt->name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int check_library(const struct cli_cmd *cmd, const struct args *a, const struct choice *c)
+{
+	const bool library = a->library != NULL, codec = a->codec.n > 0;
+	const struct cli_misuse misuses[] = {
+		{ !library && (a->symbol || a->out || a->against || a->timeout_s ||
+			       is_given(a, "max-ulp")),
+		  "--symbol, --out, --against-symbol, --max-ulp and --timeout need --library" },
+		{ library && !a->symbol, "--library needs --symbol, the function to sweep" },
+		{ library && codec && a->against,
+		  "--codec and --against-symbol exclude each other" },
+		{ library && codec && c->n != 1, "--library is compared with one codec" },
+		{ library && (a->common.svg || a->common.device),
+		  "--library runs on the CPU and draws no figure: not with --device or --svg" },
+		{ 0 }
+	};
+
+	CLI_TRY(cli_check(cmd, misuses));
+	return library ? cli_part_refuse(cmd, "--library") : CLI_OK;
+}
+
+static int sweep_library(const struct cli_cmd *cmd, const struct args *a, const struct choice *c,
+			 const struct tsr_json *baseline)
+{
+	const struct cli_sweep_library s = {
+		.library = a->library,
+		.symbol = a->symbol,
+		.out = a->out ? a->out : "bf16",
+		.against = a->against,
+		.codec = a->codec.n ? c->codecs[0] : NULL,
+		.max_ulp = is_given(a, "max-ulp") ? a->max_ulp : UINT64_MAX,
+		.timeout_s = a->timeout_s,
+		.first = c->first,
+		.last = c->last,
+		.baseline = baseline,
+	};
+
+	return cli_sweep_library(cmd, &a->common, &s);
+}
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
+	const struct tsr_baseline *kind = a->library ? &tsr_results_baseline : &tsr_sweep_baseline;
 	struct tsr_json *baseline = NULL;
 	struct choice c = { .n = 0 };
 	struct tsr_err err = { 0 };
 	int status = CLI_OK;
 
 	CLI_TRY(parse_choice(cmd, a, &c));
+	CLI_TRY(check_library(cmd, a, &c));
 	CLI_TRY(cli_check_reports(&a->common));
-	if (a->baseline &&
-	    tsr_baseline_load(&tsr_sweep_baseline, a->baseline, &baseline, &err) != TSR_OK)
+	if (a->baseline && tsr_baseline_load(kind, a->baseline, &baseline, &err) != TSR_OK)
 		return cli_error(&err);
 	if (baseline)
-		status = check_baseline(baseline, a->baseline, &c);
+		status = check_baseline(baseline, a->baseline, &c, !a->library);
 	if (status == CLI_OK)
-		status = sweep(cmd, a, &c, baseline);
+		status = a->library ? sweep_library(cmd, a, &c, baseline)
+				    : sweep(cmd, a, &c, baseline);
 	tsr_json_free(baseline);
 	return status;
 }
@@ -204,10 +270,15 @@ const struct cli_cmd cmd_sweep = {
 		"in total and per exponent, how many come back bit for bit, the mean and largest "
 		"relative error, the largest error in ULP, overflow and NaN. The figures do not "
 		"depend on threads or processor. By default runs on every usable GPU if there is "
-		"enough to do, else on the CPU; --device cuda is every GPU.",
+		"enough to do, else on the CPU; --device cuda is every GPU. With --library it "
+		"sweeps "
+		"a function of yours instead and compares its results, bit for bit, with a codec's "
+		"or another function's: that library's code is run, with your rights, in child "
+		"processes. Exit status 1 if a result differs.",
 	.examples = "  tersor sweep --codec 'bf16+ulp*' --first 0x3f800000 --last 0x3fffffff\n"
 		    "  tersor sweep --codec bf16,fp16 --last 0x00ffffff -v\n"
-		    "  tersor sweep --codec bf16+ulp8 --last 65535 --json=sweep.json\n",
+		    "  tersor sweep --codec bf16+ulp8 --last 65535 --json=sweep.json\n"
+		    "  tersor sweep --library ./f.so --symbol to_bf16\n",
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),

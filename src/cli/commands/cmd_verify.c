@@ -102,6 +102,7 @@ static void put_checked(struct tsr_report *r, const struct tsr_verification *v,
 	tsr_json_put_u64(&r->json, "unchecked", c->nunchecked);
 	tsr_json_put_bool(&r->json, "hashes_checked", c->packed);
 	tsr_json_put_u64(&r->json, "faults", v->nfaults);
+	tsr_moments_put_json(&v->moments, &r->json);
 	tsr_report_lines(r, &tensors, "-state,name,fault");
 	if (!r->verbose && nfaults > FAULTS_SHOWN)
 		tsr_text_printf(&r->text, "FAULT   and %" PRIu64 " more tensors (-v lists all)\n",

@@ -80,7 +80,7 @@ static bool is_option(const struct tsr_checkpoint *c, const struct tsr_choice_un
 			return false;
 	}
 	return any && (!tsr_choice_unit_is_pair(u) ||
-		       tsr_tensor_is_paired(c->tensors, c->ntensors, u->tensor[0]));
+		       tsr_tensor_is_paired(c->tensors, c->ntensors, u->tensor[0], false));
 }
 
 static uint64_t planes_nbytes(const struct tsr_tensor *t)

@@ -69,6 +69,7 @@ struct tsr_replay_states {
 	unsigned n;
 	const struct tsr_replay_form *form;
 	struct tsr_replay *const *replay;
+	bool varied; /* they differ in hyperparameters, and are compared with the first */
 };
 
 /* Bytes per parameter that a state takes, without those of the comparison. */

@@ -70,6 +70,26 @@ static const struct panel {
 
 #define NPANELS (sizeof(panels) / sizeof(*panels))
 
+/* The same of varied hyperparameters, which make no errors. */
+static const struct panel varied[NPANELS] = {
+	{ { TSR_FIGURE_UPDATE_NORM, "Length of the update", "", .wide_log = true }, false },
+	{ { TSR_FIGURE_WEIGHT_NMSE, "Weights, from those as recorded", "NMSE", .wide_log = true },
+	  false },
+	{ { TSR_FIGURE_UPDATE_NMSE, "Updates, from those as recorded", "NMSE", .wide_log = true },
+	  false },
+	{ { TSR_FIGURE_UPDATE_NMSE, "Updates, worst tensor", "NMSE", .wide_log = true }, true },
+	{ { TSR_FIGURE_MOMENTUM_NMSE, "Momenta, from those as recorded", "NMSE", .wide_log = true },
+	  false },
+	{ { TSR_FIGURE_VARIANCE_NMSE, "Variances, from those as recorded", "NMSE",
+	    .wide_log = true },
+	  false },
+};
+
+static const struct panel *panel_of(const struct tsr_states_curves *c, unsigned i)
+{
+	return c->states->varied ? &varied[i] : &panels[i];
+}
+
 /* The values of a state in a panel; NULL: it has no such figure. */
 static const double *values_of(const struct tsr_states_curves *c, unsigned state,
 			       const struct panel *panel)
@@ -130,10 +150,11 @@ static void name_equal(const struct tsr_states_curves *c, const struct panel *pa
 		tsr_text_puts(svg, "</text>\n");
 }
 
-static void put_panel(const struct tsr_states_curves *c, const struct panel *panel,
-		      const struct tsr_axis *y, int left, int top, int width, struct tsr_text *svg)
+static void put_panel(const struct tsr_states_curves *c, unsigned i, const struct tsr_axis *y,
+		      int left, int top, int width, struct tsr_text *svg)
 {
-	const char name[] = { (char)('0' + (panel - panels)), '\0' };
+	const struct panel *panel = panel_of(c, i);
+	const char name[] = { (char)('0' + i), '\0' };
 	struct tsr_lines l = tsr_curve_lines(c->states->replay[0], &panel->kind, y, name);
 
 	tsr_lines_open(svg, &l, left, top, width);
@@ -143,8 +164,10 @@ static void put_panel(const struct tsr_states_curves *c, const struct panel *pan
 		if (values)
 			tsr_lines_put(svg, &l, class_of(s), values, s);
 	}
-	tsr_curve_put_limits(svg, &l, panel->kind.figure);
-	name_equal(c, panel, &l.area, svg);
+	if (!c->states->varied) {
+		tsr_curve_put_limits(svg, &l, panel->kind.figure);
+		name_equal(c, panel, &l.area, svg);
+	}
 	tsr_text_puts(svg, "</g>\n");
 }
 
@@ -167,7 +190,7 @@ void tsr_states_curves_put(const void *ctx, const struct tsr_chart_frame *f, str
 		/* The range of all states. */
 		range[i] = TSR_AXIS;
 		for (unsigned s = 0; s < c->states->n; s++) {
-			const double *values = values_of(c, s, &panels[i]);
+			const double *values = values_of(c, s, panel_of(c, i));
 
 			for (size_t k = 0; values && k < c->states->replay[s]->nsteps; k++)
 				tsr_axis_note(&range[i], values[k]);
@@ -185,13 +208,13 @@ void tsr_states_curves_put(const void *ctx, const struct tsr_chart_frame *f, str
 			.height = (head_height + (n + columns - 1) / columns * height + 60) / 10,
 			.label = "Figures of the states over steps" });
 	for (unsigned i = 0; i < c->states->n; i++) {
-		snprintf(label, sizeof(label), "%.20s, %.3f B", c->states->form[i].name,
-			 tsr_state_bytes(c->states->replay[i]));
+		snprintf(label, sizeof(label), c->states->varied ? "%.28s" : "%.20s, %.3f B",
+			 c->states->form[i].name, tsr_state_bytes(c->states->replay[i]));
 		tsr_chart_put_key(svg, 60 + (int)i % per_row * KEY_WIDTH,
 				  200 + (int)i / per_row * KEY_HEIGHT, class_of(i), i, label);
 	}
 	for (int i = 0; i < n; i++)
-		put_panel(c, &panels[drawn[i]], &range[drawn[i]], i % columns * panel_width,
+		put_panel(c, drawn[i], &range[drawn[i]], i % columns * panel_width,
 			  head_height + i / columns * height, panel_width, svg);
 	tsr_text_puts(svg, "</svg>\n");
 }
