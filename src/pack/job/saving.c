@@ -267,8 +267,8 @@ enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr_saved *
 		skip[i] = !s->c->tensors[i].coding.codec || !saved[i].data;
 		saved[i].found = (struct tsr_device_found){ 0 };
 	}
-	status = tsr_tensor_tiles(&e.tiles, s->c->tensors, s->c->ntensors, false, skip, s->c->path,
-				  err);
+	status = tsr_tensor_tiles(&e.tiles, s->c->tensors, s->c->ntensors, false, NULL, skip,
+				  s->c->path, err);
 	pipeline.njobs = e.tiles.njobs;
 	TSR_THEN(status, tsr_pipeline_run(&pipeline, run ? run : &one, err));
 	tsr_tiles_free(&e.tiles);
