@@ -267,7 +267,7 @@ enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr_saved *
 		skip[i] = !s->c->tensors[i].coding.codec || !saved[i].data;
 		saved[i].found = (struct tsr_device_found){ 0 };
 	}
-	status = tsr_tensor_tiles(&e.tiles, s->c->tensors, s->c->ntensors, false, NULL, skip,
+	status = tsr_tensor_tiles(&e.tiles, s->c->tensors, s->c->ntensors, false, false, skip,
 				  s->c->path, err);
 	pipeline.njobs = e.tiles.njobs;
 	TSR_THEN(status, tsr_pipeline_run(&pipeline, run ? run : &one, err));
