@@ -171,6 +171,7 @@ def trainer(folder):
     assert restore(f"{folder}/run") is None
     make(5, [TersorCallback(state="tight")], f"{folder}/run").train()
     assert os.listdir(f"{folder}/run") == ["packed"], os.listdir(f"{folder}/run")
+    interrupted(f"{folder}/run", TersorCallback)
     resumed = make(10, [TersorCallback(replace=False)], f"{folder}/run")
     resumed.train(resume_from_checkpoint=restore(f"{folder}/run"))
     losses = [[e["loss"] for e in t.state.log_history if "loss" in e] for t in (straight, resumed)]
@@ -179,6 +180,33 @@ def trainer(folder):
     assert apart < 0.02, losses
     program("verify", f"{folder}/run/packed/checkpoint-10")
     return f"resumed at step 5 of 10: losses at most {apart:.4f} apart"
+
+
+def interrupted(run, callback):
+    """A Trainer killed while it wrote a checkpoint, and a callback killed while it removed one."""
+    from tersor.transformers import restore
+    os.mkdir(f"{run}/checkpoint-7")
+    open(f"{run}/checkpoint-7/model.safetensors", "w").close()
+    whole = restore(run)
+    names = sorted(os.listdir(whole))
+    assert whole == f"{run}/checkpoint-5" and "optimizer.pt" in names, (whole, names)
+    remove = shutil.rmtree
+
+    def killed(path):
+        os.unlink(f"{path}/optimizer.pt")
+        raise KeyboardInterrupt
+    shutil.rmtree = killed
+    try:
+        callback().pack(whole, run, keep=False)
+        raise AssertionError("it was not interrupted")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        shutil.rmtree = remove
+    assert sorted(os.listdir(restore(run))) == names, "half of a checkpoint"
+    callback().pack(f"{run}/checkpoint-5", run, keep=False)     # removes what was left
+    remove(f"{run}/checkpoint-7")
+    assert os.listdir(run) == ["packed"], os.listdir(run)
 
 
 def lightning(folder):

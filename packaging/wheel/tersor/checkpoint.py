@@ -21,21 +21,26 @@ class Array(library.Tensor):
     ----------
     name, kind, stored : str
         As of `tersor.library.Tensor`: `stored` is the element type before packing.
-    shape : tuple of int
+    shape : list of int
     """
 
     def numpy(self, first: int = 0, last: Any = None) -> np.ndarray:
-        """Rows from `first` to before `last` of the first dimension, or all; BF16 and FP8 as FP32.
+        """Rows from `first` to before `last` of the first dimension, or all; BF16, for which numpy has no type, as FP32.
 
         Returns
         -------
         numpy.ndarray
             Of the tensor's shape, or of so many rows; of shape () for a scalar.
+
+        Raises
+        ------
+        TypeError
+            For FP8, which `torch` gives.
         """
         shape = list(self.shape)
         rows = range(shape[0] if shape else 1)[slice(first, last)]
         row = int(np.prod(shape[1:], dtype=np.int64))
-        widened = self.packed or self.stored in ("BF16", "F16")
+        widened = self.packed or self.stored == "BF16"
         if not widened and self.stored not in TYPES:
             raise TypeError(f"tensor {self.name}: numpy has no type {self.stored}")
         values = np.empty(len(rows) * row, "<f4" if widened else TYPES[self.stored])
@@ -44,12 +49,14 @@ class Array(library.Tensor):
                          values.ctypes.data)
         elif values.size:
             self.read(rows.start * row, values.size, values.itemsize, values.ctypes.data)
+        if self.stored == "F16":
+            values = values.astype("<f2", copy=False)
         return values.reshape([len(rows), *shape[1:]] if shape else [])
 
     def __getitem__(self, index: Any) -> np.ndarray:
         """As of an array: ``t[:]``, ``t[10:20, 3]``.  Only the rows that it needs are decoded."""
-        first, *rest = index if isinstance(index, tuple) else (index,)
-        if self.shape and isinstance(first, int):
+        first, *rest = (index if isinstance(index, tuple) else (index,)) or (Ellipsis,)
+        if self.shape and isinstance(first, (int, np.integer)) and not isinstance(first, bool):
             first = range(self.shape[0])[first]
             return self.numpy(first, first + 1)[(0, *rest)]
         if self.shape and isinstance(first, slice) and first.step in (None, 1):
@@ -64,10 +71,20 @@ class Array(library.Tensor):
 
 
 class Checkpoint:
-    """The tensors of a checkpoint by name; ``with tersor.open(path) as c:`` closes it."""
+    """The tensors of a checkpoint by name; ``with tersor.open(path) as c:`` closes it.
+
+    Attributes
+    ----------
+    metadata : dict of str to str
+        Of the file; of a packed directory, where its files differ in an entry, that of the first.
+    """
 
     def __init__(self, path: Any, parts: bool = False):
-        self._arrays: Dict[str, Array] = {t.name: t for t in library.File(path, parts).tensors(Array)}
+        files, arrays = library.open_all(path, Array, parts)
+        self._arrays: Dict[str, Array] = arrays
+        self.metadata: Dict[str, str] = {}
+        for file in reversed(files):
+            self.metadata.update(file.metadata())
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
@@ -99,7 +116,8 @@ class Checkpoint:
 
 
 def open(path: Any, parts: bool = False) -> Checkpoint:
-    """Open a checkpoint: packed or not, a file or a directory that ``tersor inspect`` shows as one.
+    """Open a checkpoint: packed or not, a file, or a directory that ``tersor inspect`` shows as one or
+    that ``tersor pack`` wrote.
 
     Parameters
     ----------

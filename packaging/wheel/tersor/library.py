@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import json
 import os
-from typing import Any, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-__all__ = ["File", "Tensor", "call", "find_library", "library"]
+__all__ = ["File", "Tensor", "call", "find_library", "library", "open_all"]
 
 
 class Error(ctypes.Structure):
@@ -32,6 +33,11 @@ class Description(ctypes.Structure):
                 ("shape", ctypes.POINTER(ctypes.c_uint64)), ("numel", ctypes.c_uint64),
                 ("kind", ctypes.c_int), ("nplanes", ctypes.c_uint), ("weight", ctypes.c_char_p),
                 ("codec", ctypes.c_void_p)]
+
+
+class Entry(ctypes.Structure):
+    """struct tsr_meta."""
+    _fields_ = [("key", ctypes.c_char_p), ("value", ctypes.c_char_p)]
 
 
 SIGNATURES = {  # without the error, which is the last argument of all that return a status
@@ -79,6 +85,9 @@ def library() -> Any:
         found.tsr_checkpoint_close.restype, found.tsr_checkpoint_ntensors.restype = None, ctypes.c_size_t
         found.tsr_checkpoint_tensor.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         found.tsr_checkpoint_tensor.restype = ctypes.POINTER(Description)
+        found.tsr_checkpoint_nmeta.argtypes, found.tsr_checkpoint_nmeta.restype = [ctypes.c_void_p], ctypes.c_size_t
+        found.tsr_checkpoint_meta.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        found.tsr_checkpoint_meta.restype = ctypes.POINTER(Entry)
         found.tsr_dtype_name.restype = found.tsr_kind_name.restype = ctypes.c_char_p
         _library = found
     return _library
@@ -105,6 +114,7 @@ class File:
     def __init__(self, path: Any, parts: bool = False):
         options = library().tsr_open_defaults()
         options.parts = parts
+        self.path = path
         self.handle = ctypes.c_void_p()
         call("tsr_checkpoint_open", (ctypes.c_char_p * 1)(os.fsencode(path)), 1, ctypes.byref(options),
              ctypes.byref(self.handle))
@@ -117,6 +127,12 @@ class File:
         """Its tensors, as `Tensor` or another class made from the same arguments."""
         for i in range(library().tsr_checkpoint_ntensors(self.handle)):
             yield (kind or Tensor)(self, library().tsr_checkpoint_tensor(self.handle, i))
+
+    def metadata(self) -> Dict[str, str]:
+        """Its metadata, without the entry that describes a packed file."""
+        entries = [library().tsr_checkpoint_meta(self.handle, i).contents
+                   for i in range(library().tsr_checkpoint_nmeta(self.handle))]
+        return {e.key.decode(errors="surrogateescape"): e.value.decode(errors="surrogateescape") for e in entries}
 
     def tree(self) -> bytes:
         """What was saved around the tensors, as a pickle; b"" if nothing was."""
@@ -155,3 +171,28 @@ class Tensor:
         else:
             call("tsr_checkpoint_read_stored", self.file.handle, self.description, 0, first * size, count * size,
                  address)
+
+
+def files_of(path: str) -> List[str]:
+    """The files of a checkpoint that the library opens."""
+    index = os.path.join(path, "tersor.json")
+    if not os.path.isfile(index):
+        return [path]
+    with open(index) as f:
+        names = [e["files"][-1]["path"] for e in json.load(f)["entries"] if e["as"] == "packed"]
+    for name in names:
+        if os.path.isabs(name) or ".." in name.split("/"):
+            raise ValueError(f"{index}: {name!r} is not the name of a file in the directory")
+    return [os.path.join(path, name) for name in names]
+
+
+def open_all(path: Any, kind: Any = None, parts: bool = False) -> Tuple[List[File], Dict[str, Any]]:
+    """The files of a checkpoint, which may be a packed directory, and all their tensors by name."""
+    files: List[File] = [File(name, parts) for name in files_of(os.fspath(path))]
+    tensors: Dict[str, Any] = {}
+    for file in files:
+        for t in file.tensors(kind):
+            if t.name in tensors:
+                raise ValueError(f"{file.path}: tensor {t.name} is in another file too")
+            tensors[t.name] = t
+    return files, tensors

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import collections
 import io
-import json
 import os
 import pickle
 import subprocess
@@ -79,29 +78,8 @@ class Checkpoint:
     def __init__(self, path, check=True):
         if check:
             verify(path)
-        self.tensors, self.trees = {}, []
-        for path in files_of(os.fspath(path)):
-            file = library.File(path)
-            for t in file.tensors(Tensor):
-                if t.name in self.tensors:
-                    raise ValueError(f"{path}: tensor {t.name} is in another file too")
-                self.tensors[t.name] = t
-            tree = file.tree()
-            if tree:
-                self.trees.append(tree)
-
-
-def files_of(path):
-    """The files of a checkpoint that the library opens."""
-    index = os.path.join(path, "tersor.json")
-    if not os.path.isfile(index):
-        return [path]
-    with open(index) as f:
-        names = [e["files"][-1]["path"] for e in json.load(f)["entries"] if e["as"] == "packed"]
-    for name in names:
-        if os.path.isabs(name) or ".." in name.split("/"):
-            raise ValueError(f"{index}: {name!r} is not the name of a file in the directory")
-    return [os.path.join(path, name) for name in names]
+        files, self.tensors = library.open_all(path, Tensor)
+        self.trees = [tree for tree in (file.tree() for file in files) if tree]
 
 
 class Opaque:

@@ -6,6 +6,7 @@
 """
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,13 @@ from transformers import TrainerCallback
 
 import tersor
 from tersor.record import GradientRecorder
-from tersor.saving import latest
+from tersor.saving import numbered
+from tersor.torch import run_once
 
 __all__ = ["RecordSteps", "TersorCallback", "restore"]
 
-NAME, PACKED = "checkpoint-{step}", "packed"
+NAME, PACKED, REMOVED = "checkpoint-{step}", "packed", ".removed-"
+LAST_WRITTEN = "trainer_state.json"     # of what the Trainer writes into a checkpoint
 
 
 class TersorCallback(TrainerCallback):
@@ -48,10 +51,14 @@ class TersorCallback(TrainerCallback):
             self.running.append(self.pool.submit(self.pack, source, args.output_dir, keep))
 
     def pack(self, source: str, folder: str, keep: bool) -> None:
+        for left in glob.glob(os.path.join(glob.escape(folder), REMOVED + "*")):   # by a process that was killed
+            shutil.rmtree(left)
         os.makedirs(os.path.join(folder, PACKED), exist_ok=True)
         tersor.pack(source, os.path.join(folder, PACKED, os.path.basename(source), ""), force=True, **self.options)
         if not keep:
-            shutil.rmtree(source)
+            gone = os.path.join(folder, REMOVED + os.path.basename(source))
+            os.rename(source, gone)     # at no moment is half of a checkpoint under its name
+            shutil.rmtree(gone)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.wait(all_of_them=True)
@@ -90,11 +97,24 @@ class RecordSteps(TrainerCallback):
 
 
 def restore(output_dir: Any) -> Optional[str]:
-    """The last checkpoint-N of a directory, unpacked if only its packed form is there."""
-    found = [latest(os.path.join(output_dir, NAME)), latest(os.path.join(output_dir, PACKED, NAME))]
-    steps = [int(path.rpartition("-")[2]) if path else -1 for path in found]
-    if steps[1] <= steps[0]:
-        return found[0]
-    target = os.path.join(output_dir, os.path.basename(found[1]))
-    tersor.unpack(found[1], os.path.join(target, ""))
+    """The last complete checkpoint-N of a directory, unpacked if only its packed form is there.
+
+    With several ranks every one calls it, after TrainingArguments made the process group; the first unpacks.
+    """
+    return run_once(lambda: _restore(os.fspath(output_dir)))
+
+
+def _restore(folder: str) -> Optional[str]:
+    found = [(step, True, path) for step, path in numbered(os.path.join(folder, NAME))
+             if os.path.isfile(os.path.join(path, LAST_WRITTEN))]
+    found += [(step, False, path) for step, path in numbered(os.path.join(folder, PACKED, NAME))]
+    if not found:
+        return None
+    _, plain, path = max(found)
+    if plain:
+        return path
+    target = os.path.join(folder, os.path.basename(path))
+    if os.path.isdir(target):   # incomplete
+        shutil.rmtree(target)
+    tersor.unpack(path, os.path.join(target, ""))
     return target
