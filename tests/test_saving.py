@@ -129,10 +129,11 @@ print(json.dumps([said, os.listdir(folder)]))
 def test_more_than_4_gib_is_planned(tmp_path):
     """Offsets and sizes of zip64; the memory is never touched."""
     script = """
+from tersor import planes
 from tersor.skeleton import of_value
 value = {"small": torch.ones(16), "large": torch.empty(1100 << 20), "after": torch.ones(17), "end": torch.ones(18)}
 skeleton = of_value(value)
-plan = saving.Plan(skeleton, saving.Format())
+plan = planes.Plan(skeleton, planes.Format())
 print(json.dumps([[t.name, t.tensor.numel()] for t in plan.tensors]))
 """
     assert run(script, tmp_path) == [["small", 16], ["large", 1100 << 20], ["after", 17], ["end", 18]]

@@ -29,7 +29,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from tersor.library import File
-from tersor.saving import Format, Staged, xxh3
+from tersor.planes import Format, Staged, xxh3
 from tersor.skeleton import DTYPES, of_tensors
 
 __all__ = ["TersorReader", "TersorStager", "TersorWriter"]

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planes of a job's tensors: what becomes of each tensor, and encoding them where they are.
+
+libtersor has all formulas and writes the file (include/tersor/saving.h, device.h).
+"""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import time
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+
+import torch
+
+from tersor.library import Description, Error, OpenOptions, call, library
+from tersor.skeleton import Skeleton
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """What a save wrote.
+
+    Attributes
+    ----------
+    path : str
+        The packed file, or the directory of a sharded state.
+    nbytes : int
+        Bytes of the file that this rank wrote; 0 on a rank that wrote none.
+    blocked : float
+        Seconds for which the call held up training.
+    raw : dict of str to str
+        Tensors that stayed FP32 although they are weights or states, and why.
+    notes : list of str
+        What the file cannot hold, or holds otherwise.
+    """
+
+    path: str
+    nbytes: int
+    blocked: float
+    raw: Mapping[str, str]
+    notes: List[str]
+
+
+# ---- libtersor ------------------------------------------------------------------------------------
+
+class Coding(ctypes.Structure):
+    _fields_ = [("codec", ctypes.c_void_p), ("scale", ctypes.c_int), ("group", ctypes.c_uint32),
+                ("kind", ctypes.c_int), ("narrow", ctypes.c_int), ("seed", ctypes.c_uint64),
+                ("stream", ctypes.c_uint64), ("first", ctypes.c_uint64), ("row", ctypes.c_uint32),
+                ("eps", ctypes.c_float), ("codebook", ctypes.c_void_p)]
+
+
+class PackOptions(ctypes.Structure):
+    """The members up to the last one that is set here, and room for those of any version."""
+    _fields_ = [("size", ctypes.c_size_t), ("weight", Coding), ("momentum", Coding), ("variance", Coding),
+                ("rest", ctypes.c_char * 4096)]
+
+
+class RecodeOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("coded", ctypes.c_int), ("max_shard_nbytes", ctypes.c_uint64),
+                ("weights_out", ctypes.c_char_p), ("open", ctypes.POINTER(OpenOptions)),
+                ("force", ctypes.c_bool), ("dry_run", ctypes.c_bool), ("delta", ctypes.c_char_p),
+                ("rest", ctypes.c_char * 4096)]
+
+
+class Run(ctypes.Structure):
+    _fields_ = [("threads", ctypes.c_uint), ("rest", ctypes.c_void_p * 8)]
+
+
+class Found(ctypes.Structure):
+    """struct tsr_device_found: the encoder's report, and what the elements are like."""
+    _fields_ = [("report", ctypes.c_uint64 * 3), ("nonfinite", ctypes.c_uint64), ("negative", ctypes.c_uint64),
+                ("nonzero", ctypes.c_uint64), ("fractional", ctypes.c_uint64), ("wide", ctypes.c_uint64),
+                ("largest", ctypes.c_uint64)]
+
+
+class Stored(ctypes.Structure):
+    """struct tsr_saved."""
+    _fields_ = [("data", ctypes.c_void_p), ("plane", ctypes.c_void_p * 4), ("found", Found)]
+
+
+POINTERS = {"tsr_saving_plan": [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p],
+            "tsr_saving_encode": [ctypes.c_void_p] * 3,
+            "tsr_saving_write": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p] + [ctypes.c_void_p] * 3,
+            "tsr_gpu_open": [ctypes.c_uint, ctypes.c_void_p],
+            "tsr_saving_encode_on": [ctypes.c_void_p] * 3 + [ctypes.c_size_t] + [ctypes.c_void_p] * 4}
+
+
+
+def _library() -> Any:
+    """libtersor, with the types of the functions that this module calls."""
+    lib = library()
+    if not getattr(lib, "saving_is_typed", False):
+        for name, arguments in POINTERS.items():
+            getattr(lib, name).argtypes = arguments + [ctypes.POINTER(Error)]
+        lib.tsr_pack_defaults.restype, lib.tsr_recode_defaults.restype = PackOptions, RecodeOptions
+        lib.tsr_coding_default.restype, lib.tsr_coding_default.argtypes = Coding, [ctypes.c_void_p]
+        lib.tsr_codec_find.restype, lib.tsr_codec_find.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+        lib.tsr_state_form.restype = ctypes.c_bool
+        lib.tsr_saving_free.argtypes = lib.tsr_unpacking_free.argtypes = [ctypes.c_void_p]
+        lib.tsr_saving_checkpoint.restype = lib.tsr_unpacking_source.restype = ctypes.c_void_p
+        lib.tsr_saving_checkpoint.argtypes = lib.tsr_unpacking_source.argtypes = [ctypes.c_void_p]
+        lib.tsr_saving_offset.restype, lib.tsr_saving_variance.restype = ctypes.c_uint64, ctypes.c_size_t
+        lib.tsr_saving_offset.argtypes = lib.tsr_saving_variance.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        lib.tsr_saving_settle.restype = ctypes.c_bool
+        lib.tsr_saving_settle.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(Found)]
+        lib.tsr_plane_nbytes.restype = lib.tsr_unpacking_nbytes.restype = ctypes.c_uint64
+        lib.tsr_plane_nbytes.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64]
+        lib.tsr_unpacking_nbytes.argtypes = [ctypes.c_void_p]
+        lib.tsr_coding_align.restype, lib.tsr_coding_align.argtypes = ctypes.c_uint32, [ctypes.c_void_p]
+        lib.tsr_checkpoint_nnotes.restype = ctypes.c_size_t
+        lib.tsr_checkpoint_nnotes.argtypes = [ctypes.c_void_p]
+        lib.tsr_checkpoint_note.restype = ctypes.c_char_p
+        lib.tsr_checkpoint_note.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        lib.saving_is_typed = True
+    return lib
+
+
+def xxh3(data: bytes) -> str:
+    """The XXH3-64 of bytes, as packed files write it."""
+    lib = _library()
+    lib.tsr_xxh3.restype, lib.tsr_xxh3.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t]
+    return f"{lib.tsr_xxh3(data, len(data)):016x}"
+
+
+# ---- The plan, and where planes are -------------------------------------------------------------
+
+@dataclasses.dataclass
+class Planned:
+    """A tensor of the plan: the tensor of the job, row-major, and its planes in bytes."""
+    name: str
+    tensor: torch.Tensor
+    coding: int                 # address of its struct tsr_coding; 0: it stays as it is
+    planes: List[int]           # bytes of each
+    variance: int               # index of the variance that it is relative to, or -1
+    align: int
+    kind: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How states are packed: the arguments of `save` that say so."""
+    state: str = "flash"
+    weights: str = "bf16+ulp8"
+    entropy: bool = False
+    delta: Optional[str] = None
+    threads: int = 0
+
+    @staticmethod
+    def coding(name: str, argument: str) -> Coding:
+        codec = _library().tsr_codec_find(name.encode())
+        if not codec:
+            raise ValueError(f"{argument}={name!r}: no such codec; `tersor codecs` lists them")
+        return _library().tsr_coding_default(codec)
+
+    def options(self) -> PackOptions:
+        lib, options = _library(), _library().tsr_pack_defaults()
+        options.weight = self.coding(self.weights, "weights")
+        if "/" in self.state:
+            options.momentum, options.variance = (self.coding(name, "state") for name in self.state.split("/", 1))
+        elif not lib.tsr_state_form(self.state.encode(), ctypes.byref(options.momentum),
+                                    ctypes.byref(options.variance)):
+            raise ValueError(f"state={self.state!r}: no such form of states; `tersor pack --help` lists them")
+        return options
+
+
+class Plan:
+    """What becomes of each tensor of a skeleton; freed with it."""
+
+    def __init__(self, skeleton: Skeleton, form: Format):
+        self.lib, self.form, self.skeleton = _library(), form, skeleton
+        self.handle, self.raw = ctypes.c_void_p(), {}
+        call("tsr_saving_plan", skeleton.path.encode(), ctypes.byref(form.options()), ctypes.byref(self.handle))
+        checkpoint = self.lib.tsr_saving_checkpoint(self.handle)
+        n = self.lib.tsr_checkpoint_ntensors(checkpoint)
+        self.tensors = [self.planned(self.lib.tsr_checkpoint_tensor(checkpoint, i), i) for i in range(n)]
+        self.stored = (Stored * (n + 1))()
+        self.kept: List[Any] = []       # what the planes lie in
+
+    def planned(self, description: Any, i: int) -> Planned:
+        d = description.contents
+        t = self.skeleton.tensors[self.lib.tsr_saving_offset(self.handle, i)] if d.numel else torch.empty(0)
+        coding = ctypes.addressof(d) + Description.codec.offset if d.codec else 0
+        planes = [self.lib.tsr_plane_nbytes(coding, k, d.numel) for k in range(d.nplanes)] if coding else \
+            [t.numel() * t.element_size()]
+        variance = self.lib.tsr_saving_variance(self.handle, i)
+        return Planned(d.name.decode(errors="replace"), t.contiguous(), coding, planes,
+                       -1 if variance >= len(self.skeleton.tensors) else variance,
+                       self.lib.tsr_coding_align(coding) if coding else 1, d.kind)
+
+    def place(self, i: int, address: int) -> List[int]:
+        """Let the planes of a tensor be at an address, each at a multiple of 16 bytes; returns theirs."""
+        places = []
+        for k, nbytes in enumerate(self.tensors[i].planes):
+            self.stored[i].plane[k] = address
+            places.append(address)
+            address += -(-nbytes // 16) * 16
+        return places
+
+    def room(self, i: int) -> int:
+        return sum(-(-nbytes // 16) * 16 for nbytes in self.tensors[i].planes)
+
+    def settle(self, i: int, found: Found) -> bool:
+        """Whether a codec holds a tensor; if not, its elements are copied to the host now."""
+        planned = self.tensors[i]
+        if not planned.coding or not self.lib.tsr_saving_settle(self.handle, i, ctypes.byref(found)):
+            return True
+        self.raw[planned.name] = "non-finite values" if found.nonfinite else "negative variances" \
+            if found.negative and planned.kind == 4 else "integers" if not found.fractional else "overflow"
+        self.keep(i)
+        return False
+
+    def keep(self, i: int) -> None:
+        """Copy the elements of a tensor to the host: they are written as they are."""
+        copy = self.tensors[i].tensor.to("cpu", copy=True)
+        self.kept.append(copy)
+        self.stored[i].data = copy.data_ptr()
+        self.stored[i].plane[0] = None
+
+    def write(self, path: str) -> Tuple[int, List[str]]:
+        """Write the file: its bytes, and notes."""
+        options, unpacking = self.lib.tsr_recode_defaults(), ctypes.c_void_p()
+        options.coded, options.force = (2 if self.form.entropy or self.form.delta else 0), True
+        options.delta = os.fsencode(self.form.delta) if self.form.delta else None
+        most = (os.cpu_count() or 2) // 2   # one writes; coding needs more beside it than hashing
+        run = Run(threads=self.form.threads or max(1, most if options.coded else min(most, 3)))
+        call("tsr_saving_write", self.handle, self.stored, os.fsencode(path), ctypes.byref(options),
+             ctypes.byref(run), ctypes.byref(unpacking))
+        source = self.lib.tsr_unpacking_source(unpacking)
+        notes = [self.lib.tsr_checkpoint_note(source, i).decode(errors="replace")
+                 for i in range(self.lib.tsr_checkpoint_nnotes(source))]
+        nbytes = self.lib.tsr_unpacking_nbytes(unpacking)
+        self.lib.tsr_unpacking_free(unpacking)
+        return nbytes, notes
+
+    def free(self) -> None:
+        self.lib.tsr_saving_free(self.handle)
+        self.handle = ctypes.c_void_p()
+        self.skeleton.close()
+        self.kept.clear()
+
+
+# ---- Making planes ------------------------------------------------------------------------------
+
+SEGMENT = 256 << 20     # bytes of planes that are copied to the host together
+
+
+class Memory:
+    """Host memory for planes, which is kept for the next save."""
+
+    def __init__(self) -> None:
+        self.idle: List[torch.Tensor] = []
+
+    def take(self, nbytes: int, pinned: bool) -> torch.Tensor:
+        fits = [m for m in self.idle if m.numel() >= nbytes and m.is_pinned() == pinned]
+        if not fits:
+            return torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
+        found = min(fits, key=torch.Tensor.numel)
+        self.idle = [m for m in self.idle if m is not found]
+        return found
+
+    def give(self, memory: List[torch.Tensor]) -> None:
+        """Keep what a save used, and no more: a smaller state lets go of the rest."""
+        self.idle = memory
+
+
+HOST = Memory()
+
+
+@dataclasses.dataclass
+class Segment:
+    """Planes that are in one run of memory: tensors by number, and where each begins."""
+    tensors: List[int]
+    starts: List[int]
+    nbytes: int
+    device: Optional[torch.Tensor] = None
+
+
+def segments_of(plan: Plan, indices: List[int]) -> List[Segment]:
+    segments: List[Segment] = []
+    for i in indices:
+        if not segments or segments[-1].nbytes + plan.room(i) > SEGMENT:
+            segments.append(Segment([], [], 0))
+        last = segments[-1]
+        last.tensors.append(i)
+        last.starts.append(last.nbytes)
+        last.nbytes += plan.room(i)
+    return segments
+
+
+def encode_on_cpu(plan: Plan, indices: List[int]) -> List[torch.Tensor]:
+    memory = []
+    for segment in segments_of(plan, [i for i in indices if plan.tensors[i].coding]):
+        memory.append(HOST.take(segment.nbytes, pinned=False))
+        for i, start in zip(segment.tensors, segment.starts):
+            plan.place(i, memory[-1].data_ptr() + start)
+            plan.stored[i].data = plan.tensors[i].tensor.data_ptr()
+    for i in indices:
+        if not plan.tensors[i].coding:
+            plan.keep(i)
+    run = Run(threads=plan.form.threads)
+    call("tsr_saving_encode", plan.handle, plan.stored, ctypes.byref(run))
+    for i in indices:
+        if plan.tensors[i].coding and plan.settle(i, plan.stored[i].found):
+            plan.stored[i].data = None
+    return memory
+
+
+class Gpu:
+    """A GPU of the job: libtersor's handle, and a stream for copies."""
+    known: Dict[int, "Gpu"] = {}
+
+    def __init__(self, index: int):
+        self.handle = ctypes.c_void_p()
+        _library()
+        call("tsr_gpu_open", index, ctypes.byref(self.handle))
+        self.copies = torch.cuda.Stream(index)
+
+    @classmethod
+    def of(cls, device: torch.device) -> "Gpu":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        if index not in cls.known:
+            cls.known[index] = cls(index)
+        return cls.known[index]
+
+    def fill(self, plan: Plan, segment: Segment, found: torch.Tensor, stream: torch.cuda.Stream) -> None:
+        """Append the planes of a segment to the current stream."""
+        base, which, relative, kept = segment.device.data_ptr(), [], 1, []
+        for i, start in zip(segment.tensors, segment.starts):
+            planned = plan.tensors[i]
+            plan.place(i, base + start)
+            if not planned.coding:
+                if planned.planes[0]:
+                    segment.device[start:start + planned.planes[0]].copy_(bytes_of(planned.tensor))
+                continue
+            which.append(i)
+            for each in (i, planned.variance)[:1 + (planned.variance >= 0)]:
+                kept.append(plan.tensors[each].tensor.float())
+                plan.stored[each].data = kept[-1].data_ptr()
+            if planned.variance >= 0:
+                relative = max(relative, planned.tensor.numel())
+        scratch = torch.empty(relative, dtype=torch.float32, device=found.device)
+        call("tsr_saving_encode_on", plan.handle, plan.stored, (ctypes.c_size_t * len(which))(*which), len(which),
+             self.handle, stream.cuda_stream, found.data_ptr(), scratch.data_ptr())
+
+
+def bytes_of(t: torch.Tensor) -> torch.Tensor:
+    return (torch.view_as_real(t) if t.is_complex() else t).reshape(-1).view(torch.uint8)
+
+
+def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
+    """Planes of tensors on a GPU; returns what has to be called for them to be on the host.
+
+    With room for all planes beside what PyTorch holds they wait there, and training goes on at once; else
+    two segments are there at a time, and training waits for the bus.
+    """
+    with torch.cuda.device(device):
+        gpu, segments = Gpu.of(device), segments_of(plan, indices)
+        found = torch.zeros(len(plan.tensors), 9, dtype=torch.int64, device=device)
+        total = sum(segment.nbytes for segment in segments)
+        waits = torch.cuda.mem_get_info(device)[0] > total * 1.1 + (1 << 30)
+        stream = torch.cuda.current_stream()
+        memory: List[torch.Tensor] = []
+        ring: List[Any] = [None, None]
+        for k, segment in enumerate(segments):
+            if not waits and ring[k % 2]:
+                ring[k % 2].synchronize()
+                segments[k - 2].device = None
+            segment.device = torch.empty(segment.nbytes, dtype=torch.uint8, device=device)
+            gpu.fill(plan, segment, found, stream)
+            if not waits:
+                ring[k % 2] = to_host(plan, gpu, segment, memory, stream.record_event())
+        encoded = stream.record_event()
+        counts = found.cpu().contiguous()       # waits for the kernels
+        for i in indices:
+            plan.stored[i].data = None
+            if plan.tensors[i].coding:
+                plan.settle(i, Found.from_address(counts.data_ptr() + i * ctypes.sizeof(Found)))
+
+    def finish() -> List[torch.Tensor]:
+        with torch.cuda.device(device):
+            for segment in segments:
+                if segment.device is not None:
+                    if waits:
+                        to_host(plan, gpu, segment, memory, encoded).synchronize()
+                    segment.device = None
+            gpu.copies.synchronize()
+        return memory
+    return finish
+
+
+def to_host(plan: Plan, gpu: Gpu, segment: Segment, memory: List[torch.Tensor], ready: Any) -> Any:
+    """Append the copy of a segment to the stream of copies; returns the event after it."""
+    host = HOST.take(segment.nbytes, pinned=True)
+    memory.append(host)
+    for i, start in zip(segment.tensors, segment.starts):
+        if plan.stored[i].plane[0] or not plan.tensors[i].planes[0]:   # not of one that stays as it is
+            plan.place(i, host.data_ptr() + start)
+    with torch.cuda.stream(gpu.copies):
+        gpu.copies.wait_event(ready)
+        host[:segment.nbytes].copy_(segment.device, non_blocking=True)
+        return gpu.copies.record_event()
+
+
+class Staged:
+    """A state whose planes are made: training may change it.  `write` writes the file."""
+
+    def __init__(self, skeleton: Skeleton, form: Format):
+        begun = time.perf_counter()
+        self.plan = Plan(skeleton, form)
+        places: Dict[torch.device, List[int]] = {}
+        for i, planned in enumerate(self.plan.tensors):
+            places.setdefault(planned.tensor.device, []).append(i)
+        for device in places:
+            if device.type not in ("cpu", "cuda"):
+                raise TypeError(f"{self.plan.tensors[places[device][0]].name} is on {device}: expected the CPU or "
+                                "a CUDA device")
+        self.memory: List[torch.Tensor] = []
+        self.kept = set(range(len(self.plan.tensors)))
+        self.finish = []
+        for device, indices in places.items():
+            if device.type == "cuda":
+                self.finish.append(encode_on_gpu(self.plan, indices, device))
+            else:
+                self.memory += encode_on_cpu(self.plan, indices)
+        for planned in self.plan.tensors:
+            planned.tensor = planned.tensor.new_empty(0)    # the job may free it
+        self.plan.skeleton.tensors.clear()
+        self.blocked = time.perf_counter() - begun
+
+    @property
+    def nbytes(self) -> Dict[str, int]:
+        """Bytes of each tensor's planes, by name."""
+        return {planned.name: sum(planned.planes) for planned in self.plan.tensors}
+
+    def keep(self, names: Set[str]) -> None:
+        """Write these tensors only, and the variances that momenta among them are relative to."""
+        self.kept = {i for i, planned in enumerate(self.plan.tensors) if planned.name in names}
+        self.kept |= {self.plan.tensors[i].variance for i in self.kept} - {-1}
+
+    def drop(self) -> None:
+        """Write nothing."""
+        for finish in self.finish:
+            self.memory += finish()
+        self.plan.free()
+        HOST.give(self.memory)
+
+    def write(self, path: str) -> Saved:
+        try:
+            for finish in self.finish:
+                self.memory += finish()
+            for i in range(len(self.plan.tensors)):
+                if i not in self.kept:
+                    self.plan.stored[i].data = self.plan.stored[i].plane[0] = None
+            nbytes, notes = self.plan.write(path)
+        finally:
+            raw = dict(self.plan.raw)
+            self.plan.free()
+            HOST.give(self.memory)
+        return Saved(path, nbytes, self.blocked, raw, notes)
