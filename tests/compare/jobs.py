@@ -150,6 +150,45 @@ def fsdp2(folder):
     return f"2 ranks to 1, 3 and 4: the same bits; weights {apart:.1e} off after 3 more steps"
 
 
+class Custom:
+    """An object that only a pickle can hold."""
+    def __eq__(self, other):
+        return type(other) is Custom
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("evil-was-here",)
+
+
+def hostile(folder):
+    """What somebody else wrote runs no code: objects are refused unless they are trusted, metadata always."""
+    import pickle
+    from tersor.dcp import TersorReader, TersorWriter
+    dcp.save({"x": Custom(), "w": torch.ones(40)}, storage_writer=TersorWriter(f"{folder}/a"), no_dist=True)
+
+    def load(**arguments):
+        state = {"x": None, "w": torch.zeros(40)}
+        dcp.load(state, storage_reader=TersorReader(f"{folder}/a", check=False, **arguments), no_dist=True)
+        return state
+    try:
+        load()
+        raise SystemExit("an object was unpickled")
+    except BaseException as e:      # DCP's is no Exception
+        assert "x: is an object that only a pickle holds" in str(e), e
+    state = load(trust=True)
+    assert state["x"] == Custom() and torch.equal(state["w"], torch.ones(40))
+    for evil in Evil(), torch.load, {"x": os.system}:
+        pathlib.Path(f"{folder}/a/.metadata").write_bytes(pickle.dumps(evil))
+        try:
+            TersorReader(f"{folder}/a", check=False).read_metadata()
+            raise AssertionError("a function was imported")
+        except pickle.UnpicklingError as e:
+            assert "expected what DCP's metadata has" in str(e), e
+    assert not os.path.exists("evil-was-here")
+    return "refused"
+
+
 # ---- Frameworks on one process ----------------------------------------------------------------------
 
 def trainer(folder):
@@ -160,17 +199,19 @@ def trainer(folder):
                                       num_attention_heads=4, max_position_embeddings=64)
     data = [{"input_ids": (ids := [(i * 7 + j * j) % 256 for j in range(32)]), "labels": ids} for i in range(64)]
 
-    def make(steps, callbacks, where):
+    def make(steps, callbacks, where, every=5):
         transformers.set_seed(1)
         model = transformers.LlamaForCausalLM(config)
-        args = transformers.TrainingArguments(where, max_steps=steps, save_steps=5, per_device_train_batch_size=4,
-                                              report_to=[], use_cpu=True, logging_steps=1, disable_tqdm=True)
+        args = transformers.TrainingArguments(where, max_steps=steps, save_steps=every, save_total_limit=2,
+                                              per_device_train_batch_size=4, report_to=[], use_cpu=True,
+                                              logging_steps=1, disable_tqdm=True)
         return transformers.Trainer(model, args, train_dataset=data, callbacks=callbacks)
     straight = make(10, [], f"{folder}/straight")
     straight.train()
     assert restore(f"{folder}/run") is None
-    make(5, [TersorCallback(state="tight")], f"{folder}/run").train()
+    make(5, [TersorCallback(state="tight")], f"{folder}/run", every=1).train()
     assert os.listdir(f"{folder}/run") == ["packed"], os.listdir(f"{folder}/run")
+    assert sorted(os.listdir(f"{folder}/run/packed")) == ["checkpoint-4", "checkpoint-5"]
     interrupted(f"{folder}/run", TersorCallback)
     resumed = make(10, [TersorCallback(replace=False)], f"{folder}/run")
     resumed.train(resume_from_checkpoint=restore(f"{folder}/run"))
@@ -282,7 +323,7 @@ def accelerate(folder):
     return f"resumed: losses at most {apart:.1e} apart"
 
 
-JOBS = {"fsdp2": fsdp2, "trainer": trainer, "lightning": lightning, "accelerate": accelerate}
+JOBS = {"fsdp2": fsdp2, "hostile": hostile, "trainer": trainer, "lightning": lightning, "accelerate": accelerate}
 NEEDS = {"trainer": "transformers", "lightning": "lightning", "accelerate": "accelerate"}
 
 

@@ -216,16 +216,21 @@ SIZES = {text: torch.empty(0, dtype=getattr(torch, name)).element_size() for nam
          if hasattr(torch, name)}
 
 
+# What DCP's metadata is made of; nothing else is imported, and nothing but these is called.
+KNOWN = {"torch.distributed.checkpoint.metadata": {
+             "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
+             "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"},
+         "torch.serialization": {"_get_layout"}, "torch": {"Size"}, "collections": {"OrderedDict"}}
+
+
 class MetadataUnpickler(pickle.Unpickler):
-    """Of DCP's metadata: nothing but its own classes is imported."""
+    """Of DCP's metadata, which may come from anybody."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module == __name__ and name == "Stored":
+        if name == "Stored" and module == __name__:
             return Stored
-        if module in ("torch.distributed.checkpoint.metadata", "torch.serialization", "collections") or \
-                (module, name) in (("torch", "Size"), ("torch", "device"), ("builtins", "set")) or \
-                module == "torch" and isinstance(getattr(torch, name, None), (torch.dtype, torch.layout,
-                                                                              torch.memory_format)):
+        dtype = module == "torch" and isinstance(getattr(torch, name, None), (torch.dtype, torch.layout))
+        if name in KNOWN.get(module, ()) or dtype:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"found {module}.{name}, expected what DCP's metadata has")
 
@@ -239,11 +244,14 @@ class TersorReader(dcp.StorageReader):
         The directory.
     check : bool
         Let the first rank compare all planes with their hashes before anything is loaded.
+    trust : bool
+        Load objects that are no plain values, such as a custom scheduler's: DCP unpickles them, which runs code of
+        whoever wrote the checkpoint.  Without it they are refused by name.
     """
 
-    def __init__(self, path: Any, check: bool = True):
+    def __init__(self, path: Any, check: bool = True, trust: bool = False):
         super().__init__()
-        self.path, self.check = os.path.abspath(os.fspath(path)), check
+        self.path, self.check, self.trust = os.path.abspath(os.fspath(path)), check, trust
         self.where: Dict[Any, Stored] = {}
 
     @classmethod
@@ -274,13 +282,23 @@ class TersorReader(dcp.StorageReader):
     def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
         return plans
 
+    def plain(self, name: str, data: bytes) -> io.BytesIO:
+        """The bytes of an object, which are a pickle of plain values unless they are trusted."""
+        if not self.trust:
+            try:
+                torch.load(io.BytesIO(data), weights_only=True)
+            except pickle.UnpicklingError:
+                raise pickle.UnpicklingError(f"{self.path}: {name}: is an object that only a pickle holds: found "
+                                             "no plain value; trust=True runs what it says") from None
+        return io.BytesIO(data)
+
     def read_data(self, plan: Any, planner: Any) -> Any:
         from tersor.torch import Tensor
         files: Dict[str, Dict[str, Tensor]] = {}
         for item in plan.items:
             where = self.where[item.storage_index]
             if item.type == LoadItemType.BYTE_IO:
-                planner.load_bytes(item, io.BytesIO(where.data or b""))
+                planner.load_bytes(item, self.plain(item.storage_index.fqn, where.data or b""))
                 continue
             name = os.path.basename(where.file)
             if name not in files:

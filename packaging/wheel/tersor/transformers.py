@@ -32,7 +32,8 @@ class TersorCallback(TrainerCallback):
     Parameters
     ----------
     replace : bool
-        Remove checkpoint-N once it is packed, but for the best one; `restore` brings back the last.
+        Remove checkpoint-N once it is packed, but for the best one; `restore` brings back the last.  The Trainer's
+        `save_total_limit` holds for the packed ones, too.
     **options
         Of `tersor.pack`, such as ``state="tight"`` or ``entropy=True``.
     """
@@ -48,17 +49,27 @@ class TersorCallback(TrainerCallback):
         if state.is_world_process_zero:
             source = os.path.join(args.output_dir, NAME.replace("{step}", str(state.global_step)))
             keep = not self.replace or source == state.best_model_checkpoint
-            self.running.append(self.pool.submit(self.pack, source, args.output_dir, keep))
+            best = os.path.basename(state.best_model_checkpoint or "")
+            self.running.append(self.pool.submit(self.pack, source, args.output_dir, keep, args.save_total_limit, best))
 
-    def pack(self, source: str, folder: str, keep: bool) -> None:
+    def pack(self, source: str, folder: str, keep: bool, limit: Optional[int] = None, best: str = "") -> None:
         for left in glob.glob(os.path.join(glob.escape(folder), REMOVED + "*")):   # by a process that was killed
             shutil.rmtree(left)
         os.makedirs(os.path.join(folder, PACKED), exist_ok=True)
         tersor.pack(source, os.path.join(folder, PACKED, os.path.basename(source), ""), force=True, **self.options)
+        for _, old in numbered(os.path.join(folder, PACKED, NAME))[:-limit] if limit else ():
+            if os.path.basename(old) != best:
+                shutil.rmtree(old)
         if not keep:
             gone = os.path.join(folder, REMOVED + os.path.basename(source))
             os.rename(source, gone)     # at no moment is half of a checkpoint under its name
             shutil.rmtree(gone)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if control.should_save:     # the Trainer may remove an older checkpoint then
+            self.wait(all_of_them=True)
+
+    on_epoch_end = on_step_end
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.wait(all_of_them=True)
