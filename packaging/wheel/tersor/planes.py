@@ -171,12 +171,19 @@ class Plan:
     def __init__(self, skeleton: Skeleton, form: Format):
         self.lib, self.form, self.skeleton = _library(), form, skeleton
         self.handle, self.raw = ctypes.c_void_p(), {}
-        call("tsr_saving_plan", skeleton.path.encode(), ctypes.byref(form.options()), ctypes.byref(self.handle))
+        try:
+            call("tsr_saving_plan", skeleton.path.encode(), ctypes.byref(form.options()), ctypes.byref(self.handle))
+        except RuntimeError as e:
+            raise RuntimeError(self.said(str(e))) from None
         checkpoint = self.lib.tsr_saving_checkpoint(self.handle)
         n = self.lib.tsr_checkpoint_ntensors(checkpoint)
         self.tensors = [self.planned(self.lib.tsr_checkpoint_tensor(checkpoint, i), i) for i in range(n)]
         self.stored = (Stored * (n + 1))()
         self.kept: List[Any] = []       # what the planes lie in
+
+    def said(self, line: str) -> str:
+        """A line of the library about the skeleton, for people who never saw it."""
+        return line.replace(self.skeleton.path, "the state to save")
 
     def planned(self, description: Any, i: int) -> Planned:
         d = description.contents
@@ -228,7 +235,7 @@ class Plan:
         call("tsr_saving_write", self.handle, self.stored, os.fsencode(path), ctypes.byref(options),
              ctypes.byref(run), ctypes.byref(unpacking))
         source = self.lib.tsr_unpacking_source(unpacking)
-        notes = [self.lib.tsr_checkpoint_note(source, i).decode(errors="replace")
+        notes = [self.said(self.lib.tsr_checkpoint_note(source, i).decode(errors="replace"))
                  for i in range(self.lib.tsr_checkpoint_nnotes(source))]
         nbytes = self.lib.tsr_unpacking_nbytes(unpacking)
         self.lib.tsr_unpacking_free(unpacking)
@@ -408,26 +415,36 @@ class Staged:
 
     def __init__(self, skeleton: Skeleton, form: Format):
         begun = time.perf_counter()
-        self.plan = Plan(skeleton, form)
-        places: Dict[torch.device, List[int]] = {}
-        for i, planned in enumerate(self.plan.tensors):
-            places.setdefault(planned.tensor.device, []).append(i)
-        for device in places:
-            if device.type not in ("cpu", "cuda"):
-                raise TypeError(f"{self.plan.tensors[places[device][0]].name} is on {device}: expected the CPU or "
-                                "a CUDA device")
         self.memory: List[torch.Tensor] = []
+        self.finish: List[Any] = []
+        try:
+            self.plan = Plan(skeleton, form)
+        except BaseException:
+            skeleton.close()
+            raise
+        try:
+            self.encode()
+        except BaseException:
+            self.drop()
+            raise
         self.kept = set(range(len(self.plan.tensors)))
-        self.finish = []
-        for device, indices in places.items():
-            if device.type == "cuda":
-                self.finish.append(encode_on_gpu(self.plan, indices, device))
-            else:
-                self.memory += encode_on_cpu(self.plan, indices)
         for planned in self.plan.tensors:
             planned.tensor = planned.tensor.new_empty(0)    # the job may free it
         self.plan.skeleton.tensors.clear()
         self.blocked = time.perf_counter() - begun
+
+    def encode(self) -> None:
+        places: Dict[torch.device, List[int]] = {}
+        for i, planned in enumerate(self.plan.tensors):
+            places.setdefault(planned.tensor.device, []).append(i)
+        for device, indices in places.items():
+            if device.type not in ("cpu", "cuda"):
+                raise TypeError(f"{self.plan.tensors[indices[0]].name} is on {device}: expected the CPU or a CUDA "
+                                "device")
+            if device.type == "cuda":
+                self.finish.append(encode_on_gpu(self.plan, indices, device))
+            else:
+                self.memory += encode_on_cpu(self.plan, indices)
 
     @property
     def nbytes(self) -> Dict[str, int]:
