@@ -42,9 +42,9 @@ struct tsr_step_scalars {
 	/* Of PyTorch's kernels, see torch_math.h */
 	float decay; /* fused: w + decay * w */
 	float unroot; /* 1 / root_correction2 where that is multiplied by, else 1 */
+	bool maximize; /* the gradient is negated first */
 	uint64_t elements; /* of the tensor: which one it is decides how some are computed */
 	struct tsr_step_wide wide;
-	bool maximize; /* the gradient is negated first */
 };
 
 /* An element of each part, and which one it is; a rule leaves those alone that it does not use. */

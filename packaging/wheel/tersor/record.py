@@ -111,6 +111,13 @@ class GradientRecorder:
             self.writing.pop(0).result()
 
     def _hook(self, optimizer, args, kwargs):
+        try:
+            self._record(optimizer, args, kwargs)
+        except BaseException:
+            self._settle(0)     # what was recorded until now is a recording
+            raise
+
+    def _record(self, optimizer, args, kwargs):
         if any(a is not None and a is not optimizer for a in (*args, *kwargs.values())):
             raise ValueError("optimizer.step() computes the gradients itself: not recordable")
         if getattr(optimizer, "grad_scale", None) is not None:
