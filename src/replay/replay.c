@@ -234,7 +234,6 @@ static void close_inputs(struct tsr_replaying *r)
 {
 	leave_gpus(r);
 	free(r->adding);
-	free(r->scalars);
 	tsr_tiles_free(&r->tiles);
 	tsr_learned_free(r->learned);
 	tsr_parameters_free(&r->parameters);

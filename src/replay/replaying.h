@@ -9,7 +9,6 @@
 #include "names/params/parameters.h"
 #include "tersor/recording.h"
 #include "replay/replay_result.h"
-#include "step/step.h"
 
 struct tsr_learned;
 
@@ -68,8 +67,6 @@ struct tsr_replaying {
 	/* The same steps in another state, with tiles and parameters like these; NULL: no more. */
 	struct tsr_replaying *also;
 	const char *form; /* what its state is called; NULL: there is one only */
-	/* Of those that also take its steps: the scalars of each step of a window and parameter. */
-	struct tsr_step_scalars *scalars;
 	struct tsr_learned
 		*learned; /* blocks and codebook of states in learned codecs; NULL: none needed */
 	const float *codebook; /* of these, in the arena of @c */

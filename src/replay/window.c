@@ -30,9 +30,6 @@ enum tsr_status tsr_replay_window_init(struct tsr_replay_window *w, struct tsr_r
 	if (r->options->each_step || (r->gpus && r->options->compare))
 		w->longest_window = 1;
 	w->grads = calloc(w->longest_window * r->nparams + 1, sizeof(*w->grads));
-	for (struct tsr_replaying *also = r->also; also; also = also->also)
-		TSR_TRY(TSR_NEW(&also->scalars, w->longest_window * r->nparams + 1, r->err,
-				r->c->path));
 	return w->grads ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
 }
 
@@ -137,24 +134,22 @@ static struct tsr_hyper hyper_of(const struct tsr_replay_window *w, const struct
 	return h;
 }
 
-/* The scalars of the step that a parameter of w->r takes now, in each that takes it. */
-static void plan_step(const struct tsr_replay_window *w, struct tsr_replay_grad *g, size_t param,
-		      unsigned step)
+/* The scalars of a step of w->r, or of one that also takes it: there are too many to keep. */
+static struct tsr_step_scalars scalars_of(const struct tsr_replay_window *w,
+					  const struct tsr_replaying *r, unsigned step,
+					  size_t param)
 {
 	const struct tsr_replay_param *p = &w->r->params[param];
+	const struct tsr_replay_grad *g = grad_of(w, step, param);
+	const struct tsr_hyper h = hyper_of(w, r, p, step);
+	struct tsr_step_scalars s = tsr_step_scalars(r->result->order, r->result->optimizer, &h,
+						     g->count, g->fresh);
 
-	for (const struct tsr_replaying *r = w->r; r; r = r->also) {
-		const struct tsr_hyper h = hyper_of(w, r, p, step);
-		struct tsr_step_scalars *to = r == w->r ? &g->scalars
-							: &r->scalars[step * w->r->nparams + param];
-
-		*to = tsr_step_scalars(r->result->order, r->result->optimizer, &h, p->count,
-				       p->fresh);
-		to->elements = weight_of(w->r, param)->numel;
-		/* The lr of a matrix depends on its shape. */
-		if (p->rows)
-			to->rate = tsr_step_matrix_rate(&h, p->rows, p->columns);
-	}
+	s.elements = weight_of(w->r, param)->numel;
+	/* The lr of a matrix depends on its shape. */
+	if (p->rows)
+		s.rate = tsr_step_matrix_rate(&h, p->rows, p->columns);
+	return s;
 }
 
 void tsr_replay_plan_steps(struct tsr_replay_window *w)
@@ -169,8 +164,8 @@ void tsr_replay_plan_steps(struct tsr_replay_window *w)
 
 			if (!g)
 				continue;
-			p->count++;
-			plan_step(w, g, i, step);
+			g->count = ++p->count;
+			g->fresh = p->fresh;
 			p->fresh = false;
 		}
 	}
@@ -184,8 +179,8 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 	struct tsr_step s = { .optimizer = r->result->optimizer, .order = r->result->order };
 
 	if (g) {
-		s.fp32 = g->scalars;
-		s.scalars = r == w->r ? g->scalars : r->scalars[step * w->r->nparams + param];
+		s.fp32 = scalars_of(w, w->r, step, param);
+		s.scalars = r == w->r ? s.fp32 : scalars_of(w, r, step, param);
 		s.grad_dtype = g->array->dtype;
 		s.rows = p->rows;
 		s.columns = p->columns;

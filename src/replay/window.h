@@ -11,10 +11,11 @@
 /* The most steps of a window. */
 #define TSR_REPLAY_WINDOW 8u
 
-/* The gradient of a parameter at a step, and the scalars of that step. */
+/* The gradient of a parameter at a step, and which step of the parameter that is. */
 struct tsr_replay_grad {
 	const struct tsr_array *array; /* NULL: the step has none */
-	struct tsr_step_scalars scalars;
+	uint64_t count; /* from 1 on */
+	bool fresh; /* as of tsr_step_scalars() */
 };
 
 struct tsr_replay_window {
@@ -54,7 +55,7 @@ void tsr_replay_window_free(struct tsr_replay_window *w);
 enum tsr_status tsr_replay_window_open(struct tsr_replay_window *w);
 void tsr_replay_window_close(struct tsr_replay_window *w);
 
-/* Once it is known which steps are skipped: count steps per parameter, and compute their scalars. */
+/* Once it is known which steps are skipped: count steps per parameter. */
 void tsr_replay_plan_steps(struct tsr_replay_window *w);
 
 /*
