@@ -146,6 +146,22 @@ print(json.dumps([[t.name, t.tensor.numel()] for t in plan.tensors]))
     assert run(script, tmp_path) == [["small", 16], ["large", 1100 << 20], ["after", 17], ["end", 18]]
 
 
+def test_a_momentum_keeps_its_variance_behind_empty_and_tied_tensors(tmp_path):
+    """The plan has more tensors than the job's memory: a variance's index may be above the number of those."""
+    script = """
+from tersor import planes
+from tersor.skeleton import of_value
+model, optimizer = make()
+value = {"empty": [torch.zeros(0, 3)] * 9, "tied": [model[1].weight] * 9, "model": model.state_dict(),
+         "optimizer": saving.with_names(optimizer, model)}
+plan = planes.Plan(of_value(value), planes.Format("tight"))
+relative = [(t.name, plan.tensors[t.variance].name) for t in plan.tensors if t.variance >= 0]
+print(json.dumps([relative, [t.name for t in plan.tensors if t.name.endswith("exp_avg") and len(t.planes) > 1]]))
+"""
+    relative, momenta = run(script, tmp_path)
+    assert momenta and relative == [[name, name + "_sq"] for name in momenta]
+
+
 # ---- A training run ----------------------------------------------------------------------------------
 
 def test_training_goes_on_while_a_file_is_written(tmp_path):

@@ -44,6 +44,9 @@ class Saved:
 
 # ---- libtersor ------------------------------------------------------------------------------------
 
+SIZE_MAX = ctypes.c_size_t(-1).value
+
+
 class Coding(ctypes.Structure):
     _fields_ = [("codec", ctypes.c_void_p), ("scale", ctypes.c_int), ("group", ctypes.c_uint32),
                 ("kind", ctypes.c_int), ("narrow", ctypes.c_int), ("seed", ctypes.c_uint64),
@@ -193,7 +196,7 @@ class Plan:
             [t.numel() * t.element_size()]
         variance = self.lib.tsr_saving_variance(self.handle, i)
         return Planned(d.name.decode(errors="replace"), t.contiguous(), coding, planes,
-                       -1 if variance >= len(self.skeleton.tensors) else variance,
+                       -1 if variance == SIZE_MAX else variance,
                        self.lib.tsr_coding_align(coding) if coding else 1, d.kind)
 
     def place(self, i: int, address: int) -> List[int]:
