@@ -90,7 +90,6 @@ POINTERS = {"tsr_saving_plan": [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_
             "tsr_saving_encode_on": [ctypes.c_void_p] * 3 + [ctypes.c_size_t] + [ctypes.c_void_p] * 4}
 
 
-
 def _library() -> Any:
     """libtersor, with the types of the functions that this module calls."""
     lib = library()
@@ -111,7 +110,6 @@ def _library() -> Any:
         lib.tsr_plane_nbytes.restype = lib.tsr_unpacking_nbytes.restype = ctypes.c_uint64
         lib.tsr_plane_nbytes.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64]
         lib.tsr_unpacking_nbytes.argtypes = [ctypes.c_void_p]
-        lib.tsr_coding_align.restype, lib.tsr_coding_align.argtypes = ctypes.c_uint32, [ctypes.c_void_p]
         lib.tsr_checkpoint_nnotes.restype = ctypes.c_size_t
         lib.tsr_checkpoint_nnotes.argtypes = [ctypes.c_void_p]
         lib.tsr_checkpoint_note.restype = ctypes.c_char_p
@@ -137,7 +135,6 @@ class Planned:
     coding: int                 # address of its struct tsr_coding; 0: it stays as it is
     planes: List[int]           # bytes of each
     variance: int               # index of the variance that it is relative to, or -1
-    align: int
     kind: int
 
 
@@ -196,17 +193,13 @@ class Plan:
             [t.numel() * t.element_size()]
         variance = self.lib.tsr_saving_variance(self.handle, i)
         return Planned(d.name.decode(errors="replace"), t.contiguous(), coding, planes,
-                       -1 if variance == SIZE_MAX else variance,
-                       self.lib.tsr_coding_align(coding) if coding else 1, d.kind)
+                       -1 if variance == SIZE_MAX else variance, d.kind)
 
-    def place(self, i: int, address: int) -> List[int]:
-        """Let the planes of a tensor be at an address, each at a multiple of 16 bytes; returns theirs."""
-        places = []
+    def place(self, i: int, address: int) -> None:
+        """Let the planes of a tensor be at an address, each at a multiple of 16 bytes."""
         for k, nbytes in enumerate(self.tensors[i].planes):
             self.stored[i].plane[k] = address
-            places.append(address)
             address += -(-nbytes // 16) * 16
-        return places
 
     def room(self, i: int) -> int:
         return sum(-(-nbytes // 16) * 16 for nbytes in self.tensors[i].planes)
