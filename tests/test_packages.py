@@ -138,7 +138,7 @@ def test_python_dash_m_starts_the_program_of_the_wheel(unpacked, tiny_gpt, tmp_p
 
 
 FUNCTIONS = """
-import inspect, json, sys, typing
+import inspect, json, pickle, sys, typing
 import tersor
 
 source, out = sys.argv[1:]
@@ -147,7 +147,8 @@ failed = tersor.pack(source, out + "/q.safetensors", max_error={"nmse": 1e-12})
 try:
     tersor.pack(source, out + "/p.safetensors")
 except tersor.TersorError as error:
-    exists = error.status, str(error)
+    carried = pickle.loads(pickle.dumps(error))
+    exists = carried.status, str(carried)
 tersor.unpack(packed["output"], out + "/u.safetensors")
 seen = {
     "output": packed["output"], "passed": packed.passed, "momenta": [t["codec"] for t in packed["tensors"]],

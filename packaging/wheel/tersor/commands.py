@@ -31,6 +31,9 @@ class TersorError(RuntimeError):
         super().__init__(message)
         self.status = status
 
+    def __reduce__(self) -> Any:    # ranks send it to each other
+        return type(self), (self.status, str(self))
+
 
 def _words(name: str, value: Any) -> list[str]:
     option = "--" + name.rstrip("_").replace("_", "-")
