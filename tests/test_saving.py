@@ -180,6 +180,29 @@ print(json.dumps(max((found[k] - t).abs().max().item() for k, t in before.items(
     assert run(script, tmp_path) < 1e-3
 
 
+def test_the_first_of_two_ranks_saves_and_both_hear_of_it(tmp_path):
+    script = """
+import torch.distributed as dist
+rank = 0 if os.fork() else 1
+dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=2)
+model, optimizer = make()
+heard = [tt.save(os.path.join(folder, "a"), model, optimizer).nbytes]
+for work in lambda: tt.save(os.path.join(folder, "absent", "a"), model), lambda: tt.load(folder + "/absent", model):
+    try:
+        work()
+    except (OSError, RuntimeError) as e:
+        heard.append([type(e).__name__, "absent" in str(e)])
+both = [None, None]
+dist.all_gather_object(both, heard)
+if rank == 0:
+    print(json.dumps(both))
+    os.wait()
+"""
+    first, second = run(script, tmp_path)
+    assert first == second
+    assert first == [(tmp_path / "a").stat().st_size, ["FileNotFoundError", True], ["TersorError", True]]
+
+
 def test_saves_are_numbered_and_the_last_ones_kept(tmp_path):
     script = """
 model = torch.nn.Linear(4, 3)

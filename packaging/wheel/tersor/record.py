@@ -22,6 +22,8 @@ import types
 
 import torch
 
+from tersor import ranks
+
 try:
     from safetensors.torch import save_file
 except ImportError:
@@ -78,9 +80,8 @@ class GradientRecorder:
         if self.kind not in OPTIMIZERS:
             raise ValueError(f"{self.kind} is none of {OPTIMIZERS}: which is it? (kind=)")
         sharded = any(hasattr(p, "to_local") for g in optimizer.param_groups for p in g["params"])
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        self.rank = torch.distributed.get_rank() if distributed else 0
-        self.nranks = torch.distributed.get_world_size() if sharded and distributed else 1
+        self.rank = ranks.rank()
+        self.nranks = torch.distributed.get_world_size() if sharded and ranks.distributed() else 1
         self.manifest = None
         # A rank's file has to be there before the first one names it, so ranks wait for each other at each step.
         self.writer = concurrent.futures.ThreadPoolExecutor(1, "tersor") if self.nranks == 1 else None
@@ -171,7 +172,7 @@ class GradientRecorder:
                 if grad is None:
                     continue
                 if hasattr(grad, "to_local"):
-                    start, mine = shard_of(grad)
+                    start, _, mine = ranks.part_of(grad)
                     offsets[name], grad = {"saved_offsets": start}, grad.to_local()
                 else:
                     mine = self.rank == 0
@@ -195,20 +196,3 @@ class GradientRecorder:
         with open(path + ".tmp", "w") as f:
             json.dump(self.manifest, f, indent=1, allow_nan=False)
         os.replace(path + ".tmp", path)  # a run killed at any point leaves a valid recording
-
-
-def shard_of(t):
-    """Where the local part of a DTensor begins, and whether it is this rank that writes it."""
-    start, size, mine = [0] * t.ndim, list(t.shape), True
-    for i, placement in enumerate(t.placements):
-        rank, n = t.device_mesh.get_local_rank(i), t.device_mesh.size(i)
-        if type(placement).__name__ == "Shard":  # torch.chunk() of what the ones before left
-            d = placement.dim
-            chunk = -(-size[d] // n)
-            start[d] += min(rank * chunk, size[d])
-            size[d] = max(0, min(chunk, size[d] - rank * chunk))
-        elif type(placement).__name__ == "Replicate":
-            mine = mine and rank == 0
-        else:
-            raise ValueError(f"a gradient is placed as {placement}: not recordable")
-    return start, mine

@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import torch
 
 from tersor.planes import Format, Saved, Staged
+from tersor.ranks import rank, run_once
 from tersor.skeleton import of_value
 
 __all__ = ["Saved", "async_save", "latest", "save", "save_value"]
@@ -90,8 +91,8 @@ def target_of(path: Any, step: Optional[int]) -> Tuple[str, str]:
     return pattern, pattern.replace(STEP, str(step))
 
 
-def distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+def in_shards(model: torch.nn.Module) -> bool:
+    return any(hasattr(t, "placements") for t in model.state_dict().values())
 
 
 def async_save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None, *,
@@ -130,13 +131,13 @@ def async_save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.opti
     """
     pattern, target = target_of(path, step)
     form = Format(state, weights, entropy, None if delta is None else os.fspath(delta), threads)
-    if any(hasattr(t, "placements") for t in model.state_dict().values()):
+    if in_shards(model):
         if delta is not None or keep_last:
             raise ValueError(f"{target}: delta= and keep_last= are for a model that is not in shards")
         from tersor import dcp
         return dcp.save_state(target, model, optimizer, more, True, state=state, weights=weights, entropy=entropy,
                               threads=threads)
-    if distributed() and torch.distributed.get_rank():
+    if rank():
         nothing: concurrent.futures.Future = concurrent.futures.Future()
         nothing.set_result(Saved(target, 0, 0.0, {}, []))
         return nothing
@@ -167,15 +168,6 @@ def save_value(path: Any, value: Any, state: str = "flash", weights: str = "bf16
 def save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None,
          **arguments: Any) -> Saved:
     """As `async_save`, but return when the file is written; an error is raised on every rank."""
-    result, error = None, None
-    try:
-        result = async_save(path, model, optimizer, **arguments).result()
-    except Exception as e:      # to be raised on every rank
-        error = e
-    if distributed():
-        errors: List[Any] = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(errors, error)
-        error = next((e for e in errors if e), None)
-    if error:
-        raise error
-    return result if isinstance(result, Saved) else Saved(os.fspath(path), 0, 0.0, {}, [])
+    def work() -> Saved:
+        return async_save(path, model, optimizer, **arguments).result()
+    return work() if in_shards(model) else run_once(work)

@@ -20,13 +20,12 @@ import collections
 import io
 import os
 import pickle
-import subprocess
-import tempfile
 from typing import Any, List, Optional
 
 import torch
 
-from tersor import library, program
+from tersor import commands, library
+from tersor.ranks import part_of, run_once
 from tersor.saving import Saved, async_save, latest, save, save_value
 
 __all__ = ["Checkpoint", "Opaque", "Saved", "async_save", "latest", "load", "read", "save",
@@ -71,6 +70,11 @@ class Tensor(library.Tensor):
 
 
 # ---- Checkpoints ---------------------------------------------------------------------------------
+
+def verify(path):
+    """Check every hash; objects in a tree do not matter, as nothing here imports or calls them."""
+    commands.verify(path, allow_nonfinite=True)
+
 
 class Checkpoint:
     """The tensors of a checkpoint by name, in all its files, and its trees."""
@@ -148,39 +152,30 @@ def read(path: Any, check: bool = True) -> Any:
 
 # ---- Into a model and an optimizer ---------------------------------------------------------------
 
-def part_of(t):
-    """Where this rank's part of a DTensor begins, and how long it is, per dimension."""
-    start, size = [0] * t.ndim, list(t.shape)
-    for i, placement in enumerate(getattr(t, "placements", ())):
-        rank, n = t.device_mesh.get_local_rank(i), t.device_mesh.size(i)
-        if type(placement).__name__ == "Shard":     # torch.chunk() of what the ones before left
-            d = placement.dim
-            chunk = -(-size[d] // n)
-            begin = min(rank * chunk, size[d])
-            start[d], size[d] = start[d] + begin, min(chunk, size[d] - begin)
-        elif type(placement).__name__ != "Replicate":
-            raise ValueError(f"a tensor is placed as {placement}: not loadable")
-    return start or [0], size or [1]
-
-
 def fill(target, source):
-    """Decode a tensor, or of a DTensor the local part, into `target`, rows by rows."""
-    start, size = part_of(target)
+    """Decode a tensor, or of a DTensor the local part, into `target`."""
+    start, size, _ = part_of(target)
     local = (target.to_local() if hasattr(target, "to_local") else target).detach()
-    shape = list(source.shape) or [1]
     if list(target.shape) != list(source.shape):
         raise ValueError(f"{source.name}: found shape {source.shape}, expected {list(target.shape)}")
     if local.numel() == 0:
         return
-    if list(local.shape or [1]) != size:
+    if list(local.shape) != size:
         raise ValueError(f"{source.name}: found a local part {list(local.shape)}, expected {size}")
-    row = torch.Size(shape[1:]).numel()
+    copy_part(local, source, start)
+
+
+def copy_part(out, source, start):
+    """Decode the part of a tensor that begins at `start` into all of `out`, rows by rows."""
+    if not out.ndim:
+        out, start = out.view(1), [0]
+    row = torch.Size(source.shape[1:]).numel()
     rows = max(1, CHUNK // max(row, 1))
-    out = local if local.ndim else local.view(1)
-    for at in range(0, size[0], rows):
-        n = min(rows, size[0] - at)
-        block = source.elements((start[0] + at) * row, n * row).view(n, *shape[1:])
-        out[at:at + n].copy_(block[(slice(None), *(slice(s, s + k) for s, k in zip(start[1:], size[1:])))])
+    rest = [slice(begin, begin + length) for begin, length in zip(start[1:], out.shape[1:])]
+    for at in range(0, len(out), rows):
+        n = min(rows, len(out) - at)
+        block = source.elements((start[0] + at) * row, n * row).view(n, *source.shape[1:])
+        out[at:at + n].copy_(block[(slice(None), *rest)])
 
 
 def canonical(name):
@@ -307,52 +302,3 @@ def find_optimizer(checkpoint):
         elif isinstance(value, (dict, list, tuple)):
             todo += value.values() if isinstance(value, dict) else value
     return found[0] if len(found) == 1 else None
-
-
-# ---- The program, and ranks ----------------------------------------------------------------------
-
-def run(*args):
-    """Run the program.  Ctrl-C ends it, too: nothing is left of what it was writing."""
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen([program(), *map(os.fspath, args)], stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=said)
-        try:
-            process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-        said.seek(0)
-        text = said.read().decode(errors="replace").strip()
-    if process.returncode:
-        raise RuntimeError(text or f"tersor {args[0]}: exit status {process.returncode}")
-
-
-def verify(path):
-    """Check every hash; objects in a tree do not matter, as nothing here imports or calls them."""
-    run("verify", "-qq", "--allow-nonfinite", os.path.abspath(path))
-
-
-def distributed():
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def is_first():
-    return not distributed() or torch.distributed.get_rank() == 0
-
-
-def run_once(work):
-    """Do something on the first rank; the others wait for it, and get its result or raise its error."""
-    result = error = None
-    if is_first():
-        try:
-            result = work()
-        except Exception as e:  # to be raised on every rank
-            error = e
-    if distributed():
-        box = [result, error]
-        torch.distributed.broadcast_object_list(box, src=0)
-        result, error = box
-    if error:
-        raise error
-    return result

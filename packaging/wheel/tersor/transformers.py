@@ -16,9 +16,9 @@ import torch
 from transformers import TrainerCallback
 
 import tersor
+from tersor.ranks import barrier, run_once
 from tersor.record import GradientRecorder
 from tersor.saving import numbered
-from tersor.torch import run_once
 
 __all__ = ["RecordSteps", "TersorCallback", "restore"]
 
@@ -43,8 +43,7 @@ class TersorCallback(TrainerCallback):
         self.pool, self.running = ThreadPoolExecutor(1, "tersor"), []
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.barrier()     # other ranks write into the directory, too
+        barrier()   # other ranks write into the directory, too
         self.wait(all_of_them=False)
         if state.is_world_process_zero:
             source = os.path.join(args.output_dir, NAME.replace("{step}", str(state.global_step)))
