@@ -189,6 +189,20 @@ def hostile(folder):
     return "refused"
 
 
+def types(folder):
+    """Every element type, a scalar and an empty tensor: what is saved is loaded."""
+    from tersor.dcp import TersorReader, TersorWriter
+    from tersor.skeleton import DTYPES
+    saved = {name: torch.arange(1, 120).float().to(getattr(torch, name)) for name in DTYPES}
+    saved.update(scalar=torch.tensor(2.5), empty=torch.zeros(3, 0))
+    dcp.save(saved, storage_writer=TersorWriter(folder), no_dist=True)
+    loaded = {name: torch.zeros_like(t) for name, t in saved.items()}
+    dcp.load(loaded, storage_reader=TersorReader(folder), no_dist=True)
+    for name, t in saved.items():
+        assert torch.equal(*(x.reshape(-1).view(torch.uint8) for x in (t, loaded[name]))), name
+    return f"{len(DTYPES)} element types: the same bits"
+
+
 # ---- Frameworks on one process ----------------------------------------------------------------------
 
 def trainer(folder):
@@ -323,7 +337,8 @@ def accelerate(folder):
     return f"resumed: losses at most {apart:.1e} apart"
 
 
-JOBS = {"fsdp2": fsdp2, "hostile": hostile, "trainer": trainer, "lightning": lightning, "accelerate": accelerate}
+JOBS = {"fsdp2": fsdp2, "types": types, "hostile": hostile, "trainer": trainer, "lightning": lightning,
+        "accelerate": accelerate}
 NEEDS = {"trainer": "transformers", "lightning": "lightning", "accelerate": "accelerate"}
 
 

@@ -156,7 +156,8 @@ def of_value(value: Any) -> Skeleton:
 DTYPES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int64": "I64",
           "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL", "complex64": "C64",
           "uint16": "U16", "uint32": "U32", "uint64": "U64", "float8_e4m3fn": "F8_E4M3",
-          "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0"}
+          "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+          "float8_e5m2fnuz": "F8_E5M2FNUZ"}
 
 
 def of_tensors(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> Skeleton:

@@ -27,6 +27,7 @@ import torch
 from tersor import commands, library
 from tersor.ranks import part_of, run_once
 from tersor.saving import Saved, async_save, latest, save, save_value
+from tersor.skeleton import DTYPES
 
 __all__ = ["Checkpoint", "Opaque", "Saved", "async_save", "latest", "load", "read", "save",
            "save_value"]
@@ -34,14 +35,7 @@ __all__ = ["Checkpoint", "Opaque", "Saved", "async_save", "latest", "load", "rea
 CHUNK = 1 << 20     # elements that are decoded at once
 WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
 
-# The types of PyTorch by their names in the library; unsigned ones that it has not always had are read as
-# signed.
-DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "int16", "F16": "float16",
-          "BF16": "bfloat16", "I32": "int32", "U32": "int32", "F32": "float32", "C64": "complex64",
-          "F64": "float64", "I64": "int64", "U64": "int64", "F8_E4M3": "float8_e4m3fn",
-          "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz",
-          "F8_E5M2FNUZ": "float8_e5m2fnuz"}
-UNSIGNED = {"U16": "uint16", "U32": "uint32", "U64": "uint64"}
+NAMES = {stored: name for name, stored in DTYPES.items()}
 
 
 class Tensor(library.Tensor):
@@ -49,15 +43,16 @@ class Tensor(library.Tensor):
 
     def __init__(self, file, description):
         super().__init__(file, description)
-        if self.stored not in DTYPES:
+        name = NAMES.get(self.stored, "")
+        self.dtype = getattr(torch, name, None) or getattr(torch, name.lstrip("u"), None)   # before 2.3: as signed
+        if not self.dtype:
             raise TypeError(f"tensor {self.name}: PyTorch has no type {self.stored}")
-        self.dtype = getattr(torch, UNSIGNED.get(self.stored, ""), None) or getattr(torch, DTYPES[self.stored])
 
     def elements(self, first, count):
         """Some consecutive elements, flat."""
-        values = torch.empty(count, dtype=torch.float32 if self.packed else getattr(torch, DTYPES[self.stored]))
+        values = torch.empty(count, dtype=torch.float32 if self.packed else self.dtype)
         self.read(first, count, values.element_size(), values.data_ptr())
-        return values.to(self.dtype) if self.packed else values.view(self.dtype)
+        return values.to(self.dtype)
 
     def whole(self, stride=None):
         """All of it, with these strides."""
