@@ -86,7 +86,8 @@ def save_ranks(rank, ranks, folder):
         dcp.async_save(state, storage_writer=writer, async_stager=writer.stager).result()
     dcp.save(state, storage_writer=TersorWriter(f"{folder}/b", state="tight", entropy=True))
     saved = tersor.torch.save(f"{folder}/c", model, optimizer, epoch=7)
-    assert saved.path.endswith("c")
+    file = f"{folder}/c/shard-{rank + 1:05d}-model-00001-of-00001.safetensors"
+    assert (saved.path, saved.nbytes) == (f"{folder}/c", os.path.getsize(file)) and saved.blocked, saved
     train(model, optimizer, range(3, 6))
     if rank == 0:
         torch.save(whole(model, optimizer), f"{folder}/on-{ranks}.pt") if ranks == 1 else None

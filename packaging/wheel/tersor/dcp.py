@@ -12,6 +12,7 @@ HuggingFaceStorageWriter writes on several ranks.
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import copy
 import dataclasses
 import io
@@ -29,8 +30,9 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from tersor.library import File
-from tersor.planes import Format, Staged, xxh3
+from tersor.planes import Format, Saved, Staged, xxh3
 from tersor.skeleton import DTYPES, of_tensors
+from tersor.torch import Tensor, copy_part, verify
 
 __all__ = ["TersorReader", "TersorStager", "TersorWriter"]
 
@@ -58,13 +60,14 @@ def local_part(name: str, t: torch.Tensor) -> Any:
 class TersorStager:
     """The AsyncStager of DCP: planes are made on the GPU, and training goes on.
 
-    Parameters are those of `tersor.torch.async_save`.  The state that `stage` returns has the live tensors, of
-    which DCP looks at shapes only; whatever is no tensor is copied.
+    Parameters are those of `tersor.torch.async_save`.  The state that `stage` returns has the live tensors,
+    of which DCP looks at shapes only; whatever is no tensor is copied.
     """
 
     should_synchronize_after_execute = False
 
-    def __init__(self, state: str = "flash", weights: str = "bf16+ulp8", entropy: bool = False, threads: int = 0):
+    def __init__(self, state: str = "flash", weights: str = "bf16+ulp8", entropy: bool = False,
+                 threads: int = 0):
         self.form = Format(state, weights, entropy, None, threads)
         self.staged: Optional[Staged] = None
 
@@ -98,14 +101,35 @@ def frozen(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, dict):
-        return type(value)((key, frozen(each)) for key, each in value.items()) \
-            if type(value) in (dict, collections.OrderedDict) else {k: frozen(each) for k, each in value.items()}
+        kind = type(value) if type(value) in (dict, collections.OrderedDict) else dict
+        return kind((key, frozen(each)) for key, each in value.items())
     if type(value) in (list, tuple):
         return type(value)(map(frozen, value))
     return copy.deepcopy(value)
 
 
-class TersorWriter(dcp.StorageWriter):
+class Directory:
+    """What a StorageWriter and a StorageReader have in common: a directory, and plans that are kept."""
+
+    def __init__(self, path: Any):
+        self.reset(path)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return "://" not in str(checkpoint_id)
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        if checkpoint_id:
+            self.path = os.path.abspath(os.fspath(checkpoint_id))
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return plan
+
+    def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
+        return plans
+
+
+class TersorWriter(Directory, dcp.StorageWriter):
     """The StorageWriter of DCP for a directory of packed files.
 
     Parameters
@@ -118,17 +142,12 @@ class TersorWriter(dcp.StorageWriter):
     """
 
     def __init__(self, path: Any, stager: Optional[TersorStager] = None, **arguments: Any):
-        super().__init__()
-        self.path, self.stager, self.rank = os.path.abspath(os.fspath(path)), stager or TersorStager(**arguments), 0
-        self.saved: List[Any] = []
+        super().__init__(path)
+        self.stager = stager or TersorStager(**arguments)
+        self.saved = self.nothing()
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        return "://" not in str(checkpoint_id)
-
-    def reset(self, checkpoint_id: Any = None) -> None:
-        if checkpoint_id:
-            self.path = os.path.abspath(os.fspath(checkpoint_id))
+    def nothing(self) -> Saved:
+        return Saved(self.path, 0, 0.0, {}, [])
 
     def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **__: Any) -> None:
         if is_coordinator:
@@ -143,9 +162,6 @@ class TersorWriter(dcp.StorageWriter):
     def storage_meta(self) -> Any:
         return None
 
-    def prepare_local_plan(self, plan: Any) -> Any:
-        return plan
-
     def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
         return [dataclasses.replace(plan, storage_data=rank) for rank, plan in enumerate(plans)]
 
@@ -158,11 +174,10 @@ class TersorWriter(dcp.StorageWriter):
         if not self.stager.staged and tensors:
             flat, _ = flatten_state_dict(planner.state_dict)
             self.stager.put({item.index.fqn: flat[item.index.fqn] for item in tensors})
-        staged = self.stager.take()
+        staged, self.saved = self.stager.take(), self.nothing()
         if staged and tensors:
             staged.keep({item.index.fqn for item in tensors})
-            saved = staged.write(os.path.join(self.path, name))
-            self.saved.append(saved)
+            self.saved = dataclasses.replace(staged.write(os.path.join(self.path, name)), path=self.path)
             results += [WriteResult(item.index, sizes[item.index.fqn], Stored(name))
                         for sizes in [staged.nbytes] for item in tensors]
         elif staged:
@@ -218,8 +233,8 @@ SIZES = {text: torch.empty(0, dtype=getattr(torch, name)).element_size() for nam
 
 # What DCP's metadata is made of; nothing else is imported, and nothing but these is called.
 KNOWN = {"torch.distributed.checkpoint.metadata": {
-             "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
-             "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"},
+             "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta",
+             "TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"},
          "torch.serialization": {"_get_layout"}, "torch": {"Size"}, "collections": {"OrderedDict"}}
 
 
@@ -235,7 +250,7 @@ class MetadataUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"found {module}.{name}, expected what DCP's metadata has")
 
 
-class TersorReader(dcp.StorageReader):
+class TersorReader(Directory, dcp.StorageReader):
     """The StorageReader of DCP for what TersorWriter wrote, on as many ranks as there are now.
 
     Parameters
@@ -245,30 +260,21 @@ class TersorReader(dcp.StorageReader):
     check : bool
         Let the first rank compare all planes with their hashes before anything is loaded.
     trust : bool
-        Load objects that are no plain values, such as a custom scheduler's: DCP unpickles them, which runs code of
-        whoever wrote the checkpoint.  Without it they are refused by name.
+        Load objects that are no plain values, such as a custom scheduler's: DCP unpickles them, which runs
+        code of whoever wrote the checkpoint.  Without it they are refused by name.
     """
 
     def __init__(self, path: Any, check: bool = True, trust: bool = False):
-        super().__init__()
-        self.path, self.check, self.trust = os.path.abspath(os.fspath(path)), check, trust
+        super().__init__(path)
+        self.check, self.trust = check, trust
         self.where: Dict[Any, Stored] = {}
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        return "://" not in str(checkpoint_id)
-
-    def reset(self, checkpoint_id: Any = None) -> None:
-        if checkpoint_id:
-            self.path = os.path.abspath(os.fspath(checkpoint_id))
 
     def read_metadata(self, *_: Any, **__: Any) -> Any:
         if not os.path.exists(os.path.join(self.path, INDEX)):
-            raise FileNotFoundError(f"{self.path}: has no {INDEX}: no checkpoint, or one whose save was interrupted")
+            raise FileNotFoundError(f"{self.path}: has no {INDEX}: no checkpoint, or one whose save was "
+                                    "interrupted")
         if self.check:
-            from tersor import verify
-            if not verify(self.path, allow_nonfinite=True).passed:
-                raise ValueError(f"{self.path}: is damaged")
+            verify(self.path)
             self.check = False
         with open(os.path.join(self.path, METADATA), "rb") as file:
             return MetadataUnpickler(file).load()
@@ -276,24 +282,17 @@ class TersorReader(dcp.StorageReader):
     def set_up_storage_reader(self, metadata: Any, is_coordinator: bool, *_: Any, **__: Any) -> None:
         self.where = metadata.storage_data
 
-    def prepare_local_plan(self, plan: Any) -> Any:
-        return plan
-
-    def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
-        return plans
-
     def plain(self, name: str, data: bytes) -> io.BytesIO:
         """The bytes of an object, which are a pickle of plain values unless they are trusted."""
         if not self.trust:
             try:
                 torch.load(io.BytesIO(data), weights_only=True)
             except pickle.UnpicklingError:
-                raise pickle.UnpicklingError(f"{self.path}: {name}: is an object that only a pickle holds: found "
-                                             "no plain value; trust=True runs what it says") from None
+                raise pickle.UnpicklingError(f"{self.path}: {name}: is an object that only a pickle holds: "
+                                             "found no plain value; trust=True runs what it says") from None
         return io.BytesIO(data)
 
     def read_data(self, plan: Any, planner: Any) -> Any:
-        from tersor.torch import Tensor
         files: Dict[str, Dict[str, Tensor]] = {}
         for item in plan.items:
             where = self.where[item.storage_index]
@@ -302,19 +301,11 @@ class TersorReader(dcp.StorageReader):
                 continue
             name = os.path.basename(where.file)
             if name not in files:
-                files[name] = {t.name: t for t in File(os.path.join(self.path, name), parts=True).tensors(Tensor)}
+                file = File(os.path.join(self.path, name), parts=True)
+                files[name] = {t.name: t for t in file.tensors(Tensor)}
             stored = files[name][item.storage_index.fqn]
             target = planner.resolve_tensor(item).detach()
-            offset, size = list(item.storage_offsets), list(item.lengths)
-            row = torch.Size(stored.shape[1:]).numel()
-            rows = max(1, (1 << 22) // max(1, row))
-            for at in range(0, size[0] if size else 1, rows):
-                n = min(rows, size[0] - at) if size else 1
-                block = stored.elements(((offset[0] if size else 0) + at) * row, n * row)
-                block = block.view([n, *stored.shape[1:]] if size else [])
-                for d in range(1, len(size)):
-                    block = block.narrow(d, offset[d], size[d])
-                (target[at:at + n] if size else target).copy_(block)
+            copy_part(target, stored, item.storage_offsets)
             planner.commit_tensor(item, target)
         done: Any = Future()
         done.set_result(None)
@@ -332,13 +323,19 @@ def state_of(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer])
 
 
 def save_state(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer],
-               more: Mapping[str, Any], in_background: bool, **form: Any) -> Any:
-    """What `tersor.torch.save` does with a model in shards: a future of the ranks' `Saved`."""
+               more: Mapping[str, Any], **form: Any) -> "concurrent.futures.Future[Saved]":
+    """What `tersor.torch.async_save` does with a model in shards."""
     writer = TersorWriter(path, **form)
     state = {**state_of(model, optimizer), **more}
-    if in_background:
-        return dcp.async_save(state, storage_writer=writer, async_stager=writer.stager)
-    return dcp.save(state, storage_writer=writer)
+    result: concurrent.futures.Future = concurrent.futures.Future()
+
+    def done(written: concurrent.futures.Future) -> None:
+        if written.exception():
+            result.set_exception(written.exception())
+        else:
+            result.set_result(writer.saved)
+    dcp.async_save(state, storage_writer=writer, async_stager=writer.stager).add_done_callback(done)
+    return result
 
 
 def is_one(path: Any) -> bool:

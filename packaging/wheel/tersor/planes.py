@@ -26,7 +26,8 @@ class Saved:
     path : str
         The packed file, or the directory of a sharded state.
     nbytes : int
-        Bytes of the file, or, of a sharded state, of what this rank wrote; 0 where `async_save` had nothing to do.
+        Bytes of the file, or, of a sharded state, of what this rank wrote; 0 on ranks for which `async_save`
+        had nothing to do.
     blocked : float
         Seconds for which the call held up training.
     raw : dict of str to str

@@ -135,7 +135,7 @@ def async_save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.opti
         if delta is not None or keep_last:
             raise ValueError(f"{target}: delta= and keep_last= are for a model that is not in shards")
         from tersor import dcp
-        return dcp.save_state(target, model, optimizer, more, True, state=state, weights=weights, entropy=entropy,
+        return dcp.save_state(target, model, optimizer, more, state=state, weights=weights, entropy=entropy,
                               threads=threads)
     if rank():
         nothing: concurrent.futures.Future = concurrent.futures.Future()
