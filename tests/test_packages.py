@@ -200,7 +200,7 @@ def test_reader_of_the_wheel_checks_with_the_program_of_the_wheel(unpacked, tiny
     env = clean(PYTHONPATH=str(unpacked), PATH="/usr/bin:/bin")
     done = run(SYSTEM_PYTHON, "-c", program, whole, damaged, env=env, check=1)
     assert done.stdout == "252864\n"
-    assert "RuntimeError" in done.stderr and str(damaged) in done.stderr and "hash" in done.stderr
+    assert "TersorError" in done.stderr and str(damaged) in done.stderr and "hash" in done.stderr
 
 
 def test_program_that_lost_its_mode_or_is_gone_is_named(wheel, tmp_path):
