@@ -7,6 +7,7 @@ Values that both sides use: None, bool, int, float, str, bytes, list, tuple, set
 and Tensor.  `same` compares them: types, float bits, order of keys, dtypes, shapes and bytes.
 """
 import collections
+import functools
 import io
 import json
 import os
@@ -1164,13 +1165,47 @@ def tmp_path(request):
 TORCH = "/usr/bin/python3"
 
 
+# Imports torch once: each line of JSON on its standard input is a script for a process of its own.
+SERVER = """
+import json, os, signal, sys, torch
+for line in sys.stdin:
+    arguments, environment, out, err, seconds = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        break
+    print(os.waitpid(child, 0)[1], flush=True)
+else:
+    sys.exit()
+for fd, path, flags in (0, "/dev/null", os.O_RDONLY), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY):
+    os.dup2(os.open(path, flags), fd)
+os.environ.clear()
+os.environ.update(environment)
+signal.alarm(seconds)
+sys.argv = ["-c", *arguments[1:]]
+exec(arguments[0])
+"""
+
+
+@functools.lru_cache(None)
+def torch_server():
+    return subprocess.Popen([TORCH, "-W", "ignore", "-c", SERVER], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def run_torch(script, *args, timeout=120):
     """Run a script with the system's torch; returns what it printed as JSON."""
     if not os.access(TORCH, os.X_OK):
         pytest.fail(f"{TORCH} is missing: install python3-torch")
-    done = subprocess.run([TORCH, "-W", "ignore", "-c", script, *map(str, args)],
-                          capture_output=True, text=True, timeout=timeout)
-    assert "No module named 'torch'" not in done.stderr, \
-        f"{TORCH} has no torch: install python3-torch"
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    if "LD_PRELOAD" in os.environ:      # it has to be there from the start
+        done = subprocess.run([TORCH, "-W", "ignore", "-c", script, *map(str, args)],
+                              capture_output=True, text=True, timeout=timeout)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+    server = torch_server()
+    with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
+        asked = [[script, *map(str, args)], dict(os.environ), out.name, err.name, timeout]
+        print(json.dumps(asked), file=server.stdin, flush=True)
+        status = server.stdout.readline()
+        assert status, f"{TORCH} has no torch: install python3-torch\n{server.stderr.read()}"
+        assert status == "0\n", (status, err.read())
+        return json.load(out)
