@@ -35,9 +35,10 @@ def save(path, tensors):
     save_file(tensors, path)
 
 
-@pytest.fixture
-def where(tmp_path):
-    """Three parts' worth of pieces; `put(i)` makes checkpoint i what all commands read, at one time."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Four checkpoints of three parts' worth of pieces in each form that commands read."""
+    folder = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(5)
     first = {f"l{k}.weight": rng.normal(0, 0.02, (300, 2000)).astype(np.float32) for k in range(4)}
     second = {name: x * np.float32(1.001) for name, x in first.items()}
@@ -46,17 +47,25 @@ def where(tmp_path):
     rows = {name: x.copy() for name, x in first.items()}
     rows["l3.weight"][100:140] *= np.float32(1.01)
     for i, tensors in enumerate((first, second, rows, element)):
-        save(tmp_path / str(i) / "x.safetensors", tensors)
-        run_tersor("pack", f"{i}/x.safetensors", "-o", f"p{i}.safetensors", cwd=tmp_path, check=0)
-        run_tersor("convert", f"{i}/x.safetensors", "-o", f"{i}.pt", cwd=tmp_path, check=0)
-    for name in "one.safetensors", "rec/step-1.safetensors":
-        save(tmp_path / name, second)
+        save(folder / str(i) / "x.safetensors", tensors)
+        run_tersor("pack", f"{i}/x.safetensors", "-o", f"p{i}.safetensors", cwd=folder, check=0)
+        run_tersor("convert", f"{i}/x.safetensors", "-o", f"{i}.pt", cwd=folder, check=0)
+    return folder
+
+
+@pytest.fixture
+def where(tmp_path, made):
+    """`put(i)` makes checkpoint i what all commands read, at one time."""
+    (tmp_path / "rec").mkdir()
+    for name, source in ("one.safetensors", "1/x.safetensors"), ("rec/step-1.safetensors", "1/x.safetensors"), \
+            ("p0.safetensors", "p0.safetensors"), ("p1.safetensors", "p1.safetensors"):
+        shutil.copy(made / source, tmp_path / name)
 
     def put(i, root=tmp_path):
-        for name, made in ("in/x.safetensors", f"{i}/x.safetensors"), ("p/x.safetensors", f"p{i}.safetensors"), \
+        for name, source in ("in/x.safetensors", f"{i}/x.safetensors"), ("p/x.safetensors", f"p{i}.safetensors"), \
                 ("t/x.pt", f"{i}.pt"), ("grads/step-1.safetensors", f"{i}/x.safetensors"):
             (root / name).parent.mkdir(exist_ok=True, parents=True)
-            shutil.copy(tmp_path / made, root / name)
+            shutil.copy(made / source, root / name)
             os.utime(root / name, ns=(TIME, TIME + 1000 * (i == 3) + 5))
     return put
 
