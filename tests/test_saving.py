@@ -94,7 +94,8 @@ exact = all(torch.equal(value["model"][k].nan_to_num(), t.nan_to_num()) for k, t
 print(json.dumps([saved.raw, exact]))
 """
     raw, exact = run(script, tmp_path)
-    assert exact and sorted(raw.values()) == ["integers", "negative variances", "non-finite values", "overflow"]
+    assert exact and sorted(raw.values()) == [
+        "1 negative variance", "1 non-finite value", "1 values and 0 scales overflow the narrow format", "only integers"]
 
 
 def test_states_that_cannot_be_saved_are_refused_and_leave_nothing(tmp_path):

@@ -27,7 +27,7 @@ struct tsr_device_found {
 	uint64_t nonzero;
 	uint64_t fractional; /* no integer of at most 2^24 */
 	uint64_t wide; /* not exactly a BF16 */
-	uint64_t largest; /* the bits of the largest finite magnitude */
+	uint64_t overflow; /* finite, but infinite in the narrow float of the codec: BF16 or F16 */
 };
 
 /**

@@ -84,12 +84,14 @@ TSR_API enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s,
 /**
  * tsr_saving_settle() - Keep a tensor raw if its codec cannot hold what it has
  * @found: what encoding all of it found
+ * @why:   out: the reason if it is kept raw, such as "3 non-finite values"
+ * @room:  bytes of @why; 80 are enough
  *
  * The reasons are those of enum tsr_raw_reason: infinite or NaN elements, negative variances, and so on.
  * Return: whether its elements must be written instead of planes.
  */
 TSR_API bool tsr_saving_settle(struct tsr_saving *s, size_t i,
-			       const struct tsr_device_found *found);
+			       const struct tsr_device_found *found, char *why, size_t room);
 
 /**
  * tsr_saving_write() - Write the packed file

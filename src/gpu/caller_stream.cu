@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Codecs on a stream of the caller: tersor/device.h. */
-#include "codec/ratio_math.h"
+#include "codec/found_math.h"
 #include "gpu/cuda.h"
 #include "gpu/vector.cuh"
 
@@ -22,40 +22,22 @@ static struct tsr_gpu_stream stream_of(struct tsr_gpu *gpu, void *stream)
 }
 
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	look_at(const float *x, uint64_t n, struct tsr_device_found *found)
+	look_at(const float *x, uint64_t n, uint32_t limit, struct tsr_device_found *found)
 {
-	unsigned nonfinite = 0, negative = 0, nonzero = 0, fractional = 0, wide = 0, largest = 0;
+	struct tsr_found_counts c = {};
 
 #pragma unroll 8
 	for (unsigned k = 0; k < LOOKS; k++) {
 		const uint64_t i = tsr_first_vector(LOOKS) + k * TSR_BLOCK;
-		const float v = i < n ? x[i] : 0.0f;
 
-		nonfinite += !(fabsf(v) <= 0x1.fffffep127f);
-		negative += v < 0.0f;
-		nonzero += v != 0.0f;
-		fractional += !(fabsf(v) <= 0x1p24f && v == truncf(v));
-		wide += (__float_as_uint(v) & 0xffff) != 0;
-		if (fabsf(v) <= 0x1.fffffep127f)
-			largest = max(largest, __float_as_uint(fabsf(v)));
+		tsr_found_count(&c, i < n ? x[i] : 0.0f, limit);
 	}
-	largest = __reduce_max_sync(TSR_WHOLE_WARP, largest);
-	if (threadIdx.x % 32 == 0)
-		atomicMax((unsigned long long *)&found->largest, (unsigned long long)largest);
-	tsr_add_count(&found->nonfinite, nonfinite);
-	tsr_add_count(&found->negative, negative);
-	tsr_add_count(&found->nonzero, nonzero);
-	tsr_add_count(&found->fractional, fractional);
-	tsr_add_count(&found->wide, wide);
-}
-
-static __global__ void __launch_bounds__(TSR_BLOCK)
-	make_ratios(const float *m, const float *v, float eps, uint64_t n, float *ratios)
-{
-	const uint64_t i = tsr_first_vector(1);
-
-	if (i < n)
-		ratios[i] = tsr_ratio_of(m[i], tsr_ratio_divisor(tsr_sqrt(v[i]), eps));
+	tsr_add_count(&found->nonfinite, c.nonfinite);
+	tsr_add_count(&found->negative, c.negative);
+	tsr_add_count(&found->nonzero, c.nonzero);
+	tsr_add_count(&found->fractional, c.fractional);
+	tsr_add_count(&found->wide, c.wide);
+	tsr_add_count(&found->overflow, c.overflow);
 }
 
 extern "C" enum tsr_status tsr_device_prepare(struct tsr_gpu *gpu, const struct tsr_coding *coding,
@@ -81,8 +63,7 @@ extern "C" enum tsr_status tsr_device_ratios(struct tsr_gpu *gpu, void *stream,
 	if (!n)
 		return TSR_OK;
 	TSR_TRY(tsr_gpu_use(gpu, err));
-	make_ratios<<<tsr_blocks(n, 1), TSR_BLOCK, 0, (cudaStream_t)stream>>>(m, v, coding->eps, n,
-									      ratios);
+	tsr_gpu_turn_ratios((cudaStream_t)stream, coding->eps, m, v, n, true, ratios);
 	TSR_CUDA_TRY(gpu->index, err, cudaGetLastError(), "cannot start making ratios");
 	return TSR_OK;
 }
@@ -98,7 +79,8 @@ extern "C" enum tsr_status tsr_device_encode(struct tsr_gpu *gpu, void *stream,
 		return TSR_OK;
 	TSR_TRY(tsr_gpu_use(gpu, err));
 	if (found)
-		look_at<<<tsr_blocks(n, LOOKS), TSR_BLOCK, 0, s.handle>>>(x, n, found);
+		look_at<<<tsr_blocks(n, LOOKS), TSR_BLOCK, 0, s.handle>>>(
+			x, n, tsr_found_limit(coding->codec), found);
 	return tsr_gpu_encode(&s, coding, x, n, plane, found ? &found->report : NULL, err);
 }
 

@@ -14,8 +14,12 @@ extern "C" {
 #define MOST 100003u
 
 /* What the interface says of elements, one after the other. */
-static struct tsr_device_found look(const float *x, size_t n)
+static struct tsr_device_found look(const float *x, size_t n, enum tsr_dtype narrow)
 {
+	/* Halfway from the largest finite value to the next power of two. */
+	const double limit = narrow == TSR_BF16	 ? ldexp(2.0 - ldexp(1.0, -8), 127)
+			     : narrow == TSR_F16 ? 65520.0
+						 : INFINITY;
 	struct tsr_device_found f = {};
 
 	for (size_t i = 0; i < n; i++) {
@@ -27,9 +31,7 @@ static struct tsr_device_found look(const float *x, size_t n)
 		f.nonzero += !(x[i] == 0.0f);
 		f.fractional += !(fabsf(x[i]) <= 16777216.0f && x[i] == truncf(x[i]));
 		f.wide += (bits & 0xffff) != 0;
-		bits &= 0x7fffffff;
-		if (isfinite(x[i]) && bits > f.largest)
-			f.largest = bits;
+		f.overflow += isfinite(x[i]) && fabs((double)x[i]) >= limit;
 	}
 	return f;
 }
@@ -72,7 +74,7 @@ static void check_one(struct memory *m, const struct tsr_codec *codec, size_t n,
 		source = m->device_ratios;
 		tsr_ratios_make(&coding, m->x, m->v, n);
 	}
-	want = look(m->x, n);
+	want = look(m->x, n, codec->narrow);
 	must(tsr_device_encode(gpu, m->on, &coding, source, n, m->device_plane, m->device_found, &err), &err);
 	codec->encode(&coding, m->x, n, (void *const *)m->want, &report);
 	want.report = report;

@@ -76,7 +76,7 @@ class Found(ctypes.Structure):
     """struct tsr_device_found: the encoder's report, and what the elements are like."""
     _fields_ = [("report", ctypes.c_uint64 * 3), ("nonfinite", ctypes.c_uint64), ("negative", ctypes.c_uint64),
                 ("nonzero", ctypes.c_uint64), ("fractional", ctypes.c_uint64), ("wide", ctypes.c_uint64),
-                ("largest", ctypes.c_uint64)]
+                ("overflow", ctypes.c_uint64)]
 
 
 class Stored(ctypes.Structure):
@@ -107,7 +107,8 @@ def _library() -> Any:
         lib.tsr_saving_offset.restype, lib.tsr_saving_variance.restype = ctypes.c_uint64, ctypes.c_size_t
         lib.tsr_saving_offset.argtypes = lib.tsr_saving_variance.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         lib.tsr_saving_settle.restype = ctypes.c_bool
-        lib.tsr_saving_settle.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(Found)]
+        lib.tsr_saving_settle.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(Found), ctypes.c_char_p,
+                                              ctypes.c_size_t]
         lib.tsr_plane_nbytes.restype = lib.tsr_unpacking_nbytes.restype = ctypes.c_uint64
         lib.tsr_plane_nbytes.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64]
         lib.tsr_unpacking_nbytes.argtypes = [ctypes.c_void_p]
@@ -208,10 +209,10 @@ class Plan:
     def settle(self, i: int, found: Found) -> bool:
         """Whether a codec holds a tensor; if not, its elements are copied to the host now."""
         planned = self.tensors[i]
-        if not planned.coding or not self.lib.tsr_saving_settle(self.handle, i, ctypes.byref(found)):
+        why = ctypes.create_string_buffer(80)
+        if not planned.coding or not self.lib.tsr_saving_settle(self.handle, i, ctypes.byref(found), why, len(why)):
             return True
-        self.raw[planned.name] = "non-finite values" if found.nonfinite else "negative variances" \
-            if found.negative and planned.kind == 4 else "integers" if not found.fractional else "overflow"
+        self.raw[planned.name] = why.value.decode()
         self.keep(i)
         return False
 

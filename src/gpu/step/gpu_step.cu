@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of any state: by the fused kernels, or else by decoding, stepping and encoding. */
-#include "codec/ratio_math.h"
 #include "gpu/step/step_rules.cuh"
 
 /* Elements that are in FP32 at a time, where groups allow. */
@@ -33,21 +32,6 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	}
 	if (a.report)
 		tsr_add_count(&a.report->nonfinite_grad, nonfinite);
-}
-
-/* --- Ratios ------------------------------------------------------------------------------------ */
-
-/* A thread has an element: momenta become ratios to their variances, or the reverse. */
-static __global__ void __launch_bounds__(TSR_BLOCK)
-	turn_ratios(float *m, const float *variance, float eps, bool make, uint64_t n)
-{
-	const uint64_t i = tsr_first_vector(1);
-
-	if (i < n) {
-		const float divisor = tsr_ratio_divisor(tsr_sqrt(variance[i]), eps);
-
-		m[i] = make ? tsr_ratio_of(m[i], divisor) : tsr_ratio_momentum(m[i], divisor);
-	}
 }
 
 /* --- Batches ----------------------------------------------------------------------------------- */
@@ -147,8 +131,8 @@ static enum tsr_status turn(struct tsr_gpu_stream *stream, const struct tsr_step
 	const struct tsr_coding *coding = &step->coding[TSR_SLOT_MOMENTUM];
 
 	if (coding->codec && coding->codec->relative)
-		turn_ratios<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
-			x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_VARIANCE], coding->eps, make, n);
+		tsr_gpu_turn_ratios(stream->handle, coding->eps, x[TSR_SLOT_MOMENTUM],
+				    x[TSR_SLOT_VARIANCE], n, make, x[TSR_SLOT_MOMENTUM]);
 	return step_started(stream, step, err);
 }
 

@@ -2,7 +2,6 @@
 /* Packing the state of a running job: which tensor becomes what, encoding on the CPU, and the file. */
 #include "tersor/saving.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/read.h"
 #include "ckpt/tensor_tiles.h"
+#include "codec/found_math.h"
 #include "codec/narrow.h"
 #include "container/packed/packed_write.h"
 #include "io/hash.h"
@@ -138,48 +138,33 @@ struct tile_memory {
 /* Elements that are looked at together: a length that the compiler knows is looked through as vectors. */
 #define LOOKS 256u
 
-static void look_at_some(const float *x, uint32_t sums[6])
+static struct tsr_found_counts look_at_some(const float *x, uint32_t limit)
 {
-	uint32_t nonfinite = 0, negative = 0, nonzero = 0, fractional = 0, wide = 0, bits[LOOKS];
-	uint32_t largest = sums[5];
+	struct tsr_found_counts c = { 0 };
 
-	memcpy(bits, x, sizeof(bits));
-	for (size_t i = 0; i < LOOKS; i++) {
-		const float a = fabsf(x[i]), integer = a <= 0x1p24f ? x[i] : 0.5f;
-
-		nonfinite += a <= 0x1.fffffep127f ? 0 : 1;
-		negative += x[i] < 0.0f ? 1 : 0;
-		nonzero += x[i] != 0.0f ? 1 : 0;
-		fractional += (float)(int32_t)integer == integer ? 0 : 1;
-		wide += bits[i] & 0xffff ? 1 : 0;
-		bits[i] = (bits[i] & 0x7fffffff) < 0x7f800000 ? bits[i] & 0x7fffffff : 0;
-		largest = bits[i] > largest ? bits[i] : largest;
-	}
-	sums[0] += nonfinite;
-	sums[1] += negative;
-	sums[2] += nonzero;
-	sums[3] += fractional;
-	sums[4] += wide;
-	sums[5] = largest;
+	for (size_t i = 0; i < LOOKS; i++)
+		tsr_found_count(&c, x[i], limit);
+	return c;
 }
 
 /* As the kernel in gpu/caller_stream.cu looks.  Zeros behind the last elements count for nothing. */
-static void look_at(const float *x, size_t n, struct tsr_device_found *found)
+static void look_at(const float *x, size_t n, uint32_t limit, struct tsr_device_found *found)
 {
-	float rest[LOOKS] = { 0 };
-	uint32_t sums[6] = { 0 };
-	size_t i = 0;
+	for (size_t i = 0; i < n; i += LOOKS) {
+		const size_t left = n - i;
+		float rest[LOOKS] = { 0 };
+		struct tsr_found_counts c;
 
-	for (; i + LOOKS <= n; i += LOOKS)
-		look_at_some(x + i, sums);
-	memcpy(rest, x + i, (n - i) * sizeof(*x));
-	look_at_some(rest, sums);
-	found->nonfinite = sums[0];
-	found->negative = sums[1];
-	found->nonzero = sums[2];
-	found->fractional = sums[3];
-	found->wide = sums[4];
-	found->largest = sums[5];
+		if (left < LOOKS)
+			memcpy(rest, x + i, left * sizeof(*x));
+		c = look_at_some(left < LOOKS ? rest : x + i, limit);
+		found->nonfinite += c.nonfinite;
+		found->negative += c.negative;
+		found->nonzero += c.nonzero;
+		found->fractional += c.fractional;
+		found->wide += c.wide;
+		found->overflow += c.overflow;
+	}
 }
 
 /* The elements of a tile in FP32: where they are, or in @x. */
@@ -213,7 +198,7 @@ static enum tsr_status encode_tile(void *ctx, void *scratch, uint64_t job, struc
 	coding = t->coding;
 	coding.first = tile->first;
 	x = get_tile(e, tile->tensor, tile, m->x);
-	look_at(x, tile->n, &m->found);
+	look_at(x, tile->n, tsr_found_limit(coding.codec), &m->found);
 	beside = tsr_tensor_beside(e->c, t);
 	if (beside) {
 		memmove(m->x, x, tile->n * sizeof(*x));
@@ -245,8 +230,7 @@ static enum tsr_status add_found(void *ctx, void *scratch, uint64_t job, struct 
 	sum->nonzero += m->found.nonzero;
 	sum->fractional += m->found.fractional;
 	sum->wide += m->found.wide;
-	if (sum->largest < m->found.largest)
-		sum->largest = m->found.largest;
+	sum->overflow += m->found.overflow;
 	return TSR_OK;
 }
 
@@ -300,28 +284,27 @@ enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s, const struct ts
 
 /* --- What codecs cannot hold -------------------------------------------------------------------- */
 
-bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_found *found)
+bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_found *found,
+		       char *why, size_t room)
 {
 	struct tsr_tensor *t = &s->c->tensors[i];
 	struct tsr_packed_tensor r = { .report = found->report };
-	float largest;
-	uint32_t bits;
 	const bool split = t->coding.codec && (t->coding.codec->narrow == TSR_BF16 ||
 					       t->coding.codec->narrow == TSR_F16);
 
 	if (!t->coding.codec)
 		return true;
-	bits = (uint32_t)found->largest;
-	memcpy(&largest, &bits, sizeof(largest));
-	tsr_round_to(t->coding.codec->narrow, &largest, 1);
-	if (!isfinite(largest))
-		r.measure.overflow = 1;
 	r.measure.nonfinite = found->nonfinite;
 	r.measure.negative = found->negative;
+	/* Where an encoder counts them too, as splits do, they are in the report. */
+	if (!r.report.narrow_overflow)
+		r.measure.overflow = found->overflow;
 	/* Nothing was decoded: integers that a BF16 holds come back from a split, and 0 from any codec. */
 	r.measure.max_ulp = split ? found->wide > 0 : found->nonzero > 0;
-	if (tsr_pack_raw_reason(t, &r, !found->fractional) == TSR_RAW_NO)
+	r.raw = tsr_pack_raw_reason(t, &r, !found->fractional);
+	if (r.raw == TSR_RAW_NO)
 		return false;
+	tsr_raw_reason_text(&r, why, room);
 	t->coding = (struct tsr_coding){ .group = 1 };
 	t->nplanes = 1;
 	return true;
