@@ -194,8 +194,8 @@ static void test_what_does_not_fit_is_not_written(void **state)
 }
 
 /*
- * Changed bytes are refused or give other elements; cut ones are refused.  Which contexts share a table, and the
- * lowest exponent, may not matter.
+ * Changed bytes are refused or give other elements; cut ones are refused.  Which contexts share a table, and
+ * the lowest exponent, may not matter.
  */
 #define CONTEXTS_AT 8
 static void test_damage_does_not_go_unnoticed(void **state)
