@@ -7,7 +7,9 @@
 
 #include <string.h>
 
-#define NSYMBOLS 256u
+#include "base/little_endian.h"
+
+#define NSYMBOLS TSR_RANS_SYMBOLS
 #define NCONTEXTS TSR_RANS_CONTEXT_COUNT
 
 /* Contexts in a row that have one table, of which the first has codes. */
@@ -76,7 +78,17 @@ static void join(struct group *groups, unsigned n, int32_t *losses, unsigned i)
 		losses[i] = loss_of(g);
 }
 
-void tsr_context_tables_choose(uint32_t *count, struct tsr_context_tables *t)
+static void number_tables(uint32_t begin, struct tsr_context_tables *t)
+{
+	t->n = 0;
+	t->begin = (uint16_t)begin;
+	for (unsigned c = 0; c < NCONTEXTS; c++) {
+		t->n += begin >> c & 1;
+		t->of[c] = (uint8_t)(t->n ? t->n - 1 : 0);
+	}
+}
+
+static void choose(uint32_t *count, int32_t table_cost, struct tsr_context_tables *t)
 {
 	struct group groups[NCONTEXTS];
 	int32_t losses[NCONTEXTS];
@@ -85,29 +97,56 @@ void tsr_context_tables_choose(uint32_t *count, struct tsr_context_tables *t)
 
 	for (i = 0; i + 1 < n; i++)
 		losses[i] = loss_of(&groups[i]);
-	while ((i = tsr_rans_group_to_join(losses, n)) < n)
+	while ((i = tsr_rans_group_to_join(losses, n, table_cost)) < n)
 		join(groups, n--, losses, i);
 	for (i = 0; i < n; i++) {
 		begin |= 1u << groups[i].first;
 		memmove(count + NSYMBOLS * i, groups[i].count, NSYMBOLS * sizeof(*count));
 	}
-	tsr_context_tables_read(begin, t);
+	number_tables(begin, t);
 }
 
-bool tsr_context_tables_are_possible(uint32_t begin)
+size_t tsr_context_tables_put(struct tsr_entropy *e, uint32_t *count, int32_t table_cost,
+			      struct tsr_context_tables *t, uint8_t *bytes, uint64_t *cost)
 {
-	return begin && !(begin >> NCONTEXTS) &&
-	       (unsigned)__builtin_popcount(begin) <= TSR_RANS_TABLE_COUNT;
-}
+	uint16_t freq[NSYMBOLS];
+	size_t nbytes = 4;
 
-void tsr_context_tables_read(uint32_t begin, struct tsr_context_tables *t)
-{
-	t->n = 0;
-	t->begin = begin;
-	for (unsigned c = 0; c < NCONTEXTS; c++) {
-		t->n += begin >> c & 1;
-		t->of[c] = (uint8_t)(t->n ? t->n - 1 : 0);
+	choose(count, table_cost, t);
+	tsr_put_le(bytes, t->begin | (uint32_t)t->lowest << 16, 4);
+	*cost = 0;
+	for (unsigned i = 0; i < t->n; i++) {
+		tsr_rans_frequencies_of(count + NSYMBOLS * i, freq);
+		nbytes += tsr_rans_put_table(freq, bytes + nbytes);
+		*cost += tsr_rans_counts_cost(count + NSYMBOLS * i, freq);
+		tsr_rans_encoder_table(freq, e->encoder.symbols + NSYMBOLS * i);
 	}
+	return nbytes;
+}
+
+const char *tsr_context_tables_get(struct tsr_entropy *e, const uint8_t *bytes, size_t nbytes,
+				   struct tsr_context_tables *t, size_t *used)
+{
+	uint16_t freq[NSYMBOLS];
+
+	if (nbytes < 4)
+		return "the list of its tables ends early";
+	number_tables((uint32_t)tsr_get_le(bytes, 2), t);
+	t->lowest = (uint16_t)tsr_get_le(bytes + 2, 2);
+	if (!t->n || t->n > TSR_RANS_TABLE_COUNT)
+		return "the list of its tables is none";
+	*used = 4;
+	for (unsigned i = 0; i < t->n; i++) {
+		size_t table_nbytes;
+		const char *wrong = tsr_rans_get_table(bytes + *used, nbytes - *used, TSR_RANS_BITS,
+						       freq, &table_nbytes);
+
+		if (wrong)
+			return wrong;
+		*used += table_nbytes;
+		tsr_rans_decoder_table(freq, e->decoder.slots + ((size_t)i << TSR_RANS_BITS));
+	}
+	return NULL;
 }
 
 void tsr_context_tables_of_contexts(const struct tsr_context_tables *t, size_t n, uint8_t *contexts)

@@ -5,126 +5,15 @@
 #include <string.h>
 
 #include "base/little_endian.h"
-#include "entropy/differences_math.h"
 #include "entropy/base_elements.h"
-#include "entropy/segments.h"
+#include "entropy/context_tables.h"
+#include "entropy/differences_math.h"
 
 #define NSYMBOLS TSR_RANS_SYMBOLS
-/* As many as there may be tables. */
-#define NCONTEXTS TSR_RANS_TABLE_COUNT
+#define NCONTEXTS TSR_RANS_CONTEXT_COUNT
 
 /* Bytes in front of the symbols: the head of the piece, and that of their stream. */
 #define HEADS 8u
-
-/* --- The tables of contexts -------------------------------------------------------------------- */
-
-/* What stands in front of the segments: which contexts have tables, the lowest exponent, and the tables. */
-struct front {
-	uint8_t bytes[4 + NCONTEXTS * TSR_RANS_TABLE_NBYTES];
-	size_t nbytes;
-};
-
-/* Contexts in a row that have one table. */
-struct table {
-	uint32_t count[NSYMBOLS];
-	uint16_t freq[NSYMBOLS];
-	uint8_t bytes[TSR_RANS_TABLE_NBYTES];
-	size_t nbytes;
-	uint64_t cost; /* of its symbols and itself, in 1/2048 of a byte */
-};
-
-static void make_table(struct table *t)
-{
-	tsr_rans_frequencies_of(t->count, t->freq);
-	t->nbytes = tsr_rans_put_table(t->freq, t->bytes);
-	t->cost = 2048 * t->nbytes + tsr_rans_counts_cost(t->count, t->freq);
-}
-
-static bool is_empty(const uint32_t *count)
-{
-	for (unsigned s = 0; s < NSYMBOLS; s++)
-		if (count[s])
-			return false;
-	return true;
-}
-
-static void put_table(struct tsr_entropy *e, const struct table *t, unsigned first, unsigned end,
-		      struct front *f)
-{
-	memcpy(f->bytes + f->nbytes, t->bytes, t->nbytes);
-	f->nbytes += t->nbytes;
-	f->bytes[0] |= (uint8_t)(1u << first);
-	for (unsigned c = first; c < end; c++)
-		tsr_rans_encoder_table(t->freq, e->encoder.symbols + NSYMBOLS * c);
-}
-
-/* A context goes with those before it if their tables together cost no more than one of its own. */
-static void put_tables(struct tsr_entropy *e, const uint32_t *count, uint8_t lowest,
-		       struct front *f)
-{
-	struct table tables[3], *before = &tables[0], *alone = &tables[1], *joined = &tables[2];
-	unsigned first = NCONTEXTS;
-
-	memset(f->bytes, 0, 4);
-	f->bytes[1] = lowest;
-	f->nbytes = 4;
-	for (unsigned c = 0; c < NCONTEXTS; c++) {
-		struct table *was = before;
-
-		memcpy(alone->count, count + NSYMBOLS * c, sizeof(alone->count));
-		if (is_empty(alone->count))
-			continue;
-		make_table(alone);
-		if (first < NCONTEXTS) {
-			for (unsigned s = 0; s < NSYMBOLS; s++)
-				joined->count[s] = before->count[s] + alone->count[s];
-			make_table(joined);
-		}
-		if (first < NCONTEXTS && joined->cost <= before->cost + alone->cost) {
-			before = joined;
-			joined = was;
-			continue;
-		}
-		if (first < NCONTEXTS)
-			put_table(e, before, first, c, f);
-		before = alone;
-		alone = was;
-		first = c;
-	}
-	put_table(e, before, first, NCONTEXTS, f);
-}
-
-static const char *get_tables(struct tsr_entropy *e, const uint8_t *bytes, size_t nbytes,
-			      size_t *used)
-{
-	const size_t each = sizeof(uint32_t) << TSR_RANS_BITS;
-	uint8_t *const slots = (uint8_t *)e->decoder.slots;
-	uint16_t freq[NSYMBOLS];
-	unsigned first = 0;
-
-	*used = 4;
-	while (!(bytes[0] >> first & 1))
-		if (++first == NCONTEXTS)
-			return "no context has a table";
-	for (unsigned c = first; c < NCONTEXTS; c++) {
-		size_t table_nbytes;
-		const char *wrong;
-
-		if (!(bytes[0] >> c & 1)) {
-			memcpy(slots + each * c, slots + each * (c - 1), each);
-			continue;
-		}
-		wrong = tsr_rans_get_table(bytes + *used, nbytes - *used, TSR_RANS_BITS, freq,
-					   &table_nbytes);
-		if (wrong)
-			return wrong;
-		*used += table_nbytes;
-		tsr_rans_decoder_table(freq, e->decoder.slots + ((size_t)c << TSR_RANS_BITS));
-	}
-	for (unsigned c = 0; c < first; c++)
-		memcpy(slots + each * c, slots + each * first, each);
-	return NULL;
-}
 
 /* --- Rests --------------------------------------------------------------------------------------- */
 
@@ -295,12 +184,28 @@ static void subtract(struct tsr_entropy *e, const struct tsr_entropy_old *old, u
 	}
 }
 
+/* What a table is taken to cost, in 1/256 of a bit: a head, and four bits a symbol from first to last. */
+static int32_t table_cost(const uint32_t *count)
+{
+	unsigned first = NSYMBOLS, last = 0;
+
+	for (unsigned pair = 0; pair < NCONTEXTS * NSYMBOLS; pair++) {
+		const unsigned s = pair % NSYMBOLS;
+
+		first = count[pair] && s < first ? s : first;
+		last = count[pair] && s > last ? s : last;
+	}
+	return (int32_t)(2048 * 4 + 1024 * (last - first + 1));
+}
+
 /* The stream of symbols to @to; 0 if it does not fit. */
-static size_t put_symbols(struct tsr_entropy *e, const uint32_t *count, uint8_t lowest, size_t n,
+static size_t put_symbols(struct tsr_entropy *e, uint32_t *count, uint8_t lowest, size_t n,
 			  uint8_t *to, size_t room, enum tsr_rans_mode *mode)
 {
-	struct front f;
-	size_t segments_nbytes;
+	struct tsr_context_tables tables = { .lowest = lowest };
+	uint8_t front[TSR_CONTEXT_TABLES_NBYTES];
+	size_t nbytes, segments_nbytes;
+	uint64_t cost;
 
 	if (are_equal(e->symbols, n)) {
 		*mode = TSR_RANS_CONSTANT;
@@ -308,13 +213,14 @@ static size_t put_symbols(struct tsr_entropy *e, const uint32_t *count, uint8_t 
 		return 4;
 	}
 	*mode = TSR_RANS_CONTEXTS;
-	put_tables(e, count, lowest, &f);
-	if (f.nbytes >= room)
+	nbytes = tsr_context_tables_put(e, count, table_cost(count), &tables, front, &cost);
+	if (nbytes >= room)
 		return 0;
-	memcpy(to, f.bytes, f.nbytes);
-	segments_nbytes = tsr_rans_put_segments(e, e->contexts, e->symbols, n, to + f.nbytes,
-						room - f.nbytes);
-	return segments_nbytes ? f.nbytes + segments_nbytes : 0;
+	tsr_context_tables_of_contexts(&tables, n, e->contexts);
+	memcpy(to, front, nbytes);
+	segments_nbytes = tsr_rans_put_segments(e, e->contexts, e->symbols, n, to + nbytes,
+						room - nbytes);
+	return segments_nbytes ? nbytes + segments_nbytes : 0;
 }
 
 size_t tsr_entropy_encode_differences(struct tsr_entropy *e, const struct tsr_entropy_old *old,
@@ -352,6 +258,7 @@ static const char *get_symbols(struct tsr_entropy *e, const struct tsr_entropy_o
 			       unsigned mode, const uint8_t *bytes, size_t nbytes, size_t n,
 			       uint32_t *expected)
 {
+	struct tsr_context_tables tables;
 	const char *wrong;
 	size_t used;
 
@@ -362,14 +269,13 @@ static const char *get_symbols(struct tsr_entropy *e, const struct tsr_entropy_o
 	}
 	if (mode != TSR_RANS_CONTEXTS)
 		return "symbols of differences are stored in a way that is not known";
-	if (nbytes < 4 || bytes[2] || bytes[3])
-		return "the list of the tables of differences is none";
-	if (bytes[1] && old->kind.of != TSR_DIFFERENCE_FLOATS)
-		return "what is no float has exponents";
-	wrong = get_tables(e, bytes, nbytes, &used);
+	wrong = tsr_context_tables_get(e, bytes, nbytes, &tables, &used);
 	if (wrong)
 		return wrong;
-	tsr_older_expect(old, n, bytes[1], expected, e->contexts);
+	if (tables.lowest > (old->kind.of == TSR_DIFFERENCE_FLOATS ? UINT8_MAX : 0))
+		return "what is no float has exponents";
+	tsr_older_expect(old, n, (uint8_t)tables.lowest, expected, e->contexts);
+	tsr_context_tables_of_contexts(&tables, n, e->contexts);
 	return tsr_rans_get_segments(e, e->contexts, bytes + used, nbytes - used, e->symbols, n);
 }
 

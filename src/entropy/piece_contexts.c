@@ -4,31 +4,18 @@
 
 #include "base/little_endian.h"
 #include "entropy/context_tables.h"
-#include "entropy/segments.h"
 
 #define NSYMBOLS TSR_RANS_SYMBOLS
 #define NCONTEXTS TSR_RANS_CONTEXT_COUNT
-#define NTABLES TSR_RANS_TABLE_COUNT
 
 static const struct tsr_entropy_kind byte_kind = { .width = 1 };
 
 /* What stands in front of the segments, and what the codes cost by it, in 1/256 of a bit. */
 struct front {
-	uint8_t bytes[TSR_CONTEXTS_MEANS_NBYTES + 4 + NTABLES * TSR_RANS_TABLE_NBYTES];
+	uint8_t bytes[TSR_CONTEXTS_MEANS_NBYTES + TSR_CONTEXT_TABLES_NBYTES];
 	size_t nbytes;
 	uint64_t cost;
 };
-
-/* The table of contexts whose codes have these counts. */
-static void put_table(struct tsr_entropy *e, unsigned table, const uint32_t *count, struct front *f)
-{
-	uint16_t freq[NSYMBOLS];
-
-	tsr_rans_frequencies_of(count, freq);
-	f->nbytes += tsr_rans_put_table(freq, f->bytes + f->nbytes);
-	f->cost += tsr_rans_counts_cost(count, freq);
-	tsr_rans_encoder_table(freq, e->encoder.symbols + NSYMBOLS * table);
-}
 
 /* The tables of codes whose contexts @e has, and what is stored of them in front of the segments. */
 static void prepare(struct tsr_entropy *e, const uint8_t *codes, size_t n, uint32_t *count,
@@ -37,13 +24,10 @@ static void prepare(struct tsr_entropy *e, const uint8_t *codes, size_t n, uint3
 	static tsr_rans_count_contexts_fn *const count_contexts[] = TSR_ISA_VARIANTS(
 		rans_count_contexts);
 
-	f->cost = 0;
 	count_contexts[tsr_isa_level()](e->contexts, codes, n, NCONTEXTS, count);
-	tsr_context_tables_choose(count, t);
-	tsr_put_le(f->bytes + f->nbytes, t->begin, 4);
-	f->nbytes += 4;
-	for (unsigned i = 0; i < t->n; i++)
-		put_table(e, i, count + NSYMBOLS * i, f);
+	t->lowest = 0;
+	f->nbytes += tsr_context_tables_put(e, count, TSR_RANS_TABLE_COST, t, f->bytes + f->nbytes,
+					    &f->cost);
 }
 
 /* How often codes occur, whatever their tables. */
@@ -117,38 +101,16 @@ size_t tsr_entropy_encode_symbols(struct tsr_entropy *e, const uint8_t *contexts
 	return encode(e, &f, symbols, n, coded);
 }
 
-static const char *get_tables(struct tsr_entropy *e, const uint8_t *bytes, size_t nbytes,
-			      struct tsr_context_tables *t, size_t *used)
-{
-	uint16_t freq[NSYMBOLS];
-
-	if (nbytes < 4)
-		return "the list of its tables ends early";
-	if (!tsr_context_tables_are_possible((uint32_t)tsr_get_le(bytes, 4)))
-		return "the list of its tables is none";
-	tsr_context_tables_read((uint32_t)tsr_get_le(bytes, 4), t);
-	*used = 4;
-	for (unsigned i = 0; i < t->n; i++) {
-		size_t table_nbytes;
-		const char *wrong = tsr_rans_get_table(bytes + *used, nbytes - *used, TSR_RANS_BITS,
-						       freq, &table_nbytes);
-
-		if (wrong)
-			return wrong;
-		*used += table_nbytes;
-		tsr_rans_decoder_table(freq, e->decoder.slots + ((size_t)i << TSR_RANS_BITS));
-	}
-	return NULL;
-}
-
 /* Decode by the contexts that @e has: tables and segments. */
 static const char *get_by_contexts(struct tsr_entropy *e, const uint8_t *bytes, size_t nbytes,
 				   uint8_t *codes, size_t n)
 {
 	struct tsr_context_tables tables;
 	size_t tables_nbytes;
-	const char *wrong = get_tables(e, bytes, nbytes, &tables, &tables_nbytes);
+	const char *wrong = tsr_context_tables_get(e, bytes, nbytes, &tables, &tables_nbytes);
 
+	if (!wrong && tables.lowest)
+		wrong = "the list of its tables is none";
 	if (wrong)
 		return wrong;
 	tsr_context_tables_of_contexts(&tables, n, e->contexts);

@@ -260,14 +260,14 @@ TSR_HD uint32_t tsr_rans_information(uint32_t count)
 	return count * ((bits - (127u << 16) + curve) >> 8);
 }
 
-/* What a table is taken to cost, 200 bytes, in 1/256 of a bit. */
+/* What a table of codes is taken to cost, 200 bytes, in 1/256 of a bit. */
 #define TSR_RANS_TABLE_COST (200 * 2048)
 
 /*
  * Of @n groups of contexts the one that has one table with the next: that which loses the least, if this is
- * less than a table costs or there are too many.  @n if there is none.
+ * less than a table costs, @cost, or there are too many.  @n if there is none.
  */
-TSR_HD uint32_t tsr_rans_group_to_join(const int32_t *losses, uint32_t n)
+TSR_HD uint32_t tsr_rans_group_to_join(const int32_t *losses, uint32_t n, int32_t cost)
 {
 	uint32_t least = 0;
 
@@ -275,7 +275,7 @@ TSR_HD uint32_t tsr_rans_group_to_join(const int32_t *losses, uint32_t n)
 		return n;
 	for (uint32_t i = 1; i + 1 < n; i++)
 		least = losses[i] < losses[least] ? i : least;
-	return n > TSR_RANS_TABLE_COUNT || losses[least] < TSR_RANS_TABLE_COST ? least : n;
+	return n > TSR_RANS_TABLE_COUNT || losses[least] < cost ? least : n;
 }
 
 /* The width of the numbers of a stored table, of which @largest is the largest. */

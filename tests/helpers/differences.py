@@ -1,7 +1,7 @@
 """Pieces of differences a second time, from docs/internals/format.md, section 18.7, alone: decode() one."""
 import numpy as np
 
-from coded_planes import Bytes, code_level, decode_segments, need, read_table
+from coded_planes import Bytes, code_level, decode_segments, need, read_table, tables_of_contexts
 
 FLOATS = {"BF16": 7, "F16": 10, "F32": 23}
 
@@ -32,6 +32,7 @@ def rescaled(codes, old_scales, scales):
 
 def contexts_of(old, dtype, e, of_variance):
     if dtype in FLOATS:
+        need(e < 256, "an exponent")
         bits = 8 * old.dtype.itemsize
         return np.clip(((old.astype(np.int64) & ((1 << (bits - 1)) - 1)) >> FLOATS[dtype]) - e, 0, 7)
     need(e == 0, "an exponent of what is no float")
@@ -45,11 +46,9 @@ def read_symbols(mode, body, n, contexts):
         symbols = np.full(n, body.take(1, pad=True)[0], np.int64)
     else:
         need(mode == 3, "mode")
-        mask, e, *zeros = body.take(4)
-        need(mask and not any(zeros), "list of tables")
-        own = {c: read_table(body) for c in range(8) if mask >> c & 1}
-        tables = np.array([own[max((k for k in own if k <= c), default=min(own))] for c in range(8)])
-        symbols = decode_segments(tables, body, n, contexts(e)).astype(np.int64)
+        tables, e = tables_of_contexts(body.number(2)), body.number(2)
+        f = np.array([read_table(body) for _ in range(max(tables) + 1)])
+        symbols = decode_segments(f, body, n, tables[contexts(e)]).astype(np.int64)
     body.end()
     return symbols
 

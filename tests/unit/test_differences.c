@@ -194,8 +194,8 @@ static void test_what_does_not_fit_is_not_written(void **state)
 }
 
 /*
- * Changed bytes are refused or give other elements; cut ones are refused.  Which contexts share a table, and the
- * lowest exponent, may not matter.
+ * Changed bytes are refused or give other elements; cut ones are refused.  Which contexts share a table, and
+ * the lowest exponent, may not matter.
  */
 #define CONTEXTS_AT 8
 static void test_damage_does_not_go_unnoticed(void **state)
@@ -209,8 +209,8 @@ static void test_damage_does_not_go_unnoticed(void **state)
 
 		for (size_t i = 0; i < nbytes; i += i < 64 ? 1 : 61) {
 			coded[i] ^= 0x10;
-			if (!decode(kinds[k], n, nbytes) && i != CONTEXTS_AT &&
-			    i != CONTEXTS_AT + 1)
+			if (!decode(kinds[k], n, nbytes) &&
+			    (i < CONTEXTS_AT || i > CONTEXTS_AT + 2))
 				assert_true(memcmp(back, plane, n * kinds[k].width) ||
 					    memcmp(back_correction, correction,
 						   n * kinds[k].correction));

@@ -88,7 +88,8 @@ static __device__ void join_contexts(uint32_t *counts, struct context_groups *g)
 	const unsigned warp = threadIdx.x / 32;
 
 	for (;;) {
-		const unsigned n = g->n, i = tsr_rans_group_to_join(g->losses, n);
+		const unsigned n = g->n,
+			       i = tsr_rans_group_to_join(g->losses, n, TSR_RANS_TABLE_COST);
 		const uint32_t to = g->group[i < n ? i : 0].first;
 		const uint32_t from = g->group[i < n ? i + 1 : 0].first;
 
