@@ -46,12 +46,6 @@ struct group_codec {
 		0; /* kernels of its own have groups of this size and of twice that */
 	static const bool has_codes = true;
 	typedef no_codebook codebook;
-
-	/* Whether begin() needs the least magnitude, too. */
-	static __device__ __forceinline__ bool wants_least(void)
-	{
-		return false;
-	}
 };
 
 /* --- Scales ---------------------------------------------------------------------------------- */
@@ -137,24 +131,13 @@ static __device__ __forceinline__ float with_cpu_nan(float value, float scale)
 	return is_nan(value) ? tsr_f32_from_bits(CPU_NAN) : value;
 }
 
-/*
- * The formulas of group_math.h for a codec, and its shortcuts:
- *
- * ordinary_code() is code() for a group whose largest magnitude is below 2^126, with what ordinary()
- * made of its scale and any() makes for other groups: no code needs to be clamped.
- * flash_code() is that for a group of fast_flash.cuh, whose unit is 1, with what flash_factor() made
- * of its scale; the lowest 8 bits count, and with takes_roots the argument is the root of an element.
- * Variances are positive there: quotients below 0.5, of which the code would be 0, count as that.
- * flash_least() is how large such a group of variances has to be.
- */
+/* The formulas of group_math.h for a codec. */
 struct group_scale {
 	float unit, factor;
 };
 
-#define DEFINE_FORMULAS(id, levels, roots) \
-	struct id##_formulas { \
-		static const bool takes_roots = roots; \
-\
+#define DEFINE_FORMULAS(id) \
+	struct group_##id { \
 		static __device__ __forceinline__ uint32_t e8m8_max(void) \
 		{ \
 			return tsr_##id##_e8m8_max(); \
@@ -163,128 +146,33 @@ struct group_scale {
 		{ \
 			return tsr_##id##_peak(absmax); \
 		} \
-		static __device__ __forceinline__ int32_t code(float x, float factor) \
+		static __device__ __forceinline__ struct group_scale by(float scale) \
 		{ \
-			return tsr_##id##_code_in(tsr_##id##_bounds(), x, factor); \
+			return { tsr_##id##_unit(scale), tsr_##id##_factor(scale) }; \
 		} \
 		static __device__ __forceinline__ int32_t least(enum tsr_scale format, \
 								float scale) \
 		{ \
 			return format == TSR_SCALE_F16 ? 0 : tsr_##id##_least(scale); \
 		} \
-		static __device__ __forceinline__ int32_t positive(int32_t code, float x, \
-								   int32_t least) \
+		static __device__ __forceinline__ int32_t code(float x, struct group_scale by, \
+							       int32_t least) \
 		{ \
+			const int32_t code = tsr_##id##_code_in(tsr_##id##_bounds(), x * by.unit, \
+								by.factor); \
+\
 			return tsr_##id##_positive(code, x, least); \
 		} \
 		static __device__ __forceinline__ float value(float code, float scale) \
 		{ \
 			return tsr_##id##_value(code, scale); \
 		} \
-		static __device__ __forceinline__ struct group_scale any(float scale) \
-		{ \
-			return { tsr_##id##_unit(scale), tsr_##id##_factor(scale) }; \
-		} \
-		static __device__ __forceinline__ struct group_scale ordinary(float absmax, \
-									      float scale) \
-		{ \
-			return (void)absmax, any(scale); \
-		} \
-		static __device__ __forceinline__ float flash_factor(float scale) \
-		{ \
-			return tsr_quotient_ordinary(levels, scale); \
-		} \
-		static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks, float x, \
-								      float factor) \
-		{ \
-			return (uint32_t)(int32_t)(fmaxf(x * factor, 0.5f) + 0.5f); \
-		} \
 	};
 
-DEFINE_FORMULAS(softsign, 127.0f, false)
-DEFINE_FORMULAS(linear, 127.0f, false)
-DEFINE_FORMULAS(sqrt, 255.0f, true)
-DEFINE_FORMULAS(ulinear, 255.0f, false)
-
-struct group_softsign : softsign_formulas {
-	static __device__ __forceinline__ float value(float code, float scale)
-	{
-		return scale * tsr_softsign_ratio(code);
-	}
-	/* Any positive factor will do for a group of zeros. */
-	static __device__ __forceinline__ struct group_scale ordinary(float absmax, float scale)
-	{
-		struct group_scale g = any(scale);
-
-		(void)absmax;
-		g.factor = fmaxf(g.factor, 0x1p-100f);
-		return g;
-	}
-	static __device__ __forceinline__ int32_t ordinary_code(float m, struct group_scale g)
-	{
-		return tsr_softsign_code_ordinary(m * g.unit, g.factor);
-	}
-	static __device__ __forceinline__ float flash_factor(float scale)
-	{
-		return scale;
-	}
-	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
-							      float scale)
-	{
-		return (uint32_t)tsr_softsign_code_ordinary(m, scale, masks.sign);
-	}
-};
-
-struct group_linear : linear_formulas {
-	static __device__ __forceinline__ int32_t ordinary_code(float m, struct group_scale g)
-	{
-		return tsr_round_half_away_i32(m * g.unit * g.factor);
-	}
-	static __device__ __forceinline__ uint32_t flash_code(struct tsr_masks masks, float m,
-							      float factor)
-	{
-		const float t = m * factor;
-		const uint32_t sign = tsr_bits_from_f32(t) & masks.sign;
-
-		return (uint32_t)(int32_t)(t + tsr_f32_from_bits(sign | 0x3f000000u));
-	}
-};
-
-struct group_sqrt : sqrt_formulas {
-	/*
-	 * The unit, a power of 4, brings tiny groups up.  What is then below 2^-100 has code 0, and
-	 * so has what is negative: they become 2^-100.
-	 */
-	static __device__ __forceinline__ struct group_scale ordinary(float absmax, float scale)
-	{
-		const bool tiny = absmax < 0x1p-80f;
-		const struct group_scale g = { tiny ? 0x1p80f : 1.0f,
-					       any(scale).factor * (tiny ? 0x1p-40f : 1.0f) };
-
-		return g;
-	}
-	static __device__ __forceinline__ int32_t ordinary_code(float v, struct group_scale g)
-	{
-		const float root = tsr_root_ordinary(fmaxf(v * g.unit, 0x1p-100f));
-
-		return (int32_t)(root * g.factor + 0.5f);
-	}
-	static __device__ __forceinline__ float flash_least(void)
-	{
-		return 0x1p-80f;
-	}
-};
-
-struct group_ulinear : ulinear_formulas {
-	static __device__ __forceinline__ int32_t ordinary_code(float v, struct group_scale g)
-	{
-		return (int32_t)fmaxf(v * g.unit * g.factor + 0.5f, 0.0f);
-	}
-	static __device__ __forceinline__ float flash_least(void)
-	{
-		return 0x1p-60f;
-	}
-};
+DEFINE_FORMULAS(softsign)
+DEFINE_FORMULAS(linear)
+DEFINE_FORMULAS(sqrt)
+DEFINE_FORMULAS(ulinear)
 
 /* --- Codecs ---------------------------------------------------------------------------------- */
 
@@ -323,58 +211,31 @@ template <class formulas, typename code> struct grouped : group_codec {
 	struct coder {
 		struct group_scale by;
 		int32_t least;
-		bool ordinary;
 	};
 
-	template <int TEAM>
 	static __device__ __forceinline__ struct coder begin(const struct coded_planes &p,
 							     struct magnitudes m, uint64_t g,
 							     bool stores,
 							     struct scale_events *events)
 	{
-		const float absmax = tsr_f32_from_bits(m.largest);
-		const float scale = put_scale({ p.plane[1], p.scale }, g, group::peak(absmax),
+		const float scale = put_scale({ p.plane[1], p.scale }, g,
+					      group::peak(tsr_f32_from_bits(m.largest)),
 					      group::e8m8_max(), stores, events);
-		struct coder c;
 
-		c.ordinary = absmax < 0x1p126f;
-		c.by = c.ordinary ? group::ordinary(absmax, scale) : group::any(scale);
-		c.least = group::least(p.scale, scale);
-		return c;
+		return { group::by(scale), group::least(p.scale, scale) };
 	}
 	template <int N>
 	static __device__ __forceinline__ void encode(const struct coded_planes &,
 						      const struct coder &c, const float *x,
 						      code_type *out)
 	{
-		if (c.ordinary) {
 #pragma unroll
-			for (int k = 0; k < N; k++)
-				out[k] = (code_type)group::positive(
-					group::ordinary_code(x[k], c.by), x[k], c.least);
-		} else {
-#pragma unroll
-			for (int k = 0; k < N; k++)
-				out[k] = (code_type)group::positive(
-					group::code(x[k] * c.by.unit, c.by.factor), x[k], c.least);
-		}
+		for (int k = 0; k < N; k++)
+			out[k] = (code_type)group::code(x[k], c.by, c.least);
 	}
 };
 
 /* --- Teams: threads next to each other that have a group, N consecutive elements each ---------- */
-
-/* The largest of what the threads of a team have, for each of them; NaN if any is. */
-template <int TEAM> static __device__ __forceinline__ float team_max(float max)
-{
-	if constexpr (TEAM == 32) {
-		max = tsr_f32_from_bits(__reduce_max_sync(TSR_WHOLE_WARP, tsr_bits_from_f32(max)));
-	} else {
-#pragma unroll
-		for (unsigned distance = 1; distance < TEAM; distance *= 2)
-			max = tsr_max_or_nan(max, __shfl_xor_sync(TSR_WHOLE_WARP, max, distance));
-	}
-	return max;
-}
 
 /* The magnitudes of all threads of a team, for each of them. */
 static __device__ __forceinline__ struct magnitudes join_magnitudes(struct magnitudes m,
@@ -403,26 +264,6 @@ template <int N> static __device__ __forceinline__ struct magnitudes magnitudes_
 	return m;
 }
 
-/*
- * The magnitudes of a group, N of a thread.  Where only the largest counts, floats are compared first, as
- * one instruction takes their magnitudes; only for which NaN it is, patterns are.
- */
-template <class codec, int N, int TEAM>
-static __device__ __forceinline__ struct magnitudes team_magnitudes(const float *x)
-{
-	float max = fabsf(x[0]);
-
-	if (!codec::wants_least()) {
-#pragma unroll
-		for (int k = 1; k < N; k++)
-			max = tsr_max_or_nan(max, fabsf(x[k]));
-		max = team_max<TEAM>(max);
-		if (!__any_sync(TSR_WHOLE_WARP, is_nan(max)))
-			return { tsr_bits_from_f32(max), 0 };
-	}
-	return join_magnitudes(magnitudes_of<N>(x), TEAM);
-}
-
 static __device__ __forceinline__ void add_events(struct tsr_encode_report *report,
 						  enum tsr_scale format, struct scale_events events)
 {
@@ -439,7 +280,6 @@ static __device__ __forceinline__ void add_events(struct tsr_encode_report *repo
 template <class codec, unsigned GROUP = codec::usual> struct group_tiles {
 	typedef typename codec::code_type code_type;
 	static const int count = 1, tile = 16;
-	static const uint32_t group = GROUP;
 
 	template <int N>
 	static __device__ __forceinline__ void load(const struct coded_planes &p, uint64_t tile,
@@ -458,10 +298,10 @@ template <class codec, unsigned GROUP = codec::usual> struct group_tiles {
 	{
 		const int team = GROUP / N;
 		const bool stores = inside && threadIdx.x % team == 0;
-		const struct magnitudes m = team_magnitudes<codec, N, team>(x);
+		const struct magnitudes m = join_magnitudes(magnitudes_of<N>(x), team);
 		struct scale_events events = { 0, 0 };
-		const typename codec::coder coder = codec::template begin<team>(p, m, tile / team,
-										stores, &events);
+		const typename codec::coder coder = codec::begin(p, m, tile / team, stores,
+								 &events);
 		code_type code[N];
 
 		codec::template encode<N>(p, coder, x, code);

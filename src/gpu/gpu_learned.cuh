@@ -36,7 +36,6 @@ struct gefen_codes : group_codec {
 		for (int k = 0; k < N; k++)
 			x[k] = with_cpu_nan(tsr_gefen_value(p.codebook, in[k], scale), scale);
 	}
-	template <int TEAM>
 	static __device__ __forceinline__ coder begin(const struct coded_planes &p,
 						      struct magnitudes m, uint64_t g, bool stores,
 						      struct scale_events *)

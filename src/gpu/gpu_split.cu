@@ -7,7 +7,8 @@
 /* --- Kernels --------------------------------------------------------------------------------- */
 
 /*
- * A thread has one vector of W elements: more of them, in flight at once, made nothing faster.
+ * A thread has one vector of W elements: of 4, on an H200 1.7 to 2.1 times as fast as of 1; more of them, in
+ * flight at once, made nothing faster.
  * 4 bytes read and those of the planes written per element, or the other way round.
  */
 template <class codec, int W>

@@ -12,33 +12,11 @@ extern "C" {
 
 /* --- Rows of 8-bit floats, and of bitsandbytes' map -------------------------------------------- */
 
-/*
- * tsr_table_expand() by two questions of the whole warp: of the 32 bounds of every 8th row, and of the 8
- * from the one found on.
- */
-static __device__ __forceinline__ uint32_t find_expand(const float *bound, float absmax,
-						       float least)
-{
-	const float ratio = absmax / least;
-	const uint32_t lane = threadIdx.x % 32;
-	const uint32_t coarse = __popc(__ballot_sync(TSR_WHOLE_WARP, bound[8 * lane] >= ratio));
-	const uint32_t from = coarse ? 8 * (coarse - 1) : 0;
-	const uint32_t fine = __popc(
-		__ballot_sync(TSR_WHOLE_WARP, lane < 8 && bound[from + lane % 8] >= ratio));
-	const uint32_t row = from + (fine ? fine - 1 : 0);
-
-	return absmax > 0.0f ? (row ? row : 1) : absmax != absmax;
-}
-
 /* Of a codec of @format, for variances or for momenta. */
 template <class format, bool VARIANCE> struct tabled : group_codec {
 	typedef uint8_t code_type;
 	static const unsigned usual = 128;
 
-	static __device__ __forceinline__ bool wants_least(void)
-	{
-		return format::rule(VARIANCE).expanded;
-	}
 	/* A warp has a group, so that it needs one row, which its threads find in the nearest cache. */
 	static __host__ __device__ constexpr int elements(unsigned group)
 	{
@@ -101,7 +79,6 @@ template <class format, bool VARIANCE> struct tabled : group_codec {
 				      tsr_table_code(c.entry, c.bucket, c.shift, key), x, c.least);
 	}
 
-	template <int TEAM>
 	static __device__ __forceinline__ struct coder begin(const struct coded_planes &p,
 							     struct magnitudes m, uint64_t g,
 							     bool stores, struct scale_events *)
@@ -113,8 +90,7 @@ template <class format, bool VARIANCE> struct tabled : group_codec {
 		uint32_t row = rule.row;
 
 		if (rule.expanded)
-			row = TEAM == 32 ? find_expand(p.tables.bound, absmax, least)
-					 : tsr_table_expand(p.tables.bound, absmax, least);
+			row = tsr_table_expand(p.tables.bound, absmax, least);
 		if (stores) {
 			((float *)p.plane[1])[g] = scale;
 			if (rule.expanded)
@@ -162,10 +138,6 @@ struct logarithmic : group_codec {
 	typedef uint32_t stored, coder;
 	static const unsigned usual = 64;
 
-	static __device__ __forceinline__ bool wants_least(void)
-	{
-		return true;
-	}
 	static __host__ __device__ constexpr int elements(unsigned)
 	{
 		return 16;
@@ -187,7 +159,6 @@ struct logarithmic : group_codec {
 	}
 
 	/* What is stored for a NaN is the largest scale, whichever NaN its root is. */
-	template <int TEAM>
 	static __device__ __forceinline__ coder begin(const struct coded_planes &p,
 						      struct magnitudes m, uint64_t g, bool stores,
 						      struct scale_events *)

@@ -8,10 +8,6 @@
 #include <stdint.h>
 
 #include "codec/math.h"
-#include "gpu/e4m3.cuh"
-
-/* An array in shared memory, of the size that the launch gives. */
-#define TSR_SHARED(type, name) extern __shared__ type name[]
 
 #define DEFINE_ESTIMATE(name, instruction) \
 	static __device__ __forceinline__ float tsr_##name##_estimate(float x) \
@@ -27,12 +23,6 @@ DEFINE_ESTIMATE(reciprocal, "rcp.approx.ftz.f32")
 
 /* Within 2^-22.9 of 1 / sqrt(x), relatively. */
 DEFINE_ESTIMATE(rsqrt, "rsqrt.approx.ftz.f32")
-
-/* Within 2^-22 of log2(x) from 1/2 to 2, else within 2^-22 of it relatively, for x normal. */
-DEFINE_ESTIMATE(log2, "lg2.approx.ftz.f32")
-
-/* Within 2^-22 of 2^x relatively, where that is normal. */
-DEFINE_ESTIMATE(exp2, "ex2.approx.ftz.f32")
 
 /* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */
 static __device__ __forceinline__ float tsr_max_or_nan(float a, float b)
@@ -115,21 +105,6 @@ static __device__ __forceinline__ uint32_t tsr_word_of_bytes(const uint32_t *byt
 	const uint32_t high = __byte_perm(byte[2], byte[3], 0x0040 + 0x11 * WHICH);
 
 	return __byte_perm(low, high, 0x5410);
-}
-
-/* The bytes of four finite floats in E4M3, the first one lowest; an instruction for two from sm_89 on. */
-static __device__ __forceinline__ uint32_t tsr_e4m3_word(const float *x)
-{
-	unsigned short low, high;
-
-#if __CUDA_ARCH__ >= 890
-	asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(x[1]), "f"(x[0]));
-	asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(high) : "f"(x[3]), "f"(x[2]));
-#else
-	low = (unsigned short)(tsr_e4m3_byte(x[0]) | tsr_e4m3_byte(x[1]) << 8);
-	high = (unsigned short)(tsr_e4m3_byte(x[2]) | tsr_e4m3_byte(x[3]) << 8);
-#endif
-	return low | (uint32_t)high << 16;
 }
 
 static __device__ __forceinline__ uint32_t tsr_f16_pair(float low, float high)

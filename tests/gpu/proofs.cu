@@ -327,44 +327,6 @@ static __global__ void try_softsign_pairs(struct finding *f)
 	}
 }
 
-/* --- Estimates that decide no bit alone -------------------------------------------------------- */
-
-/* The bounds that the two codes of an element in fast_coded.cuh are made with. */
-static __global__ void try_log2(struct finding *f)
-{
-	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
-	const float x = tsr_f32_from_bits(bits);
-	const double exact = log2((double)x);
-
-	if (bits < 0x800000u || bits >= TSR_F32_INF)
-		return;
-	if (!(fabs((double)tsr_log2_estimate(x) - exact) <= 0x1p-22 * fmax(1.0, fabs(exact))))
-		differ(f, bits, tsr_bits_from_f32(tsr_log2_estimate(x)));
-}
-
-static __global__ void try_exp2(struct finding *f)
-{
-	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
-	const float x = tsr_f32_from_bits(bits);
-	const double exact = exp2((double)x);
-
-	if (!(x >= -125.0f && x <= 127.0f))
-		return;
-	if (!(fabs((double)tsr_exp2_estimate(x) - exact) <= 0x1p-22 * exact))
-		differ(f, bits, tsr_bits_from_f32(tsr_exp2_estimate(x)));
-}
-
-static __global__ void try_e4m3(struct finding *f)
-{
-	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
-	const float x = tsr_f32_from_bits(bits), four[] = { -1.0f, x, 0.25f, x };
-	const uint32_t byte = tsr_e4m3_byte(x);
-
-	if ((bits & TSR_F32_MAG) < TSR_F32_INF &&
-	    tsr_e4m3_word(four) != (byte << 24 | 0x28u << 16 | byte << 8 | 0xb8u))
-		differ(f, bits, tsr_e4m3_word(four));
-}
-
 /* Element i is base^(i + 1) by the library of CUDA. */
 static __global__ void take_powers(float base, float *power)
 {
@@ -423,15 +385,6 @@ static void check_all_patterns(void)
 	end(ALL_CASES);
 	begin("reciprocal estimates are within 1 ULP");
 	try_reciprocal<<<ALL_BLOCKS, BLOCK>>>(found);
-	end(ALL_CASES);
-	begin("logarithms are within 2^-22 of themselves, or of 1");
-	try_log2<<<ALL_BLOCKS, BLOCK>>>(found);
-	end(ALL_CASES);
-	begin("powers of two are within 2^-22 of themselves");
-	try_exp2<<<ALL_BLOCKS, BLOCK>>>(found);
-	end(ALL_CASES);
-	begin("floats round to E4M3 as the formula does");
-	try_e4m3<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
 	begin("softsign8 codes at every threshold, for every denominator and estimate");
 	try_softsign_codes<<<dim3((1u << 23) / BLOCK, 127), BLOCK>>>(found);

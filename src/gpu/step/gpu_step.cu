@@ -236,7 +236,7 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 	uint64_t done;
 
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
-	TSR_TRY(tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report, &done, err));
+	done = tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report);
 	TSR_TRY(step_started(stream, step, err));
 	b.stream = stream;
 	b.report = report;

@@ -11,7 +11,7 @@
 
 #include "gpu/cuda.h"
 #include "gpu/gpu_split.cuh"
-#include "gpu/gpu_tables.cuh"
+#include "gpu/gpu_groups.cuh"
 
 extern "C" {
 #include "step/step.h"
@@ -32,8 +32,8 @@ extern "C" {
 	X(ADAM, adam, 2) \
 	X(ADAMW, adamw, 2) \
 	X(FLASH_ADAM, flash_adam, 2) \
-	X(COAT_ADAMW, coat_adamw, 2) \
-	X(BITSANDBYTES_ADAM, bitsandbytes_adam, 2) \
+	X(COAT_ADAMW, coat_adamw, ANY_STATES) \
+	X(BITSANDBYTES_ADAM, bitsandbytes_adam, ANY_STATES) \
 	X(CPU_FUSED_SGD, cpu_fused_sgd, ANY_STATES) \
 	X(CPU_FUSED_ADAM, cpu_fused_adam, ANY_STATES) \
 	X(CUDA_ADAM, cuda_adam, ANY_STATES) \
@@ -49,13 +49,12 @@ enum step_rule {
 };
 
 /*
- * Start the step of as many elements from the first on as one kernel takes: none if there is no
- * kernel or an array is not aligned, else all whole groups.  Stores how many.
+ * Start the step of the elements that one kernel takes, and return how many: none if there is no kernel or an
+ * array is not aligned, else all whole groups.
  */
-enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				   enum step_rule rule, const void *grad, uint64_t n,
-				   struct tsr_step_report *report, uint64_t *done_ret,
-				   struct tsr_err *err);
+uint64_t tsr_gpu_step_fused(const struct tsr_gpu_stream *stream, const struct tsr_step *step,
+			    enum step_rule rule, const void *grad, uint64_t n,
+			    struct tsr_step_report *report);
 
 /* The step on the elements from @first on, a multiple of tsr_step_align(), without their gradients. */
 struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first);
@@ -96,21 +95,6 @@ enum tsr_status tsr_gpu_step_matrix(struct tsr_gpu_stream *stream, const struct 
 
 /* --- What a kernel is told --------------------------------------------------------------------- */
 
-/* What fast paths need of their codecs besides tables: see there. */
-struct fast_row {
-	float lowest, highest; /* quotients are clamped to; the lowest has code 1 */
-	uint32_t shift, rest; /* bits of a key that are in a bucket, and these bits */
-	int before; /* the bucket of the first entry of all rows */
-};
-
-struct fast_numbers {
-	uint32_t run; /* chunks of 32 tiles that a warp takes together */
-	uint32_t nentries; /* of dyn8's table */
-	struct fast_row row[2]; /* of it, for momenta and variances */
-	float reach; /* the farthest that a range of log8 reaches down */
-	float slope[TSR_LOG_RANGES]; /* codes of log8 per octave, by its range */
-};
-
 /*
  * What is the same for all elements: the compiler keeps it in constant memory, and conditions on it
  * are branches that no thread of a warp takes alone.
@@ -124,16 +108,9 @@ struct step_args {
 	struct tsr_masks masks;
 	const void *grad;
 	struct coded_planes slot[TSR_SLOTS];
-	float eps; /* of ratios */
 	uint64_t ntiles; /* whole groups */
 	struct tsr_step_report *report; /* or NULL */
-	struct fast_numbers numbers;
 };
-
-/* The same of states in Gefen's blocks: gefen_fused.cu. */
-enum tsr_status tsr_gpu_step_blocks(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				    const struct step_args *a, uint64_t n, uint64_t *done_ret,
-				    struct tsr_err *err);
 
 /* --- Weights ----------------------------------------------------------------------------------- */
 
@@ -182,7 +159,6 @@ static __device__ __forceinline__ unsigned store_weights(const struct step_args 
  */
 template <class split> struct split_tiles {
 	static const int count = 1, tile = 16 / sizeof(typename split::first);
-	static const uint32_t group = TSR_GROUP_DEFAULT;
 
 	template <int N>
 	static __device__ __forceinline__ void load(const struct coded_planes &p, uint64_t tile,
@@ -203,7 +179,6 @@ template <class split> struct split_tiles {
 /* For slots that a rule does not have. */
 struct no_tiles {
 	static const int count = 0, tile = 4;
-	static const uint32_t group = TSR_GROUP_DEFAULT;
 
 	template <int N>
 	static __device__ __forceinline__ void load(const struct coded_planes &, uint64_t, float *)
@@ -216,13 +191,11 @@ struct no_tiles {
 	}
 };
 
-/* The states of a step; of @RATIOS momenta are stored as those to their variances. */
-template <class m, class v = no_tiles, bool RATIOS = false> struct step_states {
+/* The states of a step. */
+template <class m, class v = no_tiles> struct step_states {
 	typedef m momentum;
 	typedef v variance;
 	static const int nstates = m::count + v::count, tile = m::tile;
-	static const uint32_t group = m::group;
-	static const bool ratios = RATIOS;
 };
 
 /* --- Gradients --------------------------------------------------------------------------------- */
@@ -265,17 +238,11 @@ static __device__ __forceinline__ double square_at(const void *grad, enum tsr_dt
 	return tsr_step_square(gradient_at(grad, dtype, i));
 }
 
-/* How many are not finite: 0 times x is 0 only if x is finite. */
 template <int N> static __device__ __forceinline__ unsigned count_nonfinite(const float *g)
 {
-	float zero = 0.0f;
 	unsigned nonfinite = 0;
 
 #pragma unroll
-	for (int k = 0; k < N; k++)
-		zero = tsr_fma_any(g[k], 0.0f, zero);
-	if (zero == 0.0f)
-		return 0;
 	for (int k = 0; k < N; k++)
 		nonfinite += is_nonfinite(g[k]);
 	return nonfinite;

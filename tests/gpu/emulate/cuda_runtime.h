@@ -65,7 +65,6 @@ enum cudaMemcpyKind {
 	cudaMemcpyDeviceToDevice,
 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 
 typedef struct emulated_stream *cudaStream_t;
@@ -94,12 +93,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to);
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
-
-template <class T>
-static inline cudaError_t cudaFuncSetAttribute(T *kernel, cudaFuncAttribute attribute, int value)
-{
-	return (void)kernel, (void)attribute, (void)value, cudaSuccess;
-}
 
 template <class T> static inline cudaError_t cudaMalloc(T **memory, size_t nbytes)
 {

@@ -9,7 +9,6 @@
 #include <stdint.h>
 
 #include "codec/math.h"
-#include "gpu/e4m3.cuh"
 
 static inline uint32_t tsr_low_bytes_widened(uint32_t bytes)
 {
@@ -32,8 +31,6 @@ static inline uint32_t tsr_look_up_bytes(const uint32_t *table, uint32_t digits)
 	}
 	return bytes;
 }
-
-#define TSR_SHARED(type, name) static thread_local type name[(160 << 10) / sizeof(type)]
 
 static inline float emulated_flush(float x)
 {
@@ -66,21 +63,6 @@ static inline float tsr_reciprocal_estimate(float d)
 static inline float tsr_rsqrt_estimate(float x)
 {
 	return emulated_flush((float)(1.0 / sqrt((double)emulated_flush(x))));
-}
-
-static inline float tsr_log2_estimate(float x)
-{
-	const double exact = log2((double)emulated_flush(x));
-	const int steps = (int)(tsr_bits_from_f32(x) * 2654435761u >> 16) % 5 - 2;
-
-	if (!(exact > -INFINITY && exact < INFINITY))
-		return (float)exact;
-	return (float)(exact + steps * 0x1.fp-24 * fmax(1.0, fabs(exact)));
-}
-
-static inline float tsr_exp2_estimate(float x)
-{
-	return emulated_flush(emulated_estimate(exp2((double)x), 1.99, x));
 }
 
 static inline float tsr_max_or_nan(float a, float b)
@@ -125,15 +107,6 @@ template <unsigned WHICH = 0> static inline uint32_t tsr_word_of_bytes(const uin
 
 	for (int i = 0; i < 4; i++)
 		word |= (byte[i] >> 8 * WHICH & 0xff) << 8 * i;
-	return word;
-}
-
-static inline uint32_t tsr_e4m3_word(const float *x)
-{
-	uint32_t word = 0;
-
-	for (int i = 0; i < 4; i++)
-		word |= tsr_e4m3_byte(x[i]) << 8 * i;
 	return word;
 }
 
