@@ -90,8 +90,8 @@ TSR_API enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s,
  * The reasons are those of enum tsr_raw_reason: infinite or NaN elements, negative variances, and so on.
  * Return: whether its elements must be written instead of planes.
  */
-TSR_API bool tsr_saving_settle(struct tsr_saving *s, size_t i,
-			       const struct tsr_device_found *found, char *why, size_t room);
+TSR_API bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_found *found,
+			       char *why, size_t room);
 
 /**
  * tsr_saving_write() - Write the packed file

@@ -7,7 +7,6 @@
 #include "io/hash.h"
 #include "codec/loops.h"
 #include "codec/measuring.h"
-#include "codec/ratio.h"
 
 static const struct {
 	enum tsr_kind kind;

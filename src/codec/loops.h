@@ -35,4 +35,16 @@ typedef void tsr_update_measure_fn(struct tsr_update_measure *u, const struct ts
 				   const struct tsr_moments *after, size_t n, float eps);
 TSR_ISA_DECLARE(tsr_update_measure_fn, update_measure_add)
 
+/* Momenta as ratios to the roots of their variances: what is given of the variances. */
+enum tsr_ratio_given {
+	TSR_RATIO_VARIANCES,
+	TSR_RATIO_ROOTS,
+};
+
+/* As tsr_ratios_make() and tsr_ratios_undo(), of variances or of their roots. */
+typedef void tsr_ratio_fn(float *x, const float *beside, enum tsr_ratio_given given, float eps,
+			  size_t n);
+TSR_ISA_DECLARE(tsr_ratio_fn, ratio_make)
+TSR_ISA_DECLARE(tsr_ratio_fn, ratio_undo)
+
 #endif

@@ -97,8 +97,8 @@ struct coded_planes {
 struct coded_planes tsr_gpu_planes(const struct tsr_gpu_job *job, uint64_t first);
 
 /*
- * Append to a stream of the current device: @n momenta become ratios to their variances, or with @make false the
- * reverse; @to may be @from.  The error of the launch is found by cudaGetLastError().
+ * Append to a stream of the current device: @n momenta become ratios to their variances, or with @make
+ * false the reverse; @to may be @from.  The error of the launch is found by cudaGetLastError().
  */
 void tsr_gpu_turn_ratios(cudaStream_t stream, float eps, const float *from, const float *variance,
 			 uint64_t n, bool make, float *to);

@@ -6,10 +6,9 @@
 /* --- Groups of the usual sizes ---------------------------------------------------------------- */
 
 /*
- * A team of threads has a group, each N consecutive elements: on an H200 1.5 to 5.4 times as fast as groups of
- * any size.  Whole groups only.  Threads read 16 bytes
- * at some distance: a sector is then for several reads of a warp, and the first one leaves it in the
- * cache.
+ * A team of threads has a group, each N consecutive elements: on an H200 1.5 to 5.4 times as fast as
+ * groups of any size.  Whole groups only.  Threads read 16 bytes at some distance: a sector is then for
+ * several reads of a warp, and the first one leaves it in the cache.
  */
 template <class codec, unsigned GROUP>
 static __global__ void __launch_bounds__(TSR_BLOCK)

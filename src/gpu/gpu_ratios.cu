@@ -14,7 +14,8 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	if (i < n) {
 		const float divisor = tsr_ratio_divisor(tsr_sqrt(variance[i]), eps);
 
-		to[i] = make ? tsr_ratio_of(from[i], divisor) : tsr_ratio_momentum(from[i], divisor);
+		to[i] = make ? tsr_ratio_of(from[i], divisor)
+			     : tsr_ratio_momentum(from[i], divisor);
 	}
 }
 

@@ -6,15 +6,20 @@
 #include "check_gpu.h"
 #include "tersor/sweep.h"
 
-static const struct tsr_codec *codecs[128];
+static const struct tsr_codec *codecs[256];
 static unsigned ncodecs;
 
 static void find_codecs(void)
 {
 	ncodecs = 0;
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		if (!(*c)->grouped)
-			codecs[ncodecs++] = *c;
+		if ((*c)->grouped)
+			continue;
+		if (ncodecs == COUNT_OF(codecs)) {
+			check_failed("more codecs than the %zu that are swept at once", COUNT_OF(codecs));
+			return;
+		}
+		codecs[ncodecs++] = *c;
 	}
 }
 

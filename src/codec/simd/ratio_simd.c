@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Momenta as ratios to the roots of their variances, and back. */
-#include "codec/ratio.h"
+#include "codec/loops.h"
 #include "codec/ratio_math.h"
 
 #define DEFINE_RATIO(name, formula) \

@@ -7,7 +7,7 @@
  * plane itself.
  */
 #include "tersor/codec.h"
-#include "codec/ratio.h"
+#include "codec/loops.h"
 #include "codec/simd/lanes.h"
 #include "step/simd.h"
 #include "step/torch_math.h"
