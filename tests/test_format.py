@@ -304,7 +304,7 @@ def test_maps_of_dyn8_are_the_vectors(tmp_path):
     ("TSR_PIECE_ELEMENTS", "floor({} / A) * A consecutive elements"),
     ("TSR_ST_HEADER_MAX", "| N, the header's bytes | {:,} |"),
     ("TSR_ST_VALUES_MAX", "| JSON values in the header | {:,} "),
-    ("TSR_PACKED_VERSION", "| the version of this format, {} |"),
+    ("TSR_PACKED_VERSION", "the version of this format, {} |"),
     ("TSR_GENERATION_MAX", "| `generation` | {:,} |"),
     ("TSR_RANK_MAX", "| dimensions | {} |"),
     ("TSR_NAME_MAX", "suffix included | {:,} |"),
