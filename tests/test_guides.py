@@ -1,4 +1,4 @@
-"""Guides: what codecs.md, ci.md and faq.md say is run, and the pages of a task are read in five minutes."""
+"""Guides: what codecs.md, ci.md and install.md say is run, and the pages of a task are read in five minutes."""
 import os
 import re
 import shutil
@@ -92,7 +92,7 @@ def test_sizes_of_ci_are_those_of_the_example(folder):
     assert f"{(folder / 'audit.json').stat().st_size / 1e3:.0f} kB" in text
 
 
-# faq.md
+# install.md
 
 def spoilt(folder):
     """Files with which messages appear."""
@@ -149,7 +149,7 @@ MESSAGES = {
 
 
 def test_page_has_these_messages():
-    part = re.search(r"^## Messages\n(.*?)^## ", (DOCS / "faq.md").read_text(), re.M | re.S)[1]
+    part = re.search(r"^## Messages\n(.*?)^## ", (DOCS / "install.md").read_text(), re.M | re.S)[1]
     assert re.findall(r"^### (.*)$", part, re.M) == list(MESSAGES)
 
 
