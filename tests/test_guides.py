@@ -169,7 +169,7 @@ def test_message_of_the_page_appears_and_has_a_way_out(folder, message):
 TASKS = {
     "shrink a Trainer folder and resume": [("../README.md", ["Get it", "Four commands"]), ("tour.md", ["3. Go on"])],
     "choose a codec": [("codecs.md", ["What to choose", "How large", "Which form"])],
-    "record and replay": [("recording.md", ["1. Record and replay"]), ("tour.md", ["6. What a form"])],
+    "record and replay": [("replay.md", ["Record and replay"]), ("tour.md", ["6. What a form"])],
     "a gate in CI": [("ci.md", [])],
     "64 nodes": [("scale.md", ["1. ", "2. "])],
 }
