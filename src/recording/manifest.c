@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The manifest of a recording (docs/recording.md). */
+/* The manifest of a recording (docs/replay.md). */
 #include "recording/recording_data.h"
 
 #include <inttypes.h>

@@ -8,7 +8,7 @@
         optimizer.step()              # copies the gradients; a thread writes them, and the manifest
     recorder.close()                  # from here on nothing is recorded, and all of it is written
 
-docs/recording.md describes what is written. With FSDP2 every rank calls this, and waits for the file; with DDP
+docs/replay.md describes what is written. With FSDP2 every rank calls this, and waits for the file; with DDP
 only rank 0 writes. Without the package safetensors the files are those of torch.save. For Hugging Face's Trainer
 there is `tersor.transformers.RecordSteps`.
 """
