@@ -1,4 +1,4 @@
-"""docs/json.md: the schemas of all JSON reports, as tests/schemas.py finds them in reports."""
+"""docs/json.txt: the schemas of all JSON reports, as tests/schemas.py finds them in reports."""
 import re
 import subprocess
 import sys
@@ -7,7 +7,7 @@ import pytest
 
 from conftest import BINARY, ROOT
 
-PAGE = (ROOT / "docs" / "json.md").read_text()
+LIST = (ROOT / "docs" / "json.txt").read_text()
 
 
 def test_every_member_of_every_schema_is_reported_and_listed():
@@ -17,9 +17,9 @@ def test_every_member_of_every_schema_is_reported_and_listed():
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "man").glob("tersor-*.1")), ids=lambda page: page.stem)
-def test_members_of_a_man_page_are_in_the_page_of_schemas(page):
+def test_members_of_a_man_page_are_in_the_list_of_schemas(page):
     section = re.search(r"^\.Sh JSON\n(.*?)(?=^\.Sh )", page.read_text(), re.M | re.S)
     named = set(re.findall(r"^\.It Va ([\w-]+)", section[1], re.M)) if section else set()
     command = page.stem.removeprefix("tersor-")
-    lists = re.findall(rf"^### tersor\.{command}(?:-\w+)?\.v1\n\n```\n(.*?)^```", PAGE, re.M | re.S)
-    assert named <= set(re.sub(r"^\S+: ", "", "".join(lists), flags=re.M).split())
+    lists = re.findall(rf"^tersor\.{command}(?:-\w+)?\.v1\n((?:    .*\n)*)", LIST, re.M)
+    assert named <= set(re.sub(r"^ +\S+: ", "", "".join(lists), flags=re.M).split())

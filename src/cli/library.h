@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A function of somebody else's library over FP32 bit patterns, in child processes. */
+/* A function of somebody else's library, or a kernel, over FP32 bit patterns, in child processes. */
 #ifndef TSR_CLI_LIBRARY_H
 #define TSR_CLI_LIBRARY_H
 
@@ -12,6 +12,8 @@ typedef void cli_library_fn(const float *in, void *out, size_t n);
 /* What to compare, and where. */
 struct cli_library_plan {
 	const char *library; /* path */
+	bool on_gpu; /* it has kernels, for this GPU */
+	unsigned gpu;
 	const char *symbol;
 	enum tsr_dtype out;
 	const char *against; /* another symbol of it; NULL: @codec */

@@ -143,6 +143,7 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 
 struct cli_sweep_library {
 	const char *library, *symbol, *out, *against;
+	const char *device; /* "cuda", "cuda:N": a kernel; NULL: a function */
 	const struct tsr_codec *codec; /* the only one that is named; NULL: none is */
 	uint64_t max_ulp, timeout_s; /* UINT64_MAX, 0: not given */
 	uint32_t first, last;

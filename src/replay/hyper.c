@@ -156,6 +156,7 @@ static enum tsr_status find_initial_lr(struct tsr_replaying *r, size_t group, do
 
 static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 {
+	static const enum tsr_hyper_name matter[] = { TSR_HYPER_MAXIMIZE, TSR_HYPER_AMSGRAD };
 	struct tsr_hyper *h = &r->result->hyper[group];
 	double initial;
 
@@ -167,14 +168,16 @@ static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 	}
 	tsr_hyper_put(h, TSR_HYPER_LR, r->result->steps[0].lr[group]);
 	tsr_hyper_defaults(h, r->result->optimizer);
-	/* One that the optimizer does not use makes no difference, but for this. */
-	if (tsr_hyper_is_set(h, TSR_HYPER_MAXIMIZE) && h->value[TSR_HYPER_MAXIMIZE] != 0 &&
-	    !tsr_optimizer_uses(r->result->optimizer, TSR_HYPER_MAXIMIZE))
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: group %zu: maximize: found true, which %s cannot be replayed "
-				"with",
-				r->recording->path, group,
-				tsr_optimizer_name(r->result->optimizer));
+	/* One that the optimizer does not use makes no difference, but for these. */
+	for (size_t i = 0; i < sizeof(matter) / sizeof(*matter); i++) {
+		if (tsr_hyper_is_on(h, matter[i]) &&
+		    !tsr_optimizer_uses(r->result->optimizer, matter[i]))
+			return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+					"%s: group %zu: %s: found true, which %s cannot be "
+					"replayed with",
+					r->recording->path, group, tsr_hyper_name(matter[i]),
+					tsr_optimizer_name(r->result->optimizer));
+	}
 	return TSR_OK;
 }
 

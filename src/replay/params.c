@@ -301,8 +301,6 @@ static enum tsr_status add_states(struct tsr_replaying *r)
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_parameter *own = &r->parameters.list[i];
 
-		if (own->max_variance != SIZE_MAX && tsr_replay_is_adam(r))
-			return refuse(r, own->max_variance, "AMSGrad is not replayed");
 		if (own->master != SIZE_MAX)
 			return refuse(r, own->master,
 				      "is a second copy of its weight, which would be left as it "

@@ -77,6 +77,34 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 	return TSR_OK;
 }
 
+/* What the optimizer keeps; a checkpoint that has AMSGrad's variances says so, unless it is said otherwise. */
+static enum tsr_status choose_slots(struct tsr_replaying *r)
+{
+	const struct tsr_codec *variance = r->options->coding[TSR_SLOT_VARIANCE].codec;
+	bool amsgrad = false;
+
+	for (size_t i = 0; i < r->nparams; i++) {
+		struct tsr_replay_param *p = &r->params[i];
+		struct tsr_hyper *h = &r->result->hyper[p->group];
+
+		if (p->tensor[TSR_SLOT_MAX_VARIANCE] != SIZE_MAX &&
+		    !tsr_hyper_is_set(h, TSR_HYPER_AMSGRAD))
+			tsr_hyper_put(h, TSR_HYPER_AMSGRAD, 1);
+	}
+	for (size_t i = 0; i < r->nparams; i++) {
+		struct tsr_replay_param *p = &r->params[i];
+
+		p->slots = tsr_optimizer_slots(r->result->optimizer, &r->result->hyper[p->group]);
+		amsgrad |= p->slots >> TSR_SLOT_MAX_VARIANCE & 1;
+	}
+	if (amsgrad && (!tsr_order_is_torch(r->result->order) || (variance && variance->learned)))
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: AMSGrad has a step in PyTorch's orders only, and none with "
+				"means of blocks",
+				r->c->path);
+	return TSR_OK;
+}
+
 static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
 	const char **names;
@@ -85,9 +113,7 @@ static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying 
 	TSR_TRY(tsr_replay_choose_steps(r));
 	TSR_TRY(tsr_replay_choose_hyper(r));
 	TSR_TRY(tsr_replay_find_params(r, first));
-	for (size_t i = 0; i < r->nparams; i++)
-		r->params[i].kinds = tsr_optimizer_kinds(r->result->optimizer,
-							 &r->result->hyper[r->params[i].group]);
+	TSR_TRY(choose_slots(r));
 	TSR_TRY(tsr_replay_read_counts(r));
 	TSR_TRY(tsr_replay_plan_state(r));
 	TSR_TRY(tsr_replay_note_scales(r));

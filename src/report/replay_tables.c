@@ -115,7 +115,7 @@ static void put_state(const struct tsr_replay *r, struct tsr_text *json)
 			tsr_cell_coding(&t, c);
 		if (r->widened[p])
 			TSR_CELL(&t, "scale_instead_of", NULL, tsr_scale_name(TSR_SCALE_E8M8));
-		tsr_json_open(json, tsr_kind_name(tsr_slot_kind((enum tsr_slot)p)), '{');
+		tsr_json_open(json, tsr_slot_name((enum tsr_slot)p), '{');
 		tsr_table_end_members(t, json);
 		tsr_json_close(json, '}');
 	}

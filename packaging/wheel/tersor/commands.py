@@ -2,7 +2,7 @@
 """The commands of the program as functions.
 
 Each runs the program that this package carries, in a process of its own, and returns its JSON report as a
-dataclass (`tersor.reports`); docs/json.md lists the members. Options are keywords: ``max_error={"nmse": 1e-4}`` is ``--max-error nmse=1e-4``, ``strict=True``
+dataclass (`tersor.reports`); docs/json.txt lists the members. Options are keywords: ``max_error={"nmse": 1e-4}`` is ``--max-error nmse=1e-4``, ``strict=True``
 is ``--strict``, a list repeats an option. All options of a command may be given, as its manual page has them.
 """
 from __future__ import annotations

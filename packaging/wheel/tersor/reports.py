@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands report, as dataclasses made from the JSON of the program (docs/json.md)."""
+"""What the commands report, as dataclasses made from the JSON of the program (docs/json.txt)."""
 from __future__ import annotations
 
 import dataclasses

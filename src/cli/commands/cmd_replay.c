@@ -11,7 +11,8 @@
 
 #define ORDERS \
 	"torch-cpu torch-cpu-fused torch-cuda-foreach torch-cuda-forloop torch-cuda-capturable " \
-	"torch-cuda-fused torch-cuda-fused-double flashoptim coat bitsandbytes gefen pytorch"
+	"torch-cuda-capturable-forloop torch-cuda-fused torch-cuda-fused-double flashoptim coat " \
+	"bitsandbytes gefen pytorch"
 
 static const struct cli_opt opts[] = {
 	CLI_OPT("optimizer", "NAME", CLI_WORD, optimizer,
@@ -30,7 +31,7 @@ static const struct cli_opt opts[] = {
 		     "weights shrink by weight_decay * lr / initial_lr"),
 	CLI_OPT("hyper", "NAME=X", CLI_LIST, hyper,
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
-		"decouple_lr= match_rms= maximize=",
+		"decouple_lr= match_rms= maximize= amsgrad= tensor_lr=",
 		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
 	CLI_OPT("vary", "NAME=X,X...", CLI_LIST, vary,
 		"lr= beta1= beta2= eps= weight_decay= momentum= dampening=",
@@ -62,8 +63,9 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("order", "NAME", CLI_WORD, order, ORDERS,
 		"order of operations (default: the recording's, else torch-cpu): PyTorch's, "
 		"torch-cpu, and for sgd, adam and adamw torch-cpu-fused, torch-cuda-foreach, "
-		"torch-cuda-forloop, torch-cuda-capturable, torch-cuda-fused or, before 2.11, "
-		"torch-cuda-fused-double; flashoptim (implied by --state flashoptim); coat "
+		"torch-cuda-forloop, torch-cuda-capturable, torch-cuda-capturable-forloop, "
+		"torch-cuda-fused or, before 2.11, torch-cuda-fused-double; flashoptim (implied by "
+		"--state flashoptim); coat "
 		"(adamw); bitsandbytes (adam, adamw); or gefen (adamw, gefen), which also has its "
 		"program's codebook"),
 	CLI_OPT("compat", "NAME", CLI_WORD, order, ORDERS,

@@ -29,7 +29,8 @@ static const struct cli_opt opts[] = {
 		"compare with an earlier JSON report; exit 1 and show what changed"),
 	CLI_OPT("library", "FILE", CLI_STRING, library, "@file",
 		"instead: a function of this shared library, which is run: "
-		"void f(const float *in, void *out, size_t n)"),
+		"void f(const float *in, void *out, size_t n); with --device cuda a kernel of this "
+		"cubin or PTX file"),
 	CLI_OPT("symbol", "NAME", CLI_STRING, symbol, NULL, "the function in --library"),
 	CLI_OPT("out", "TYPE", CLI_WORD, out, "f32 bf16 f16 u8",
 		"type of its results: f32, bf16 (default), f16, u8"),
@@ -210,8 +211,7 @@ static int check_library(const struct cli_cmd *cmd, const struct args *a, const 
 		{ library && codec && a->against,
 		  "--codec and --against-symbol exclude each other" },
 		{ library && codec && c->n != 1, "--library is compared with one codec" },
-		{ library && (a->common.svg || a->common.device),
-		  "--library runs on the CPU and draws no figure: not with --device or --svg" },
+		{ library && a->common.svg, "--library draws no figure: not with --svg" },
 		{ 0 }
 	};
 
@@ -227,6 +227,7 @@ static int sweep_library(const struct cli_cmd *cmd, const struct args *a, const 
 		.symbol = a->symbol,
 		.out = a->out ? a->out : "bf16",
 		.against = a->against,
+		.device = cli_is_cpu(a->common.device) ? NULL : a->common.device,
 		.codec = a->codec.n ? c->codecs[0] : NULL,
 		.max_ulp = is_given(a, "max-ulp") ? a->max_ulp : UINT64_MAX,
 		.timeout_s = a->timeout_s,

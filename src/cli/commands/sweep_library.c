@@ -5,6 +5,7 @@
 #include "cli/files.h"
 #include "cli/library.h"
 #include "report/reports.h"
+#include "tersor/gpu.h"
 
 #define TIMEOUT_S 60
 
@@ -29,6 +30,24 @@ static int choose_codec(const struct cli_cmd *cmd, const struct cli_sweep_librar
 	if (!fits(p->codec, p->out))
 		return cli_usage(cmd, "--out %s: codec %s has no such codes", s->out,
 				 p->codec->name);
+	return CLI_OK;
+}
+
+/* A kernel needs a GPU, and a function none. */
+static int check_device(const struct cli_cmd *cmd, const struct cli_sweep_library *s,
+			struct cli_library_plan *p)
+{
+	static const char *const gpu_code[] = { ".cubin", ".fatbin", ".ptx", NULL };
+	const char *suffix = strrchr(s->library, '.');
+
+	if (s->device && !tsr_gpu_parse(s->device, &p->gpu))
+		return cli_usage(cmd, "--library with --device %s: expected cpu, cuda or cuda:N",
+				 s->device);
+	for (size_t i = 0; suffix && !s->device && gpu_code[i]; i++) {
+		if (strcmp(suffix, gpu_code[i]) == 0)
+			return cli_usage(cmd, "--library %s has GPU code: add --device cuda",
+					 s->library);
+	}
 	return CLI_OK;
 }
 
@@ -71,6 +90,8 @@ int cli_sweep_library(const struct cli_cmd *cmd, const struct cli_common *common
 	struct cli_work work;
 	int status;
 
+	p.on_gpu = s->device != NULL;
+	CLI_TRY(check_device(cmd, s, &p));
 	p.timeout_s = s->timeout_s ? (unsigned)s->timeout_s : TIMEOUT_S;
 	CLI_TRY(cli_parse_dtype(cmd, s->out, &p.out));
 	if (!p.against)

@@ -30,9 +30,8 @@ enum tsr_status tsr_parameters_init(struct tsr_parameters *p, struct tsr_checkpo
 	if (!p->list || !p->roles)
 		return tsr_fail_nomem(err, c->path);
 	for (size_t i = 0; i < p->n; i++)
-		p->list[i] = (struct tsr_parameter){ { i, SIZE_MAX, SIZE_MAX },
+		p->list[i] = (struct tsr_parameter){ { i, SIZE_MAX, SIZE_MAX, SIZE_MAX },
 						     .counter = SIZE_MAX,
-						     .max_variance = SIZE_MAX,
 						     .master = SIZE_MAX };
 	return TSR_OK;
 }
@@ -90,7 +89,7 @@ static enum tsr_status find_parameters(const struct joining *j)
 static size_t *slot_of(struct tsr_parameter *p, enum tsr_role role)
 {
 	if (role == TSR_ROLE_MAX_VARIANCE)
-		return &p->max_variance;
+		return &p->tensor[TSR_SLOT_MAX_VARIANCE];
 	return &p->tensor[role == TSR_ROLE_MOMENTUM ? TSR_SLOT_MOMENTUM : TSR_SLOT_VARIANCE];
 }
 
@@ -154,7 +153,8 @@ static void pair(const struct joining *j, struct tsr_parameter *p)
 {
 	struct tsr_tensor *all = j->p->c->tensors, *m = &all[p->tensor[TSR_SLOT_MOMENTUM]], *v;
 	const size_t variance = p->tensor[TSR_SLOT_VARIANCE];
-	const size_t last = p->max_variance != SIZE_MAX ? p->max_variance : variance;
+	const size_t max = p->tensor[TSR_SLOT_MAX_VARIANCE];
+	const size_t last = max != SIZE_MAX ? max : variance;
 
 	if (variance != SIZE_MAX && !j->p->c->packed && tsr_tensor_same_shape(m, &all[variance]))
 		m->beside = all[variance].name;

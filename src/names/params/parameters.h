@@ -13,7 +13,6 @@ struct tsr_named;
 struct tsr_parameter {
 	size_t tensor[TSR_SLOTS]; /* indices into the checkpoint's; SIZE_MAX: it has none */
 	size_t counter; /* the tensor that counts its steps; SIZE_MAX: none */
-	size_t max_variance; /* AMSGrad's; SIZE_MAX: none */
 	size_t master; /* a second copy of the weight; SIZE_MAX: none */
 	/* In what was saved around the tensors, once tsr_parameters_place() has looked there: */
 	struct tsr_value *state; /* the mapping that has its state; NULL: none */

@@ -9,7 +9,7 @@
 
 #include "tersor/replay.h"
 
-/* docs/replay.md, section 9, gives the reasons for the thresholds. */
+/* docs/replay.md, "Figures of a report", gives the reasons for the thresholds. */
 
 /* An update whose error is as large as itself: not stepping would have been no worse. */
 #define TSR_REPLAY_DIVERGED 1.0

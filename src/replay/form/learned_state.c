@@ -113,8 +113,7 @@ static bool is_needed(const struct tsr_replaying *r)
 		for (size_t i = 0; i < r->nparams; i++) {
 			const struct tsr_replay_param *p = &r->params[i];
 
-			if ((p->kinds & tsr_slot_kind((enum tsr_slot)slot)) &&
-			    !learned_codec(stored_as(r, p, slot)))
+			if ((p->slots >> slot & 1) && !learned_codec(stored_as(r, p, slot)))
 				return true;
 		}
 	}
