@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the file of a snapshot, every byte of it untrusted (docs/internals/store-format.md, section 4). */
+/* Reading the file of a snapshot, every byte of it untrusted (docs/internals/format.md, section 19.3). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
