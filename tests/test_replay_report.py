@@ -13,6 +13,7 @@ import pytest
 import replay_model as model
 from safetensors import safe_open
 from conftest import DATA, one_line_error, run_tersor, write_source
+from faults import LONG
 from test_replay_model import GPT, MANIFEST, SUFFIX, load, recorded_hyper
 
 F32 = np.float32
@@ -152,7 +153,7 @@ def flash(scale="e8m8", weights="bf16+ulp8", momentum="softsign8", variance="sqr
 
 
 @pytest.mark.parametrize("codings, nsteps", [
-    (flash(), 16 if os.environ.get("TERSOR_EVERY_CASE") else 6), (flash("f16"), 6), (flash(variance="ulinear8"), 6),
+    (flash(), 16 if LONG else 6), (flash("f16"), 6), (flash(variance="ulinear8"), 6),
     (flash("f16", "bf16", "linear8", "ulinear8"), 4), (flash("f32", "bf16+exact16"), 4)])
 def test_figures_against_numpy(codings, nsteps):
     names = [codec for codec, _, _ in codings.values()]
