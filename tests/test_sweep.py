@@ -4,7 +4,6 @@ With TERSOR_LONG=1 also: the golden reports of all 2^32 bit patterns, 2^24 patte
 """
 import csv
 import html
-import html.parser
 import json
 import os
 import re
@@ -20,6 +19,7 @@ import pytest
 import golden
 import oracle
 from conftest import BINARY, ROOT, one_line_error, run_tersor
+from page import Page
 from test_codecs import LEVELS, cpu_flags
 
 LONG = os.environ.get("TERSOR_LONG") == "1"
@@ -586,33 +586,6 @@ def test_svg_of_one_format_has_one_panel(tmp_path):
         sweep(*SMALL, "--codec", codecs, "--svg", tmp_path / "f")
         root = ET.parse(tmp_path / "f").getroot()
         assert sum(g.get("class") == "panel" for g in root.iter(f"{SVG}g")) == panels
-
-
-class Page(html.parser.HTMLParser):
-    """Checks that tags are closed in order, and keeps what the tests look at."""
-    VOID = {"meta", "input", "br"}
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.ids, self.scripts, self.boxes = [], [], {}, {}
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        self.ids += [attrs["id"]] if "id" in attrs else []
-        if tag == "input":
-            self.boxes[attrs["data-codec"]] = "checked" in attrs
-        if tag not in self.VOID:
-            self.open.append((tag, attrs))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop()[0] == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1][0] == "script":
-            self.scripts[self.open[-1][1].get("id")] = data
 
 
 def test_page_is_whole_and_needs_no_network(drawn):
