@@ -247,7 +247,8 @@ check-build: $(BUILD)/tersor $(BUILD)/libtersor.so $(UNIT_BIN) $(FUZZ_BIN) $(FAU
 # CHECK_RUN: what runs programs that this machine cannot run itself.
 CHECK_RUN ?=
 check-unit: $(UNIT_BIN) check-fuzz
-	@for t in $(UNIT_BIN); do $(CHECK_RUN) $$t || exit 1; done
+	@printf '%s\n' $(UNIT_BIN) | xargs -P $(NPROC) -I{} sh -c \
+		"$(CHECK_RUN) {} > {}.log 2>&1 && echo '  TEST   {}' || { cat {}.log; exit 255; }"
 
 check-cli: $(BUILD)/tersor $(BUILD)/libtersor.so $(FAULTS) $(COUNTED) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \
