@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/embed.h"
 #include "tersor/checkpoint.h"
 #include "text/nearest.h"
 
@@ -138,8 +139,7 @@ struct cli_cmd {
 	const char *name;
 	const char *summary;
 	const char *operands; /* for the usage line, which says how many they are */
-	const char *details; /* a paragraph for --help */
-	const char *examples; /* lines for --help */
+	const char *help; /* a paragraph, an empty line, and examples, a line each: man/help */
 	const struct cli_opt *opts; /* its own; NULL for none */
 	unsigned takes; /* enum cli_takes */
 	bool output_needed; /* of a command with CLI_WRITES */

@@ -80,7 +80,8 @@ static void put_group(struct tsr_text *help, const struct cli_opts *all, size_t 
 
 void cli_print_help(const struct cli_cmd *cmd, bool brief)
 {
-	const char *end = cmd->examples; /* of so many lines */
+	const char *examples = strstr(cmd->help, "\n\n") + 2,
+		   *end = examples; /* of so many lines */
 	unsigned most = brief ? 3 : UINT_MAX;
 	struct tsr_text help = { 0 };
 	struct cli_opts all;
@@ -89,17 +90,14 @@ void cli_print_help(const struct cli_cmd *cmd, bool brief)
 			*cmd->operands ? " " : "", cmd->operands);
 	if (!brief) {
 		tsr_text_puts(&help, "\n");
-		tsr_put_wrapped(&help, cmd->details, 0, 0);
+		tsr_put_wrapped(&help, cmd->help, 0, 0);
 	}
 	cli_collect_opts(cmd, &all);
 	for (size_t i = 0; i < (brief ? 1 : NGROUPS); i++)
 		put_group(&help, &all, i, brief);
-	while (end && *end && most--)
+	while (*end && most--)
 		end += strcspn(end, "\n") + 1;
-	if (end)
-		tsr_text_printf(&help, "\nExamples:\n%.*s", (int)(end - cmd->examples),
-				cmd->examples);
-	tsr_text_puts(&help, "\n");
+	tsr_text_printf(&help, "\nExamples:\n%.*s\n", (int)(end - examples), examples);
 	if (brief)
 		tsr_text_printf(&help, "All %u options: tersor %s --help\n", all.n, cmd->name);
 	else

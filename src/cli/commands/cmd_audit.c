@@ -283,26 +283,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return audit(cmd, a, &o, &gates);
 }
 
+TSR_EMBED(help_audit, "man/help/audit.txt");
+
 const struct cli_cmd cmd_audit = {
 	.name = "audit",
 	.summary = "measure what each codec would do to a checkpoint",
 	.operands = "IN...",
-	.details =
-		"Reads a checkpoint once, tries every codec on each of its weights, momenta and "
-		"variances, and writes nothing: how large the errors are over the tensors, what "
-		"becomes zero, and for each pair of codecs for momenta and variances what becomes "
-		"of the optimizer's updates. The first lines say what to use, how far updates are "
-		"then off, and the command to pack so. Exit status 1 if a "
-		"tensor has no figures, a gate is missed or a baseline differs. With --granularity "
-		"the "
-		"tensors can be anything, such as activations: what E4M3 and E5M2 do to them with "
-		"a scale for all, for 1xG or for BxB elements.",
-	.examples = "  tersor audit checkpoint.pt\n"
-		    "  tersor audit --state flash checkpoint.pt\n"
-		    "  tersor audit --codec softsign8,ratio8,sqrt8,log8 checkpoint.safetensors\n"
-		    "  tersor audit --max-error update-nmse=1e-3,p95 checkpoint.pt\n"
-		    "  tersor audit --html audit.html checkpoint.pt\n"
-		    "  tersor audit --granularity activations.npz\n",
+	.help = help_audit,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.args_nbytes = sizeof(struct args),

@@ -259,17 +259,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 		       gpu ? &index : NULL);
 }
 
+TSR_EMBED(help_bench, "man/help/bench.txt");
+
 const struct cli_cmd cmd_bench = {
 	.name = "bench",
 	.summary = "measure codecs and files, and plain copying to compare with",
 	.operands = "[FILE]",
-	.details = "Measures every codec, and steps of optimizers, in memory: bytes read and "
-		   "written per second, and their share of the copy bandwidth measured in the "
-		   "same run. With --dir, measures packing, unpacking and verifying a generated "
-		   "checkpoint, and copying the same file. --device cuda is the first GPU.",
-	.examples = "  tersor bench\n"
-		    "  tersor bench --dir /dev/shm --file-size 4G -j 2\n"
-		    "  tersor bench --entropy packed.safetensors\n",
+	.help = help_bench,
 	.opts = opts,
 	.takes = CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),

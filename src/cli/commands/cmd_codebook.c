@@ -52,18 +52,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_codebook, "man/help/codebook.txt");
+
 const struct cli_cmd cmd_codebook = {
 	.name = "codebook",
 	.summary = "learn Gefen's blocks and codebook from a recording or a checkpoint",
 	.operands = "IN...",
-	.details =
-		"Learns what Gefen stores momenta and variances with: for each parameter the "
-		"length of its blocks, which share a scale and a variance, and one "
-		"codebook of 256 values, the exact optimum for all values divided by the largest "
-		"of their block. IN is a recording, of which the first step counts, or a "
-		"checkpoint, whose momenta and variances count. -v shows the entries.",
-	.examples = "  tersor codebook recording\n"
-		    "  tersor codebook checkpoint.safetensors --svg codebook.svg\n",
+	.help = help_codebook,
 	.opts = opts,
 	.takes = CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.args_nbytes = sizeof(struct args),

@@ -246,12 +246,12 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return CLI_OK;
 }
 
+TSR_EMBED(help_completion, "man/help/completion.txt");
+
 const struct cli_cmd cmd_completion = {
 	.name = "completion",
 	.summary = "print a completion script for bash, zsh or fish",
 	.operands = "SHELL",
-	.details = "Prints a script that completes commands, options, codecs and files.",
-	.examples = "  source <(tersor completion bash)\n"
-		    "  tersor completion fish > ~/.config/fish/completions/tersor.fish\n",
+	.help = help_completion,
 	.run = run,
 };

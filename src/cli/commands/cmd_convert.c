@@ -150,25 +150,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
 }
 
+TSR_EMBED(help_convert, "man/help/convert.txt");
+
 const struct cli_cmd cmd_convert = {
 	.name = "convert",
 	.summary = "write a checkpoint in another file format, elements unchanged",
 	.operands = "IN...",
-	.details =
-		"Writes the tensors of one or more inputs into another kind of file: safetensors, "
-		"in shards if wanted, a .pt for torch.load, a directory for dcp.load of "
-		"torch.distributed.checkpoint (--to dcp), NumPy's .npz or .npy. Inputs may also "
-		"be directories of torch.distributed.checkpoint, DeepSpeed, Megatron-LM, "
-		"Accelerate, Transformers or PEFT, whose parts become whole tensors. What a .pt "
-		"holds besides tensors "
-		"(param_groups, steps, arguments) is kept in safetensors and comes back in a .pt. "
-		"--to flashoptim writes a packed file as a FlashOptim state dict. --entropy and "
-		"--plain write a packed file, a packed directory or a recording again, entropy "
-		"coded or not, which loses nothing: there and back gives the same bytes.",
-	.examples = "  tersor convert checkpoint.pt -o checkpoint.safetensors\n"
-		    "  tersor convert model.safetensors.index.json -o model.pt\n"
-		    "  tersor convert big.pt -o big.safetensors --max-shard-size 5G\n"
-		    "  tersor convert recording -o recording.coded --entropy\n",
+	.help = help_convert,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.output_needed = true,

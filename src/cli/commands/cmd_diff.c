@@ -205,23 +205,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 						 : diff(cmd, a, &o);
 }
 
+TSR_EMBED(help_diff, "man/help/diff.txt");
+
 const struct cli_cmd cmd_diff = {
 	.name = "diff",
 	.summary = "compare two checkpoints, packed or not",
 	.operands = "A B",
-	.details =
-		"Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
-		"others by their bytes. Exits 1 if anything differs, or with --max-error if a "
-		"tensor "
-		"differs by more. Values around the tensors and metadata are compared if both have "
-		"them, by their bits and without tolerance. Between different kinds of files a "
-		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
-		"a state, or if that side has weights only; --strict counts it. Of two directories "
-		"every file is compared: as one checkpoint each, and what is in none by its bytes, "
-		"or file by file if one is packed or is no checkpoint.",
-	.examples =
-		"  tersor diff before.safetensors after.safetensors\n"
-		"  tersor diff checkpoint.safetensors packed.safetensors --max-error nmse=1e-4\n",
+	.help = help_diff,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.args_nbytes = sizeof(struct args),

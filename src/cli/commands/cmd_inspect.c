@@ -157,21 +157,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_inspect, "man/help/inspect.txt");
+
 const struct cli_cmd cmd_inspect = {
 	.name = "inspect",
 	.summary = "show what a checkpoint or recording contains, from its headers",
 	.operands = "IN...",
-	.details =
-		"Shows tensors, kinds, codecs and bytes per parameter of safetensors files, "
-		"packed or not, and their shards, .pt files, directories of "
-		"torch.distributed.checkpoint, .npz and .npy. Reads headers only, so it is as fast "
-		"on 100 GB as on 100 kB. -v adds every tensor and the metadata. Of a recording of "
-		"gradients it shows groups, hyperparameters, steps and learning rates; of a packed "
-		"directory, its files.",
-	.examples = "  tersor inspect packed.safetensors\n"
-		    "  tersor inspect -v checkpoint.safetensors\n"
-		    "  tersor inspect --json=report.json packed.safetensors\n"
-		    "  tersor inspect -v recording\n",
+	.help = help_inspect,
 	.takes = CLI_READS | CLI_REPORTS | CLI_NUMBERS,
 	.run = run,
 };

@@ -496,26 +496,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_pack, "man/help/pack.txt");
+
 const struct cli_cmd cmd_pack = {
 	.name = "pack",
 	.summary = "pack an FP32 checkpoint: split weights, 8-bit optimizer state",
 	.operands = "IN...",
-	.details =
-		"Packs the FP32 tensors of one or more inputs, and momenta and variances in BF16 "
-		"or F16, into one packed file, which any safetensors reader opens as a BF16 model. "
-		"Inputs are safetensors files and their "
-		"shards, .pt files, directories of torch.distributed.checkpoint, .npz and .npy; "
-		"the content decides. Weights, momenta and variances are recognized by their names "
-		"(-v shows them); everything else is copied unchanged. Each tensor is decoded "
-		"again and its error reported. A directory is packed file by file into a "
-		"directory, "
-		"every file of it packed or copied, unless OUT ends in .safetensors. Without -o "
-		"the output of DIR is DIR.packed, that of X.pt X.packed.safetensors.",
-	.examples = "  tersor pack checkpoint-30\n"
-		    "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
-		    "  tersor pack checkpoint.pt -o packed.safetensors\n"
-		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"
-		    "  tersor pack in.safetensors -o out.safetensors --max-error nmse=1e-4\n",
+	.help = help_pack,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS |
 		 CLI_NUMBERS,

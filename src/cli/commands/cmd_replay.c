@@ -202,24 +202,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return replay(cmd, a, &parsed);
 }
 
+TSR_EMBED(help_replay, "man/help/replay.txt");
+
 const struct cli_cmd cmd_replay = {
 	.name = "replay",
 	.summary = "repeat optimizer steps from recorded gradients",
 	.operands = "CKPT... RECORDING",
-	.details =
-		"Steps the checkpoint with the gradients that a run recorded, with its state in "
-		"FP32 or compressed, and with -o writes the resulting checkpoint. --compare fp32 "
-		"also replays in FP32 and reports, per step and tensor, how far the two diverge. "
-		"Optimizer, hyperparameters and learning rates are the recording's unless options "
-		"say otherwise. All inputs of the checkpoint come first, the recording last. The "
-		"result does not depend on threads or processor; --device cuda is the first GPU.",
-	.examples =
-		"  tersor replay checkpoint.pt recording -o after.pt\n"
-		"  tersor replay checkpoint.pt recording --state flash --compare fp32\n"
-		"  tersor replay checkpoint.pt recording --state flash,tight,coat\n"
-		"  tersor replay checkpoint.pt recording --vary lr=1e-4,3e-4,1e-3\n"
-		"  tersor replay packed.safetensors recording -o after.safetensors\n"
-		"  tersor replay checkpoint.pt recording --state flash --max-error update-nmse=1\n",
+	.help = help_replay,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS |
 		 CLI_REPORTS,

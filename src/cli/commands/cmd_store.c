@@ -575,24 +575,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_store, "man/help/store.txt");
+
 const struct cli_cmd cmd_store = {
 	.name = "store",
 	.summary = "keep a run's checkpoints in one directory, exact or coarse",
 	.operands = "ACTION STORE [...]",
-	.details =
-		"Keeps the checkpoints of a run, files or directories of any framework, in the "
-		"directory STORE, and gives each back as it was. What did not change is stored "
-		"once. FP32 weights, momenta and variances are stored as exactly as the tier of a "
-		"snapshot says: lossless, exact (pack's codes), or with a bound on the error that "
-		"was measured; all else has its bits. thin stores older snapshots coarser or "
-		"drops them. ACTION: add CHECKPOINT, ls, get STEP -o OUT, diff STEP STEP, verify, "
-		"thin --keep RULE..., drop STEP..., du.",
-	.examples = "  tersor store add run.store checkpoint-600 --tier 1e-2\n"
-		    "  tersor store ls run.store\n"
-		    "  tersor store get run.store 500 -o checkpoint-500\n"
-		    "  tersor store thin run.store --keep exact:last=2 --keep 1e-2:rest\n"
-		    "  tersor store diff run.store 400 500\n"
-		    "  tersor store verify run.store\n",
+	.help = help_store,
 	.opts = opts,
 	.takes = CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),

@@ -261,24 +261,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_sweep, "man/help/sweep.txt");
+
 const struct cli_cmd cmd_sweep = {
 	.name = "sweep",
 	.summary = "run every FP32 bit pattern through weight codecs",
 	.operands = "",
-	.details =
-		"Encodes and decodes every FP32 bit pattern of a range with each codec. Reports, "
-		"in total and per exponent, how many come back bit for bit, the mean and largest "
-		"relative error, the largest error in ULP, overflow and NaN. The figures do not "
-		"depend on threads or processor. By default runs on every usable GPU if there is "
-		"enough to do, else on the CPU; --device cuda is every GPU. With --library it "
-		"sweeps "
-		"a function of yours instead and compares its results, bit for bit, with a codec's "
-		"or another function's: that library's code is run, with your rights, in child "
-		"processes. Exit status 1 if a result differs.",
-	.examples = "  tersor sweep --codec 'bf16+ulp*' --first 0x3f800000 --last 0x3fffffff\n"
-		    "  tersor sweep --codec bf16,fp16 --last 0x00ffffff -v\n"
-		    "  tersor sweep --codec bf16+ulp8 --last 65535 --json=sweep.json\n"
-		    "  tersor sweep --library ./f.so --symbol to_bf16\n",
+	.help = help_sweep,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),

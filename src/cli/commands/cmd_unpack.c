@@ -73,25 +73,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
 }
 
+TSR_EMBED(help_unpack, "man/help/unpack.txt");
+
 const struct cli_cmd cmd_unpack = {
 	.name = "unpack",
 	.summary = "restore the FP32 checkpoint from a packed one",
 	.operands = "IN",
-	.details =
-		"Writes the checkpoint that a packed file was made from: names, shapes, dtypes, "
-		"order and metadata as they were, FP32 tensors decoded, everything else byte for "
-		"byte, and in a .pt the values around the tensors too. A packed directory becomes "
-		"the directory that it was made from. Every plane is checked "
-		"against its hash. If a lossy codec was used, the output says so in one more "
-		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
-		"bitsandbytes, COAT, Gefen, torchao and TransformerEngine. Without -o the output "
-		"of X.packed is X, that of X.packed.safetensors X.safetensors.",
-	.examples =
-		"  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
-		"  tersor unpack packed.safetensors -o checkpoint.pt\n"
-		"  tersor unpack packed.safetensors -o checkpoint/ --to dcp\n"
-		"  tersor unpack packed.safetensors -o model.safetensors --only weights --as bf16"
-		"\n",
+	.help = help_unpack,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS |
 		 CLI_NUMBERS,

@@ -223,21 +223,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return verify(cmd, a, &o);
 }
 
+TSR_EMBED(help_verify, "man/help/verify.txt");
+
 const struct cli_cmd cmd_verify = {
 	.name = "verify",
 	.summary = "check the structure, hashes and values of files",
 	.operands = "IN...",
-	.details =
-		"Reads all of each file and checks what can be checked: its structure, in a packed "
-		"file the header's checksum and the hash of every plane, in a .pt or .npz the "
-		"CRC-32 of every record. Reports NaN and infinite values. With --against also "
-		"checks that raw tensors equal the original's byte for byte, that errors are the "
-		"recorded ones, and that values besides tensors are the original's. Of several "
-		"files the exit status is the worst. Of a packed directory every file is checked, "
-		"and missing and additional ones are named.",
-	.examples = "  tersor verify packed.safetensors\n"
-		    "  tersor verify packed.safetensors checkpoint.pt\n"
-		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",
+	.help = help_verify,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.args_nbytes = sizeof(struct args),
