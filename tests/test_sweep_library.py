@@ -184,13 +184,13 @@ def test_baseline_and_csv(bf16, tmp_path):
 
 
 @pytest.mark.parametrize("args, text", [
-    (["--symbol", "f"], "need --library"), (["--max-ulp", "0"], "need --library"),
+    (["--symbol", "f"], "needs --library"), (["--max-ulp", "0"], "needs --library"),
     (["--library", "x"], "--library needs --symbol"),
     (["--library", "x", "--symbol", "f", "--codec", "bf16", "--against-symbol", "g"], "exclude each other"),
     (["--library", "x", "--symbol", "f", "--codec", "bf16*"], "one codec"),
     (["--library", "x", "--symbol", "f", "--out", "f16", "--codec", "bf16"], "codec bf16 has no such codes"),
     (["--library", "x", "--symbol", "f", "--out", "u8"], "--out u8 needs --codec or --against-symbol"),
-    (["--library", "x", "--symbol", "f", "--device", "cuda"], "on the CPU"),
+    (["--library", "x", "--symbol", "f", "--device", "cuda"], "--library and --device exclude"),
     (["--library", "x", "--symbol", "f", "--out", "f64"], "f64"),
     (["--library", "x", "--symbol", "f", "--part", "1/2", "--json=r"], "--library is not done in parts"),
 ], ids=str)

@@ -52,8 +52,6 @@ int cli_parse_choosing(const struct cli_cmd *cmd, const struct cli_choosing *cho
 	char item[CLI_WORD_NBYTES];
 
 	*ret = tsr_choice_defaults();
-	if (choosing->bound && choosing->max_bytes)
-		return cli_usage(cmd, "--auto and --max-bytes exclude each other");
 	if (choosing->bound && (!cli_parse_double(choosing->bound, &ret->bound) || ret->bound < 0))
 		return cli_usage(cmd, "option --auto: found '%s', expected a number of 0 or more",
 				 choosing->bound);

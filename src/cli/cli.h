@@ -78,21 +78,30 @@ struct cli_opt {
 	 */
 	const char *values;
 	const char *help;
+	/* Names of other options, with blanks between them; "name=word": if it has this word. */
+	const char *needs; /* one of these has to be given, too */
+	const char *excludes; /* none of these may be */
 };
 
-/* Rows of these tables; a file that uses them defines AT(field), the offset of a field. */
-#define CLI_OPT_FLAG(name, field, help) \
+/*
+ * Rows of these tables; a file that uses them defines AT(field), the offset of a field.  The last arguments
+ * are values and help, or help alone, and may go on with .needs and .excludes.
+ */
+#define CLI_OPT_FLAG(name_, field, ...) \
 	{ \
-		name, 0, NULL, CLI_FLAG, AT(field), 0, 0, NULL, help \
+		.name = name_, .type = CLI_FLAG, .at = AT(field), .help = __VA_ARGS__ \
 	}
-#define CLI_OPT_NUMBER(name, arg, field, min, max, help) \
+#define CLI_OPT_NUMBER(name_, arg_, field, min_, max_, ...) \
 	{ \
-		name, 0, arg, CLI_NUMBER, AT(field), min, max, NULL, help \
+		.name = name_, .arg = arg_, .type = CLI_NUMBER, .at = AT(field), .min = min_, \
+		.max = max_, .help = __VA_ARGS__ \
 	}
-#define CLI_OPT(name, arg, type, field, values, help) \
+#define CLI_OPT_KEY(name_, key_, arg_, type_, field, ...) \
 	{ \
-		name, 0, arg, type, AT(field), 0, 0, values, help \
+		.name = name_, .key = key_, .arg = arg_, .type = type_, .at = AT(field), \
+		.values = __VA_ARGS__ \
 	}
+#define CLI_OPT(name, arg, type, field, ...) CLI_OPT_KEY(name, 0, arg, type, field, __VA_ARGS__)
 
 /* Options that several commands take; bits of cli_cmd.takes. */
 enum cli_takes {
@@ -205,6 +214,10 @@ const char *cli_report_path(const struct cli_opt *o, const char *value);
 
 /* Whether a file is called .json and is not empty, and is not a report of this tool. */
 bool cli_is_other_json(const char *path);
+
+/* The name of an option that is given and among @names, as .needs has them, or NULL; an output may be named
+ * by default. */
+const char *cli_given(const struct cli_common *common, const char *names);
 
 /* Whether a word is one of those in @words, which spaces separate; TSR_STATE_PAIR is any with a slash. */
 bool cli_is_among(const char *word, size_t len, const char *words);

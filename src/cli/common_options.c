@@ -13,9 +13,8 @@ static const struct {
 	unsigned takes; /* enum cli_takes; 0: every command */
 	struct cli_opt opt;
 } shared[] = {
-	{ CLI_WRITES,
-	  { "output", 'o', "OUT", CLI_STRING, AT(output), 0, 0, "@file",
-	    "write the result to OUT, or to standard output if it is -" } },
+	{ CLI_WRITES, CLI_OPT_KEY("output", 'o', "OUT", CLI_STRING, output, "@file",
+				  "write the result to OUT, or to standard output if it is -") },
 	{ CLI_DRAWS,
 	  CLI_OPT("csv", "FILE", CLI_OPTIONAL, csv, "@report",
 		  "write the figures as CSV to FILE (*.csv, or - for standard output, as without "
@@ -26,9 +25,10 @@ static const struct {
 	{ CLI_WRITES,
 	  CLI_OPT_NUMBER("max-shard-size", "SIZE", max_shard, 1, UINT64_MAX,
 			 "split into safetensors shards of at most SIZE bytes of data, with an "
-			 "index") },
-	{ CLI_WRITES,
-	  { "force", 'f', NULL, CLI_FLAG, AT(force), 0, 0, NULL, "overwrite OUT if it exists" } },
+			 "index",
+			 .needs = "output") },
+	{ CLI_WRITES, CLI_OPT_KEY("force", 'f', NULL, CLI_FLAG, force, NULL,
+				  "overwrite OUT if it exists", .needs = "output") },
 	{ CLI_WRITES, CLI_OPT_FLAG("dry-run", dry_run, "show the plan, write nothing") },
 	{ CLI_READS,
 	  CLI_OPT_FLAG("follow-symlinks", follow, "open shards that are symbolic links") },
@@ -37,8 +37,9 @@ static const struct {
 		  "dtype of .npy elements that have none: bf16, f8_e4m3, ...") },
 	{ CLI_READS, CLI_OPT("params", "FILE", CLI_STRING, params, "@file",
 			     "names of parameters, one per line, in the optimizer's order") },
-	{ CLI_READS, CLI_OPT("params-from", "MODEL", CLI_STRING, params_from, "@file",
-			     "a checkpoint with the parameters in the model's order") },
+	{ CLI_READS,
+	  CLI_OPT("params-from", "MODEL", CLI_STRING, params_from, "@file",
+		  "a checkpoint with the parameters in the model's order", .excludes = "params") },
 	{ CLI_READS,
 	  CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
 		  "the base of a packed delta, or the directory of it, if it is not beside it") },
@@ -49,8 +50,13 @@ static const struct {
 	  CLI_OPT("device", "DEVICE", CLI_STRING, device, "auto cpu cuda cuda:all",
 		  "where to compute: auto (default), cpu, cuda, cuda:all or cuda:N[,M...]") },
 	{ CLI_WORKS,
-	  { "threads", 'j', "N", CLI_NUMBER, AT(threads), 0, 256, NULL,
-	    "worker threads (default 0: one per processor)" } },
+	  { .name = "threads",
+	    .key = 'j',
+	    .arg = "N",
+	    .type = CLI_NUMBER,
+	    .at = AT(threads),
+	    .max = 256,
+	    .help = "worker threads (default 0: one per processor)" } },
 	{ CLI_WORKS, CLI_OPT_FLAG("no-progress", no_progress, "do not show a progress bar") },
 	{ CLI_PARTS, CLI_OPT("part", "I/N", CLI_STRING, part, NULL,
 			     "do the I-th of N parts of the work, as one of N processes; 'tersor "
@@ -64,15 +70,12 @@ static const struct {
 	{ CLI_REPORTS, CLI_OPT("color", "WHEN", CLI_WORD, color, "auto always never",
 			       "colour fine, watch, bad and FAULT: auto (default: on a terminal), "
 			       "always or never") },
-	{ CLI_REPORTS,
-	  { "quiet", 'q', NULL, CLI_COUNT, AT(quiet), 0, 0, NULL,
-	    "no warnings; given twice, no report either" } },
-	{ CLI_REPORTS,
-	  { "verbose", 'v', NULL, CLI_COUNT, AT(verbose), 0, 0, NULL,
-	    "report details, such as every tensor" } },
-	{ 0,
-	  { "help", 'h', NULL, CLI_FLAG, AT(help), 0, 0, NULL,
-	    "show all options by groups; -h shows those of every day" } },
+	{ CLI_REPORTS, CLI_OPT_KEY("quiet", 'q', NULL, CLI_COUNT, quiet, NULL,
+				   "no warnings; given twice, no report either") },
+	{ CLI_REPORTS, CLI_OPT_KEY("verbose", 'v', NULL, CLI_COUNT, verbose, NULL,
+				   "report details, such as every tensor") },
+	{ 0, CLI_OPT_KEY("help", 'h', NULL, CLI_FLAG, help, NULL,
+			 "show all options by groups; -h shows those of every day") },
 };
 
 bool cli_is_among(const char *word, size_t len, const char *words)

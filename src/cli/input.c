@@ -90,13 +90,11 @@ static int read_params(const struct cli_cmd *cmd, struct cli_common *common, str
 }
 
 /* The parameters of a model that keeps their order, as names that live as long as it is open. */
-static int read_order(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *in)
+static int read_order(struct cli_common *common, struct cli_input *in)
 {
 	struct tsr_open_options *open = &common->open;
 	struct tsr_err err = { 0 };
 
-	if (common->params)
-		return cli_usage(cmd, "option --params-from does not go with --params");
 	if (tsr_checkpoint_open(&common->params_from, 1, open, &in->model, &err) != TSR_OK)
 		return cli_error(&err);
 	in->names = calloc(in->model->ntensors + 1, sizeof(*in->names));
@@ -137,7 +135,7 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 	if (status == CLI_OK && common->params)
 		status = read_params(cmd, common, ret);
 	if (status == CLI_OK && common->params_from)
-		status = read_order(cmd, common, ret);
+		status = read_order(common, ret);
 	if (status != CLI_OK)
 		cli_input_free(ret);
 	return status;

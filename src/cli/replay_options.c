@@ -271,9 +271,6 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	o->gates = ret->gates;
 	o->rules = ret->rules;
 	CLI_TRY(cli_parse_rules(cmd, NULL, &a->map, ret->rules, &o->nrules));
-	if (!common->output && (a->to || common->max_shard || common->force))
-		return cli_usage(cmd, "--to, --max-shard-size and --force need an output; give it "
-				      "with -o OUT");
 	if (!common->output)
 		return CLI_OK;
 	write = cli_write_options(common, a->to);

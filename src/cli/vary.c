@@ -64,18 +64,10 @@ static int multiply(const struct cli_cmd *cmd, const char *item, struct cli_repl
 int cli_parse_vary(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		   struct cli_replay_parsed *ret)
 {
-	const struct cli_misuse misuses[] = {
-		{ a->state || a->codec[TSR_SLOT_WEIGHT] || a->codec[TSR_SLOT_MOMENTUM] ||
-			  a->codec[TSR_SLOT_VARIANCE] || a->audit || a->check_numerics,
-		  "--vary replays in FP32: not with --state, codecs, --audit or --check-numerics" },
-		{ a->common.output != NULL,
-		  "--vary writes no checkpoint; --hyper and -o write that of one variant" },
-		{ a->common.device && strncmp(a->common.device, "cuda", 4) == 0,
-		  "--vary runs on the CPU: leave --device out" },
-		{ 0 }
-	};
+	const char *device = a->common.device;
 
-	CLI_TRY(cli_check(cmd, misuses));
+	if (device && strncmp(device, "cuda", 4) == 0)
+		return cli_usage(cmd, "--vary runs on the CPU: leave --device out");
 	ret->nforms = 1;
 	snprintf(ret->names[0], sizeof(ret->names[0]), "as recorded");
 	ret->forms[0] = (struct tsr_replay_form){ .name = NULL };

@@ -35,8 +35,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.max_shard_nbytes = common->max_shard;
 	o.force = common->force;
 	o.dry_run = common->dry_run;
-	if (!common->output && (common->max_shard || common->force))
-		return cli_usage(cmd, "--max-shard-size and --force need -o");
 	cli_work_start(&work, common, "applying");
 	written = tsr_apply(common->operands.items[0], common->operands.items[1], common->output,
 			    &o, &work.run, &u, &work.err);

@@ -43,7 +43,8 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
 		"leave out tensors with a match in their name"),
 	CLI_OPT("table", "NAME", CLI_WORD, table, TSR_AUDIT_TABLES,
-		"try the codecs that a table of a paper compares: " TSR_AUDIT_TABLES),
+		"try the codecs that a table of a paper compares: " TSR_AUDIT_TABLES,
+		.excludes = "codec scale group"),
 	CLI_OPT_FLAG("steps", steps,
 		     "each IN is a checkpoint of its own, such as those of one training run"),
 	CLI_OPT("max-error", "FIGURE=VALUE", CLI_LIST, max_error, NULL,
@@ -54,7 +55,8 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL, "tensors with a match are of this kind"),
 	CLI_OPT_FLAG("granularity", granularity,
 		     "instead: the errors of 8-bit floats in tensors of any kind and type, by how "
-		     "many elements share a scale"),
+		     "many elements share a scale",
+		     .excludes = "codec group keep map max-error baseline steps"),
 	{ 0 }
 };
 
@@ -91,9 +93,6 @@ static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice
 	enum tsr_scale scale = TSR_SCALE_COUNT;
 	char word[CLI_WORD_NBYTES];
 
-	if (a->table && (a->codec.n || a->scale || a->group))
-		return cli_usage(cmd,
-				 "--table names its codecs: not with --codec, --scale or --group");
 	if (a->table) {
 		c->n = tsr_audit_table_codings(a->table, c->codings);
 		return CLI_OK;
@@ -253,10 +252,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	if (a->kind)
 		tsr_kind_find(a->kind, &kind);
-	if (a->granularity && (a->codec.n || a->group || a->keep.n || a->map.n || a->max_error.n ||
-			       a->baseline || a->steps))
-		return cli_usage(cmd, "--granularity takes of the options of audit only --kind and "
-				      "--scale");
 	if (a->granularity)
 		return cli_audit_granularity(cmd, &a->common, a->scale, kind);
 	CLI_TRY(choose(cmd, a, &choice));

@@ -22,12 +22,14 @@ static const struct cli_opt opts[] = {
 	CLI_OPT_NUMBER("repeats", "N", repeats, 1, 1000,
 		       "runs, of which the median counts (default 7, with --dir 3, on a GPU 20)"),
 	CLI_OPT("dir", "DIR", CLI_STRING, dir, "@file",
-		"measure pack, unpack and verify on files in DIR, and plain copying"),
+		"measure pack, unpack and verify on files in DIR, and plain copying",
+		.excludes = "codec elements"),
 	CLI_OPT_NUMBER("file-size", "BYTES", file_size, 1 << 20, UINT64_C(1) << 42,
-		       "size of the checkpoint made for --dir (default 3G)"),
+		       "size of the checkpoint made for --dir (default 3G)", .needs = "dir"),
 	CLI_OPT_FLAG("entropy", entropy,
 		     "measure coding and decoding the planes of a state: that of a packed FILE, or "
-		     "a made one"),
+		     "a made one",
+		     .excludes = "dir codec"),
 	{ 0 }
 };
 
@@ -230,15 +232,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_device cpu = { .ngpus = 0 };
 	const bool file = a->common.operands.n;
 	char with_gpu[64];
-	const struct cli_misuse misuses[] = {
-		{ a->entropy && (a->dir || a->codec), "--entropy goes with no codec or directory" },
-		{ file && a->elements && !gpu, "--elements does not go with a file" },
-		{ gpu && a->dir, with_gpu },
-		{ a->dir && (a->codec || a->elements),
-		  "--codec and --elements do not go with --dir" },
-		{ !a->dir && a->file_size, "--file-size needs --dir" },
-		{ 0 }
-	};
+	const struct cli_misuse misuses[] = { { file && a->elements && !gpu,
+						"--elements does not go with a file" },
+					      { gpu && a->dir, with_gpu },
+					      { 0 } };
 
 	if (file && !a->entropy)
 		return cli_usage(cmd, "a file goes with --entropy only");

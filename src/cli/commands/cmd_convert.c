@@ -20,9 +20,11 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim",
 		"safetensors, pt, dcp, npz, npy or flashoptim (default: by OUT's extension)"),
 	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states",
-		"IN is packed or a recording: entropy code its planes, as pack --entropy does"),
+		"IN is packed or a recording: entropy code its planes, as pack --entropy does",
+		.excludes = "to strict"),
 	CLI_OPT_FLAG("plain", plain,
-		     "IN is packed or a recording: write it with no plane entropy coded"),
+		     "IN is packed or a recording: write it with no plane entropy coded",
+		     .excludes = "entropy to strict"),
 	CLI_OPT_FLAG("strict", strict, "fail if a record of the input has no checksum"),
 	{ 0 }
 };
@@ -107,12 +109,8 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
 
-	if (a->plain && a->entropy.given)
-		return cli_usage(cmd, "--plain undoes --entropy; give one of them");
-	if (a->common.operands.n != 1 || a->to || a->strict)
-		return cli_usage(cmd,
-				 "--%s takes one packed file, packed directory or recording, and "
-				 "neither --to nor --strict",
+	if (a->common.operands.n != 1)
+		return cli_usage(cmd, "--%s takes one packed file, packed directory or recording",
 				 a->plain ? "plain" : "entropy");
 	if (a->entropy.given)
 		how.coded = cli_coded_planes(&a->entropy);

@@ -23,6 +23,12 @@ struct args {
 
 #define AT(field) offsetof(struct args, field)
 
+/* Those that choose codecs. */
+#define CODEC_OPTIONS \
+	"weights state momentum variance other scale compat codebook-from auto max-bytes group " \
+	"seed " \
+	"min-elements keep map max-error"
+
 static const struct cli_opt opts[] = {
 	CLI_OPT("weights", "CODEC", CLI_STRING, weights, "@weight",
 		"codec for weights (default bf16+ulp8)"),
@@ -30,19 +36,21 @@ static const struct cli_opt opts[] = {
 		"form of momenta and variances: flash (softsign8, sqrt8), the default; flashoptim "
 		"(the same with f16 scales); tight (ratio8, log8); coat (e4m3x); bitsandbytes "
 		"(dyn8); "
-		"gefen (a learned codebook, means of blocks); or a pair of codecs, ratio8/sqrt8"),
+		"gefen (a learned codebook, means of blocks); or a pair of codecs, ratio8/sqrt8",
+		.excludes = "auto max-bytes"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, momentum, "@momentum",
-		"codec for momenta (default softsign8)"),
+		"codec for momenta (default softsign8)", .excludes = "auto max-bytes state=gefen"),
 	CLI_OPT("variance", "CODEC", CLI_STRING, variance, "@variance",
-		"codec for variances (default sqrt8)"),
+		"codec for variances (default sqrt8)", .excludes = "auto max-bytes state=gefen"),
 	CLI_OPT("other", "CODEC", CLI_STRING, other, "@other",
 		"codec for what an optimizer keeps besides (default: left raw)"),
 	CLI_OPT_NUMBER("min-elements", "N", min_elements, 1, TSR_JSON_INT_MAX,
 		       "leave tensors with fewer elements raw (default 16; 1 packs all)"),
 	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
-		"how scales are stored: e8m8 (default), f16 or f32"),
+		"how scales are stored: e8m8 (default), f16 or f32", .excludes = "state=gefen"),
 	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
-		       "elements that share a scale (default: 32 to 256, by codec)"),
+		       "elements that share a scale (default: 32 to 256, by codec)",
+		       .excludes = "state=gefen"),
 	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
 		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
 	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
@@ -57,14 +65,16 @@ static const struct cli_opt opts[] = {
 		"(rounding of weights in steps of the optimizer)"),
 	CLI_OPT("auto", "BOUND", CLI_STRING, choosing.bound, NULL,
 		"choose for each momentum and its variance the smallest codecs whose update-nmse "
-		"is at most BOUND, such as 1e-4; on their own, by nmse"),
+		"is at most BOUND, such as 1e-4; on their own, by nmse",
+		.excludes = "max-bytes"),
 	CLI_OPT_NUMBER("max-bytes", "SIZE", choosing.max_bytes, 1, TSR_JSON_INT_MAX,
 		       "choose the codecs with the smallest such error that fit into SIZE bytes of "
 		       "output"),
 	CLI_OPT("auto-codecs", "LIST", CLI_STRING, choosing.codecs, "@other",
 		"codecs to choose from, with commas between them: forms of --state, codecs, and "
 		"pairs such as softsign8/sqrt8; weights have a choice if it names codecs of theirs "
-		"(default dyn8,e4m3,e4m3x,ratio8/sqrt8,tight,flash,bf16/bf16)"),
+		"(default dyn8,e4m3,e4m3x,ratio8/sqrt8,tight,flash,bf16/bf16)",
+		.needs = "auto max-bytes"),
 	CLI_OPT_FLAG(
 		"strict", strict,
 		"fail if a tensor has values that its codec cannot store, if a record of the input "
@@ -83,67 +93,45 @@ static const struct cli_opt opts[] = {
 		"--entropy; --strict fails if nothing does"),
 	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
 		"with --delta: the model alone, as a small update that 'tersor apply' puts onto "
-		"BASE, which may be a plain model"),
+		"BASE, which may be a plain model",
+		.needs = "delta", .excludes = CODEC_OPTIONS " model max-shard-size"),
 	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
-		"with --only weights: round them to bf16, f16 or f32 first (default: as they are)"),
+		"with --only weights: round them to bf16, f16 or f32 first (default: as they are)",
+		.needs = "only=weights"),
 	CLI_OPT_NUMBER("max-chain", "N", max_chain, 1, TSR_CHAIN_MAX,
-		       "the most deltas in a row that OUT may need (default 8, at most 64)"),
+		       "the most deltas in a row that OUT may need (default 8, at most 64)",
+		       .needs = "delta"),
 	CLI_OPT("codebook-from", "RECORDING", CLI_STRING, codebook_from, "@file",
-		"with --state gefen: learn from the first step of a recording"),
+		"with --state gefen: learn from the first step of a recording",
+		.needs = "state=gefen"),
 	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
-		CLI_PARTITION_HELP),
-	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP),
+		CLI_PARTITION_HELP, .needs = "state=gefen"),
+	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP, .needs = "state=gefen"),
 	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim gefen",
 		"flashoptim: f16 scales, computed as that library does; gefen: with --state gefen, "
-		"the codebook of its program, and blocks of any length"),
+		"the codebook of its program, and blocks of any length",
+		.excludes = "auto max-bytes"),
 	{ 0 }
 };
 
-static bool chooses_codecs(const struct args *a)
-{
-	return a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
-	       a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
-	       a->min_elements || a->keep.n || a->map.n || a->max_error.n;
-}
-
-/* What does not go together. */
-static int check_codecs(const struct cli_cmd *cmd, const struct args *a)
+/* What does not go together, besides what the options' rows say. */
+static int check(const struct cli_cmd *cmd, const struct args *a)
 {
 	const bool gefen = a->state && strcmp(a->state, "gefen") == 0;
-	const bool learns = a->codebook_from || a->learning.partition || a->learning.few ||
-			    (a->compat && strcmp(a->compat, "gefen") == 0);
-	const bool chooses = cli_chooses(&a->choosing);
+	const bool as_gefen = a->compat && strcmp(a->compat, "gefen") == 0;
+	const bool folder = cli_packs_directory(&a->common);
+	const bool recording = tsr_recording_probe(a->common.operands.items[0]);
 	const struct cli_misuse misuses[] = {
-		{ !gefen && learns, "--codebook-from, --partition, --few-bins and --compat gefen "
-				    "need --state gefen" },
-		{ gefen && (a->momentum || a->variance || a->scale || a->group ||
-			    (a->compat && !learns)),
-		  "--state gefen does not go with --momentum, --variance, --scale, --group or "
-		  "--compat flashoptim" },
-		{ !chooses && a->choosing.codecs, "--auto-codecs needs --auto or --max-bytes" },
-		{ chooses && (a->state || a->momentum || a->variance || a->compat),
-		  "--auto and --max-bytes choose the state's codecs: --auto-codecs names them, not "
-		  "--state, --momentum, --variance or --compat" },
-		{ a->choosing.max_bytes && cli_packs_directory(&a->common),
+		{ as_gefen && !gefen, "--compat gefen needs --state gefen" },
+		{ gefen && a->compat && !as_gefen,
+		  "--state gefen does not go with --compat flashoptim" },
+		{ a->choosing.max_bytes && folder,
 		  "--max-bytes is for one packed file; in a directory every file has its own size, "
 		  "and --auto chooses for each" },
-		{ 0 }
-	};
-
-	return cli_check(cmd, misuses);
-}
-
-static int check_output(const struct cli_cmd *cmd, const struct args *a)
-{
-	const bool folder = cli_packs_directory(&a->common);
-	const struct cli_misuse misuses[] = {
 		{ a->model && folder, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own" },
-		{ a->as && !a->only, "--as needs --only weights" },
-		{ a->only && (!a->delta || chooses_codecs(a) || a->model || a->common.max_shard ||
-			      folder),
-		  "--only weights needs --delta, and goes with no option for codecs, --model or "
-		  "--max-shard-size, nor with a directory" },
+		{ a->only && folder, "--only weights does not go with a directory" },
+		{ a->delta && recording, "--delta is for checkpoints, not for a recording" },
 		{ 0 }
 	};
 
@@ -173,7 +161,6 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		tsr_scale_find(a->scale, &scale);
 	if (flashoptim && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
-	CLI_TRY(check_codecs(cmd, a));
 	if (a->state)
 		CLI_TRY(cli_parse_state(cmd, a->state, &o->momentum, &o->variance));
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
@@ -425,7 +412,7 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
 
-	if (chooses_codecs(a))
+	if (cli_given(&a->common, CODEC_OPTIONS))
 		return cli_usage(cmd,
 				 "%s is packed and keeps its codecs: only --model and "
 				 "--max-shard-size go with --entropy",
@@ -450,6 +437,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	bool packed = false;
 	int status;
 
+	CLI_TRY(check(cmd, a));
 	CLI_TRY(parse_codings(cmd, a, &o, &choice));
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
 	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, true, bounds, &o.nbounds));
@@ -467,14 +455,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		o.coded = TSR_CODED_ALL;
 	o.delta = a->delta;
 	o.max_chain = (unsigned)a->max_chain;
-	if (a->max_chain && !a->delta)
-		return cli_usage(cmd, "--max-chain needs --delta");
-	if (a->delta && tsr_recording_probe(a->common.operands.items[0]))
-		return cli_usage(cmd, "--delta is for checkpoints; %s is a recording",
-				 a->common.operands.items[0]);
 	if (a->delta && !cli_packs_directory(&a->common))
 		CLI_TRY(cli_check_base(cmd, a->delta, a->only != NULL));
-	CLI_TRY(check_output(cmd, a));
 	if (a->as)
 		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));
 	if ((a->entropy.given || a->delta) && !a->only)

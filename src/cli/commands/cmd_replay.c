@@ -37,7 +37,8 @@ static const struct cli_opt opts[] = {
 		"also replay with these values of a hyperparameter, in one read of the gradients, "
 		"and "
 		"report how far that leads from what was recorded; of several options all "
-		"combinations, at most 15"),
+		"combinations, at most 15",
+		.excludes = "state weights momentum variance audit check-numerics output"),
 	CLI_OPT("state", "FORM", CLI_WORDS, state, "fp32 " TSR_STATE_FORMS,
 		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
 		"same with f16 scales); tight (bf16+ulp8, ratio8, log8); coat (bf16+ulp8, e4m3x "
@@ -95,11 +96,13 @@ static const struct cli_opt opts[] = {
 	CLI_OPT_FLAG(
 		"audit", audit,
 		"replay in FP32 and report, instead, what each codec for momenta and variances "
-		"would do to the state after every step, as tersor audit does"),
+		"would do to the state after every step, as tersor audit does",
+		.excludes = "compare max-error check-numerics output dry-run"),
 	CLI_OPT_FLAG("check-numerics", check_numerics,
 		     "warn about learning rates too small to move the largest weights"),
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy flashoptim",
-		"write decoded FP32 as safetensors, pt, npz or npy; or flashoptim"),
+		"write decoded FP32 as safetensors, pt, npz or npy; or flashoptim",
+		.needs = "output"),
 	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL,
 		"treat tensors with a matching name as weight, momentum, variance or other"),
 	{ 0 }
@@ -173,11 +176,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const bool cuda = name && strncmp(name, "cuda", 4) == 0;
 	struct cli_device device; /* whose GPUs the options refer to */
 
-	if (a->audit && (a->max_error.n || a->compare || a->check_numerics || a->common.output ||
-			 a->common.dry_run))
-		return cli_usage(cmd,
-				 "--audit takes neither --compare, --max-error, --check-numerics, "
-				 "--dry-run nor -o");
 	CLI_TRY(cli_replay_parse(cmd, a, &parsed));
 	if (a->audit && cuda)
 		return cli_usage(cmd, "--audit runs on the CPU: leave --device %s out", name);

@@ -13,7 +13,6 @@
 struct args {
 	struct cli_common common;
 	uint64_t step;
-	bool has_step;
 	const char *name, *tier, *weight_error, *update_error, *variance_error;
 	struct cli_list keep;
 };
@@ -21,24 +20,27 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	{ "output", 'o', "OUT", CLI_STRING, AT(common.output), 0, 0, "@file",
-	  "get: write the checkpoint to OUT" },
+	CLI_OPT_KEY("output", 'o', "OUT", CLI_STRING, common.output, "@file",
+		    "get: write the checkpoint to OUT"),
 	CLI_OPT_NUMBER("step", "N", step, 0, STEP_MAX,
 		       "add: the step (default: the last number in CHECKPOINT's name)"),
 	CLI_OPT("name", "TEXT", CLI_STRING, name, NULL, "add: a name for people"),
 	CLI_OPT("tier", "TIER", CLI_WORD, tier, "lossless exact 1e-3 1e-2 trace",
 		"add: how exact: lossless, exact (pack's codes; default), 1e-3, 1e-2 or trace"),
 	CLI_OPT("weight-error", "E", CLI_STRING, weight_error, NULL,
-		"add: bound on the error of weights over their displacement, instead of a tier"),
+		"add: bound on the error of weights over their displacement, instead of a tier",
+		.needs = "update-error", .excludes = "tier"),
 	CLI_OPT("update-error", "E", CLI_STRING, update_error, NULL,
-		"add: bound on the error of updates"),
+		"add: bound on the error of updates", .needs = "variance-error",
+		.excludes = "tier"),
 	CLI_OPT("variance-error", "E", CLI_STRING, variance_error, NULL,
-		"add: bound on the error of roots of variances"),
+		"add: bound on the error of roots of variances", .needs = "weight-error",
+		.excludes = "tier"),
 	CLI_OPT("keep", "TIER:WHICH", CLI_LIST, keep, NULL,
 		"thin: what becomes of snapshots, the first that fits: TIER or drop of last=N, "
 		"every=N, older=N or rest"),
-	{ "force", 'f', NULL, CLI_FLAG, AT(common.force), 0, 0, NULL,
-	  "get: overwrite OUT if it exists" },
+	CLI_OPT_KEY("force", 'f', NULL, CLI_FLAG, common.force, NULL,
+		    "get: overwrite OUT if it exists"),
 	CLI_OPT_FLAG("dry-run", common.dry_run, "thin, drop: show the plan, change nothing"),
 	CLI_OPT_FLAG("follow-symlinks", common.follow, "add: read files through symbolic links"),
 	{ 0 }
@@ -152,17 +154,10 @@ static int parse_bound(const struct cli_cmd *cmd, const char *name, const char *
 
 static int parse_tier(const struct cli_cmd *cmd, const struct args *a, struct tsr_store_tier *t)
 {
-	const bool bounds = a->weight_error || a->update_error || a->variance_error;
-
-	if (bounds && a->tier)
-		return cli_usage(cmd, "--tier goes without bounds of its own");
 	if (a->tier)
 		(void)tsr_store_tier_find(a->tier, t);
-	if (!bounds)
+	if (!a->weight_error)
 		return CLI_OK;
-	if (!a->weight_error || !a->update_error || !a->variance_error)
-		return cli_usage(cmd,
-				 "give all of --weight-error, --update-error and --variance-error");
 	snprintf(t->name, sizeof(t->name), "bounds");
 	t->as = TSR_STORE_BOUNDS;
 	CLI_TRY(parse_bound(cmd, "weight-error", a->weight_error, &t->weight));
@@ -209,7 +204,7 @@ static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 	o.step = a->step;
 	o.name = a->name;
 	o.follow = a->common.follow;
-	if (!a->has_step && !last_number(operand(a, 0), &o.step))
+	if (!cli_given(&a->common, "step") && !last_number(operand(a, 0), &o.step))
 		return cli_usage(cmd, "'%s' has no number for the step; give --step N",
 				 operand(a, 0));
 	CLI_TRY(parse_tier(cmd, a, &o.tier));
@@ -557,8 +552,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_work work;
 	int status;
 
-	for (unsigned i = 0; i < a->common.ngiven; i++)
-		a->has_step = a->has_step || strcmp(a->common.given[i].opt->name, "step") == 0;
 	CLI_TRY(find_action(cmd, a, &action));
 	/* Before a store is made there. */
 	if (action->run == add &&

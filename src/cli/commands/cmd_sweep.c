@@ -29,16 +29,19 @@ static const struct cli_opt opts[] = {
 		"compare with an earlier JSON report; exit 1 and show what changed"),
 	CLI_OPT("library", "FILE", CLI_STRING, library, "@file",
 		"instead: a function of this shared library, which is run: "
-		"void f(const float *in, void *out, size_t n)"),
-	CLI_OPT("symbol", "NAME", CLI_STRING, symbol, NULL, "the function in --library"),
+		"void f(const float *in, void *out, size_t n)",
+		.needs = "symbol", .excludes = "svg device"),
+	CLI_OPT("symbol", "NAME", CLI_STRING, symbol, NULL, "the function in --library",
+		.needs = "library"),
 	CLI_OPT("out", "TYPE", CLI_WORD, out, "f32 bf16 f16 u8",
-		"type of its results: f32, bf16 (default), f16, u8"),
+		"type of its results: f32, bf16 (default), f16, u8", .needs = "library"),
 	CLI_OPT("against-symbol", "NAME", CLI_STRING, against, NULL,
-		"compare with this function of it, not with --codec (default: bf16, fp16)"),
+		"compare with this function of it, not with --codec (default: bf16, fp16)",
+		.needs = "library", .excludes = "codec"),
 	CLI_OPT_NUMBER("max-ulp", "N", max_ulp, 0, UINT32_MAX,
-		       "results may be so far off (default: no bit differs)"),
+		       "results may be so far off (default: no bit differs)", .needs = "library"),
 	CLI_OPT_NUMBER("timeout", "SECONDS", timeout_s, 1, 86400,
-		       "for a call with 65,536 numbers (default 60)"),
+		       "for a call with 65,536 numbers (default 60)", .needs = "library"),
 	{ 0 }
 };
 
@@ -190,33 +193,13 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 	return status;
 }
 
-static bool is_given(const struct args *a, const char *name)
-{
-	for (unsigned i = 0; i < a->common.ngiven; i++) {
-		if (strcmp(a->common.given[i].opt->name, name) == 0)
-			return true;
-	}
-	return false;
-}
-
 static int check_library(const struct cli_cmd *cmd, const struct args *a, const struct choice *c)
 {
-	const bool library = a->library != NULL, codec = a->codec.n > 0;
-	const struct cli_misuse misuses[] = {
-		{ !library && (a->symbol || a->out || a->against || a->timeout_s ||
-			       is_given(a, "max-ulp")),
-		  "--symbol, --out, --against-symbol, --max-ulp and --timeout need --library" },
-		{ library && !a->symbol, "--library needs --symbol, the function to sweep" },
-		{ library && codec && a->against,
-		  "--codec and --against-symbol exclude each other" },
-		{ library && codec && c->n != 1, "--library is compared with one codec" },
-		{ library && (a->common.svg || a->common.device),
-		  "--library runs on the CPU and draws no figure: not with --device or --svg" },
-		{ 0 }
-	};
-
-	CLI_TRY(cli_check(cmd, misuses));
-	return library ? cli_part_refuse(cmd, "--library") : CLI_OK;
+	if (!a->library)
+		return CLI_OK;
+	if (a->codec.n && c->n != 1)
+		return cli_usage(cmd, "--library is compared with one codec");
+	return cli_part_refuse(cmd, "--library");
 }
 
 static int sweep_library(const struct cli_cmd *cmd, const struct args *a, const struct choice *c,
@@ -228,7 +211,7 @@ static int sweep_library(const struct cli_cmd *cmd, const struct args *a, const 
 		.out = a->out ? a->out : "bf16",
 		.against = a->against,
 		.codec = a->codec.n ? c->codecs[0] : NULL,
-		.max_ulp = is_given(a, "max-ulp") ? a->max_ulp : UINT64_MAX,
+		.max_ulp = cli_given(&a->common, "max-ulp") ? a->max_ulp : UINT64_MAX,
 		.timeout_s = a->timeout_s,
 		.first = c->first,
 		.last = c->last,

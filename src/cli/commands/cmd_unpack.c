@@ -18,7 +18,8 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
 		"weights: write the model alone, without optimizer and anything else"),
 	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
-		"with --only weights: round them to bf16, f16 or f32 (default: as they were)"),
+		"with --only weights: round them to bf16, f16 or f32 (default: as they were)",
+		.needs = "only=weights"),
 	{ 0 }
 };
 
@@ -52,8 +53,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 	enum tsr_status written;
 	struct cli_work work;
 
-	if (a->as && !a->only)
-		return cli_usage(cmd, "--as needs --only weights");
 	o.only_model = a->only != NULL;
 	if (a->as)
 		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));

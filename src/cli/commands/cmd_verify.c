@@ -25,7 +25,8 @@ static const struct cli_opt opts[] = {
 		"with --against: the largest error allowed in any tensor: abs, ulp, rel, nmse, "
 		"cosine (1 - cosine similarity), update-nmse (of m / (sqrt(v) + eps)), or "
 		"weight-step "
-		"(rounding of weights in steps of the optimizer)"),
+		"(rounding of weights in steps of the optimizer)",
+		.needs = "against"),
 	CLI_OPT_FLAG("allow-nonfinite", allow_nonfinite, "accept NaN and infinite values"),
 	CLI_OPT_FLAG("strict", strict,
 		     "fail if a record has no checksum, or an update is 10% of its length off"),
@@ -208,8 +209,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 	};
 
 	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, true, bounds, &o.nbounds));
-	if (o.nbounds && !o.nagainst)
-		return cli_usage(cmd, "--max-error needs --against");
 	if (o.nagainst && a->common.operands.n > 1)
 		return cli_usage(cmd, "--against is for one file; found %u", a->common.operands.n);
 	for (unsigned i = 0; i < a->common.operands.n; i++) {
