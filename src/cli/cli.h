@@ -77,7 +77,6 @@ struct cli_opt {
 	 * any output.  NULL: anything.
 	 */
 	const char *values;
-	const char *help;
 	/* Names of other options, with blanks between them; "name=word": if it has this word. */
 	const char *needs; /* one of these has to be given, too */
 	const char *excludes; /* none of these may be */
@@ -85,16 +84,12 @@ struct cli_opt {
 
 /*
  * Rows of these tables; a file that uses them defines AT(field), the offset of a field.  The last arguments
- * are values and help, or help alone, and may go on with .needs and .excludes.
+ * are values, or min and max, and may go on with .needs and .excludes.
  */
-#define CLI_OPT_FLAG(name_, field, ...) \
-	{ \
-		.name = name_, .type = CLI_FLAG, .at = AT(field), .help = __VA_ARGS__ \
-	}
-#define CLI_OPT_NUMBER(name_, arg_, field, min_, max_, ...) \
+#define CLI_OPT_NUMBER(name_, arg_, field, min_, ...) \
 	{ \
 		.name = name_, .arg = arg_, .type = CLI_NUMBER, .at = AT(field), .min = min_, \
-		.max = max_, .help = __VA_ARGS__ \
+		.max = __VA_ARGS__ \
 	}
 #define CLI_OPT_KEY(name_, key_, arg_, type_, field, ...) \
 	{ \
@@ -148,7 +143,7 @@ struct cli_cmd {
 	const char *name;
 	const char *summary;
 	const char *operands; /* for the usage line, which says how many they are */
-	const char *help; /* a paragraph, an empty line, and examples, a line each: man/help */
+	const char *help; /* man/help: a paragraph, examples, and words for each option */
 	const struct cli_opt *opts; /* its own; NULL for none */
 	unsigned takes; /* enum cli_takes */
 	bool output_needed; /* of a command with CLI_WRITES */
@@ -230,6 +225,9 @@ bool cli_is_among(const char *word, size_t len, const char *words);
  * *list_ref becomes what follows, NULL behind the last word; false: it was NULL.
  */
 bool cli_next_word(const char **list_ref, char word[CLI_WORD_NBYTES]);
+
+/* What --help says of an option; NULL if out of memory.  To be freed. */
+char *cli_option_words(const struct cli_cmd *cmd, const struct cli_opt *o);
 
 void cli_print_help(const struct cli_cmd *cmd, bool brief);
 void cli_print_main_help(void);

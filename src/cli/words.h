@@ -51,10 +51,6 @@ bool cli_split_setting(const char *item, char key[32], double *ret);
 /* --- Learning blocks and a codebook, as codebook and pack do ------------------------------------ */
 
 #define CLI_PARTITION_RULES "adjacent variance"
-#define CLI_PARTITION_HELP \
-	"how blocks are chosen: adjacent, by what differs between neighbours (default), or " \
-	"variance, by the deviation within blocks"
-#define CLI_FEW_HELP "accept values in fewer than 256 bins of the histogram"
 
 /* What the options say. */
 struct cli_learning {

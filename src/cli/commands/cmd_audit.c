@@ -26,37 +26,20 @@ struct gates {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@other",
-		"codecs to try, separated by commas; all: every one (default: those of states, and "
-		"of weights those without extra bits or with 8)"),
-	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS,
-		"judge this form of momenta and variances, by a name of pack's --state or as "
-		"ratio8/sqrt8, instead of looking for the best"),
-	CLI_OPT("kind", "KIND", CLI_WORD, kind, "weight momentum variance",
-		"audit tensors of this kind only"),
-	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32 bf16 coat",
-		"how codecs that have it store scales: e8m8, f16, f32 (default: each its own); "
-		"with "
-		"--granularity: bf16 (default), f32, coat"),
-	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
-		       "elements that share a scale (default: each codec's own)"),
-	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
-		"leave out tensors with a match in their name"),
+	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@other"),
+	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS),
+	CLI_OPT("kind", "KIND", CLI_WORD, kind, "weight momentum variance"),
+	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32 bf16 coat"),
+	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX),
+	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL),
 	CLI_OPT("table", "NAME", CLI_WORD, table, TSR_AUDIT_TABLES,
-		"try the codecs that a table of a paper compares: " TSR_AUDIT_TABLES,
 		.excludes = "codec scale group"),
-	CLI_OPT_FLAG("steps", steps,
-		     "each IN is a checkpoint of its own, such as those of one training run"),
-	CLI_OPT("max-error", "FIGURE=VALUE", CLI_LIST, max_error, NULL,
-		"exit 1 unless the codecs of the verdict meet it: " TSR_AUDIT_GATES_TEXT
-		"; with ,p95 that quantile"),
-	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file",
-		"compare with an earlier JSON report; exit 1 and show what changed"),
-	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL, "tensors with a match are of this kind"),
-	CLI_OPT_FLAG("granularity", granularity,
-		     "instead: the errors of 8-bit floats in tensors of any kind and type, by how "
-		     "many elements share a scale",
-		     .excludes = "codec group keep map max-error baseline steps"),
+	CLI_OPT("steps", NULL, CLI_FLAG, steps, NULL),
+	CLI_OPT("max-error", "FIGURE=VALUE", CLI_LIST, max_error, NULL),
+	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file"),
+	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL),
+	CLI_OPT("granularity", NULL, CLI_FLAG, granularity, NULL,
+		.excludes = "codec group keep map max-error baseline steps"),
 	{ 0 }
 };
 

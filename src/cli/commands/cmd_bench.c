@@ -16,20 +16,12 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("codec", "CODEC", CLI_STRING, codec, "@weight", "measure this codec only"),
-	CLI_OPT_NUMBER("elements", "N", elements, 1024, UINT64_C(1) << 34,
-		       "FP32 elements per run (default 64M, on a GPU 1G)"),
-	CLI_OPT_NUMBER("repeats", "N", repeats, 1, 1000,
-		       "runs, of which the median counts (default 7, with --dir 3, on a GPU 20)"),
-	CLI_OPT("dir", "DIR", CLI_STRING, dir, "@file",
-		"measure pack, unpack and verify on files in DIR, and plain copying",
-		.excludes = "codec elements"),
-	CLI_OPT_NUMBER("file-size", "BYTES", file_size, 1 << 20, UINT64_C(1) << 42,
-		       "size of the checkpoint made for --dir (default 3G)", .needs = "dir"),
-	CLI_OPT_FLAG("entropy", entropy,
-		     "measure coding and decoding the planes of a state: that of a packed FILE, or "
-		     "a made one",
-		     .excludes = "dir codec"),
+	CLI_OPT("codec", "CODEC", CLI_STRING, codec, "@weight"),
+	CLI_OPT_NUMBER("elements", "N", elements, 1024, UINT64_C(1) << 34),
+	CLI_OPT_NUMBER("repeats", "N", repeats, 1, 1000),
+	CLI_OPT("dir", "DIR", CLI_STRING, dir, "@file", .excludes = "codec elements"),
+	CLI_OPT_NUMBER("file-size", "BYTES", file_size, 1 << 20, UINT64_C(1) << 42, .needs = "dir"),
+	CLI_OPT("entropy", NULL, CLI_FLAG, entropy, NULL, .excludes = "dir codec"),
 	{ 0 }
 };
 

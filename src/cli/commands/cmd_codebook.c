@@ -14,15 +14,11 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
-		CLI_PARTITION_HELP),
-	CLI_OPT("compat", "NAME", CLI_WORD, learning.compat, "gefen",
-		"gefen: leave the codebook as its program has it, without a 0"),
-	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP),
-	CLI_OPT_FLAG("gradients", gradients,
-		     "the tensors of IN are gradients of a first step, as in a recording"),
-	CLI_OPT("svg", "FILE", CLI_STRING, common.svg, "@report",
-		"draw histogram and codebook into FILE"),
+	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES),
+	CLI_OPT("compat", "NAME", CLI_WORD, learning.compat, "gefen"),
+	CLI_OPT("few-bins", NULL, CLI_FLAG, learning.few, NULL),
+	CLI_OPT("gradients", NULL, CLI_FLAG, gradients, NULL),
+	CLI_OPT("svg", "FILE", CLI_STRING, common.svg, "@report"),
 	{ 0 }
 };
 

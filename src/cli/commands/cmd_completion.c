@@ -118,7 +118,7 @@ static void print_bash(void)
 /* Inside single quotes and brackets of an _arguments specification. */
 static void print_zsh_text(const char *text)
 {
-	for (; *text; text++) {
+	for (; text && *text; text++) {
 		if (*text == '\'')
 			printf("'\\''");
 		else if (*text == '[' || *text == ']' || *text == ':')
@@ -130,12 +130,14 @@ static void print_zsh_text(const char *text)
 
 static void zsh_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 {
-	(void)cmd;
+	char *words = cli_option_words(cmd, o);
+
 	printf("\t\t'%s--%s%s[", o->type == CLI_LIST || o->type == CLI_COUNT ? "*" : "", o->name,
 	       !o->arg			 ? ""
 	       : o->type == CLI_OPTIONAL ? "=-"
 					 : "=");
-	print_zsh_text(o->help);
+	print_zsh_text(words);
+	free(words);
 	printf("]");
 	if (o->arg) {
 		printf("%s", o->type == CLI_OPTIONAL ? "::" : ":");
@@ -181,7 +183,7 @@ static void print_zsh(void)
 
 static void print_fish_text(const char *text)
 {
-	for (; *text; text++) {
+	for (; text && *text; text++) {
 		if (*text == '\'' || *text == '\\')
 			putchar('\\');
 		putchar(*text);
@@ -190,6 +192,8 @@ static void print_fish_text(const char *text)
 
 static void fish_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 {
+	char *words = cli_option_words(cmd, o);
+
 	printf("complete -c tersor -n '__fish_seen_subcommand_from %s' -l %s", cmd->name, o->name);
 	if (o->key)
 		printf(" -s %c", o->key);
@@ -201,7 +205,8 @@ static void fish_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 		printf(")'");
 	}
 	printf(" -d '");
-	print_fish_text(o->help);
+	print_fish_text(words);
+	free(words);
 	printf("'\n");
 }
 

@@ -17,15 +17,10 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim",
-		"safetensors, pt, dcp, npz, npy or flashoptim (default: by OUT's extension)"),
-	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states",
-		"IN is packed or a recording: entropy code its planes, as pack --entropy does",
-		.excludes = "to strict"),
-	CLI_OPT_FLAG("plain", plain,
-		     "IN is packed or a recording: write it with no plane entropy coded",
-		     .excludes = "entropy to strict"),
-	CLI_OPT_FLAG("strict", strict, "fail if a record of the input has no checksum"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim"),
+	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states", .excludes = "to strict"),
+	CLI_OPT("plain", NULL, CLI_FLAG, plain, NULL, .excludes = "entropy to strict"),
+	CLI_OPT("strict", NULL, CLI_FLAG, strict, NULL),
 	{ 0 }
 };
 

@@ -16,19 +16,13 @@ struct args {
 
 #define AT(field) offsetof(struct args, field)
 
-static const struct cli_opt opts[] = {
-	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error, "abs= ulp= rel= nmse= cosine=",
-		"the largest difference of a tensor that counts as equal: abs, ulp, rel, nmse, or "
-		"cosine (1 - cosine similarity); all that are given must hold"),
-	CLI_OPT_FLAG("strict", strict, "count every tensor that only one side has"),
-	CLI_OPT_NUMBER("steps", "N", steps, 1, UINT64_C(1) << 40,
-		       "B is A after N more steps of Adam: warn of variances that are smaller "
-		       "than beta2^N leaves of them"),
-	CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
-		"the base of A and B, as far as they are packed deltas, if it is not beside them"),
-	CLI_OPT("base-b", "FILE", CLI_STRING, base_b, "@file", "the base of B, if it is another"),
-	{ 0 }
-};
+static const struct cli_opt opts[] = { CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
+					       "abs= ulp= rel= nmse= cosine="),
+				       CLI_OPT("strict", NULL, CLI_FLAG, strict, NULL),
+				       CLI_OPT_NUMBER("steps", "N", steps, 1, UINT64_C(1) << 40),
+				       CLI_OPT("base", "FILE", CLI_STRING, base, "@file"),
+				       CLI_OPT("base-b", "FILE", CLI_STRING, base_b, "@file"),
+				       { 0 } };
 
 static const char *const kind_names[] = {
 	[TSR_DIFF_COMPARED] = "compared",   [TSR_DIFF_ONLY_A] = "only in A",

@@ -30,86 +30,39 @@ struct args {
 	"min-elements keep map max-error"
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("weights", "CODEC", CLI_STRING, weights, "@weight",
-		"codec for weights (default bf16+ulp8)"),
-	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS,
-		"form of momenta and variances: flash (softsign8, sqrt8), the default; flashoptim "
-		"(the same with f16 scales); tight (ratio8, log8); coat (e4m3x); bitsandbytes "
-		"(dyn8); "
-		"gefen (a learned codebook, means of blocks); or a pair of codecs, ratio8/sqrt8",
-		.excludes = "auto max-bytes"),
+	CLI_OPT("weights", "CODEC", CLI_STRING, weights, "@weight"),
+	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS, .excludes = "auto max-bytes"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, momentum, "@momentum",
-		"codec for momenta (default softsign8)", .excludes = "auto max-bytes state=gefen"),
+		.excludes = "auto max-bytes state=gefen"),
 	CLI_OPT("variance", "CODEC", CLI_STRING, variance, "@variance",
-		"codec for variances (default sqrt8)", .excludes = "auto max-bytes state=gefen"),
-	CLI_OPT("other", "CODEC", CLI_STRING, other, "@other",
-		"codec for what an optimizer keeps besides (default: left raw)"),
-	CLI_OPT_NUMBER("min-elements", "N", min_elements, 1, TSR_JSON_INT_MAX,
-		       "leave tensors with fewer elements raw (default 16; 1 packs all)"),
-	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
-		"how scales are stored: e8m8 (default), f16 or f32", .excludes = "state=gefen"),
-	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
-		       "elements that share a scale (default: 32 to 256, by codec)",
-		       .excludes = "state=gefen"),
-	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
-		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
-	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
-		"store tensors with a matching name as they are"),
-	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL,
-		"treat tensors with a matching name as weight, momentum, variance or other"),
+		.excludes = "auto max-bytes state=gefen"),
+	CLI_OPT("other", "CODEC", CLI_STRING, other, "@other"),
+	CLI_OPT_NUMBER("min-elements", "N", min_elements, 1, TSR_JSON_INT_MAX),
+	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32", .excludes = "state=gefen"),
+	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX, .excludes = "state=gefen"),
+	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX),
+	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL),
+	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL),
 	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
-		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step=",
-		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, "
-		"cosine (1 - cosine similarity), update-nmse (of m / (sqrt(v) + eps)), or "
-		"weight-step "
-		"(rounding of weights in steps of the optimizer)"),
-	CLI_OPT("auto", "BOUND", CLI_STRING, choosing.bound, NULL,
-		"choose for each momentum and its variance the smallest codecs whose update-nmse "
-		"is at most BOUND, such as 1e-4; on their own, by nmse",
-		.excludes = "max-bytes"),
-	CLI_OPT_NUMBER("max-bytes", "SIZE", choosing.max_bytes, 1, TSR_JSON_INT_MAX,
-		       "choose the codecs with the smallest such error that fit into SIZE bytes of "
-		       "output"),
+		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step="),
+	CLI_OPT("auto", "BOUND", CLI_STRING, choosing.bound, NULL, .excludes = "max-bytes"),
+	CLI_OPT_NUMBER("max-bytes", "SIZE", choosing.max_bytes, 1, TSR_JSON_INT_MAX),
 	CLI_OPT("auto-codecs", "LIST", CLI_STRING, choosing.codecs, "@other",
-		"codecs to choose from, with commas between them: forms of --state, codecs, and "
-		"pairs such as softsign8/sqrt8; weights have a choice if it names codecs of theirs "
-		"(default dyn8,e4m3,e4m3x,ratio8/sqrt8,tight,flash,bf16/bf16)",
 		.needs = "auto max-bytes"),
-	CLI_OPT_FLAG(
-		"strict", strict,
-		"fail if a tensor has values that its codec cannot store, if a record of the input "
-		"has no checksum, if a --keep or --map matches no tensor, or if nothing was "
-		"packed"),
-	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
-		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
-		"loaders take, and the rest to OUT"),
-	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states",
-		"code planes without loss, for archives: all (the default), or states: everything "
-		"but narrow weights, so that the file opens as a model. A packed IN keeps its "
-		"codecs"),
-	CLI_OPT("delta", "BASE", CLI_STRING, delta, "@file",
-		"code what differs from BASE, a packed file (of a directory: a packed directory), "
-		"where that takes fewer bytes; OUT is then read with BASE beside it. Implies "
-		"--entropy; --strict fails if nothing does"),
-	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
-		"with --delta: the model alone, as a small update that 'tersor apply' puts onto "
-		"BASE, which may be a plain model",
-		.needs = "delta", .excludes = CODEC_OPTIONS " model max-shard-size"),
-	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
-		"with --only weights: round them to bf16, f16 or f32 first (default: as they are)",
-		.needs = "only=weights"),
-	CLI_OPT_NUMBER("max-chain", "N", max_chain, 1, TSR_CHAIN_MAX,
-		       "the most deltas in a row that OUT may need (default 8, at most 64)",
-		       .needs = "delta"),
+	CLI_OPT("strict", NULL, CLI_FLAG, strict, NULL),
+	CLI_OPT("model", "FILE", CLI_STRING, model, "@file"),
+	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states"),
+	CLI_OPT("delta", "BASE", CLI_STRING, delta, "@file"),
+	CLI_OPT("only", "PART", CLI_WORD, only, "weights", .needs = "delta",
+		.excludes = CODEC_OPTIONS " model max-shard-size"),
+	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32", .needs = "only=weights"),
+	CLI_OPT_NUMBER("max-chain", "N", max_chain, 1, TSR_CHAIN_MAX, .needs = "delta"),
 	CLI_OPT("codebook-from", "RECORDING", CLI_STRING, codebook_from, "@file",
-		"with --state gefen: learn from the first step of a recording",
 		.needs = "state=gefen"),
 	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
-		CLI_PARTITION_HELP, .needs = "state=gefen"),
-	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP, .needs = "state=gefen"),
+		.needs = "state=gefen"),
+	CLI_OPT("few-bins", NULL, CLI_FLAG, learning.few, NULL, .needs = "state=gefen"),
 	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim gefen",
-		"flashoptim: f16 scales, computed as that library does; gefen: with --state gefen, "
-		"the codebook of its program, and blocks of any length",
 		.excludes = "auto max-bytes"),
 	{ 0 }
 };

@@ -15,96 +15,48 @@
 
 static const struct cli_opt opts[] = {
 	CLI_OPT("optimizer", "NAME", CLI_WORD, optimizer,
-		"sgd sgdw adam adamw lion gefen muon gefen-muon",
-		"sgd, sgdw, adam, adamw, lion, gefen, muon or gefen-muon (default: the "
-		"recording's)"),
-	CLI_OPT("lr", "X", CLI_STRING, lr, NULL, "learning rate of every step and group"),
-	CLI_OPT("schedule", "FILE", CLI_STRING, schedule, "@file",
-		"file of learning rates: a line STEP LR for each step"),
-	CLI_OPT("betas", "B1,B2", CLI_STRING, betas, NULL, "betas of adam, adamw, lion and gefen"),
-	CLI_OPT("eps", "X", CLI_STRING, eps, NULL, "eps of adam, adamw and gefen"),
-	CLI_OPT("weight-decay", "X", CLI_STRING, weight_decay, NULL,
-		"weight decay of every group; L2 for sgd and adam"),
-	CLI_OPT_FLAG("nesterov", nesterov, "Nesterov momentum for sgd and sgdw"),
-	CLI_OPT_FLAG("decouple-lr", decouple_lr,
-		     "weights shrink by weight_decay * lr / initial_lr"),
+		"sgd sgdw adam adamw lion gefen muon gefen-muon"),
+	CLI_OPT("lr", "X", CLI_STRING, lr, NULL),
+	CLI_OPT("schedule", "FILE", CLI_STRING, schedule, "@file"),
+	CLI_OPT("betas", "B1,B2", CLI_STRING, betas, NULL),
+	CLI_OPT("eps", "X", CLI_STRING, eps, NULL),
+	CLI_OPT("weight-decay", "X", CLI_STRING, weight_decay, NULL),
+	CLI_OPT("nesterov", NULL, CLI_FLAG, nesterov, NULL),
+	CLI_OPT("decouple-lr", NULL, CLI_FLAG, decouple_lr, NULL),
 	CLI_OPT("hyper", "NAME=X", CLI_LIST, hyper,
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
-		"decouple_lr= match_rms= maximize=",
-		"any hyperparameter of every group: momentum, dampening, initial_lr, ..."),
+		"decouple_lr= match_rms= maximize="),
 	CLI_OPT("vary", "NAME=X,X...", CLI_LIST, vary,
 		"lr= beta1= beta2= eps= weight_decay= momentum= dampening=",
-		"also replay with these values of a hyperparameter, in one read of the gradients, "
-		"and "
-		"report how far that leads from what was recorded; of several options all "
-		"combinations, at most 15",
 		.excludes = "state weights momentum variance audit check-numerics output"),
-	CLI_OPT("state", "FORM", CLI_WORDS, state, "fp32 " TSR_STATE_FORMS,
-		"form of the state: fp32; flash (bf16+ulp8, softsign8, sqrt8); flashoptim (the "
-		"same with f16 scales); tight (bf16+ulp8, ratio8, log8); coat (bf16+ulp8, e4m3x "
-		"twice); bitsandbytes (bf16+ulp8, dyn8 twice); gefen (bf16+ulp8, gefen8, "
-		"blockmean, "
-		"learned from the first recorded step); or bf16+ulp8 and a pair of codecs, "
-		"ratio8/sqrt8 (default: the checkpoint's); several with commas are compared with "
-		"FP32 side by side"),
-	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_SLOT_WEIGHT], "@weight",
-		"codec for weights"),
-	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_SLOT_MOMENTUM], "@momentum",
-		"codec for momenta"),
-	CLI_OPT("variance", "CODEC", CLI_STRING, codec[TSR_SLOT_VARIANCE], "@variance",
-		"codec for variances"),
-	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
-		"how scales are stored: e8m8, f16 or f32 (default: e8m8, or f32 where that "
-		"would let the state drift)"),
-	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
-		       "elements that share a scale (default: 32 to 256, by codec)"),
-	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
-		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
-	CLI_OPT("order", "NAME", CLI_WORD, order, ORDERS,
-		"order of operations (default: the recording's, else torch-cpu): PyTorch's, "
-		"torch-cpu, and for sgd, adam and adamw torch-cpu-fused, torch-cuda-foreach, "
-		"torch-cuda-forloop, torch-cuda-capturable, torch-cuda-fused or, before 2.11, "
-		"torch-cuda-fused-double; flashoptim (implied by --state flashoptim); coat "
-		"(adamw); bitsandbytes (adam, adamw); or gefen (adamw, gefen), which also has its "
-		"program's codebook"),
-	CLI_OPT("compat", "NAME", CLI_WORD, order, ORDERS,
-		"what --order was called; pytorch is torch-cpu"),
-	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
-		CLI_PARTITION_HELP),
-	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP),
-	CLI_OPT("steps", "A..B", CLI_STRING, steps, NULL,
-		"replay steps A to B only; either may be left out"),
-	CLI_OPT("count", "N", CLI_STRING, count, NULL,
-		"steps that the state has seen (default: what the checkpoint says)"),
-	CLI_OPT("state-on-disk", "DIR", CLI_STRING, state_on_disk, NULL,
-		"keep the state in a nameless file in DIR, if it does not fit in memory"),
-	CLI_OPT_FLAG("zero-state", zero_state,
-		     "start from zero momentum and variance, at the first step"),
-	CLI_OPT("on-nonfinite", "WHAT", CLI_WORD, on_nonfinite, "fail skip",
-		"at a gradient with NaN or infinity: fail (default) or skip the step"),
-	CLI_OPT("on-missing", "WHAT", CLI_WORD, on_missing, "skip fail",
-		"at a parameter without a gradient: skip it for this step (default), as PyTorch "
-		"does, or fail"),
-	CLI_OPT("compare", "WITH", CLI_WORD, compare, "fp32",
-		"fp32: also replay in FP32, and report how far the two diverge"),
+	CLI_OPT("state", "FORM", CLI_WORDS, state, "fp32 " TSR_STATE_FORMS),
+	CLI_OPT("weights", "CODEC", CLI_STRING, codec[TSR_SLOT_WEIGHT], "@weight"),
+	CLI_OPT("momentum", "CODEC", CLI_STRING, codec[TSR_SLOT_MOMENTUM], "@momentum"),
+	CLI_OPT("variance", "CODEC", CLI_STRING, codec[TSR_SLOT_VARIANCE], "@variance"),
+	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32"),
+	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX),
+	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX),
+	CLI_OPT("order", "NAME", CLI_WORD, order, ORDERS),
+	CLI_OPT("compat", "NAME", CLI_WORD, order, ORDERS),
+	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES),
+	CLI_OPT("few-bins", NULL, CLI_FLAG, learning.few, NULL),
+	CLI_OPT("steps", "A..B", CLI_STRING, steps, NULL),
+	CLI_OPT("count", "N", CLI_STRING, count, NULL),
+	CLI_OPT("state-on-disk", "DIR", CLI_STRING, state_on_disk, NULL),
+	CLI_OPT("zero-state", NULL, CLI_FLAG, zero_state, NULL),
+	CLI_OPT("on-nonfinite", "WHAT", CLI_WORD, on_nonfinite, "fail skip"),
+	CLI_OPT("on-missing", "WHAT", CLI_WORD, on_missing, "skip fail"),
+	CLI_OPT("compare", "WITH", CLI_WORD, compare, "fp32"),
 	CLI_OPT("max-error", "FIGURE=VALUE", CLI_LIST, max_error,
 		"weight-ulp= weight-nmse= weight-cosine= momentum-nmse= variance-nmse= "
 		"momentum-quant= variance-quant= update-nmse= update-norm= stalled= underflow= "
-		"variance-lost= update-quant=",
-		"exit 1 and write nothing if a figure of any tensor is larger at any step; implies "
-		"--compare fp32, as do --csv, --svg and --html"),
-	CLI_OPT_FLAG(
-		"audit", audit,
-		"replay in FP32 and report, instead, what each codec for momenta and variances "
-		"would do to the state after every step, as tersor audit does",
+		"variance-lost= update-quant="),
+	CLI_OPT("audit", NULL, CLI_FLAG, audit, NULL,
 		.excludes = "compare max-error check-numerics output dry-run"),
-	CLI_OPT_FLAG("check-numerics", check_numerics,
-		     "warn about learning rates too small to move the largest weights"),
+	CLI_OPT("check-numerics", NULL, CLI_FLAG, check_numerics, NULL),
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy flashoptim",
-		"write decoded FP32 as safetensors, pt, npz or npy; or flashoptim",
 		.needs = "output"),
-	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL,
-		"treat tensors with a matching name as weight, momentum, variance or other"),
+	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL),
 	{ 0 }
 };
 

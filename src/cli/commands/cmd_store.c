@@ -20,29 +20,20 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT_KEY("output", 'o', "OUT", CLI_STRING, common.output, "@file",
-		    "get: write the checkpoint to OUT"),
-	CLI_OPT_NUMBER("step", "N", step, 0, STEP_MAX,
-		       "add: the step (default: the last number in CHECKPOINT's name)"),
-	CLI_OPT("name", "TEXT", CLI_STRING, name, NULL, "add: a name for people"),
-	CLI_OPT("tier", "TIER", CLI_WORD, tier, "lossless exact 1e-3 1e-2 trace",
-		"add: how exact: lossless, exact (pack's codes; default), 1e-3, 1e-2 or trace"),
-	CLI_OPT("weight-error", "E", CLI_STRING, weight_error, NULL,
-		"add: bound on the error of weights over their displacement, instead of a tier",
-		.needs = "update-error", .excludes = "tier"),
-	CLI_OPT("update-error", "E", CLI_STRING, update_error, NULL,
-		"add: bound on the error of updates", .needs = "variance-error",
+	CLI_OPT_KEY("output", 'o', "OUT", CLI_STRING, common.output, "@file"),
+	CLI_OPT_NUMBER("step", "N", step, 0, STEP_MAX),
+	CLI_OPT("name", "TEXT", CLI_STRING, name, NULL),
+	CLI_OPT("tier", "TIER", CLI_WORD, tier, "lossless exact 1e-3 1e-2 trace"),
+	CLI_OPT("weight-error", "E", CLI_STRING, weight_error, NULL, .needs = "update-error",
 		.excludes = "tier"),
-	CLI_OPT("variance-error", "E", CLI_STRING, variance_error, NULL,
-		"add: bound on the error of roots of variances", .needs = "weight-error",
+	CLI_OPT("update-error", "E", CLI_STRING, update_error, NULL, .needs = "variance-error",
 		.excludes = "tier"),
-	CLI_OPT("keep", "TIER:WHICH", CLI_LIST, keep, NULL,
-		"thin: what becomes of snapshots, the first that fits: TIER or drop of last=N, "
-		"every=N, older=N or rest"),
-	CLI_OPT_KEY("force", 'f', NULL, CLI_FLAG, common.force, NULL,
-		    "get: overwrite OUT if it exists"),
-	CLI_OPT_FLAG("dry-run", common.dry_run, "thin, drop: show the plan, change nothing"),
-	CLI_OPT_FLAG("follow-symlinks", common.follow, "add: read files through symbolic links"),
+	CLI_OPT("variance-error", "E", CLI_STRING, variance_error, NULL, .needs = "weight-error",
+		.excludes = "tier"),
+	CLI_OPT("keep", "TIER:WHICH", CLI_LIST, keep, NULL),
+	CLI_OPT_KEY("force", 'f', NULL, CLI_FLAG, common.force, NULL),
+	CLI_OPT("dry-run", NULL, CLI_FLAG, common.dry_run, NULL),
+	CLI_OPT("follow-symlinks", NULL, CLI_FLAG, common.follow, NULL),
 	{ 0 }
 };
 

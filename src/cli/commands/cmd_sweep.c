@@ -20,28 +20,18 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@weight",
-		"weight codecs: names and patterns, separated by commas (default all)"),
-	CLI_OPT("first", "BITS", CLI_STRING, first, NULL,
-		"first bit pattern, 0x... or decimal (default 0)"),
-	CLI_OPT("last", "BITS", CLI_STRING, last, NULL, "last bit pattern (default 0xffffffff)"),
-	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file",
-		"compare with an earlier JSON report; exit 1 and show what changed"),
-	CLI_OPT("library", "FILE", CLI_STRING, library, "@file",
-		"instead: a function of this shared library, which is run: "
-		"void f(const float *in, void *out, size_t n)",
-		.needs = "symbol", .excludes = "svg device"),
-	CLI_OPT("symbol", "NAME", CLI_STRING, symbol, NULL, "the function in --library",
-		.needs = "library"),
-	CLI_OPT("out", "TYPE", CLI_WORD, out, "f32 bf16 f16 u8",
-		"type of its results: f32, bf16 (default), f16, u8", .needs = "library"),
-	CLI_OPT("against-symbol", "NAME", CLI_STRING, against, NULL,
-		"compare with this function of it, not with --codec (default: bf16, fp16)",
-		.needs = "library", .excludes = "codec"),
-	CLI_OPT_NUMBER("max-ulp", "N", max_ulp, 0, UINT32_MAX,
-		       "results may be so far off (default: no bit differs)", .needs = "library"),
-	CLI_OPT_NUMBER("timeout", "SECONDS", timeout_s, 1, 86400,
-		       "for a call with 65,536 numbers (default 60)", .needs = "library"),
+	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@weight"),
+	CLI_OPT("first", "BITS", CLI_STRING, first, NULL),
+	CLI_OPT("last", "BITS", CLI_STRING, last, NULL),
+	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file"),
+	CLI_OPT("library", "FILE", CLI_STRING, library, "@file", .needs = "symbol",
+		.excludes = "svg device"),
+	CLI_OPT("symbol", "NAME", CLI_STRING, symbol, NULL, .needs = "library"),
+	CLI_OPT("out", "TYPE", CLI_WORD, out, "f32 bf16 f16 u8", .needs = "library"),
+	CLI_OPT("against-symbol", "NAME", CLI_STRING, against, NULL, .needs = "library",
+		.excludes = "codec"),
+	CLI_OPT_NUMBER("max-ulp", "N", max_ulp, 0, UINT32_MAX, .needs = "library"),
+	CLI_OPT_NUMBER("timeout", "SECONDS", timeout_s, 1, 86400, .needs = "library"),
 	{ 0 }
 };
 

@@ -12,14 +12,9 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy",
-		"safetensors, pt, dcp, npz or npy (default: by OUT's extension, else what was "
-		"packed)"),
-	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
-		"weights: write the model alone, without optimizer and anything else"),
-	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
-		"with --only weights: round them to bf16, f16 or f32 (default: as they were)",
-		.needs = "only=weights"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy"),
+	CLI_OPT("only", "PART", CLI_WORD, only, "weights"),
+	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32", .needs = "only=weights"),
 	{ 0 }
 };
 

@@ -18,18 +18,11 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("against", "ORIG", CLI_LIST, against, "@file",
-		"compare with the file that was packed; may be repeated"),
+	CLI_OPT("against", "ORIG", CLI_LIST, against, "@file"),
 	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
-		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step=",
-		"with --against: the largest error allowed in any tensor: abs, ulp, rel, nmse, "
-		"cosine (1 - cosine similarity), update-nmse (of m / (sqrt(v) + eps)), or "
-		"weight-step "
-		"(rounding of weights in steps of the optimizer)",
-		.needs = "against"),
-	CLI_OPT_FLAG("allow-nonfinite", allow_nonfinite, "accept NaN and infinite values"),
-	CLI_OPT_FLAG("strict", strict,
-		     "fail if a record has no checksum, or an update is 10% of its length off"),
+		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step=", .needs = "against"),
+	CLI_OPT("allow-nonfinite", NULL, CLI_FLAG, allow_nonfinite, NULL),
+	CLI_OPT("strict", NULL, CLI_FLAG, strict, NULL),
 	{ 0 }
 };
 
