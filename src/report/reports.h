@@ -65,9 +65,6 @@ void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
 /* All forms that are asked for. */
 void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r);
 
-/* The same of varied hyperparameters. */
-void tsr_vary_report(const struct tsr_replay_states *s, struct tsr_report *r);
-
 /* --- Reports of sweeps ----------------------------------------------------------------------- */
 
 /* All forms that are asked for: the totals of each codec; text has its exponents only if it is verbose. */

@@ -72,7 +72,7 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	cli_warn_notes(common, first->source);
 	if (states->n) {
 		tsr_json_put_bool(&r.json, "dry_run", common->dry_run);
-		(states->varied ? tsr_vary_report : tsr_states_report)(states, &r);
+		tsr_states_report(states, &r);
 		return cli_end_report(&r, common);
 	}
 	if (first->nskipped)
