@@ -16,6 +16,7 @@
  * The tool is src/cli, src/report and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
  *   base, io, text: arenas, clocks, failures, files, JSON, growing texts
+ *   container/containers.h: how names of files end
  *   what results are made of: ckpt/checkpoint_model.h, compare/comparison.h, pack/packing.h,
  *   replay/replay_result.h, recording/recording_summary.h
  *   what reports say of them: audit/audit_figures.h and its like, compare/lost.h, names/copies, pack/outcome,

@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include "container/containers.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"
@@ -76,16 +77,13 @@ static size_t name_length(const char *in)
 
 bool cli_name_packed(const char *in, char *out, size_t room)
 {
-	static const char *const ends[] = {
-		".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz"
-	};
 	size_t len = name_length(in);
 	const bool directory = tsr_dir_is(in);
+	enum tsr_container container;
+	const size_t stem = directory ? 0 : tsr_container_stem(in, &container);
 
-	for (size_t i = 0; !directory && i < sizeof(ends) / sizeof(*ends); i++) {
-		if (take_end(in, &len, ends[i]))
-			break;
-	}
+	if (len && stem && container != TSR_CONTAINER_NPY)
+		len = stem;
 	return len && !take_end(in, &len, ".packed") &&
 	       (size_t)snprintf(out, room, "%.*s%s", (int)len, in,
 				directory ? ".packed" : ".packed.safetensors") < room;
