@@ -271,7 +271,7 @@ def test_a_directory_is_chosen_for_file_by_file(tersor, tmp_path):
 
 @pytest.mark.parametrize("args, message", [
     (["--auto", "1e-4", "--max-bytes", "1M"], "exclude each other"),
-    (["--auto", "x"], "expected a number of 0 or more"), (["--auto", "-1"], "expected a number"),
+    (["--auto", "x"], "expected a number from 0"), (["--auto", "-1"], "expected a number"),
     (["--auto", "nan"], "expected a number"), (["--max-bytes", "0"], "--max-bytes"),
     (["--auto-codecs", "flash"], "needs --auto or --max-bytes"),
     (["--auto", "1", "--auto-codecs", "softsign8"], "is for momenta only"),

@@ -51,7 +51,8 @@ enum cli_type {
 	CLI_WORDS, /* const char *: one of them, or several with commas */
 	CLI_OPTIONAL, /* struct cli_optional: a report, or a word of `values`, which may be left out */
 	CLI_LIST, /* struct cli_list: may be given more than once */
-	CLI_NUMBER, /* uint64_t, from min to max; suffixes K, M, G (KiB and so on) */
+	CLI_NUMBER, /* uint64_t, from min to max, or 0x...; suffixes K, M, G (KiB and so on) */
+	CLI_REAL, /* double; from least to most unless both are 0 */
 };
 
 struct cli_optional {
@@ -72,6 +73,7 @@ struct cli_opt {
 	enum cli_type type;
 	size_t at; /* offset in the command's arguments */
 	uint64_t min, max; /* of a CLI_NUMBER */
+	double least, most; /* of a CLI_REAL */
 	/*
 	 * Words that the argument can be, separated by spaces; or "@weight", "@momentum",
 	 * "@variance": the codecs for these, "@file", "@report": a file that is written besides
@@ -85,12 +87,17 @@ struct cli_opt {
 
 /*
  * Rows of these tables; a file that uses them defines AT(field), the offset of a field.  The last arguments
- * are values, or min and max, and may go on with .needs and .excludes.
+ * are values, or the ends of a range, and may go on with .needs and .excludes.
  */
 #define CLI_OPT_NUMBER(name_, arg_, field, min_, ...) \
 	{ \
 		.name = name_, .arg = arg_, .type = CLI_NUMBER, .at = AT(field), .min = min_, \
 		.max = __VA_ARGS__ \
+	}
+#define CLI_OPT_REAL(name_, arg_, field, least_, ...) \
+	{ \
+		.name = name_, .arg = arg_, .type = CLI_REAL, .at = AT(field), .least = least_, \
+		.most = __VA_ARGS__ \
 	}
 #define CLI_OPT_KEY(name_, key_, arg_, type_, field, ...) \
 	{ \
@@ -217,6 +224,9 @@ const char *cli_given(const struct cli_common *common, const char *names);
 
 /* Whether a word is one of those in @words, which spaces separate; TSR_STATE_PAIR is any with a slash. */
 bool cli_is_among(const char *word, size_t len, const char *words);
+
+/* A number that is not infinite, and nothing else. */
+bool cli_parse_double(const char *text, double *ret);
 
 /* Room for a word of a list. */
 #define CLI_WORD_NBYTES 128

@@ -47,7 +47,7 @@ struct shared {
 /* --- In a child ---------------------------------------------------------------------------------- */
 
 struct calling {
-	const struct cli_library_plan *plan;
+	const struct tsr_results_plan *plan;
 	struct shown *shown;
 	cli_library_fn *function, *other;
 	float *in; /* ends of arrays, behind which is no memory */
@@ -87,7 +87,7 @@ static bool find(struct calling *c, void *library, const char *symbol, cli_libra
 
 static bool load(struct calling *c, const char *path)
 {
-	const struct cli_library_plan *p = c->plan;
+	const struct tsr_results_plan *p = c->plan;
 	const size_t nbytes = tsr_dtype_bits(p->out) / 8;
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
@@ -135,7 +135,7 @@ static void call(struct calling *c, enum stage stage, cli_library_fn *function, 
 
 static void call_tile(struct calling *c, uint64_t tile)
 {
-	const struct cli_library_plan *p = c->plan;
+	const struct tsr_results_plan *p = c->plan;
 	const uint32_t start = (uint32_t)(tile * TILE), end = start + (TILE - 1);
 	const uint32_t from = p->first > start ? p->first : start;
 	const size_t n = (p->last < end ? p->last : end) - from + 1;
@@ -152,7 +152,7 @@ static void call_tile(struct calling *c, uint64_t tile)
 	c->shown->ndone += n;
 }
 
-static _Noreturn void be_child(const struct cli_library_plan *p, const char *path, struct shared *s,
+static _Noreturn void be_child(const struct tsr_results_plan *p, const char *path, struct shared *s,
 			       unsigned index)
 {
 	static struct calling c;
@@ -178,7 +178,7 @@ static _Noreturn void be_child(const struct cli_library_plan *p, const char *pat
 /* --- In the parent ------------------------------------------------------------------------------- */
 
 struct watching {
-	const struct cli_library_plan *plan;
+	const struct tsr_results_plan *plan;
 	const char *path; /* of the library, which dlopen() does not look for elsewhere */
 	struct shared *shared;
 	size_t shared_nbytes;
@@ -196,7 +196,7 @@ struct watching {
 static enum tsr_status fail_of(const struct watching *w, unsigned i, const char *how,
 			       struct tsr_err *err)
 {
-	const struct cli_library_plan *p = w->plan;
+	const struct tsr_results_plan *p = w->plan;
 	struct shown *s = &w->shared->child[i];
 	const int stage = s->stage;
 	const uint32_t from = s->from, end = from | (TILE - 1);
@@ -243,9 +243,9 @@ static enum tsr_status look_at(struct watching *w, unsigned i, struct tsr_err *e
 		c->ndone = ndone;
 		c->since = tsr_seconds();
 	}
-	if (tsr_seconds() - c->since < w->plan->timeout_s)
+	if (tsr_seconds() - c->since < (double)w->plan->timeout_s)
 		return TSR_OK;
-	snprintf(how, sizeof(how), "did not return in %u s", w->plan->timeout_s);
+	snprintf(how, sizeof(how), "did not return in %" PRIu64 " s", w->plan->timeout_s);
 	return fail_of(w, i, how, err);
 }
 
@@ -309,7 +309,7 @@ static enum tsr_status gather(const struct watching *w, struct tsr_results *ret,
 	return TSR_OK;
 }
 
-enum tsr_status cli_library_run(const struct cli_library_plan *plan, const struct tsr_run *run,
+enum tsr_status cli_library_run(const struct tsr_results_plan *plan, const struct tsr_run *run,
 				struct tsr_results *ret, struct tsr_err *err)
 {
 	const uint64_t n = (uint64_t)plan->last - plan->first + 1;

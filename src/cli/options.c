@@ -18,7 +18,7 @@
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
-/* A number, or a size: 5K, 5m and 5GiB count by 1024, 5GB by 1000. */
+/* A number, also in hexadecimal, or a size: 5K, 5m and 5GiB count by 1024, 5GB by 1000. */
 static bool parse_number(const char *text, uint64_t *ret)
 {
 	static const char units[] = "KMGTkmgt";
@@ -28,7 +28,7 @@ static bool parse_number(const char *text, uint64_t *ret)
 	if (*text < '0' || *text > '9')
 		return false;
 	errno = 0;
-	*ret = strtoull(text, &end, 10);
+	*ret = strtoull(text, &end, strncasecmp(text, "0x", 2) == 0 ? 16 : 10);
 	unit = *end ? strchr(units, *end) : NULL;
 	if (errno || (*end && !unit))
 		return false;
@@ -128,16 +128,25 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		break;
 	}
 	case CLI_NUMBER:
-		if (!parse_number(value, at) || *(uint64_t *)at < o->min ||
-		    *(uint64_t *)at > o->max)
+		if (parse_number(value, at) && *(uint64_t *)at >= o->min &&
+		    *(uint64_t *)at <= o->max)
+			break;
+		return cli_usage(cmd,
+				 "option --%s: found '%s', expected a number from "
+				 "%" PRIu64 " to %" PRIu64 "%s",
+				 o->name, value, o->min, o->max,
+				 strcmp(o->arg, "SIZE") == 0 ? ", such as 5G (2^30) or 5GB (10^9)"
+							     : "");
+	case CLI_REAL:
+		if (cli_parse_double(value, at) &&
+		    (o->least >= o->most ||
+		     (*(double *)at >= o->least && *(double *)at <= o->most)))
+			break;
+		if (o->least < o->most)
 			return cli_usage(cmd,
-					 "option --%s: found '%s', expected a number from "
-					 "%" PRIu64 " to %" PRIu64 "%s",
-					 o->name, value, o->min, o->max,
-					 strcmp(o->arg, "SIZE") == 0
-						 ? ", such as 5G (2^30) or 5GB (10^9)"
-						 : "");
-		break;
+					 "option --%s: found '%s', expected a number from %g to %g",
+					 o->name, value, o->least, o->most);
+		return cli_usage(cmd, "option --%s: found '%s', expected a number", o->name, value);
 	}
 	return CLI_OK;
 }

@@ -8,21 +8,12 @@ static int parse_name(const struct cli_cmd *cmd, const char *item, enum tsr_hype
 {
 	const char *equals = strchr(item, '=');
 	char text[32];
-	struct tsr_nearest nearest = { .wrong = text };
 
 	if (!equals || equals == item)
 		return cli_usage(cmd, "option --vary: found '%s', expected NAME=X,X,...", item);
 	snprintf(text, sizeof(text), "%.*s", (int)(equals - item), item);
-	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		tsr_nearest_offer(&nearest, tsr_hyper_name((enum tsr_hyper_name)i));
-		if (strcmp(tsr_hyper_name((enum tsr_hyper_name)i), text) != 0)
-			continue;
-		*name_ret = (enum tsr_hyper_name)i;
-		*values_ret = equals + 1;
-		return CLI_OK;
-	}
-	return cli_unknown(cmd, "option --vary: unknown name", &nearest,
-			   ", expected lr, beta2 or similar");
+	*values_ret = equals + 1;
+	return cli_parse_hyper(cmd, "vary", text, name_ret);
 }
 
 /* Each variant so far with each of the values. */

@@ -131,7 +131,6 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct tsr_summary summary = { 0 };
 
 	tsr_summary_add_all(&summary, c);
-	(void)tsr_copies_add(&summary.copies, c, NULL);
 	cli_warn_notes(common, c);
 	fill(&r, c, &summary);
 	return cli_end_report(&r, common);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor pack: FP32 checkpoints into packed files. */
+#include <math.h>
 #include <sys/stat.h>
 
 #include "cli/operations.h"
@@ -45,7 +46,7 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL),
 	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
 		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step="),
-	CLI_OPT("auto", "BOUND", CLI_STRING, choosing.bound, NULL, .excludes = "max-bytes"),
+	CLI_OPT_REAL("auto", "BOUND", choosing.bound, 0, INFINITY, .excludes = "max-bytes"),
 	CLI_OPT_NUMBER("max-bytes", "SIZE", choosing.max_bytes, 1, TSR_JSON_INT_MAX),
 	CLI_OPT("auto-codecs", "LIST", CLI_STRING, choosing.codecs, "@other",
 		.needs = "auto max-bytes"),
@@ -133,7 +134,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 	    !(o->other.codec && o->other.codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	o->weight.seed = o->other.seed = a->seed;
-	if (cli_chooses(&a->choosing)) {
+	if (cli_given(&a->common, "auto max-bytes")) {
 		CLI_TRY(cli_parse_choosing(cmd, &a->choosing, scale, (uint32_t)a->group, choice));
 		if (a->weights && cli_chooses_weights(choice))
 			return cli_usage(cmd, "--weights does not go with codecs of weights in "
@@ -147,24 +148,6 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 }
 
 /* --- Reports -------------------------------------------------------------------------------- */
-
-static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
-{
-	const struct tsr_losses losses = tsr_losses_of_packing(p);
-
-	for (size_t i = 0; i < p->source->ntensors; i++) {
-		const struct tsr_tensor *t = &p->source->tensors[i];
-		const struct tsr_packed_tensor *r = &p->tensors[i];
-		double nmse = -1;
-
-		if (t->coding.codec && r->measure.n)
-			nmse = r->measure.exact == r->measure.n ? 0 : r->measure.nmse;
-		tsr_summary_add(s, t, r->nbytes, nmse);
-	}
-	tsr_choices_add(&s->choices, p);
-	tsr_losses_merge(&s->losses, &losses);
-	(void)tsr_copies_add(&s->copies, p->source, NULL);
-}
 
 /* The size of the output, and what it is made of. */
 static void put_size(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
@@ -298,7 +281,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 					     a->common.output, o, &work.run, &p, &work.err));
 	if (!p)
 		return cli_error(&work.err);
-	summarize(p, &summary);
+	tsr_summary_add_packing(&summary, p);
 	tsr_kept_raw_add(&kept, p);
 	a->written = packed != TSR_E_BOUND && !a->common.dry_run;
 	if (packed == TSR_OK) {
@@ -327,11 +310,10 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
 			  struct tsr_pack_options *o)
 {
-	static const struct cli_packing_report how = { warn, summarize };
 	bool matched[CLI_RULES_MAX] = { false };
 
 	o->rules_matched = matched;
-	CLI_TRY(cli_pack_directory(cmd, &a->common, o, &how));
+	CLI_TRY(cli_pack_directory(cmd, &a->common, o, warn));
 	if (tsr_part_is_one(cli_parts()))
 		return CLI_OK;
 	for (unsigned i = 0; i < o->nrules; i++) {

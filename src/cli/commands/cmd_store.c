@@ -13,7 +13,8 @@
 struct args {
 	struct cli_common common;
 	uint64_t step;
-	const char *name, *tier, *weight_error, *update_error, *variance_error;
+	const char *name, *tier;
+	struct tsr_store_tier bounds;
 	struct cli_list keep;
 };
 
@@ -24,12 +25,12 @@ static const struct cli_opt opts[] = {
 	CLI_OPT_NUMBER("step", "N", step, 0, STEP_MAX),
 	CLI_OPT("name", "TEXT", CLI_STRING, name, NULL),
 	CLI_OPT("tier", "TIER", CLI_WORD, tier, "lossless exact 1e-3 1e-2 trace"),
-	CLI_OPT("weight-error", "E", CLI_STRING, weight_error, NULL, .needs = "update-error",
-		.excludes = "tier"),
-	CLI_OPT("update-error", "E", CLI_STRING, update_error, NULL, .needs = "variance-error",
-		.excludes = "tier"),
-	CLI_OPT("variance-error", "E", CLI_STRING, variance_error, NULL, .needs = "weight-error",
-		.excludes = "tier"),
+	CLI_OPT_REAL("weight-error", "E", bounds.weight, 1e-12, 1, .needs = "update-error",
+		     .excludes = "tier"),
+	CLI_OPT_REAL("update-error", "E", bounds.update, 1e-12, 1, .needs = "variance-error",
+		     .excludes = "tier"),
+	CLI_OPT_REAL("variance-error", "E", bounds.variance, 1e-12, 1, .needs = "weight-error",
+		     .excludes = "tier"),
 	CLI_OPT("keep", "TIER:WHICH", CLI_LIST, keep, NULL),
 	CLI_OPT_KEY("force", 'f', NULL, CLI_FLAG, common.force, NULL),
 	CLI_OPT("dry-run", NULL, CLI_FLAG, common.dry_run, NULL),
@@ -135,27 +136,6 @@ static bool last_number(const char *path, uint64_t *ret)
 	return tsr_digits(path + first, end - first, STEP_MAX, ret);
 }
 
-static int parse_bound(const struct cli_cmd *cmd, const char *name, const char *text, double *ret)
-{
-	if (!cli_parse_double(text, ret) || !(*ret >= 1e-12 && *ret <= 1))
-		return cli_usage(cmd, "--%s: found '%s', expected a number from 1e-12 to 1", name,
-				 text);
-	return CLI_OK;
-}
-
-static int parse_tier(const struct cli_cmd *cmd, const struct args *a, struct tsr_store_tier *t)
-{
-	if (a->tier)
-		(void)tsr_store_tier_find(a->tier, t);
-	if (!a->weight_error)
-		return CLI_OK;
-	snprintf(t->name, sizeof(t->name), "bounds");
-	t->as = TSR_STORE_BOUNDS;
-	CLI_TRY(parse_bound(cmd, "weight-error", a->weight_error, &t->weight));
-	CLI_TRY(parse_bound(cmd, "update-error", a->update_error, &t->update));
-	return parse_bound(cmd, "variance-error", a->variance_error, &t->variance);
-}
-
 static int report_added(const struct cli_cmd *cmd, const struct args *a,
 			const struct tsr_store_added *added)
 {
@@ -198,7 +178,13 @@ static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 	if (!cli_given(&a->common, "step") && !last_number(operand(a, 0), &o.step))
 		return cli_usage(cmd, "'%s' has no number for the step; give --step N",
 				 operand(a, 0));
-	CLI_TRY(parse_tier(cmd, a, &o.tier));
+	if (a->tier)
+		(void)tsr_store_tier_find(a->tier, &o.tier);
+	if (cli_given(&a->common, "weight-error")) {
+		o.tier = a->bounds;
+		snprintf(o.tier.name, sizeof(o.tier.name), "bounds");
+		o.tier.as = TSR_STORE_BOUNDS;
+	}
 	if (tsr_store_add(s, operand(a, 0), &o, run, &added, &err) != TSR_OK)
 		return cli_error(&err);
 	return report_added(cmd, a, &added);
