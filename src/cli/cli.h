@@ -124,6 +124,9 @@ struct cli_given {
 	const char *value;
 };
 
+/* The reports besides that for people; a page and a chart need a file. */
+enum cli_report_kind { CLI_JSON, CLI_CSV, CLI_HTML, CLI_SVG, CLI_NREPORTS };
+
 /* Their values; the first member of each command's arguments. */
 struct cli_common {
 	struct cli_given *given; /* all options, in their order */
@@ -135,14 +138,13 @@ struct cli_common {
 	bool follow;
 	const char *npy_dtype, *params, *params_from, *base, *opaque;
 	struct tsr_open_options open; /* what CLI_READS options mean */
-	struct cli_optional csv;
-	const char *svg, *html, *color;
+	struct cli_optional report[CLI_NREPORTS];
+	const char *color;
 	const char *device;
 	uint64_t threads;
 	bool no_progress;
 	const char *part;
 	bool continues;
-	struct cli_optional json;
 	unsigned quiet, verbose;
 	struct cli_list operands;
 };

@@ -14,9 +14,9 @@ static const struct {
 	struct cli_opt opt;
 } shared[] = {
 	{ CLI_WRITES, CLI_OPT_KEY("output", 'o', "OUT", CLI_STRING, output, "@file") },
-	{ CLI_DRAWS, CLI_OPT("csv", "FILE", CLI_OPTIONAL, csv, "@report") },
-	{ CLI_DRAWS, CLI_OPT("svg", "FILE", CLI_STRING, svg, "@report") },
-	{ CLI_DRAWS, CLI_OPT("html", "FILE", CLI_STRING, html, "@report") },
+	{ CLI_DRAWS, CLI_OPT("csv", "FILE", CLI_OPTIONAL, report[CLI_CSV], "@report") },
+	{ CLI_DRAWS, CLI_OPT("svg", "FILE", CLI_STRING, report[CLI_SVG].value, "@report") },
+	{ CLI_DRAWS, CLI_OPT("html", "FILE", CLI_STRING, report[CLI_HTML].value, "@report") },
 	{ CLI_WRITES,
 	  CLI_OPT_NUMBER("max-shard-size", "SIZE", max_shard, 1, UINT64_MAX, .needs = "output") },
 	{ CLI_WRITES, CLI_OPT_KEY("force", 'f', NULL, CLI_FLAG, force, NULL, .needs = "output") },
@@ -40,7 +40,7 @@ static const struct {
 	{ CLI_WORKS, CLI_OPT("no-progress", NULL, CLI_FLAG, no_progress, NULL) },
 	{ CLI_PARTS, CLI_OPT("part", "I/N", CLI_STRING, part, NULL) },
 	{ CLI_PARTS, CLI_OPT("continue", NULL, CLI_FLAG, continues, NULL) },
-	{ CLI_REPORTS, CLI_OPT("json", "FILE", CLI_OPTIONAL, json, "@report") },
+	{ CLI_REPORTS, CLI_OPT("json", "FILE", CLI_OPTIONAL, report[CLI_JSON], "@report") },
 	{ CLI_REPORTS, CLI_OPT("color", "WHEN", CLI_WORD, color, "auto always never") },
 	{ CLI_REPORTS, CLI_OPT_KEY("quiet", 'q', NULL, CLI_COUNT, quiet, NULL) },
 	{ CLI_REPORTS, CLI_OPT_KEY("verbose", 'v', NULL, CLI_COUNT, verbose, NULL) },

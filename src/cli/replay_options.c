@@ -213,8 +213,7 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 	o->count = a->count;
 	o->has_count = cli_given(&a->common, "count") != NULL;
 	o->zero_state = a->zero_state;
-	o->compare = o->compare || a->compare || a->max_error.n || a->common.csv.given ||
-		     a->common.svg || a->common.html;
+	o->compare = o->compare || cli_given(&a->common, "compare max-error csv svg html");
 	o->check_numerics = a->check_numerics;
 	o->state_dir = a->state_on_disk;
 	return parse_steps(cmd, a->steps, o);

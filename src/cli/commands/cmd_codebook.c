@@ -18,7 +18,7 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("compat", "NAME", CLI_WORD, learning.compat, "gefen"),
 	CLI_OPT("few-bins", NULL, CLI_FLAG, learning.few, NULL),
 	CLI_OPT("gradients", NULL, CLI_FLAG, gradients, NULL),
-	CLI_OPT("svg", "FILE", CLI_STRING, common.svg, "@report"),
+	CLI_OPT("svg", "FILE", CLI_STRING, common.report[CLI_SVG].value, "@report"),
 	{ 0 }
 };
 

@@ -124,7 +124,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
-	const char *name = a->common.device, *reports[4];
+	const char *name = a->common.device, *reports[CLI_NREPORTS];
 	const bool cuda = name && strncmp(name, "cuda", 4) == 0;
 	struct cli_device device; /* whose GPUs the options refer to */
 

@@ -127,7 +127,7 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 
 	r.wants_json = r.wants_json || baseline;
 	tsr_sweep_report(s, &r);
-	r.wants_json = a->common.json.given;
+	r.wants_json = a->common.report[CLI_JSON].given;
 	if (baseline)
 		tsr_baseline_report(&tsr_sweep_baseline, baseline, &r);
 	return cli_end_report(&r, &a->common);

@@ -43,7 +43,7 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	else
 		r.differs = total.different && !baseline;
 	tsr_results_report(p, found, &r);
-	r.wants_json = common->json.given;
+	r.wants_json = common->report[CLI_JSON].given;
 	if (baseline)
 		tsr_baseline_report(&tsr_results_baseline, baseline, &r);
 	return cli_end_report(&r, common);
