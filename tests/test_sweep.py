@@ -252,7 +252,7 @@ def test_range_is_hexadecimal_or_decimal_and_inclusive():
     (["--codec", "x" * 300], "unknown weight codec"),
     (["--first", "2", "--last", "1"], "--first 0x00000002 is after --last 0x00000001"),
     (["--first", "0xffffffff", "--last", "0xfffffffe"], "is after"),
-    *[([option, value], f"option {option}: found '{value}', expected a bit pattern")
+    *[([option, value], f"option {option}: found '{value}', expected a number")
       for option in ("--first", "--last")
       for value in ("4294967296", "0x100000000", "-1", "", "0x", "1.0", "3f800000", "0xg", " 1",
                     "1 ", "18446744073709551616", "0x10000000000000000")],

@@ -11,6 +11,7 @@
 #include "container/writer_layout.h"
 #include "format/safetensors.h"
 #include "format/zip.h"
+#include "io/dir.h"
 #include "torch/torch.h"
 #include "torch/torch_write.h"
 
@@ -61,12 +62,17 @@ static enum tsr_status lay_out_torch(struct tsr_writer *w, struct tsr_err *err)
 
 /* DCP is a directory, which open.c detects and reads (torch/dcp.h). */
 static const struct tsr_container_row rows[TSR_CONTAINER_COUNT] = {
-	[TSR_CONTAINER_SAFETENSORS] = { tsr_safetensors_detect, tsr_safetensors_read,
-					tsr_safetensors_lay_out },
-	[TSR_CONTAINER_TORCH] = { detect_torch, read_torch, lay_out_torch },
-	[TSR_CONTAINER_NPZ] = { tsr_npz_detect, tsr_npz_read, tsr_npz_lay_out },
-	[TSR_CONTAINER_NPY] = { tsr_npy_detect, tsr_npy_read, tsr_npy_lay_out },
-	[TSR_CONTAINER_DCP] = { NULL, NULL, tsr_dcp_lay_out },
+	[TSR_CONTAINER_SAFETENSORS] = { tsr_safetensors_detect,
+					tsr_safetensors_read,
+					tsr_safetensors_lay_out,
+					{ ".safetensors" } },
+	[TSR_CONTAINER_TORCH] = { detect_torch,
+				  read_torch,
+				  lay_out_torch,
+				  { ".pt", ".pth", ".bin", ".ckpt" } },
+	[TSR_CONTAINER_NPZ] = { tsr_npz_detect, tsr_npz_read, tsr_npz_lay_out, { ".npz" } },
+	[TSR_CONTAINER_NPY] = { tsr_npy_detect, tsr_npy_read, tsr_npy_lay_out, { ".npy" } },
+	[TSR_CONTAINER_DCP] = { NULL, NULL, tsr_dcp_lay_out, { NULL } },
 };
 
 const struct tsr_container_row *tsr_container_row(enum tsr_container container)
@@ -74,14 +80,22 @@ const struct tsr_container_row *tsr_container_row(enum tsr_container container)
 	return &rows[container];
 }
 
-/* --- What a file is ----------------------------------------------------------------------------- */
-
-static bool ends_with(const char *name, const char *end)
+size_t tsr_container_stem(const char *name, enum tsr_container *ret)
 {
-	const size_t len = strlen(name), n = strlen(end);
+	const size_t len = strlen(name);
 
-	return len > n && strcmp(name + len - n, end) == 0;
+	for (unsigned i = 0; i < 4 * TSR_CONTAINER_COUNT; i++) {
+		const char *end = rows[i / 4].ends[i % 4];
+
+		if (!end || len == strlen(end) || !tsr_dir_name_ends_with(name, end))
+			continue;
+		*ret = (enum tsr_container)(i / 4);
+		return len - strlen(end);
+	}
+	return 0;
 }
+
+/* --- What a file is ----------------------------------------------------------------------------- */
 
 /* What the members of an archive show. */
 struct members {
@@ -97,8 +111,9 @@ static enum tsr_status list_members(const struct tsr_file *f, struct members *re
 	TSR_TRY(tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, err));
 	*ret = (struct members){ .n = z->nmembers };
 	for (size_t i = 0; i < z->nmembers; i++) {
-		ret->arrays = ret->arrays || ends_with(z->members[i].name, ".npy");
-		ret->pickle = ret->pickle || ends_with(z->members[i].name, "/data.pkl");
+		ret->arrays = ret->arrays || tsr_dir_name_ends_with(z->members[i].name, ".npy");
+		ret->pickle = ret->pickle ||
+			      tsr_dir_name_ends_with(z->members[i].name, "/data.pkl");
 	}
 	tsr_zip_free(z);
 	return TSR_OK;
@@ -217,8 +232,8 @@ static bool begins_like_ours(const struct tsr_file_head *head)
 		return false;
 	memcpy(name, head->bytes + lead, n);
 	name[n] = '\0';
-	return ends_with(name, ".npy") || ends_with(name, "/data.pkl") ||
-	       ends_with(name, "/.format_version");
+	return tsr_dir_name_ends_with(name, ".npy") || tsr_dir_name_ends_with(name, "/data.pkl") ||
+	       tsr_dir_name_ends_with(name, "/.format_version");
 }
 
 enum tsr_status tsr_container_probe(const struct tsr_file *f, bool *ret, struct tsr_err *err)

@@ -9,24 +9,17 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "base/fail.h"
+#include "container/containers.h"
 #include "torch/dcp.h"
 #include "text/bytes.h"
 
-/* Extensions of files that may be steps; .npy is not, since it names no parameter. */
-static const char *const extensions[] = { ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz" };
-
-/* The length of a name without its extension; 0 if that is not one of these. */
+/* The length of a name without its extension; 0 if no step is called so: an .npy names no parameter. */
 static size_t stem_of(const char *name)
 {
-	const size_t n = strlen(name);
+	enum tsr_container container;
+	const size_t n = tsr_container_stem(name, &container);
 
-	for (size_t i = 0; i < sizeof(extensions) / sizeof(*extensions); i++) {
-		const size_t len = strlen(extensions[i]);
-
-		if (n > len && strcmp(name + n - len, extensions[i]) == 0)
-			return n - len;
-	}
-	return 0;
+	return n && container != TSR_CONTAINER_NPY ? n : 0;
 }
 
 /* The number that the first @n bytes end in; false if there is none, or it is over the limit. */
