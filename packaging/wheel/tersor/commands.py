@@ -65,8 +65,7 @@ def run(command: str, *operands: Path, **options: Any) -> Any:
     if done.returncode not in (0, DIFFERS):
         raise TersorError(done.returncode, message or f"tersor {command}: status {done.returncode}\n{done.stderr}")
     members = json.loads(done.stdout) if done.stdout else {}
-    return take(REPORTS.get(command, Report), members, passed=done.returncode == 0, warnings=warnings, message=message,
-                json=members)
+    return take(REPORTS.get(command, Report), members, passed=done.returncode == 0, warnings=warnings, message=message)
 
 
 def _all(paths: Paths) -> list[Path]:
@@ -108,7 +107,7 @@ def unpack(packed: Path, output: Path | None = None, *, to: str | None = None, f
 
 
 def inspect(path: Paths, **options: Any) -> InspectReport:
-    """What a checkpoint or recording contains, from its headers: ``report["tensors"]``."""
+    """What a checkpoint or recording contains, from its headers: ``report.tensors``."""
     return run("inspect", *_all(path), **options)
 
 
@@ -136,7 +135,7 @@ def apply(update: Path, model: Path, output: Path | None = None, **options: Any)
 
 def audit(checkpoint: Paths, *, state: str | None = None, max_error: Mapping[str, float] | None = None,
           **options: Any) -> AuditReport:
-    """What each codec would do to a checkpoint; ``report["checkpoints"][0]["recommended"]`` is the form to use."""
+    """What each codec would do to a checkpoint; ``report.checkpoints[0].recommended`` is the form to use."""
     return run("audit", *_all(checkpoint), state=state, max_error=max_error, **options)
 
 

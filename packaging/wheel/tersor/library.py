@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libtersor by ctypes: opening checkpoints and reading their tensors (include/tersor/checkpoint.h).
+"""libtersor by ctypes, and opening checkpoints and reading their tensors with it (include/tersor/checkpoint.h).
 
 The library is the one that $TERSOR_LIBRARY names, that of the installed package, or the one of the installation
 that has the program, which is the one that $TERSOR names, that of the package, or `tersor` in the PATH.
@@ -20,7 +20,7 @@ class Error(ctypes.Structure):
 
 
 class OpenOptions(ctypes.Structure):
-    """The members up to the last one that is set here, and room for those of any version."""
+    """The members up to the last one that is set here, and room for those of any version; others are like it."""
     _fields_ = [("size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("follow", ctypes.c_bool),
                 ("as_stored", ctypes.c_bool), ("params", ctypes.c_void_p), ("nparams", ctypes.c_size_t),
                 ("opaque", ctypes.c_int), ("numbered", ctypes.c_bool), ("parts", ctypes.c_bool),
@@ -40,15 +40,54 @@ class Entry(ctypes.Structure):
     _fields_ = [("key", ctypes.c_char_p), ("value", ctypes.c_char_p)]
 
 
-SIGNATURES = {  # without the error, which is the last argument of all that return a status
-    "tsr_checkpoint_open": [ctypes.POINTER(ctypes.c_char_p), ctypes.c_uint, ctypes.POINTER(OpenOptions),
-                            ctypes.POINTER(ctypes.c_void_p)],
-    "tsr_checkpoint_read_f32": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t,
-                                ctypes.c_void_p],
-    "tsr_checkpoint_read_stored": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64,
-                                   ctypes.c_size_t, ctypes.c_void_p],
-    "tsr_checkpoint_tree": [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)],
-}
+class Coding(ctypes.Structure):
+    _fields_ = [("codec", ctypes.c_void_p), ("scale", ctypes.c_int), ("group", ctypes.c_uint32),
+                ("kind", ctypes.c_int), ("narrow", ctypes.c_int), ("seed", ctypes.c_uint64),
+                ("stream", ctypes.c_uint64), ("first", ctypes.c_uint64), ("row", ctypes.c_uint32),
+                ("eps", ctypes.c_float), ("codebook", ctypes.c_void_p)]
+
+
+class PackOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("weight", Coding), ("momentum", Coding), ("variance", Coding),
+                ("rest", ctypes.c_char * 4096)]
+
+
+class RecodeOptions(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("coded", ctypes.c_int), ("max_shard_nbytes", ctypes.c_uint64),
+                ("weights_out", ctypes.c_char_p), ("open", ctypes.c_void_p), ("force", ctypes.c_bool),
+                ("dry_run", ctypes.c_bool), ("delta", ctypes.c_char_p), ("rest", ctypes.c_char * 4096)]
+
+
+class Run(ctypes.Structure):
+    _fields_ = [("threads", ctypes.c_uint), ("rest", ctypes.c_void_p * 8)]
+
+
+class Found(ctypes.Structure):
+    """struct tsr_device_found: the encoder's report, and what the elements are like."""
+    _fields_ = [("report", ctypes.c_uint64 * 3), ("nonfinite", ctypes.c_uint64), ("negative", ctypes.c_uint64),
+                ("nonzero", ctypes.c_uint64), ("fractional", ctypes.c_uint64), ("wide", ctypes.c_uint64),
+                ("overflow", ctypes.c_uint64)]
+
+
+class Stored(ctypes.Structure):
+    """struct tsr_saved."""
+    _fields_ = [("data", ctypes.c_void_p), ("plane", ctypes.c_void_p * 4), ("found", Found)]
+
+
+# What each function returns and takes, by letters; of `e`, a status, the last argument is the error.
+LETTERS = {"p": ctypes.c_void_p, "s": ctypes.c_char_p, "u": ctypes.c_uint, "q": ctypes.c_uint64,
+           "z": ctypes.c_size_t, "b": ctypes.c_bool, "e": ctypes.c_int, "-": None, "D": ctypes.POINTER(Description),
+           "M": ctypes.POINTER(Entry), "O": OpenOptions, "P": PackOptions, "R": RecodeOptions, "C": Coding}
+FUNCTIONS = {
+    "open_defaults": "O", "dtype_name": "su", "kind_name": "su", "checkpoint_open": "epupp",
+    "checkpoint_close": "-p", "checkpoint_ntensors": "zp", "checkpoint_tensor": "Dpz", "checkpoint_nmeta": "zp",
+    "checkpoint_meta": "Mpz", "checkpoint_nnotes": "zp", "checkpoint_note": "spz", "checkpoint_tree": "eppp",
+    "checkpoint_read_f32": "eppqzp", "checkpoint_read_stored": "eppuqzp", "directory_index": "es",
+    "pack_defaults": "P", "recode_defaults": "R", "coding_default": "Cp", "codec_find": "ps", "state_form": "bspp",
+    "plane_nbytes": "qpuq", "gpu_open": "eup", "saving_plan": "espp", "saving_free": "-p", "saving_checkpoint": "pp",
+    "saving_offset": "qpz", "saving_variance": "zpz", "saving_settle": "bpzpsz", "saving_encode": "eppp",
+    "saving_encode_on": "epppzpppp", "saving_write": "eppsppp", "unpacking_free": "-p", "unpacking_source": "pp",
+    "unpacking_nbytes": "qp"}
 
 
 def find_library() -> str:
@@ -78,17 +117,10 @@ def library() -> Any:
         found = ctypes.CDLL(find_library())
         if not hasattr(found, "tsr_saving_plan"):
             raise ImportError(f"{found._name} is older than this module")
-        for name, arguments in SIGNATURES.items():
-            getattr(found, name).argtypes = arguments + [ctypes.POINTER(Error)]
-        found.tsr_open_defaults.restype = OpenOptions
-        found.tsr_checkpoint_close.argtypes = found.tsr_checkpoint_ntensors.argtypes = [ctypes.c_void_p]
-        found.tsr_checkpoint_close.restype, found.tsr_checkpoint_ntensors.restype = None, ctypes.c_size_t
-        found.tsr_checkpoint_tensor.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        found.tsr_checkpoint_tensor.restype = ctypes.POINTER(Description)
-        found.tsr_checkpoint_nmeta.argtypes, found.tsr_checkpoint_nmeta.restype = [ctypes.c_void_p], ctypes.c_size_t
-        found.tsr_checkpoint_meta.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        found.tsr_checkpoint_meta.restype = ctypes.POINTER(Entry)
-        found.tsr_dtype_name.restype = found.tsr_kind_name.restype = ctypes.c_char_p
+        for name, (result, *arguments) in FUNCTIONS.items():
+            function = getattr(found, f"tsr_{name}")
+            function.restype = LETTERS[result]
+            function.argtypes = [LETTERS[each] for each in arguments] + [ctypes.c_void_p] * (result == "e")
         _library = found
     return _library
 
