@@ -353,14 +353,14 @@ def interrupted(run, callback):
         raise KeyboardInterrupt
     shutil.rmtree = killed
     try:
-        callback().pack(whole, run, keep=False)
+        callback().pack(whole, run)
         raise AssertionError("it was not interrupted")
     except KeyboardInterrupt:
         pass
     finally:
         shutil.rmtree = remove
     assert sorted(os.listdir(restore(run))) == names, "half of a checkpoint"
-    callback().pack(f"{run}/checkpoint-5", run, keep=False)     # removes what was left
+    callback().pack(f"{run}/checkpoint-5", run)     # removes what was left
     remove(f"{run}/checkpoint-7")
     assert os.listdir(run) == ["packed"], os.listdir(run)
 

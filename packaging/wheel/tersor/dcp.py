@@ -11,7 +11,6 @@ HuggingFaceStorageWriter writes on several ranks.
 """
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import copy
 import dataclasses
@@ -28,9 +27,11 @@ from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
+from torch.utils._pytree import tree_map
 
 from tersor.library import File, call
 from tersor.planes import Format, Saved, Staged
+from tersor.ranks import part_of
 from tersor.skeleton import of_tensors
 from tersor.torch import Tensor, copy_part, verify
 
@@ -50,13 +51,9 @@ class Stored:
 
 def local_part(name: str, t: torch.Tensor) -> Any:
     """What this rank has of a tensor, and where that begins."""
-    if not hasattr(t, "placements"):
-        if hasattr(t, "local_shards"):
-            raise TypeError(f"{name} is a ShardedTensor: expected a tensor or the DTensor of fully_shard()")
-        return t, [0] * t.dim()
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-    _, offset = compute_local_shape_and_global_offset(t.shape, t.device_mesh, t.placements)
-    return t.to_local(), list(offset)
+    if hasattr(t, "local_shards"):
+        raise TypeError(f"{name} is a ShardedTensor: expected a tensor or the DTensor of fully_shard()")
+    return (t.to_local() if hasattr(t, "placements") else t), part_of(t)[0]
 
 
 class TersorStager:
@@ -76,7 +73,7 @@ class TersorStager:
     def stage(self, state_dict: Any, **_: Any) -> Any:
         flat, _ = flatten_state_dict(state_dict)
         self.put({name: t for name, t in flat.items() if isinstance(t, torch.Tensor)})
-        return frozen(state_dict)
+        return tree_map(lambda x: x if isinstance(x, torch.Tensor) else copy.deepcopy(x), state_dict)
 
     def put(self, tensors: Dict[str, torch.Tensor]) -> None:
         self.close()
@@ -96,18 +93,6 @@ class TersorStager:
         if self.staged:
             self.staged.drop()
         self.staged = None
-
-
-def frozen(value: Any) -> Any:
-    """The same with copies of all that is no tensor."""
-    if isinstance(value, torch.Tensor):
-        return value
-    if isinstance(value, dict):
-        kind = type(value) if type(value) in (dict, collections.OrderedDict) else dict
-        return kind((key, frozen(each)) for key, each in value.items())
-    if type(value) in (list, tuple):
-        return type(value)(map(frozen, value))
-    return copy.deepcopy(value)
 
 
 class Directory:

@@ -15,68 +15,32 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 __all__ = ["File", "Tensor", "call", "find_library", "library", "open_all"]
 
 
-class Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("msg", ctypes.c_char * 1024), ("hint", ctypes.c_int)]
+I, U, Q, Z, B = ctypes.c_int, ctypes.c_uint, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_bool
+P, S, REST = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char * 4096
 
 
-class OpenOptions(ctypes.Structure):
-    """The members up to the last one that is set here, and room for those of any version; others are like it."""
-    _fields_ = [("size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("follow", ctypes.c_bool),
-                ("as_stored", ctypes.c_bool), ("params", ctypes.c_void_p), ("nparams", ctypes.c_size_t),
-                ("opaque", ctypes.c_int), ("numbered", ctypes.c_bool), ("parts", ctypes.c_bool),
-                ("rest", ctypes.c_char * 4096)]
+def structure(**fields: Any) -> Any:
+    """A structure of the library: of options the members up to the last that is set here, and room for the rest."""
+    return type("Structure", (ctypes.Structure,), {"_fields_": list(fields.items())})
 
 
-class Description(ctypes.Structure):
-    """The members of struct tsr_tensor up to its codec."""
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_uint),
-                ("shape", ctypes.POINTER(ctypes.c_uint64)), ("numel", ctypes.c_uint64),
-                ("kind", ctypes.c_int), ("nplanes", ctypes.c_uint), ("weight", ctypes.c_char_p),
-                ("codec", ctypes.c_void_p)]
-
-
-class Entry(ctypes.Structure):
-    """struct tsr_meta."""
-    _fields_ = [("key", ctypes.c_char_p), ("value", ctypes.c_char_p)]
-
-
-class Coding(ctypes.Structure):
-    _fields_ = [("codec", ctypes.c_void_p), ("scale", ctypes.c_int), ("group", ctypes.c_uint32),
-                ("kind", ctypes.c_int), ("narrow", ctypes.c_int), ("seed", ctypes.c_uint64),
-                ("stream", ctypes.c_uint64), ("first", ctypes.c_uint64), ("row", ctypes.c_uint32),
-                ("eps", ctypes.c_float), ("codebook", ctypes.c_void_p)]
-
-
-class PackOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("weight", Coding), ("momentum", Coding), ("variance", Coding),
-                ("rest", ctypes.c_char * 4096)]
-
-
-class RecodeOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("coded", ctypes.c_int), ("max_shard_nbytes", ctypes.c_uint64),
-                ("weights_out", ctypes.c_char_p), ("open", ctypes.c_void_p), ("force", ctypes.c_bool),
-                ("dry_run", ctypes.c_bool), ("delta", ctypes.c_char_p), ("rest", ctypes.c_char * 4096)]
-
-
-class Run(ctypes.Structure):
-    _fields_ = [("threads", ctypes.c_uint), ("rest", ctypes.c_void_p * 8)]
-
-
-class Found(ctypes.Structure):
-    """struct tsr_device_found: the encoder's report, and what the elements are like."""
-    _fields_ = [("report", ctypes.c_uint64 * 3), ("nonfinite", ctypes.c_uint64), ("negative", ctypes.c_uint64),
-                ("nonzero", ctypes.c_uint64), ("fractional", ctypes.c_uint64), ("wide", ctypes.c_uint64),
-                ("overflow", ctypes.c_uint64)]
-
-
-class Stored(ctypes.Structure):
-    """struct tsr_saved."""
-    _fields_ = [("data", ctypes.c_void_p), ("plane", ctypes.c_void_p * 4), ("found", Found)]
-
+Error = structure(code=I, msg=ctypes.c_char * 1024, hint=I)
+OpenOptions = structure(size=Z, dtype=I, follow=B, as_stored=B, params=P, nparams=Z, opaque=I, numbered=B,
+                        parts=B, rest=REST)
+Description = structure(name=S, dtype=I, rank=U, shape=ctypes.POINTER(Q), numel=Q, kind=I, nplanes=U, weight=S,
+                        codec=P)    # struct tsr_tensor
+Entry = structure(key=S, value=S)   # struct tsr_meta
+Coding = structure(codec=P, scale=I, group=ctypes.c_uint32, kind=I, narrow=I, seed=Q, stream=Q, first=Q,
+                   row=ctypes.c_uint32, eps=ctypes.c_float, codebook=P)
+PackOptions = structure(size=Z, weight=Coding, momentum=Coding, variance=Coding, rest=REST)
+RecodeOptions = structure(size=Z, coded=I, max_shard_nbytes=Q, weights_out=S, open=P, force=B, dry_run=B, delta=S,
+                          rest=REST)
+Run = structure(threads=U, rest=P * 8)
+Found = structure(report=Q * 3, nonfinite=Q, negative=Q, nonzero=Q, fractional=Q, wide=Q, overflow=Q)
+Stored = structure(data=P, plane=P * 4, found=Found)    # struct tsr_saved
 
 # What each function returns and takes, by letters; of `e`, a status, the last argument is the error.
-LETTERS = {"p": ctypes.c_void_p, "s": ctypes.c_char_p, "u": ctypes.c_uint, "q": ctypes.c_uint64,
-           "z": ctypes.c_size_t, "b": ctypes.c_bool, "e": ctypes.c_int, "-": None, "D": ctypes.POINTER(Description),
+LETTERS = {"p": P, "s": S, "u": U, "q": Q, "z": Z, "b": B, "e": I, "-": None, "D": ctypes.POINTER(Description),
            "M": ctypes.POINTER(Entry), "O": OpenOptions, "P": PackOptions, "R": RecodeOptions, "C": Coding}
 FUNCTIONS = {
     "open_defaults": "O", "dtype_name": "su", "kind_name": "su", "checkpoint_open": "epupp",

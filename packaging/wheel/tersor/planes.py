@@ -65,7 +65,7 @@ class Format:
     state: str = "flash"
     weights: str = "bf16+ulp8"
     entropy: bool = False
-    delta: Optional[str] = None
+    delta: Any = None      # a path
     threads: int = 0
 
     @staticmethod

@@ -54,27 +54,27 @@ class TensorReport(Members):
 
 
 @dataclass(frozen=True)
-class Totals(Members):
-    """Of all tensors; bytes per parameter count weights and states."""
-
+class Sizes(Members):
     tensors: int = 0
     elements: int = 0
-    parameters: int = 0
     nbytes: int = 0
     stored_nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class Totals(Sizes):
+    """Of all tensors; bytes per parameter count weights and states."""
+
+    parameters: int = 0
     bytes_per_parameter: Optional[float] = None
 
 
 @dataclass(frozen=True)
-class Kind(Members):
+class Kind(Sizes):
     """The tensors of one kind in one codec."""
 
     kind: str = ""
     codec: Optional[str] = None
-    tensors: int = 0
-    elements: int = 0
-    nbytes: int = 0
-    stored_nbytes: int = 0
 
 
 @dataclass(frozen=True)
