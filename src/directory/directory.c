@@ -139,6 +139,20 @@ bool tsr_directory_path_is_valid(const char *path)
 	return n && n <= TSR_NODES_DEPTH_MAX + 1 && tsr_utf8_is_string(path, strlen(path));
 }
 
+enum tsr_status tsr_directory_check_paths(const struct tsr_directory *d, struct tsr_err *err)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		const char *path = d->entries[i].path;
+
+		if (!tsr_directory_path_is_valid(path))
+			return tsr_fail(err, TSR_E_UNSUPPORTED,
+					"%s: found the name %.200s, expected UTF-8 without "
+					"backslashes, at most %u directories deep",
+					d->path, path, TSR_NODES_DEPTH_MAX);
+	}
+	return TSR_OK;
+}
+
 bool tsr_directory_is_packed(const char *path)
 {
 	return tsr_dir_is(path) && tsr_dir_has_in(path, TSR_DIRECTORY_INDEX);

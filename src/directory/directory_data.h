@@ -64,6 +64,9 @@ enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow
 /* Whether a path below a directory can be in an index: names without special meaning, in UTF-8. */
 bool tsr_directory_path_is_valid(const char *path);
 
+/* Refuse a directory with another path, by name. */
+enum tsr_status tsr_directory_check_paths(const struct tsr_directory *d, struct tsr_err *err);
+
 /* --- Checkpoints of torch.distributed.checkpoint ---------------------------------------------- */
 
 /*

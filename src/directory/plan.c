@@ -317,16 +317,12 @@ enum tsr_status tsr_dir_plan(struct tsr_traversal *t)
 {
 	struct tsr_dir_packing *p = (struct tsr_dir_packing *)t;
 
+	TSR_TRY(tsr_directory_check_paths(t->d, t->err));
 	TSR_TRY(find_quantized(p));
 	tsr_directory_find_parts(t->d);
 	for (size_t i = 0; i < t->d->n; i++) {
 		struct tsr_directory_entry *e = &t->d->entries[i];
 
-		if (!tsr_directory_path_is_valid(e->path))
-			return tsr_fail(t->err, TSR_E_UNSUPPORTED,
-					"%s: found the name %.200s, expected UTF-8 without "
-					"backslashes, at most %u directories deep",
-					t->d->path, e->path, TSR_NODES_DEPTH_MAX);
 		TSR_TRY(tsr_traversal_next(t, 0));
 		if (e->as != TSR_STORED_DIRECTORY)
 			TSR_TRY(plan_file(p, e));
