@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+#include "base/scope.h"
+
 /* Memory that is freed all at once, up to a limit.  Not thread-safe. */
 struct tsr_arena;
 
@@ -13,6 +15,7 @@ struct tsr_arena *tsr_arena_new(size_t max_nbytes);
 
 /* Frees all that was allocated from it.  NULL is allowed. */
 void tsr_arena_free(struct tsr_arena *a);
+TSR_OWNED_BY(tsr_arena_free, struct tsr_arena)
 
 /*
  * Zeroed memory, aligned for any type; @nbytes may be 0.  NULL when out of memory or past the

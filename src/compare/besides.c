@@ -356,11 +356,10 @@ static enum tsr_status compare_all(struct comparing *w, struct tsr_err *err)
 enum tsr_status tsr_besides_compare(struct tsr_checkpoint *a, struct tsr_checkpoint *b,
 				    struct tsr_besides *ret, struct tsr_err *err)
 {
-	struct comparing *w = calloc(1, sizeof(*w));
+	struct comparing *w = NULL;
 	enum tsr_status status = TSR_OK;
 
-	if (!w)
-		return tsr_fail_nomem(err, a->path);
+	TSR_TRY(TSR_NEW(&w, 1, err, a->path));
 	w->side[0] = a;
 	w->side[1] = b;
 	w->found = ret;

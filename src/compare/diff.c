@@ -263,9 +263,7 @@ static void pair(struct tsr_comparison *r, const struct tsr_tensor *a, const str
 
 static enum tsr_status pair_all(struct tsr_comparison *r, struct tsr_err *err)
 {
-	r->tensors = calloc(r->a->ntensors + r->b->ntensors + 1, sizeof(*r->tensors));
-	if (!r->tensors)
-		return tsr_fail_nomem(err, r->a->path);
+	TSR_TRY(TSR_NEW(&r->tensors, r->a->ntensors + r->b->ntensors + 1, err, r->a->path));
 	for (size_t i = 0; i < r->a->ntensors; i++)
 		pair(r, &r->a->tensors[i], tsr_checkpoint_find(r->b, r->a->tensors[i].name));
 	for (size_t i = 0; i < r->b->ntensors; i++) {
@@ -402,9 +400,7 @@ enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	d.result = calloc(1, sizeof(*d.result));
-	if (!d.result)
-		return tsr_fail_nomem(err, a[0]);
+	TSR_TRY(TSR_NEW(&d.result, 1, err, a[0]));
 	status = tsr_checkpoint_open(a, na, o.open, &d.result->a, err);
 	if (status == TSR_OK)
 		status = tsr_checkpoint_open(b, nb, o.open_b ? o.open_b : o.open, &d.result->b,

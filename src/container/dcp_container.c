@@ -58,9 +58,7 @@ static enum tsr_status add_files(struct tsr_writer *w, struct tsr_dcp_items *ite
 {
 	const size_t n = divide(w, items);
 
-	w->files = calloc(n, sizeof(*w->files));
-	if (!w->files)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_NEW(&w->files, n, err, w->plan.path));
 	w->nfiles = n;
 	for (size_t i = 0; i < items->n; i++)
 		w->files[items->items[i].file].nbytes += items->items[i].nbytes;
@@ -113,19 +111,15 @@ static enum tsr_status add_archive(struct tsr_writer *w, struct tsr_dcp_archivin
 static enum tsr_status add_archives(struct tsr_writer *w, struct tsr_dcp_items *items,
 				    struct tsr_err *err)
 {
-	bool *placed = calloc(w->ntags + 1, sizeof(*placed));
-	struct tsr_dcp_archiving a = { 0 };
-	enum tsr_status status = placed ? TSR_OK : tsr_fail_nomem(err, w->plan.path);
+	TSR_OWNED(free) bool *placed = calloc(w->ntags + 1, sizeof(*placed));
+	TSR_SCOPED(tsr_dcp_archiving_free) struct tsr_dcp_archiving a = { 0 };
 
-	if (status == TSR_OK)
-		status = tsr_writer_add_archives(w, items->n, err);
-	if (status == TSR_OK)
-		status = tsr_dcp_archiving_init(&a, items, err);
-	for (size_t i = 0; i < items->n && status == TSR_OK; i++)
-		status = add_archive(w, &a, items, i, placed, err);
-	tsr_dcp_archiving_free(&a);
-	free(placed);
-	return status;
+	TSR_TRY(placed ? TSR_OK : tsr_fail_nomem(err, w->plan.path));
+	TSR_TRY(tsr_writer_add_archives(w, items->n, err));
+	TSR_TRY(tsr_dcp_archiving_init(&a, items, err));
+	for (size_t i = 0; i < items->n; i++)
+		TSR_TRY(add_archive(w, &a, items, i, placed, err));
+	return TSR_OK;
 }
 
 static void set_offsets(struct tsr_writer *w)

@@ -159,21 +159,18 @@ static enum tsr_status add_member(struct tsr_checkpoint *c, unsigned file,
 enum tsr_status tsr_npz_read(struct tsr_checkpoint *c, struct tsr_file *f,
 			     const struct tsr_open_options *options, struct tsr_err *err)
 {
-	struct tsr_zip *z = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_zip_free) struct tsr_zip *z = NULL;
 	unsigned file;
-	char *head;
+	TSR_OWNED(free) char *head = NULL;
 
 	tsr_build_container(c, TSR_CONTAINER_NPZ);
 	TSR_TRY(tsr_build_file(c, f, &file, err));
 	TSR_TRY(tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, err));
 	head = malloc(TSR_NPY_HEADER_MAX);
-	status = head ? TSR_OK : tsr_fail_nomem(err, tsr_file_path(f));
-	for (size_t i = 0; i < z->nmembers && status == TSR_OK; i++)
-		status = add_member(c, file, &z->members[i], options->as, head, err);
-	free(head);
-	tsr_zip_free(z);
-	return status;
+	TSR_TRY(head ? TSR_OK : tsr_fail_nomem(err, tsr_file_path(f)));
+	for (size_t i = 0; i < z->nmembers; i++)
+		TSR_TRY(add_member(c, file, &z->members[i], options->as, head, err));
+	return TSR_OK;
 }
 
 /* --- Writing ------------------------------------------------------------------------------------ */
@@ -198,14 +195,11 @@ static enum tsr_status add_array(struct tsr_writer *w, const struct tsr_st_entry
 				 struct tsr_err *err)
 {
 	struct tsr_zip_members *zip = &w->archives[0].zip;
-	struct tsr_text header = { 0 };
-	enum tsr_status status = compose_header(w, a, &header, err);
+	TSR_SCOPED(tsr_text_free) struct tsr_text header = { 0 };
 
+	TSR_TRY(compose_header(w, a, &header, err));
 	w->places[a->tag].member = (uint32_t)zip->n;
-	if (status == TSR_OK)
-		status = tsr_zip_members_add(zip, "", a->name, ".npy", &header, a->nbytes, err);
-	tsr_text_free(&header);
-	return status;
+	return tsr_zip_members_add(zip, "", a->name, ".npy", &header, a->nbytes, err);
 }
 
 enum tsr_status tsr_npz_lay_out(struct tsr_writer *w, struct tsr_err *err)

@@ -246,15 +246,12 @@ enum tsr_status tsr_outputs_check(struct tsr_outputs *o, const struct tsr_checkp
 static enum tsr_status meet(struct tsr_outputs *o, size_t i, uint64_t nbytes,
 			    struct tsr_parts *part, struct tsr_err *err)
 {
-	enum tsr_status status;
-	char *temp;
+	TSR_OWNED(free) char *temp = NULL;
 
 	TSR_TRY(tsr_outfile_meet(o->paths[i], o->force && o->n == 1 && !o->indexed, nbytes,
 				 tsr_part_id(part), tsr_part_joins(part), &o->files[i], err));
 	temp = tsr_outfile_temporary(o->files[i]);
-	status = temp ? tsr_part_meet(part, temp, err) : tsr_fail_nomem(err, o->path);
-	free(temp);
-	return status;
+	return temp ? tsr_part_meet(part, temp, err) : tsr_fail_nomem(err, o->path);
 }
 
 static enum tsr_status meet_all(struct tsr_outputs *o, const uint64_t *nbytes,

@@ -97,43 +97,34 @@ static enum tsr_status add_contents(struct tsr_checkpoint *c, const struct conte
 static enum tsr_status open_weights(const char *path, const char *name, bool follow,
 				    struct tsr_file **ret, struct tsr_err *err)
 {
-	char *directory = tsr_path_directory(path);
-	char *beside = directory ? tsr_path_join(directory, name) : NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) char *directory = tsr_path_directory(path);
+	TSR_OWNED(free) char *beside = directory ? tsr_path_join(directory, name) : NULL;
 
 	if (!beside)
-		status = tsr_fail_nomem(err, path);
-	else if (!tsr_dir_has(beside))
-		status = tsr_fail(err, TSR_E_IO,
-				  "%s: its weights are in %s beside it, which is missing", path,
-				  name);
-	else
-		status = tsr_file_open_in(directory, name, follow, ret, err);
-	free(beside);
-	free(directory);
-	return status;
+		return tsr_fail_nomem(err, path);
+	if (!tsr_dir_has(beside))
+		return tsr_fail(err, TSR_E_IO,
+				"%s: its weights are in %s beside it, which is missing", path,
+				name);
+	return tsr_file_open_in(directory, name, follow, ret, err);
 }
 
 /* Add the arrays of the file that has the weights of the packed file @path. */
 static enum tsr_status read_weights(struct tsr_checkpoint *c, const char *path, const char *name,
 				    bool follow, struct contents *to, struct tsr_err *err)
 {
-	struct tsr_st_contents contents = { 0 };
+	TSR_SCOPED(tsr_st_contents_free) struct tsr_st_contents contents = { 0 };
 	struct tsr_file *f = NULL;
-	enum tsr_status status;
 	unsigned file;
 
 	TSR_TRY(open_weights(path, name, follow, &f, err));
 	TSR_TRY(tsr_build_file(c, f, &file, err));
 	TSR_TRY(tsr_st_read(f, c->arena, &contents, err));
 	if (has_meta(&contents, TSR_PACKED_KEY) || has_meta(&contents, TSR_PACKED_CHECK_KEY))
-		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: is a packed file, expected the weights of %s beside it",
-				  tsr_file_path(f), path);
-	else
-		status = add_arrays(to, &contents, file, path, err);
-	tsr_st_contents_free(&contents);
-	return status;
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: is a packed file, expected the weights of %s beside it",
+				tsr_file_path(f), path);
+	return add_arrays(to, &contents, file, path, err);
 }
 
 /* Whether a packed file may be the next of a checkpoint. */
@@ -311,26 +302,23 @@ enum tsr_status tsr_safetensors_compose(struct tsr_writer *w, const struct tsr_w
 {
 	const struct tsr_meta *from = f->plain ? w->plan.weights_meta : w->plan.meta;
 	const size_t from_n = f->plain ? w->plan.nweights_meta : w->plan.nmeta;
-	struct tsr_meta *meta = calloc(from_n + 1, sizeof(*meta));
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) struct tsr_meta *meta = NULL;
 	size_t n = 0;
 
-	if (!meta)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_NEW(&meta, from_n + 1, err, w->plan.path));
 	/* What was saved around the tensors is in the first file only; one of weights has its own. */
 	for (size_t i = 0; i < from_n; i++) {
 		if (f == w->files || w->plan.weights_path || strcmp(from[i].key, TSR_TREE_KEY) != 0)
 			meta[n++] = from[i];
 	}
 	if (w->plan.packed && !f->plain) {
-		status = compose_packed(w, f, meta, n, header, json_nbytes, err);
+		TSR_TRY(compose_packed(w, f, meta, n, header, json_nbytes, err));
 	} else {
 		tsr_st_compose(w->arrays + f->first, f->end - f->first, meta, n, header);
-		status = header->failed ? tsr_fail_nomem(err, w->plan.path)
-					: tsr_st_frame(header, header->nbytes, w->plan.path, err);
+		TSR_TRY(header->failed ? tsr_fail_nomem(err, w->plan.path)
+				       : tsr_st_frame(header, header->nbytes, w->plan.path, err));
 	}
-	free(meta);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status lay_out_shard(struct tsr_writer *w, struct tsr_writer_file *f,

@@ -40,11 +40,10 @@ static enum tsr_status lay_out(struct tsr_writer *w, struct tsr_err *err)
 enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_writer **ret,
 			       struct tsr_err *err)
 {
-	struct tsr_writer *w = calloc(1, sizeof(*w));
+	struct tsr_writer *w = NULL;
 	enum tsr_status status;
 
-	if (!w)
-		return tsr_fail_nomem(err, plan->path);
+	TSR_TRY(TSR_NEW(&w, 1, err, plan->path));
 	w->plan = *plan;
 	status = lay_out(w, err);
 	if (status != TSR_OK) {
@@ -86,19 +85,15 @@ enum tsr_status tsr_writer_check(struct tsr_writer *w, struct tsr_err *err)
 /* Files with coded arrays get shorter than they are laid out: nothing is reserved for them. */
 static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 {
-	uint64_t *nbytes = calloc(w->nfiles, sizeof(*nbytes));
-	enum tsr_status status;
+	TSR_OWNED(free) uint64_t *nbytes = NULL;
 
-	if (!nbytes)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_NEW(&nbytes, w->nfiles, err, w->plan.path));
 	for (size_t i = 0; i < w->nfiles && w->plan.coded == TSR_CODED_NONE; i++)
 		nbytes[i] = w->files[i].nbytes;
 	/* What is coded has its places only when all of it is: parts do not share these files. */
-	status = tsr_outputs_create(
+	return tsr_outputs_create(
 		&w->outputs, nbytes,
 		w->plan.coded == TSR_CODED_NONE && !w->copies ? w->plan.part : NULL, err);
-	free(nbytes);
-	return status;
 }
 
 /*
@@ -109,24 +104,20 @@ static enum tsr_status meet_spool(struct tsr_writer *w, struct tsr_err *err)
 {
 	const struct tsr_part_request *request = tsr_part_request(w->plan.part);
 	uint64_t id = tsr_part_file_id(w->plan.part), nbytes = 0;
-	enum tsr_status status;
-	char *path;
+	TSR_OWNED(free) char *path = NULL;
 
 	for (size_t i = 0; i < w->nfiles; i++)
 		nbytes += w->files[i].nbytes;
 	id = tsr_hash(&id, sizeof(id), 1);
 	TSR_TRY(tsr_file_meet(tsr_part_is_of_files(w->plan.part) ? request->path : w->plan.path, id,
 			      nbytes, tsr_part_joins(w->plan.part), &path, &w->spool, err));
-	status = tsr_part_meet(w->plan.part, path, err);
-	free(path);
-	return status;
+	return tsr_part_meet(w->plan.part, path, err);
 }
 
 /* Beside the output, where there will be room. */
 static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
 {
-	enum tsr_status status;
-	char *dir;
+	TSR_OWNED(free) char *dir = NULL;
 
 	if (w->plan.part)
 		return meet_spool(w, err);
@@ -135,9 +126,7 @@ static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
 	dir = tsr_path_directory(w->plan.path);
 	if (!dir)
 		return tsr_fail_nomem(err, w->plan.path);
-	status = tsr_file_scratch_in(dir, w->plan.path, &w->spool, err);
-	free(dir);
-	return status;
+	return tsr_file_scratch_in(dir, w->plan.path, &w->spool, err);
 }
 
 /* In a directory that is made in parts, who failed to join them may have put files in place. */

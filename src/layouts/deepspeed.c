@@ -51,16 +51,13 @@ static enum tsr_status join(struct tsr_zero *z)
 
 static enum tsr_status read_checkpoint(struct tsr_folder *d, void *ctx)
 {
-	struct tsr_zero z;
-	enum tsr_status status;
+	TSR_SCOPED(tsr_zero_free) struct tsr_zero z = { 0 };
 
 	(void)ctx;
 	if (tsr_universal_is(d))
 		return tsr_universal_read(d);
-	status = tsr_zero_read(d, false, &z);
-	TSR_THEN(status, join(&z));
-	tsr_zero_free(&z);
-	return status;
+	TSR_TRY(tsr_zero_read(d, false, &z));
+	return join(&z);
 }
 
 /* --- The directory above ------------------------------------------------------------------------ */

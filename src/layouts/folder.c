@@ -401,30 +401,28 @@ static enum tsr_status leave_out(const struct tsr_folder *d, const char *name, s
 
 enum tsr_status tsr_folder_account(struct tsr_folder *d)
 {
-	struct tsr_text out = { 0 };
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_text_free) struct tsr_text out = { 0 };
 	size_t shown = 0, n = 0;
 
 	mark_read(d);
-	for (size_t i = 0; i < d->names.n && status == TSR_OK; i++) {
+	for (size_t i = 0; i < d->names.n; i++) {
 		if (d->taken[i])
 			continue;
-		status = leave_out(d, d->names.names[i], &out);
-		TSR_THEN(status, note_not_read(d, d->names.names[i]));
+		TSR_TRY(leave_out(d, d->names.names[i], &out));
+		TSR_TRY(note_not_read(d, d->names.names[i]));
 		n++;
 		if (out.nbytes <= 300)
 			shown = out.nbytes;
 	}
-	if (status == TSR_OK && out.failed)
-		status = tsr_fail_nomem(d->err, d->path);
-	if (status == TSR_OK && n)
-		status = tsr_build_note(d->c, d->err,
-					"%.100s: left out: %.*s%s: no tensors in it; a directory "
-					"as output keeps such files",
-					d->path, (int)shown, out.bytes,
-					shown < out.nbytes ? " and others" : "");
-	if (status == TSR_OK && n && d->c->nnotes <= 64)
+	if (out.failed)
+		return tsr_fail_nomem(d->err, d->path);
+	if (n)
+		TSR_TRY(tsr_build_note(d->c, d->err,
+				       "%.100s: left out: %.*s%s: no tensors in it; a directory "
+				       "as output keeps such files",
+				       d->path, (int)shown, out.bytes,
+				       shown < out.nbytes ? " and others" : ""));
+	if (n && d->c->nnotes <= 64)
 		d->c->not_read_notes |= UINT64_C(1) << (d->c->nnotes - 1);
-	tsr_text_free(&out);
-	return status;
+	return TSR_OK;
 }

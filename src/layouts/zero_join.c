@@ -124,19 +124,17 @@ static const char *join_name(const struct tsr_zero *z, const char *name, const c
 static enum tsr_status join_param(const struct tsr_zero *z, const struct tsr_zero_param *p,
 				  const struct pieces *pieces, size_t *array_ret)
 {
+	TSR_SCOPED(tsr_flat_join_free)
 	struct tsr_flat_join j = { .c = z->d->c,
 				   .name = join_name(z, p->name, pieces->field),
 				   .err = z->d->err,
 				   .dtype = z->d->c->arrays[pieces->array[0]].dtype };
-	enum tsr_status status;
 
 	if (!j.name)
 		return tsr_build_nomem(j.c, j.err);
-	status = z->stage3 ? add_divided_param(z, p, pieces, &j)
-			   : add_divided_group(z, p, pieces, &j);
-	TSR_THEN(status, tsr_flat_join_finish(&j, p->rank, p->shape, array_ret));
-	tsr_flat_join_free(&j);
-	return status;
+	TSR_TRY(z->stage3 ? add_divided_param(z, p, pieces, &j)
+			  : add_divided_group(z, p, pieces, &j));
+	return tsr_flat_join_finish(&j, p->rank, p->shape, array_ret);
 }
 
 /* --- Groups ------------------------------------------------------------------------------------- */

@@ -476,12 +476,9 @@ enum tsr_status tsr_names_fill(struct tsr_checkpoint *c, const struct tsr_name_r
 enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				 unsigned nrules, struct tsr_err *err)
 {
-	struct tsr_parameters p = { .n = 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_parameters_free) struct tsr_parameters p = { .n = 0 };
 
 	if (c->packed)
 		return tsr_quantized_find(c, err);
-	status = tsr_names_fill(c, rules, nrules, NULL, &p, err);
-	tsr_parameters_free(&p);
-	return status;
+	return tsr_names_fill(c, rules, nrules, NULL, &p, err);
 }

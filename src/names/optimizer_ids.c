@@ -505,24 +505,22 @@ static enum tsr_status check_name(const struct joining *j, const struct tsr_opti
 static enum tsr_status check_names(const struct joining *j, bool given)
 {
 	const size_t n = j->nparams;
-	struct tsr_named *sorted;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) struct tsr_named *sorted = NULL;
 
 	TSR_TRY(TSR_NEW(&sorted, n + 1, j->err, j->c->path));
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = (struct tsr_named){ j->params[i].name, j->params[i].array };
 	tsr_named_sort(sorted, n);
-	for (size_t i = 0; i < j->o->nids && status == TSR_OK; i++) {
+	for (size_t i = 0; i < j->o->nids; i++) {
 		const struct tsr_optim_id *id = &j->o->ids[i];
 		const struct tsr_named *found = id->name ? tsr_named_find(sorted, n, id->name)
 							 : NULL;
 
 		if (id->name)
-			status = check_name(j, id, found ? &j->c->arrays[found->index] : NULL,
-					    given);
+			TSR_TRY(check_name(j, id, found ? &j->c->arrays[found->index] : NULL,
+					   given));
 	}
-	free(sorted);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,

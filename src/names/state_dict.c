@@ -295,8 +295,7 @@ static enum tsr_status number_twins(struct naming *n, struct tsr_named *sorted)
 static enum tsr_status settle_names(struct naming *n)
 {
 	struct tsr_checkpoint *c = n->c;
-	struct tsr_named *sorted;
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_named *sorted = NULL;
 	size_t last = SIZE_MAX;
 
 	TSR_TRY(TSR_NEW(&sorted, c->narrays + 1, n->err, c->path));
@@ -315,9 +314,7 @@ static enum tsr_status settle_names(struct naming *n)
 			c->arrays[last].name = n->path[last];
 		last = again ? last : a;
 	}
-	status = number_twins(n, sorted);
-	free(sorted);
-	return status;
+	return number_twins(n, sorted);
 }
 
 /* A model whose arrays came with names, in an order that is not the model's. */
@@ -333,35 +330,29 @@ static void list_named(struct naming *n)
 static enum tsr_status put_in_order(struct naming *n)
 {
 	const struct tsr_open_options *o = n->options;
-	struct tsr_named *by_name = calloc(n->nparams + 1, sizeof(*by_name));
-	struct tsr_param *ordered = calloc(n->nparams + 1, sizeof(*ordered));
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) struct tsr_named *by_name = calloc(n->nparams + 1, sizeof(*by_name));
+	TSR_OWNED(free) struct tsr_param *ordered = calloc(n->nparams + 1, sizeof(*ordered));
 	size_t kept = 0;
 
 	if (!by_name || !ordered)
-		status = tsr_fail_nomem(n->err, n->c->path);
-	for (size_t i = 0; i < n->nparams && status == TSR_OK; i++)
+		return tsr_fail_nomem(n->err, n->c->path);
+	for (size_t i = 0; i < n->nparams; i++)
 		by_name[i] = (struct tsr_named){ n->params[i].name, i };
-	if (status == TSR_OK)
-		tsr_named_sort(by_name, n->nparams);
-	for (size_t i = 0; i < o->norder && status == TSR_OK; i++) {
+	tsr_named_sort(by_name, n->nparams);
+	for (size_t i = 0; i < o->norder; i++) {
 		const struct tsr_named *found = tsr_named_find(by_name, n->nparams, o->order[i]);
 
 		if (found && kept < n->nparams)
 			ordered[kept++] = n->params[found->index];
 	}
-	if (status == TSR_OK && n->nparams && !kept)
-		status = tsr_fail(n->err, TSR_E_USAGE,
-				  "%s: none of the %zu names in the order that was given is a "
-				  "parameter of the model",
-				  n->c->path, o->norder);
-	if (status == TSR_OK) {
-		memcpy(n->params, ordered, kept * sizeof(*ordered));
-		n->nparams = kept;
-	}
-	free(by_name);
-	free(ordered);
-	return status;
+	if (n->nparams && !kept)
+		return tsr_fail(n->err, TSR_E_USAGE,
+				"%s: none of the %zu names in the order that was given is a "
+				"parameter of the model",
+				n->c->path, o->norder);
+	memcpy(n->params, ordered, kept * sizeof(*ordered));
+	n->nparams = kept;
+	return TSR_OK;
 }
 
 /* A directory is read in any case: states whose parameters cannot be told keep their numbers. */

@@ -154,16 +154,12 @@ static enum tsr_status keep_steps(struct tsr_recording_data *r, const struct fou
 
 enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct tsr_err *err)
 {
-	struct tsr_dir d = { 0 };
-	struct found_step *found;
-	enum tsr_status status;
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir d = { 0 };
+	TSR_OWNED(free) struct found_step *found = NULL;
 	size_t n = 0;
 
 	TSR_TRY(tsr_dir_list(r->pub.path, "", &d, err));
 	found = calloc(d.n + 1, sizeof(*found));
-	status = found ? find_steps(r, &d, found, &n, err) : tsr_fail_nomem(err, r->pub.path);
-	TSR_THEN(status, keep_steps(r, found, n, err));
-	free(found);
-	tsr_dir_free(&d);
-	return status;
+	TSR_TRY(found ? find_steps(r, &d, found, &n, err) : tsr_fail_nomem(err, r->pub.path));
+	return keep_steps(r, found, n, err);
 }

@@ -134,18 +134,15 @@ static enum tsr_status refuse_missing(const struct tsr_replaying *r,
 				      const struct tsr_replay_param *p)
 {
 	const struct tsr_recording_step *step = &r->recording->steps[r->first + p->first_missing];
-	char *path = tsr_path_join(r->recording->path, step->files[0]);
-	enum tsr_status status;
+	TSR_OWNED(free) char *path = tsr_path_join(r->recording->path, step->files[0]);
 
 	if (!path)
 		return tsr_fail_nomem(r->err, r->recording->path);
-	status = tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SKIP_MISSING,
-			       "%s: step %" PRIu64
-			       ": tensor %.200s: found no gradient of this parameter, expected one",
-			       step->nfiles == 1 ? path : r->recording->path, step->step,
-			       p->recorded);
-	free(path);
-	return status;
+	return tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SKIP_MISSING,
+			     "%s: step %" PRIu64
+			     ": tensor %.200s: found no gradient of this parameter, expected one",
+			     step->nfiles == 1 ? path : r->recording->path, step->step,
+			     p->recorded);
 }
 
 /* List what all steps together lack; the first is an error if that is asked for. */

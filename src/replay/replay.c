@@ -280,9 +280,8 @@ static enum tsr_status take_states(const char *const *paths, unsigned npaths, co
 {
 	struct tsr_replay_options o = tsr_replay_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
-	enum tsr_status status;
 	struct tsr_err own;
-	struct states *s;
+	TSR_OWNED(free) struct states *s = NULL;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
@@ -314,9 +313,7 @@ static enum tsr_status take_states(const char *const *paths, unsigned npaths, co
 		if (forms[i].hyper.set)
 			s->options[0].ngpus = TSR_REPLAY_CPU;
 	}
-	status = run_states(s->r, n, paths, npaths, recording, out, ret);
-	free(s);
-	return status;
+	return run_states(s->r, n, paths, npaths, recording, out, ret);
 }
 
 enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,

@@ -297,8 +297,7 @@ static enum tsr_status write_plain(struct tsr_replaying *r, const char *out)
 {
 	const struct tsr_replay_options *o = r->options;
 	struct tsr_write_options write = tsr_write_defaults();
-	struct tsr_unpacking *unpacking = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_unpacking_free) struct tsr_unpacking *unpacking = NULL;
 
 	write.container = o->container;
 	write.flashoptim = o->to_flashoptim;
@@ -306,13 +305,12 @@ static enum tsr_status write_plain(struct tsr_replaying *r, const char *out)
 	write.force = o->force;
 	write.dry_run = o->dry_run;
 	r->c->generation += is_lossy(r);
-	status = tsr_write_checkpoint(r->c, out, &write, r->run, &unpacking, r->err);
+	TSR_TRY(tsr_write_checkpoint(r->c, out, &write, r->run, &unpacking, r->err));
 	if (unpacking) {
 		r->result->out_nbytes = unpacking->nbytes;
 		unpacking->source = NULL;
 	}
-	tsr_unpacking_free(unpacking);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)

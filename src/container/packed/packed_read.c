@@ -152,8 +152,7 @@ static enum tsr_status parse(struct reading *r, const char *text, struct tsr_pac
 {
 	const struct tsr_json_rules rules = tsr_packed_rules(r->path);
 	const size_t nbytes = strlen(text);
-	struct tsr_text rest = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text rest = { 0 };
 	size_t first, end;
 
 	TSR_TRY(tsr_json_check(text, nbytes, &rules, r->err));
@@ -165,10 +164,8 @@ static enum tsr_status parse(struct reading *r, const char *text, struct tsr_pac
 	tsr_text_puts(&rest, text + end);
 	ret->tensors = text + first;
 	ret->nbytes = end - first;
-	status = rest.failed ? tsr_fail_nomem(r->err, r->path)
-			     : tsr_json_parse(rest.bytes, rest.nbytes, &rules, &ret->root, r->err);
-	tsr_text_free(&rest);
-	return status;
+	return rest.failed ? tsr_fail_nomem(r->err, r->path)
+			   : tsr_json_parse(rest.bytes, rest.nbytes, &rules, &ret->root, r->err);
 }
 
 enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,

@@ -312,9 +312,7 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const
 
 	if (!v || tsr_json_type(v) != TSR_JSON_ARRAY)
 		return bad(r, t->name, "no shape");
-	shape = calloc(TSR_RANK_MAX + 1, sizeof(*shape));
-	if (!shape)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&shape, TSR_RANK_MAX + 1, r->err, r->path));
 	*shape_ret = shape;
 	t->shape = shape;
 	t->numel = 1;

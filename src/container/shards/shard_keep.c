@@ -88,9 +88,7 @@ static enum tsr_status plan_files(struct keeping *k, size_t n, struct tsr_err *e
 	char **names = k->names;
 
 	w->nfiles = n;
-	w->files = calloc(n, sizeof(*w->files));
-	if (!w->files)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_NEW(&w->files, n, err, w->plan.path));
 	if (!tsr_dir_name_ends_with(w->plan.path, "/"))
 		return tsr_outputs_plan_shards(&w->outputs, w->plan.path, w->plan.force, n, err);
 	k->names = NULL;
