@@ -89,7 +89,7 @@ struct members {
 static enum tsr_status list_members(const struct tsr_file *f, struct members *ret,
 				    struct tsr_err *err)
 {
-	struct tsr_zip *z = NULL;
+	TSR_OWNED(tsr_zip_free) struct tsr_zip *z = NULL;
 
 	TSR_TRY(tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, err));
 	*ret = (struct members){ .n = z->nmembers };
@@ -97,7 +97,6 @@ static enum tsr_status list_members(const struct tsr_file *f, struct members *re
 		ret->arrays = ret->arrays || ends_with(z->members[i].name, ".npy");
 		ret->pickle = ret->pickle || ends_with(z->members[i].name, "/data.pkl");
 	}
-	tsr_zip_free(z);
 	return TSR_OK;
 }
 

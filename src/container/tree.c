@@ -22,19 +22,16 @@
 static enum tsr_status attach_meta(struct tsr_checkpoint *c, const struct tsr_text *pickle,
 				   struct tsr_err *err)
 {
-	struct tsr_text text = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 	const char *value;
-	size_t at;
 
 	tsr_base64_put(&text, pickle->bytes, pickle->nbytes);
 	value = text.failed ? NULL : tsr_arena_copy(c->arena, text.bytes, text.nbytes);
-	tsr_text_free(&text);
 	if (!value)
 		return tsr_build_nomem(c, err);
-	status = tsr_build_meta(c, TSR_TREE_KEY, value, err);
+	TSR_TRY(tsr_build_meta(c, TSR_TREE_KEY, value, err));
 	/* Metadata is sorted. */
-	for (at = c->nmeta - 1; status == TSR_OK && at > 0; at--) {
+	for (size_t at = c->nmeta - 1; at > 0; at--) {
 		const struct tsr_meta m = c->meta[at];
 
 		if (strcmp(c->meta[at - 1].key, m.key) < 0)
@@ -42,7 +39,7 @@ static enum tsr_status attach_meta(struct tsr_checkpoint *c, const struct tsr_te
 		c->meta[at] = c->meta[at - 1];
 		c->meta[at - 1] = m;
 	}
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status attach_tensor(struct tsr_checkpoint *c, const struct tsr_text *pickle,
@@ -302,17 +299,13 @@ static enum tsr_status restore(struct tsr_checkpoint *c, const void *pickle, siz
 			       struct tsr_err *err)
 {
 	struct binding b = { .c = c, .err = err };
+	TSR_SCOPED(tsr_text_free) struct tsr_text where = { 0 };
 	struct tsr_value *root = NULL;
-	struct tsr_text where = { 0 };
-	enum tsr_status status;
 
 	tsr_text_printf(&where, "%s: " TSR_TREE_KEY, c->path);
 	if (where.failed)
 		return tsr_fail_nomem(err, c->path);
-	status = tsr_pickle_read(pickle, nbytes, where.bytes, c->arena, &root, err);
-	tsr_text_free(&where);
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(tsr_pickle_read(pickle, nbytes, where.bytes, c->arena, &root, err));
 	TSR_TRY(bind(&b, root));
 	return tsr_build_tree(c, root, err);
 }
@@ -349,9 +342,7 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 				" bytes of %s, expected at most %" PRIu64 " of U8",
 				c->path, a.nbytes, tsr_dtype_name(t->dtype),
 				(uint64_t)TSR_PICKLE_NBYTES_MAX);
-	pickle = malloc(a.nbytes + 1);
-	if (!pickle)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&pickle, a.nbytes + 1, err, c->path));
 	TSR_TRY(tsr_array_read(c, &a, 0, a.nbytes, pickle, err));
 	TSR_TRY(tsr_plane_hashes_whole(t, (void *const[]){ pickle }, &hash, c->path, err));
 	if (c->packed)
@@ -473,9 +464,8 @@ static enum tsr_status complete(struct tsr_checkpoint *c, bool joined, struct ts
 
 enum tsr_status tsr_tree_complete(struct tsr_checkpoint *c, bool joined, struct tsr_err *err)
 {
+	TSR_OWNED(free) bool *reached = NULL;
 	struct tsr_value *flat;
-	enum tsr_status status;
-	bool *reached;
 
 	if (!c->ntrees)
 		return TSR_OK;
@@ -484,7 +474,6 @@ enum tsr_status tsr_tree_complete(struct tsr_checkpoint *c, bool joined, struct 
 		return tsr_build_nomem(c, err);
 	TSR_TRY(TSR_NEW(&reached, c->narrays + 1, err, c->path));
 	mark_reached(c, reached);
-	status = collect_others(c, reached, flat, err);
-	free(reached);
-	return status == TSR_OK ? complete(c, joined, flat, err) : status;
+	TSR_TRY(collect_others(c, reached, flat, err));
+	return complete(c, joined, flat, err);
 }

@@ -175,15 +175,13 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
 	struct reading r = { .c = c, .path = c->path, .err = err };
 	const char *text = take_meta(c, TSR_PACKED_KEY);
 	const char *check = take_meta(c, TSR_PACKED_CHECK_KEY);
-	struct tsr_packed_text parsed = { .root = NULL };
-	enum tsr_status status;
 
 	TSR_TRY(verify_check(&r, header, header_nbytes, check));
-	TSR_TRY(parse(&r, text, &parsed));
-	status = read_root(&r, parsed.root, weights_ret);
-	if (status == TSR_OK)
-		*ret = parsed;
-	else
-		tsr_json_free(parsed.root);
-	return status;
+	TSR_TRY(parse(&r, text, ret));
+	return read_root(&r, ret->root, weights_ret);
+}
+
+void tsr_packed_text_free(struct tsr_packed_text *t)
+{
+	tsr_json_free(t->root);
 }
