@@ -88,15 +88,11 @@ static bool is_copy(const struct tsr_zero *z, const struct tsr_folder *zero, con
 {
 	const struct tsr_value *module = tsr_value_at(z->model[0], "module");
 	const struct tsr_value *v = tsr_value_at(module, name);
-	struct tsr_folder d;
-	bool is = false;
+	TSR_SCOPED(tsr_folder_leave) struct tsr_folder d = { 0 };
 
-	if (!v || v->type != TSR_VALUE_TENSOR || z->divided)
-		return false;
-	if (tsr_folder_enter(zero, name, &d) == TSR_OK)
-		is = d.names.n == 1 && tsr_folder_has(&d, "fp32.pt");
-	tsr_folder_leave(&d);
-	return is;
+	return v && v->type == TSR_VALUE_TENSOR && !z->divided &&
+	       tsr_folder_enter(zero, name, &d) == TSR_OK && d.names.n == 1 &&
+	       tsr_folder_has(&d, "fp32.pt");
 }
 
 /* ds_to_universal adds buffers and frozen parameters, widened; the model file has them as they were. */
@@ -137,11 +133,9 @@ static enum tsr_status read_params(struct tsr_folder *zero, void *ctx)
 
 bool tsr_universal_is(const struct tsr_folder *d)
 {
-	char *path = tsr_path_join(d->path, "zero");
-	const bool is = path && tsr_dir_is(path);
+	TSR_OWNED(free) char *path = tsr_path_join(d->path, "zero");
 
-	free(path);
-	return is;
+	return path && tsr_dir_is(path);
 }
 
 enum tsr_status tsr_universal_read(struct tsr_folder *d)

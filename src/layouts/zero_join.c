@@ -299,15 +299,14 @@ static enum tsr_status join_group(const struct tsr_zero *z, size_t group, struct
 
 enum tsr_status tsr_zero_join(struct tsr_zero *z)
 {
-	struct pieces pieces = { .array = calloc(z->nranks + 1, sizeof(size_t)) };
-	enum tsr_status status = pieces.array ? TSR_OK : tsr_fail_nomem(z->d->err, z->d->path);
+	struct pieces pieces = { .array = NULL };
 
-	for (size_t g = 0; g < z->ngroups && status == TSR_OK; g++) {
+	TSR_TRY(TSR_TAKE(&pieces.array, z->nranks + 1, z->arena, z->d->err, z->d->path));
+	for (size_t g = 0; g < z->ngroups; g++) {
 		const struct span span = { z->params + z->group_at[g],
 					   z->group_at[g + 1] - z->group_at[g] };
 
-		status = join_group(z, g, &pieces, &span);
+		TSR_TRY(join_group(z, g, &pieces, &span));
 	}
-	free(pieces.array);
-	return status;
+	return TSR_OK;
 }
