@@ -373,22 +373,19 @@ static enum tsr_status measure_muon(struct verifying *w, const bool *chosen, str
 {
 	const struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
 	struct tsr_update_measure u;
-	struct tsr_muon_matrix m;
 
 	for (size_t i = 0; i < c->ntensors; i++) {
+		TSR_SCOPED(tsr_muon_matrix_close) struct tsr_muon_matrix m = { 0 };
 		const struct tsr_tensor *of = w->original[i];
-		enum tsr_status status = TSR_OK;
 
 		if (!of || !chosen[of - original->tensors] || !c->tensors[i].coding.codec)
 			continue;
 		TSR_TRY(tsr_muon_matrix_open(original, of, &m, err));
-		for (size_t first = 0, n; status == TSR_OK && first < m.n; first += n) {
+		for (size_t first = 0, n; first < m.n; first += n) {
 			n = m.n - first < TSR_READ_MAX ? m.n - first : TSR_READ_MAX;
-			status = read_decoded(c, &c->tensors[i], first, n, m.after + first, err);
+			TSR_TRY(read_decoded(c, &c->tensors[i], first, n, m.after + first, err));
 		}
 		tsr_muon_matrix_compare(&m, &u);
-		tsr_muon_matrix_close(&m);
-		TSR_TRY(status);
 		w->v->tensors[i].update = tsr_update_measure_result(&u);
 	}
 	return TSR_OK;

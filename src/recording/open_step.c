@@ -72,15 +72,11 @@ static enum tsr_status open_parts(const struct tsr_recording_data *r,
 				  struct tsr_checkpoint **parts, struct tsr_err *err)
 {
 	for (size_t i = 0; i < step->nfiles; i++) {
-		char *path = tsr_path_join(r->pub.path, step->files[i]);
-		enum tsr_status status;
+		TSR_OWNED(free) char *path = tsr_path_join(r->pub.path, step->files[i]);
 
 		if (!path)
 			return tsr_fail_nomem(err, r->pub.path);
-		status = open_part(r, step->files[i], path, &parts[i], err);
-		free(path);
-		if (status != TSR_OK)
-			return status;
+		TSR_TRY(open_part(r, step->files[i], path, &parts[i], err));
 	}
 	return TSR_OK;
 }

@@ -41,7 +41,7 @@ static const char *why_not(const struct recoding *r, const struct tsr_checkpoint
 
 static enum tsr_status look(struct recoding *r, struct tsr_directory_entry *e)
 {
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	const char *path;
 
 	TSR_TRY(tsr_traversal_path(&r->t, r->t.d->path, e->path, &path));
@@ -49,7 +49,6 @@ static enum tsr_status look(struct recoding *r, struct tsr_directory_entry *e)
 	e->reason = why_not(r, c);
 	e->as = e->reason ? TSR_STORED_COPY : TSR_STORED_PACKED;
 	e->container = c->container;
-	tsr_checkpoint_close(c);
 	return TSR_OK;
 }
 
@@ -94,8 +93,7 @@ static enum tsr_status pack(struct recoding *r, const char *from, const char *to
 static enum tsr_status judge(struct recoding *r, struct tsr_directory_entry *e, const char *to,
 			     const struct tsr_packing *packing)
 {
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 	bool same = false;
 
 	e->stored_nbytes = tsr_packing_nbytes(packing);
@@ -104,11 +102,10 @@ static enum tsr_status judge(struct recoding *r, struct tsr_directory_entry *e, 
 		return TSR_OK;
 	}
 	TSR_TRY(tsr_open_below(&r->t, r->t.d->path, e->path, &f));
-	status = tsr_unpacks_to(to, &r->recording->options, f, &same, r->t.err);
-	tsr_file_close(f);
+	TSR_TRY(tsr_unpacks_to(to, &r->recording->options, f, &same, r->t.err));
 	if (!same)
 		e->reason = "its header would not come back as it is";
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status code(struct recoding *r, struct tsr_directory_entry *e, const char *from,

@@ -92,7 +92,7 @@ static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying 
 	TSR_TRY(tsr_replay_plan_state(r));
 	TSR_TRY(tsr_replay_note_scales(r));
 	TSR_TRY(check_order(r));
-	TSR_TRY(TSR_NEW(&names, r->nparams + 1, r->err, r->c->path));
+	TSR_TRY(TSR_TAKE(&names, r->nparams + 1, r->result->arena, r->err, r->c->path));
 	for (size_t i = 0; i < r->nparams; i++)
 		names[i] = r->params[i].name;
 	r->result->params = names;
@@ -100,7 +100,8 @@ static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying 
 	for (size_t i = 0; r->result->compared && i < r->result->nsteps; i++) {
 		struct tsr_replay_step *s = &r->result->steps[i];
 
-		TSR_TRY(TSR_NEW(&s->tensors, r->nparams + 1, r->err, r->c->path));
+		TSR_TRY(TSR_TAKE(&s->tensors, r->nparams + 1, r->result->arena, r->err,
+				 r->c->path));
 		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
 			s->total.value[f] = NAN;
 	}
@@ -220,9 +221,10 @@ static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *p
 				   unsigned npaths, const char *recording)
 {
 	TSR_TRY(TSR_NEW(&r->result, 1, r->err, recording));
-	*r->result = (struct tsr_replay){ .recording = strdup(recording),
+	*r->result = (struct tsr_replay){ .arena = tsr_arena_new(SIZE_MAX),
 					  .dry_run = r->options->dry_run,
 					  .threads = r->run ? r->run->threads : 1 };
+	r->result->recording = tsr_arena_copy(r->result->arena, recording, strlen(recording));
 	if (!r->result->recording)
 		return tsr_fail_nomem(r->err, recording);
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, r->options->open, &r->result->source, r->err));
@@ -344,18 +346,10 @@ void tsr_replay_free(struct tsr_replay *r)
 {
 	if (!r)
 		return;
-	for (size_t i = 0; r->steps && i < r->nsteps; i++)
-		free(r->steps[i].tensors);
-	free(r->steps);
-	free((void *)r->params);
 	free(r->warnings);
-	free(r->missing);
-	free(r->gpus);
 	tsr_checkpoint_close(r->source);
 	tsr_replay_free_state(r->state, r->nparams, r->disk != NULL, r->threads);
 	tsr_mapped_free(r->disk);
-	free(r->hyper);
-	free(r->lr);
-	free(r->recording);
+	tsr_arena_free(r->arena);
 	free(r);
 }
