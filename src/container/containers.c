@@ -38,24 +38,21 @@ static enum tsr_status read_torch(struct tsr_checkpoint *c, struct tsr_file *f,
 static enum tsr_status lay_out_torch(struct tsr_writer *w, struct tsr_err *err)
 {
 	struct tsr_zip_members *zip;
-	size_t *member = NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) size_t *member = NULL;
 
 	TSR_TRY(tsr_writer_add_files(w, 1, err));
 	TSR_TRY(tsr_writer_add_archives(w, 1, err));
 	zip = &w->archives[0].zip;
-	status = tsr_torch_write_members(w->plan.c, w->plan.generation, zip, &member, w->plan.path,
-					 err);
-	if (status == TSR_OK)
-		w->files[0].nbytes = tsr_zip_layout(zip->entries, zip->n);
-	for (size_t i = 0; i < w->plan.narrays && status == TSR_OK; i++) {
+	TSR_TRY(tsr_torch_write_members(w->plan.c, w->plan.generation, zip, &member, w->plan.path,
+					err));
+	w->files[0].nbytes = tsr_zip_layout(zip->entries, zip->n);
+	for (size_t i = 0; i < w->plan.narrays; i++) {
 		const size_t tag = w->arrays[i].tag, at = member[TSR_TAG_TENSOR(tag)];
 
 		w->places[tag] = (struct tsr_place){ .offset = tsr_zip_members_data(zip, at),
 						     .member = (uint32_t)at };
 	}
-	free(member);
-	return status;
+	return TSR_OK;
 }
 
 /* --- The table ---------------------------------------------------------------------------------- */
@@ -106,7 +103,7 @@ struct members {
 static enum tsr_status list_members(const struct tsr_file *f, struct members *ret,
 				    struct tsr_err *err)
 {
-	struct tsr_zip *z = NULL;
+	TSR_OWNED(tsr_zip_free) struct tsr_zip *z = NULL;
 
 	TSR_TRY(tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, err));
 	*ret = (struct members){ .n = z->nmembers };
@@ -115,7 +112,6 @@ static enum tsr_status list_members(const struct tsr_file *f, struct members *re
 		ret->pickle = ret->pickle ||
 			      tsr_dir_name_ends_with(z->members[i].name, "/data.pkl");
 	}
-	tsr_zip_free(z);
 	return TSR_OK;
 }
 
