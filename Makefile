@@ -143,6 +143,10 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 
 $(BUILD)/obj/src/report/charts/page.o: src/report/charts/page.css src/report/charts/page.js src/report/charts/tables.js
 $(BUILD)/obj/src/report/charts/plot.o: src/report/charts/plot.css
+$(BUILD)/obj/src/cli/help.o: man/help/options.txt
+$(BUILD)/obj/src/cli/commands/cmd_completion.o: $(wildcard packaging/completion/tersor.*)
+$(foreach n,$(filter-out %/options.txt,$(wildcard man/help/*.txt)),$(eval \
+  $(BUILD)/obj/src/cli/commands/cmd_$(basename $(notdir $n)).o: $n))
 $(foreach n,$(wildcard src/report/notes/*.html),$(eval \
   $(BUILD)/obj/src/report/$(firstword $(subst _, ,$(basename $(notdir $n))))_report.o: $n))
 
@@ -247,7 +251,8 @@ check-build: $(BUILD)/tersor $(BUILD)/libtersor.so $(UNIT_BIN) $(FUZZ_BIN) $(FAU
 # CHECK_RUN: what runs programs that this machine cannot run itself.
 CHECK_RUN ?=
 check-unit: $(UNIT_BIN) check-fuzz
-	@for t in $(UNIT_BIN); do $(CHECK_RUN) $$t || exit 1; done
+	@printf '%s\n' $(UNIT_BIN) | xargs -P $(NPROC) -I{} sh -c \
+		"$(CHECK_RUN) {} > {}.log 2>&1 && echo '  TEST   {}' || { cat {}.log; exit 255; }"
 
 check-cli: $(BUILD)/tersor $(BUILD)/libtersor.so $(FAULTS) $(COUNTED) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \

@@ -543,21 +543,22 @@ def mutated(blob, mutation):
 
 
 def try_verify(folder, blob, mutations):
-    """Those of the mutations that are not refused in the one right way."""
-    path = os.path.join(folder, f"{os.getpid()}.st")
-    stderr = os.path.join(folder, f"{os.getpid()}.err")
-    wrong = []
-    for mutation in mutations:
+    """Those of the mutations that are not refused in the one right way, by one process for all of them."""
+    paths = [os.path.join(folder, f"{os.getpid()}-{i}.st") for i in range(len(mutations))]
+    for path, mutation in zip(paths, mutations):
         with open(path, "wb") as file:
             file.write(mutated(blob, mutation))
-        status, text = outcome([BINARY, "verify", "-j", "1", path], stderr)
-        if status != 3 or text.count("\n") != 1 or not text.startswith(f"tersor: {path}: "):
-            wrong.append((*mutation, status, text))
-    return wrong
+    status, text = outcome([BINARY, "verify", "-j", "1", *paths], os.path.join(folder, f"{os.getpid()}.err"))
+    lines = text.splitlines()
+    if status != 3 or len(lines) != len(paths):
+        return [(status, text)] if len(mutations) == 1 else [
+            wrong for mutation in mutations for wrong in try_verify(folder, blob, [mutation])]
+    return [(mutation, line) for mutation, path, line in zip(mutations, paths, lines)
+            if not line.startswith(f"tersor: {path}: ")]
 
 
 def check_all_refused(folder, blob, mutations):
-    share = 256
+    share = 128
     chunks = [mutations[i:i + share] for i in range(0, len(mutations), share)]
     with concurrent.futures.ProcessPoolExecutor() as pool:
         done = pool.map(try_verify, [str(folder)] * len(chunks), [blob] * len(chunks), chunks)

@@ -47,7 +47,7 @@ def blocks(source):
 # Examples
 
 def sessions():
-    """(id, [(command, expected output or None)]) for every display in EXAMPLES and line of help."""
+    """(id, [(command, expected output or None)]) for every display in EXAMPLES and line of help that no display has."""
     found = []
     for page in PAGES:
         for i, block in enumerate(blocks(section(page, "EXAMPLES"))):
@@ -60,11 +60,12 @@ def sessions():
                 commands.append(("\n".join(lines[:end]), lines[end:] or None))
             assert commands, f"{page.name}: a display in EXAMPLES without a $ prompt"
             found.append((f"{page.name}-{i + 1}", commands))
+    on_pages = {commands[0][0] for _, commands in found}
     for command in COMMANDS:
         text = run_tersor(command, "--help", check=0).stdout
         lines = re.search(r"^Examples:\n((?:  .*\n)+)", text, re.M).group(1).splitlines()
         found += [(f"{command}-help-{i + 1}", [(line.strip(), None)])
-                  for i, line in enumerate(lines)]
+                  for i, line in enumerate(lines) if line.strip() not in on_pages]
     return found
 
 

@@ -256,14 +256,14 @@ def test_baseline_and_csv(bf16, tmp_path):
 
 
 @pytest.mark.parametrize("args, text", [
-    (["--symbol", "f"], "need --library"), (["--max-ulp", "0"], "need --library"),
+    (["--symbol", "f"], "needs --library"), (["--max-ulp", "0"], "needs --library"),
     (["--library", "x"], "--library needs --symbol"),
     (["--library", "x", "--symbol", "f", "--codec", "bf16", "--against-symbol", "g"], "exclude each other"),
     (["--library", "x", "--symbol", "f", "--codec", "bf16*"], "one codec"),
     (["--library", "x", "--symbol", "f", "--out", "f16", "--codec", "bf16"], "codec bf16 has no such codes"),
     (["--library", "x", "--symbol", "f", "--out", "u8"], "--out u8 needs --codec or --against-symbol"),
     (["--library", "x", "--symbol", "f", "--device", "cuda:0,1"], "expected cpu, cuda or cuda:N"),
-    (["--library", "x", "--symbol", "f", "--svg=x.svg"], "not with --svg"),
+    (["--library", "x", "--symbol", "f", "--svg=x.svg"], "--library and --svg exclude"),
     (["--library", "f.cubin", "--symbol", "f"], "has GPU code: add --device cuda"),
     (["--library", "x", "--symbol", "f", "--out", "f64"], "f64"),
     (["--library", "x", "--symbol", "f", "--part", "1/2", "--json=r"], "--library is not done in parts"),

@@ -58,7 +58,7 @@ struct callee {
 };
 
 struct calling {
-	const struct cli_library_plan *plan;
+	const struct tsr_results_plan *plan;
 	struct shown *shown;
 	struct tsr_cuda_kernels kernels;
 	struct callee callee, other;
@@ -104,7 +104,7 @@ static bool find(struct calling *c, void *library, const char *symbol, struct ca
 
 static bool load_library(struct calling *c, const char *path)
 {
-	const struct cli_library_plan *p = c->plan;
+	const struct tsr_results_plan *p = c->plan;
 	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
 	if (!library)
@@ -115,7 +115,7 @@ static bool load_library(struct calling *c, const char *path)
 
 static bool load_kernels(struct calling *c, size_t nbytes)
 {
-	const struct cli_library_plan *p = c->plan;
+	const struct tsr_results_plan *p = c->plan;
 	struct tsr_err err;
 	enum tsr_status status = tsr_cuda_kernels_open(&c->kernels, p->library, p->gpu,
 						       TILE * sizeof(float), TILE * nbytes, &err);
@@ -166,7 +166,7 @@ static const void *by_codec(struct calling *c, uint32_t from, size_t n)
 static bool call(struct calling *c, enum stage stage, const struct callee *callee, uint32_t from,
 		 size_t n, void *out)
 {
-	const struct cli_library_plan *p = c->plan;
+	const struct tsr_results_plan *p = c->plan;
 	float *in = c->in - n;
 	struct tsr_err err;
 
@@ -187,7 +187,7 @@ static bool call(struct calling *c, enum stage stage, const struct callee *calle
 /* False if it cannot go on. */
 static bool call_tile(struct calling *c, uint64_t tile)
 {
-	const struct cli_library_plan *p = c->plan;
+	const struct tsr_results_plan *p = c->plan;
 	const uint32_t start = (uint32_t)(tile * TILE), end = start + (TILE - 1);
 	const uint32_t from = p->first > start ? p->first : start;
 	const size_t n = (p->last < end ? p->last : end) - from + 1;
@@ -205,7 +205,7 @@ static bool call_tile(struct calling *c, uint64_t tile)
 	return true;
 }
 
-static _Noreturn void be_child(const struct cli_library_plan *p, const char *path, struct shared *s,
+static _Noreturn void be_child(const struct tsr_results_plan *p, const char *path, struct shared *s,
 			       unsigned index)
 {
 	static struct calling c;
@@ -235,7 +235,7 @@ static _Noreturn void be_child(const struct cli_library_plan *p, const char *pat
 /* --- In the parent ------------------------------------------------------------------------------- */
 
 struct watching {
-	const struct cli_library_plan *plan;
+	const struct tsr_results_plan *plan;
 	const char *path; /* of the library, which dlopen() does not look for elsewhere */
 	struct shared *shared;
 	size_t shared_nbytes;
@@ -253,7 +253,7 @@ struct watching {
 static enum tsr_status fail_of(const struct watching *w, unsigned i, const char *how,
 			       struct tsr_err *err)
 {
-	const struct cli_library_plan *p = w->plan;
+	const struct tsr_results_plan *p = w->plan;
 	struct shown *s = &w->shared->child[i];
 	const int stage = s->stage;
 	const uint32_t from = s->from, end = from | (TILE - 1);
@@ -300,9 +300,9 @@ static enum tsr_status look_at(struct watching *w, unsigned i, struct tsr_err *e
 		c->ndone = ndone;
 		c->since = tsr_seconds();
 	}
-	if (tsr_seconds() - c->since < w->plan->timeout_s)
+	if (tsr_seconds() - c->since < (double)w->plan->timeout_s)
 		return TSR_OK;
-	snprintf(how, sizeof(how), "did not return in %u s", w->plan->timeout_s);
+	snprintf(how, sizeof(how), "did not return in %" PRIu64 " s", w->plan->timeout_s);
 	return fail_of(w, i, how, err);
 }
 
@@ -366,7 +366,7 @@ static enum tsr_status gather(const struct watching *w, struct tsr_results *ret,
 	return TSR_OK;
 }
 
-enum tsr_status cli_library_run(const struct cli_library_plan *plan, const struct tsr_run *run,
+enum tsr_status cli_library_run(const struct tsr_results_plan *plan, const struct tsr_run *run,
 				struct tsr_results *ret, struct tsr_err *err)
 {
 	const uint64_t n = (uint64_t)plan->last - plan->first + 1;

@@ -8,21 +8,12 @@ static int parse_name(const struct cli_cmd *cmd, const char *item, enum tsr_hype
 {
 	const char *equals = strchr(item, '=');
 	char text[32];
-	struct tsr_nearest nearest = { .wrong = text };
 
 	if (!equals || equals == item)
 		return cli_usage(cmd, "option --vary: found '%s', expected NAME=X,X,...", item);
 	snprintf(text, sizeof(text), "%.*s", (int)(equals - item), item);
-	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		tsr_nearest_offer(&nearest, tsr_hyper_name((enum tsr_hyper_name)i));
-		if (strcmp(tsr_hyper_name((enum tsr_hyper_name)i), text) != 0)
-			continue;
-		*name_ret = (enum tsr_hyper_name)i;
-		*values_ret = equals + 1;
-		return CLI_OK;
-	}
-	return cli_unknown(cmd, "option --vary: unknown name", &nearest,
-			   ", expected lr, beta2 or similar");
+	*values_ret = equals + 1;
+	return cli_parse_hyper(cmd, "vary", text, name_ret);
 }
 
 /* Each variant so far with each of the values. */
@@ -64,18 +55,10 @@ static int multiply(const struct cli_cmd *cmd, const char *item, struct cli_repl
 int cli_parse_vary(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		   struct cli_replay_parsed *ret)
 {
-	const struct cli_misuse misuses[] = {
-		{ a->state || a->codec[TSR_SLOT_WEIGHT] || a->codec[TSR_SLOT_MOMENTUM] ||
-			  a->codec[TSR_SLOT_VARIANCE] || a->audit || a->check_numerics,
-		  "--vary replays in FP32: not with --state, codecs, --audit or --check-numerics" },
-		{ a->common.output != NULL,
-		  "--vary writes no checkpoint; --hyper and -o write that of one variant" },
-		{ a->common.device && strncmp(a->common.device, "cuda", 4) == 0,
-		  "--vary runs on the CPU: leave --device out" },
-		{ 0 }
-	};
+	const char *device = a->common.device;
 
-	CLI_TRY(cli_check(cmd, misuses));
+	if (device && strncmp(device, "cuda", 4) == 0)
+		return cli_usage(cmd, "--vary runs on the CPU: leave --device out");
 	ret->nforms = 1;
 	snprintf(ret->names[0], sizeof(ret->names[0]), "as recorded");
 	ret->forms[0] = (struct tsr_replay_form){ .name = NULL };

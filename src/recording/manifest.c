@@ -558,16 +558,11 @@ static enum tsr_status parse(const struct tsr_file *f, struct tsr_json **ret, st
 enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct tsr_err *err)
 {
 	struct reading m = { .r = r, .err = err };
-	struct tsr_json *root = NULL;
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(tsr_file_open_in(r->pub.path, TSR_MANIFEST_NAME, r->options.follow, &f, err));
 	m.path = tsr_file_path(f);
-	status = parse(f, &root, err);
-	TSR_THEN(status, read_root(&m, root));
-	if (root)
-		tsr_json_free(root);
-	tsr_file_close(f);
-	return status;
+	TSR_TRY(parse(f, &root, err));
+	return read_root(&m, root);
 }

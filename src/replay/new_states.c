@@ -85,17 +85,16 @@ static enum tsr_status learn_keys(struct tsr_replay_adding *a)
 
 	for (size_t i = 0; i < r->nparams && !a->sample; i++) {
 		struct tsr_parameter *own = &r->parameters.list[i];
-		char *canonical = own->prefix ? tsr_names_canonical(r->params[i].name) : NULL;
+		const char *canonical;
 
-		if (own->prefix && !canonical)
-			return tsr_fail_nomem(r->err, r->c->path);
-		if (own->prefix && ends_in_name(own, r->params[i].name, &a->head)) {
+		if (!own->prefix)
+			continue;
+		canonical = tsr_names_canonical(r->c->arena, r->params[i].name);
+		if (!canonical)
+			return tsr_build_nomem(r->c, r->err);
+		a->canonical = !ends_in_name(own, r->params[i].name, &a->head);
+		if (!a->canonical || ends_in_name(own, canonical, &a->head))
 			a->sample = own;
-		} else if (own->prefix && ends_in_name(own, canonical, &a->head)) {
-			a->sample = own;
-			a->canonical = true;
-		}
-		free(canonical);
 	}
 	return TSR_OK;
 }
@@ -260,19 +259,19 @@ static enum tsr_status name_keys(struct tsr_replay_adding *a, size_t param)
 {
 	struct tsr_replaying *r = a->r;
 	struct tsr_parameter *own = &r->parameters.list[param];
-	char *canonical = tsr_names_canonical(r->params[param].name), *prefix;
-	const char *name = a->canonical ? canonical : r->params[param].name;
+	const char *name = r->params[param].name, *prefix = NULL;
 
-	if (!canonical)
-		return tsr_fail_nomem(r->err, r->c->path);
-	prefix = tsr_arena_printf(r->c->arena, "%.*s%s.", (int)a->head, a->sample->prefix, name);
-	if (prefix) {
-		own->prefix = prefix;
-		own->prefix_nbytes = strlen(prefix);
-		own->state = a->sample->state;
-	}
-	free(canonical);
-	return prefix ? TSR_OK : tsr_build_nomem(r->c, r->err);
+	if (a->canonical)
+		name = tsr_names_canonical(r->c->arena, name);
+	if (name)
+		prefix = tsr_arena_printf(r->c->arena, "%.*s%s.", (int)a->head, a->sample->prefix,
+					  name);
+	if (!prefix)
+		return tsr_build_nomem(r->c, r->err);
+	own->prefix = prefix;
+	own->prefix_nbytes = strlen(prefix);
+	own->state = a->sample->state;
+	return TSR_OK;
 }
 
 /* Find or make a mapping for each new state. */

@@ -97,7 +97,12 @@ static struct tsr_table first_of(const struct tsr_results *f, enum tsr_dtype out
 	return t;
 }
 
-static void put_json(const struct tsr_results_facts *a, const struct tsr_results *f,
+static const char *against_of(const struct tsr_results_plan *a)
+{
+	return a->against ? a->against : a->codec->name;
+}
+
+static void put_json(const struct tsr_results_plan *a, const struct tsr_results *f,
 		     struct tsr_text *json)
 {
 	const struct tsr_results_row total = tsr_results_total(f);
@@ -106,7 +111,7 @@ static void put_json(const struct tsr_results_facts *a, const struct tsr_results
 	tsr_json_put_string(json, "file", a->library);
 	tsr_json_put_string(json, "symbol", a->symbol);
 	tsr_json_put_string(json, "out", a->out_name);
-	tsr_json_put_string(json, "against", a->against);
+	tsr_json_put_string(json, "against", against_of(a));
 	tsr_json_put_u64(json, "first", a->first);
 	tsr_json_put_u64(json, "last", a->last);
 	add_row(&all, &total, 0, 0);
@@ -115,7 +120,7 @@ static void put_json(const struct tsr_results_facts *a, const struct tsr_results
 	tsr_table_end_json(first_of(f, a->out), "first_different", json);
 }
 
-void tsr_results_report(const struct tsr_results_facts *a, const struct tsr_results *f,
+void tsr_results_report(const struct tsr_results_plan *a, const struct tsr_results *f,
 			struct tsr_report *r)
 {
 	const struct tsr_results_row total = tsr_results_total(f);
@@ -124,8 +129,8 @@ void tsr_results_report(const struct tsr_results_facts *a, const struct tsr_resu
 	tsr_report_open(r, "tersor sweep", "A function of FP32 numbers");
 	tsr_report_say(r, TSR_TO_BOTH,
 		       "%s of %s against %s: %s bit patterns, 0x%08" PRIx32 " to 0x%08" PRIx32,
-		       a->symbol, tsr_format_name(a->library, 40).text, a->against, patterns.text,
-		       a->first, a->last);
+		       a->symbol, tsr_format_name(a->library, 40).text, against_of(a),
+		       patterns.text, a->first, a->last);
 	if (!total.different)
 		tsr_report_say(r, TSR_TO_BOTH, "every result is the same");
 	else

@@ -10,7 +10,7 @@
 #include "unit.h"
 
 #define MADE_PARAMS 3
-#define MADE_STEPS_MAX 12000
+#define MADE_STEPS_MAX 3000
 
 struct made {
 	struct tsr_replay replay;

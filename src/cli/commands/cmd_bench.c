@@ -16,18 +16,12 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("codec", "CODEC", CLI_STRING, codec, "@weight", "measure this codec only"),
-	CLI_OPT_NUMBER("elements", "N", elements, 1024, UINT64_C(1) << 34,
-		       "FP32 elements per run (default 64M, on a GPU 1G)"),
-	CLI_OPT_NUMBER("repeats", "N", repeats, 1, 1000,
-		       "runs, of which the median counts (default 7, with --dir 3, on a GPU 20)"),
-	CLI_OPT("dir", "DIR", CLI_STRING, dir, "@file",
-		"measure pack, unpack and verify on files in DIR, and plain copying"),
-	CLI_OPT_NUMBER("file-size", "BYTES", file_size, 1 << 20, UINT64_C(1) << 42,
-		       "size of the checkpoint made for --dir (default 3G)"),
-	CLI_OPT_FLAG("entropy", entropy,
-		     "measure coding and decoding the planes of a state: that of a packed FILE, or "
-		     "a made one"),
+	CLI_OPT("codec", "CODEC", CLI_STRING, codec, "@weight"),
+	CLI_OPT_NUMBER("elements", "N", elements, 1024, UINT64_C(1) << 34),
+	CLI_OPT_NUMBER("repeats", "N", repeats, 1, 1000),
+	CLI_OPT("dir", "DIR", CLI_STRING, dir, "@file", .excludes = "codec elements"),
+	CLI_OPT_NUMBER("file-size", "BYTES", file_size, 1 << 20, UINT64_C(1) << 42, .needs = "dir"),
+	CLI_OPT("entropy", NULL, CLI_FLAG, entropy, NULL, .excludes = "dir codec"),
 	{ 0 }
 };
 
@@ -230,15 +224,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_device cpu = { .ngpus = 0 };
 	const bool file = a->common.operands.n;
 	char with_gpu[64];
-	const struct cli_misuse misuses[] = {
-		{ a->entropy && (a->dir || a->codec), "--entropy goes with no codec or directory" },
-		{ file && a->elements && !gpu, "--elements does not go with a file" },
-		{ gpu && a->dir, with_gpu },
-		{ a->dir && (a->codec || a->elements),
-		  "--codec and --elements do not go with --dir" },
-		{ !a->dir && a->file_size, "--file-size needs --dir" },
-		{ 0 }
-	};
+	const struct cli_misuse misuses[] = { { file && a->elements && !gpu,
+						"--elements does not go with a file" },
+					      { gpu && a->dir, with_gpu },
+					      { 0 } };
 
 	if (file && !a->entropy)
 		return cli_usage(cmd, "a file goes with --entropy only");
@@ -259,17 +248,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 		       gpu ? &index : NULL);
 }
 
+TSR_EMBED(help_bench, "man/help/bench.txt");
+
 const struct cli_cmd cmd_bench = {
 	.name = "bench",
 	.summary = "measure codecs and files, and plain copying to compare with",
 	.operands = "[FILE]",
-	.details = "Measures every codec, and steps of optimizers, in memory: bytes read and "
-		   "written per second, and their share of the copy bandwidth measured in the "
-		   "same run. With --dir, measures packing, unpacking and verifying a generated "
-		   "checkpoint, and copying the same file. --device cuda is the first GPU.",
-	.examples = "  tersor bench\n"
-		    "  tersor bench --dir /dev/shm --file-size 4G -j 2\n"
-		    "  tersor bench --entropy packed.safetensors\n",
+	.help = help_bench,
 	.opts = opts,
 	.takes = CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),

@@ -126,12 +126,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return cli_end_report(&r, common);
 }
 
+TSR_EMBED(help_codecs, "man/help/codecs.txt");
+
 const struct cli_cmd cmd_codecs = {
 	.name = "codecs",
 	.summary = "list the codecs for weights, momenta and variances",
 	.operands = "[CODEC...]",
-	.details = "Lists every codec, or those that are named, with bytes per element.",
-	.examples = "  tersor codecs\n  tersor codecs softsign8 sqrt8\n",
+	.help = help_codecs,
 	.takes = CLI_REPORTS,
 	.run = run,
 };

@@ -17,13 +17,10 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim",
-		"safetensors, pt, dcp, npz, npy or flashoptim (default: by OUT's extension)"),
-	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states",
-		"IN is packed or a recording: entropy code its planes, as pack --entropy does"),
-	CLI_OPT_FLAG("plain", plain,
-		     "IN is packed or a recording: write it with no plane entropy coded"),
-	CLI_OPT_FLAG("strict", strict, "fail if a record of the input has no checksum"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim"),
+	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states", .excludes = "to strict"),
+	CLI_OPT("plain", NULL, CLI_FLAG, plain, NULL, .excludes = "entropy to strict"),
+	CLI_OPT("strict", NULL, CLI_FLAG, strict, NULL),
 	{ 0 }
 };
 
@@ -107,12 +104,8 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
 
-	if (a->plain && a->entropy.given)
-		return cli_usage(cmd, "--plain undoes --entropy; give one of them");
-	if (a->common.operands.n != 1 || a->to || a->strict)
-		return cli_usage(cmd,
-				 "--%s takes one packed file, packed directory or recording, and "
-				 "neither --to nor --strict",
+	if (a->common.operands.n != 1)
+		return cli_usage(cmd, "--%s takes one packed file, packed directory or recording",
 				 a->plain ? "plain" : "entropy");
 	if (a->entropy.given)
 		how.coded = cli_coded_planes(&a->entropy);
@@ -150,25 +143,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
 }
 
+TSR_EMBED(help_convert, "man/help/convert.txt");
+
 const struct cli_cmd cmd_convert = {
 	.name = "convert",
 	.summary = "write a checkpoint in another file format, elements unchanged",
 	.operands = "IN...",
-	.details =
-		"Writes the tensors of one or more inputs into another kind of file: safetensors, "
-		"in shards if wanted, a .pt for torch.load, a directory for dcp.load of "
-		"torch.distributed.checkpoint (--to dcp), NumPy's .npz or .npy. Inputs may also "
-		"be directories of torch.distributed.checkpoint, DeepSpeed, Megatron-LM, "
-		"Accelerate, Transformers or PEFT, whose parts become whole tensors. What a .pt "
-		"holds besides tensors "
-		"(param_groups, steps, arguments) is kept in safetensors and comes back in a .pt. "
-		"--to flashoptim writes a packed file as a FlashOptim state dict. --entropy and "
-		"--plain write a packed file, a packed directory or a recording again, entropy "
-		"coded or not, which loses nothing: there and back gives the same bytes.",
-	.examples = "  tersor convert checkpoint.pt -o checkpoint.safetensors\n"
-		    "  tersor convert model.safetensors.index.json -o model.pt\n"
-		    "  tersor convert big.pt -o big.safetensors --max-shard-size 5G\n"
-		    "  tersor convert recording -o recording.coded --entropy\n",
+	.help = help_convert,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.output_needed = true,

@@ -16,19 +16,13 @@ struct args {
 
 #define AT(field) offsetof(struct args, field)
 
-static const struct cli_opt opts[] = {
-	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error, "abs= ulp= rel= nmse= cosine=",
-		"the largest difference of a tensor that counts as equal: abs, ulp, rel, nmse, or "
-		"cosine (1 - cosine similarity); all that are given must hold"),
-	CLI_OPT_FLAG("strict", strict, "count every tensor that only one side has"),
-	CLI_OPT_NUMBER("steps", "N", steps, 1, UINT64_C(1) << 40,
-		       "B is A after N more steps of Adam: warn of variances that are smaller "
-		       "than beta2^N leaves of them"),
-	CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
-		"the base of A and B, as far as they are packed deltas, if it is not beside them"),
-	CLI_OPT("base-b", "FILE", CLI_STRING, base_b, "@file", "the base of B, if it is another"),
-	{ 0 }
-};
+static const struct cli_opt opts[] = { CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
+					       "abs= ulp= rel= nmse= cosine="),
+				       CLI_OPT("strict", NULL, CLI_FLAG, strict, NULL),
+				       CLI_OPT_NUMBER("steps", "N", steps, 1, UINT64_C(1) << 40),
+				       CLI_OPT("base", "FILE", CLI_STRING, base, "@file"),
+				       CLI_OPT("base-b", "FILE", CLI_STRING, base_b, "@file"),
+				       { 0 } };
 
 static const char *const kind_names[] = {
 	[TSR_DIFF_COMPARED] = "compared",   [TSR_DIFF_ONLY_A] = "only in A",
@@ -205,23 +199,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 						 : diff(cmd, a, &o);
 }
 
+TSR_EMBED(help_diff, "man/help/diff.txt");
+
 const struct cli_cmd cmd_diff = {
 	.name = "diff",
 	.summary = "compare two checkpoints, packed or not",
 	.operands = "A B",
-	.details =
-		"Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
-		"others by their bytes. Exits 1 if anything differs, or with --max-error if a "
-		"tensor "
-		"differs by more. Values around the tensors and metadata are compared if both have "
-		"them, by their bits and without tolerance. Between different kinds of files a "
-		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
-		"a state, or if that side has weights only; --strict counts it. Of two directories "
-		"every file is compared: as one checkpoint each, and what is in none by its bytes, "
-		"or file by file if one is packed or is no checkpoint.",
-	.examples =
-		"  tersor diff before.safetensors after.safetensors\n"
-		"  tersor diff checkpoint.safetensors packed.safetensors --max-error nmse=1e-4\n",
+	.help = help_diff,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.args_nbytes = sizeof(struct args),

@@ -131,7 +131,6 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct tsr_summary summary = { 0 };
 
 	tsr_summary_add_all(&summary, c);
-	(void)tsr_copies_add(&summary.copies, c, NULL);
 	cli_warn_notes(common, c);
 	fill(&r, c, &summary);
 	return cli_end_report(&r, common);
@@ -157,21 +156,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_inspect, "man/help/inspect.txt");
+
 const struct cli_cmd cmd_inspect = {
 	.name = "inspect",
 	.summary = "show what a checkpoint or recording contains, from its headers",
 	.operands = "IN...",
-	.details =
-		"Shows tensors, kinds, codecs and bytes per parameter of safetensors files, "
-		"packed or not, and their shards, .pt files, directories of "
-		"torch.distributed.checkpoint, .npz and .npy. Reads headers only, so it is as fast "
-		"on 100 GB as on 100 kB. -v adds every tensor and the metadata. Of a recording of "
-		"gradients it shows groups, hyperparameters, steps and learning rates; of a packed "
-		"directory, its files.",
-	.examples = "  tersor inspect packed.safetensors\n"
-		    "  tersor inspect -v checkpoint.safetensors\n"
-		    "  tersor inspect --json=report.json packed.safetensors\n"
-		    "  tersor inspect -v recording\n",
+	.help = help_inspect,
 	.takes = CLI_READS | CLI_REPORTS | CLI_NUMBERS,
 	.run = run,
 };

@@ -21,7 +21,7 @@ struct tsr_parameter {
 	struct tsr_value *count; /* the number of its steps; NULL: none, or a tensor counts them */
 };
 
-/* Tensors by their names without what wrappers add, which are the list's own. */
+/* Tensors by their names without what wrappers add. */
 struct tsr_names {
 	size_t n;
 	struct tsr_named *list;
@@ -30,6 +30,7 @@ struct tsr_names {
 /* Start from all zeros. */
 struct tsr_parameters {
 	struct tsr_checkpoint *c;
+	struct tsr_arena *arena; /* has all that is here */
 	/*
 	 * One per tensor, which is its weight, or the first of its states if it has none; once some
 	 * were kept, these, in the order of their weights.
@@ -51,7 +52,6 @@ struct tsr_parameters {
 };
 
 void tsr_parameters_free(struct tsr_parameters *p);
-void tsr_parameters_free_names(struct tsr_names *names);
 
 /*
  * tsr_names_assign(), which also fills the table.  In a packed file kinds are as they are, roles are found by
