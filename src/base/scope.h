@@ -11,13 +11,13 @@
  * scope ends, in the reverse order of declarations, after the value of `return` is computed.  A pointer that
  * is handed on is set to NULL.
  *
- *	TSR_OWNED(free) char *path = NULL;		a pointer, for functions that take one
- *	TSR_SCOPED(tsr_text_free) struct tsr_text t = { 0 };	a variable, for functions that take its address
+ *	TSR_OWNED(free) char *path = NULL;	a pointer, for functions that take one
+ *	TSR_SCOPED(tsr_text_free) struct tsr_text t = { 0 };	a variable, for those that take its address
  */
 #define TSR_OWNED(give_back) __attribute__((cleanup(give_back##_owned)))
 #define TSR_SCOPED(give_back) __attribute__((cleanup(give_back)))
 
-/* Behind the declaration of void @give_back(@type *), which allows NULL: TSR_OWNED(@give_back) for @type *. */
+/* Behind the declaration of void @give_back(@type *), which allows NULL: TSR_OWNED(@give_back). */
 #define TSR_OWNED_BY(give_back, type) \
 	static inline void give_back##_owned(type **p) \
 	{ \
