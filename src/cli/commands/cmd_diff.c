@@ -44,23 +44,6 @@ static const char *note_of(struct tsr_table *t, const struct tsr_diff_tensor *d)
 	return tsr_keep(t, note);
 }
 
-static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
-{
-	const struct tsr_diff_tensor *worst = NULL;
-
-	for (size_t i = 0; i < r->ntensors; i++) {
-		const struct tsr_diff_tensor *d = &r->tensors[i];
-
-		if (d->kind != TSR_DIFF_COMPARED || !d->different)
-			continue;
-		if (!worst || d->nonfinite_different > worst->nonfinite_different ||
-		    (d->nonfinite_different == worst->nonfinite_different &&
-		     d->measure.nmse > worst->measure.nmse))
-			worst = d;
-	}
-	return worst;
-}
-
 static struct tsr_table list_tensors(const struct tsr_report *r, const struct args *a,
 				     const struct tsr_comparison *c, bool *any_ret)
 {
@@ -106,7 +89,7 @@ static struct tsr_table list_tensors(const struct tsr_report *r, const struct ar
 static void put_comparison(struct tsr_report *r, const struct args *a,
 			   const struct tsr_comparison *c)
 {
-	const struct tsr_diff_tensor *worst = worst_of(c);
+	const struct tsr_diff_tensor *worst = tsr_comparison_worst(c);
 	bool any;
 	struct tsr_table t = list_tensors(r, a, c, &any);
 
