@@ -189,11 +189,11 @@ static void add_variant(struct tsr_table *t, const struct tsr_replay_states *s, 
 	tsr_row(t);
 	TSR_CELL(t, "name", "variant:n", s->form[i].name);
 	for (unsigned k = 0; k < TSR_HYPER_COUNT; k++) {
-		char key[40];
+		const enum tsr_hyper_name name = (enum tsr_hyper_name)k;
 
-		snprintf(key, sizeof(key), "changed.%s", tsr_hyper_name((enum tsr_hyper_name)k));
-		if (tsr_hyper_is_set(h, (enum tsr_hyper_name)k))
-			TSR_CELL(t, tsr_keep(t, key), NULL, h->value[k]);
+		if (tsr_hyper_is_set(h, name))
+			TSR_CELL(t, tsr_keepf(t, "changed.%s", tsr_hyper_name(name)), NULL,
+				 h->value[k]);
 	}
 	TSR_CELL(t, "update_rms", "update rms\nall steps:.2e", mean_rms(r));
 	TSR_CELL(t, "update_rms_last", " \nlast:.2e", update_rms(r, last));
