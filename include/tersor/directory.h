@@ -129,6 +129,16 @@ TSR_API enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 					     struct tsr_err *err);
 
 /**
+ * tsr_convert_directory() - Convert a packed directory, decoded, to one checkpoint in another container
+ * @path:    a packed directory
+ * @out:     as for tsr_convert(), like @options and @ret; next to it the directory is unpacked meanwhile
+ */
+TSR_API enum tsr_status tsr_convert_directory(const char *path, const char *out,
+					      const struct tsr_write_options *options,
+					      const struct tsr_run *run, struct tsr_unpacking **ret,
+					      struct tsr_err *err);
+
+/**
  * tsr_recode_directory() - Write a packed directory with other planes entropy coded, or none
  * @path:    a packed directory
  * @out:     as for tsr_pack_directory()

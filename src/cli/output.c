@@ -218,24 +218,18 @@ void cli_json_output(struct tsr_text *json, const struct cli_common *common)
 static void put_of(struct tsr_table *t, const char *key, const char *line, const char *what,
 		   const char *name)
 {
-	char text[192];
-
 	if (!name)
 		return;
-	snprintf(text, sizeof(text), "%s %s", what, tsr_format_name(name, 60).text);
 	TSR_CELL(t, key, NULL, name);
-	TSR_CELL(t, line, ":4|", tsr_keep(t, text));
+	TSR_CELL(t, line, ":4|", tsr_keepf(t, "%s %s", what, tsr_format_name(name, 60).text));
 }
 
 void cli_put_tensor(struct tsr_table *t, const struct tsr_tensor *x)
 {
-	char what[32];
-
-	snprintf(what, sizeof(what), "%s of", tsr_kind_name(x->kind));
 	tsr_row(t);
 	TSR_CELL(t, "name", "tensor:n", x->name);
 	TSR_CELL(t, "kind", "kind", tsr_kind_name(x->kind));
-	put_of(t, "weight", "-weight", what, x->weight);
+	put_of(t, "weight", "-weight", tsr_keepf(t, "%s of", tsr_kind_name(x->kind)), x->weight);
 	put_of(t, "quantized", "-quantized", "of the quantized", x->quantized);
 	TSR_CELL(t, "dtype", "dtype", tsr_dtype_name(x->dtype));
 	tsr_cell_shape(t, "shape", "shape", x->rank, x->shape);

@@ -157,12 +157,12 @@ static bool is_stdout(const char *path)
 	return path && strcmp(path, TSR_STANDARD_OUTPUT) == 0;
 }
 
-/* A report, or behind these the output. */
+/* The output, or the first, second ... of the reports. */
 static bool fills(const struct cli_common *common, unsigned which)
 {
-	const struct cli_optional *report = &common->report[which];
+	const struct cli_optional *report = &common->report[which - (which > 0)];
 
-	if (which == CLI_NREPORTS)
+	if (which == 0)
 		return is_stdout(common->output) && !common->dry_run;
 	return (report->given && !report->value) || is_stdout(report->value);
 }
@@ -201,7 +201,7 @@ bool cli_is_other_json(const char *path)
 
 int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void *args)
 {
-	static const char *const names[] = { "--json", "--csv", "--html", "--svg", "the output" };
+	static const char *const names[] = { "the output", "--json", "--csv", "--html", "--svg" };
 	struct cli_common *common = args;
 	const char *first = NULL;
 	unsigned n = 0;

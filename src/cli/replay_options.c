@@ -8,8 +8,8 @@
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
 /* The hyperparameter that an option calls so. */
-int cli_parse_hyper(const struct cli_cmd *cmd, const char *option, const char *text,
-		    enum tsr_hyper_name *ret)
+static int find_hyper(const struct cli_cmd *cmd, const char *option, const char *text,
+		      enum tsr_hyper_name *ret)
 {
 	struct tsr_nearest nearest = { .wrong = text };
 	char what[48];
@@ -73,7 +73,7 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 			return cli_usage(
 				cmd, "option --hyper: found '%s', expected NAME=X with a number",
 				a->hyper.items[i]);
-		CLI_TRY(cli_parse_hyper(cmd, "hyper", text, &name));
+		CLI_TRY(find_hyper(cmd, "hyper", text, &name));
 		tsr_hyper_put(&o->hyper, name, value);
 	}
 	CLI_TRY(parse_hyper(cmd, a, &o->hyper));
@@ -175,6 +175,78 @@ static int parse_forms(const struct cli_cmd *cmd, const struct cli_replay_args *
 	return CLI_OK;
 }
 
+/* --- Variants: all combinations of values of hyperparameters ------------------------------------ */
+
+/* NAME=X,X,...: its name is cut off and found, and *values_ret is what follows it. */
+static int parse_name(const struct cli_cmd *cmd, const char *item, enum tsr_hyper_name *name_ret,
+		      const char **values_ret)
+{
+	const char *equals = strchr(item, '=');
+	char text[32];
+
+	if (!equals || equals == item)
+		return cli_usage(cmd, "option --vary: found '%s', expected NAME=X,X,...", item);
+	snprintf(text, sizeof(text), "%.*s", (int)(equals - item), item);
+	*values_ret = equals + 1;
+	return find_hyper(cmd, "vary", text, name_ret);
+}
+
+/* Each variant so far with each of the values. */
+static int multiply(const struct cli_cmd *cmd, const char *item, struct cli_replay_parsed *ret)
+{
+	const unsigned before = ret->nforms;
+	struct tsr_replay_form was[TSR_REPLAY_FORMS_MAX];
+	enum tsr_hyper_name name = TSR_HYPER_LR;
+	char word[CLI_WORD_NBYTES], names[TSR_REPLAY_FORMS_MAX][CLI_VARIANT_NBYTES];
+	const char *values;
+	double value;
+
+	CLI_TRY(parse_name(cmd, item, &name, &values));
+	if (tsr_hyper_is_set(&ret->forms[before - 1].hyper, name))
+		return cli_usage(cmd, "option --vary: found %s twice", tsr_hyper_name(name));
+	memcpy(was, ret->forms, sizeof(was));
+	memcpy(names, ret->names, sizeof(names));
+	ret->nforms = 1;
+	/* The first is as recorded; a single one so far is nothing to vary. */
+	while (cli_next_word(&values, word)) {
+		if (!cli_parse_double(word, &value))
+			return cli_usage(cmd, "option --vary: found '%s', expected a number", word);
+		for (unsigned i = before > 1 ? 1 : 0; i < before; i++) {
+			const unsigned to = ret->nforms++;
+
+			if (to == TSR_REPLAY_FORMS_MAX)
+				return cli_usage(cmd,
+						 "option --vary: found more than %u combinations",
+						 TSR_REPLAY_FORMS_MAX - 1);
+			ret->forms[to] = was[i];
+			tsr_hyper_put(&ret->forms[to].hyper, name, value);
+			snprintf(ret->names[to], sizeof(ret->names[to]), "%.60s%s%.20s=%.40s",
+				 i ? names[i] : "", i ? " " : "", tsr_hyper_name(name), word);
+		}
+	}
+	return CLI_OK;
+}
+
+static int parse_vary(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		      struct cli_replay_parsed *ret)
+{
+	const char *device = a->common.device;
+
+	if (device && strncmp(device, "cuda", 4) == 0)
+		return cli_usage(cmd, "--vary runs on the CPU: leave --device out");
+	ret->nforms = 1;
+	snprintf(ret->names[0], sizeof(ret->names[0]), "as recorded");
+	ret->forms[0] = (struct tsr_replay_form){ .name = NULL };
+	for (unsigned p = 0; p < TSR_SLOTS; p++)
+		ret->forms[0].coding[p] = tsr_coding_default(tsr_codec_find("f32"));
+	for (unsigned i = 0; i < a->vary.n; i++)
+		CLI_TRY(multiply(cmd, a->vary.items[i], ret));
+	for (unsigned i = 0; i < ret->nforms; i++)
+		ret->forms[i].name = ret->names[i];
+	ret->options.compare = true;
+	return CLI_OK;
+}
+
 /* --- Steps ------------------------------------------------------------------------------------ */
 
 static bool parse_step(const char *text, size_t n, uint64_t *ret)
@@ -240,7 +312,7 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	CLI_TRY(a->state && strchr(a->state, ',') ? parse_forms(cmd, a, ret)
 						  : parse_coding(cmd, a, a->state, o->coding));
 	if (a->vary.n)
-		CLI_TRY(cli_parse_vary(cmd, a, ret));
+		CLI_TRY(parse_vary(cmd, a, ret));
 	CLI_TRY(parse_modes(cmd, a, o));
 	CLI_TRY(cli_split_bounds(cmd, &a->max_error, words, &o->ngates));
 	for (unsigned i = 0; i < o->ngates; i++) {

@@ -123,12 +123,4 @@ struct cli_replay_parsed {
 int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		     struct cli_replay_parsed *ret);
 
-/* The hyperparameter that an option calls @text.  CLI_OK, or CLI_USAGE after a message. */
-int cli_parse_hyper(const struct cli_cmd *cmd, const char *option, const char *text,
-		    enum tsr_hyper_name *ret);
-
-/* --vary: variants as forms of the state, the first as recorded.  CLI_OK, or CLI_USAGE after a message. */
-int cli_parse_vary(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-		   struct cli_replay_parsed *ret);
-
 #endif

@@ -322,7 +322,7 @@ void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
 static void report_figures(const struct tsr_replay *replay, const struct tsr_curves *c,
 			   struct tsr_report *r)
 {
-	const size_t last = tsr_states_last(replay);
+	const size_t last = tsr_replay_last_compared(replay);
 	size_t first = 0;
 
 	tsr_report_charts(r, tsr_curves_put, c);

@@ -29,12 +29,9 @@ struct tsr_table tsr_replay_steps_table(const struct tsr_replay *r, const struct
 {
 	const char *keys[TSR_FIGURE_COUNT];
 	struct tsr_table t = { 0 };
-	char key[64];
 
-	for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++) {
-		snprintf(key, sizeof(key), "total.%s", tsr_figure_name((enum tsr_figure_name)f));
-		keys[f] = tsr_keep(&t, key);
-	}
+	for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
+		keys[f] = tsr_keepf(&t, "total.%s", tsr_figure_name((enum tsr_figure_name)f));
 	for (size_t i = 0; i < r->nsteps; i++) {
 		const struct tsr_replay_step *s = &r->steps[i];
 		bool worst = false;

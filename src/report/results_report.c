@@ -9,25 +9,16 @@
 static void add_row(struct tsr_table *t, const struct tsr_results_row *row, unsigned e,
 		    unsigned next)
 {
-	char fields[32], power[32], worst[16];
-
-	snprintf(fields, sizeof(fields), next == e + 1 ? "%u" : "%u to %u", e, next - 1);
-	snprintf(power, sizeof(power), next == e + 1 ? "%d" : "%d..%d", (int)e - 127,
-		 (int)next - 128);
-	snprintf(worst, sizeof(worst), "0x%08" PRIx32, row->worst);
 	tsr_row(t);
 	if (next)
 		TSR_CELL(t, "exponent", NULL, e);
-	TSR_CELL(t, "-fields", "exponent", tsr_keep(t, fields));
-	TSR_CELL(t, "-power", "2^",
-		 e == 0	    ? "subnorm."
-		 : e == 255 ? "Inf, NaN"
-			    : tsr_keep(t, power));
+	tsr_cell_exponents(t, "exponent", e, next);
 	TSR_CELL(t, "count", NULL, row->count);
 	TSR_CELL(t, "different", "different:,", row->different);
 	TSR_CELL(t, "nan", "one is NaN:,", row->nan);
 	TSR_CELL(t, "max_ulp", "max ULP:,", row->max_ulp);
-	TSR_CELL(t, "worst", "worst input", row->different > row->nan ? tsr_keep(t, worst) : NULL);
+	TSR_CELL(t, "worst", "worst input",
+		 row->different > row->nan ? tsr_keepf(t, "0x%08" PRIx32, row->worst) : NULL);
 }
 
 /* @together: those without a difference are left out, and neighbours with the same figures share a row. */
@@ -67,15 +58,12 @@ static double value_of(enum tsr_dtype out, uint32_t bits)
 static void put_result(struct tsr_table *t, enum tsr_dtype out, const char *key, const char *value,
 		       uint32_t bits)
 {
-	char text[64], label[32];
 	const int digits = (int)tsr_dtype_bits(out) / 4;
 
-	snprintf(text, sizeof(text), "0x%0*" PRIx32, digits, bits);
-	TSR_CELL(t, key, NULL, tsr_keep(t, text));
+	TSR_CELL(t, key, NULL, tsr_keepf(t, "0x%0*" PRIx32, digits, bits));
 	TSR_CELL(t, value, NULL, value_of(out, bits));
-	snprintf(text, sizeof(text), "0x%0*" PRIx32 " %.9g", digits, bits, value_of(out, bits));
-	snprintf(label, sizeof(label), "-%s", key);
-	TSR_CELL(t, tsr_keep(t, label), key, tsr_keep(t, text));
+	TSR_CELL(t, tsr_keepf(t, "-%s", key), key,
+		 tsr_keepf(t, "0x%0*" PRIx32 " %.9g", digits, bits, value_of(out, bits)));
 }
 
 static struct tsr_table first_of(const struct tsr_results *f, enum tsr_dtype out)

@@ -2,8 +2,8 @@
 /* Reports of replays of the same steps in several states, or with varied hyperparameters, side by side. */
 #include "report/reports.h"
 
-#include "replay/replaying.h"
 #include "replay/findings/replay_figures.h"
+#include "replay/replay_result.h"
 
 TSR_EMBED(tsr_states_html, "src/report/notes/states.html");
 
@@ -27,7 +27,7 @@ static const struct {
 
 static double last_of(const struct tsr_replay *r, size_t column)
 {
-	return r->steps[tsr_states_last(r)].total.value[columns[column].figure];
+	return r->steps[tsr_replay_last_compared(r)].total.value[columns[column].figure];
 }
 
 /* The largest error of an update of any tensor at any step; NaN if there is none. */
@@ -68,7 +68,7 @@ static void add_state(struct tsr_table *t, const struct tsr_replay_states *s, un
 	tsr_row(t);
 	TSR_CELL(t, "state", "state", s->form[i].name);
 	TSR_CELL(t, "codecs", "codecs", tsr_keep(t, codecs));
-	TSR_CELL(t, "bytes", "bytes/\nparam:.3f", tsr_state_bytes(r));
+	TSR_CELL(t, "bytes", "bytes/\nparam:.3f", tsr_replay_state_bytes(r));
 	for (size_t c = 0; c < NCOLUMNS; c++) {
 		TSR_CELL(t, columns[c].key, columns[c].shown, last_of(r, c));
 		tsr_mark(t, last_of(r, c) == least_of(s, c));
@@ -114,7 +114,7 @@ static void say_states(const struct tsr_replay_states *s, const struct tsr_state
 		add_state(&t, s, i);
 	tsr_report_heading(r, TSR_TO_TEXT,
 			   "Against replays in FP32 of the same gradients, after step %" PRIu64 ":",
-			   s->replay[0]->steps[tsr_states_last(s->replay[0])].step);
+			   s->replay[0]->steps[tsr_replay_last_compared(s->replay[0])].step);
 	tsr_report_gap(r);
 	tsr_report_heading(r, TSR_TO_PAGE, "States");
 	tsr_report_say(r, TSR_TO_PAGE,
@@ -142,7 +142,7 @@ static void say_states(const struct tsr_replay_states *s, const struct tsr_state
 			       "So take %s: its updates stay nearest to FP32's, within "
 			       "%.2g%% of their length, in %.4g bytes per parameter.",
 			       s->form[best].name, 100 * sqrt(least),
-			       tsr_state_bytes(s->replay[best]));
+			       tsr_replay_state_bytes(s->replay[best]));
 	}
 	tsr_report_charts(r, tsr_states_curves_put, c);
 	tsr_report_heading(r, TSR_TO_PAGE, "Update error over steps");
@@ -184,16 +184,16 @@ static void add_variant(struct tsr_table *t, const struct tsr_replay_states *s, 
 {
 	const struct tsr_replay *r = s->replay[i];
 	const struct tsr_hyper *h = &s->form[i].hyper;
-	const size_t last = tsr_states_last(r);
+	const size_t last = tsr_replay_last_compared(r);
 
 	tsr_row(t);
 	TSR_CELL(t, "name", "variant:n", s->form[i].name);
 	for (unsigned k = 0; k < TSR_HYPER_COUNT; k++) {
-		char key[40];
+		const enum tsr_hyper_name name = (enum tsr_hyper_name)k;
 
-		snprintf(key, sizeof(key), "changed.%s", tsr_hyper_name((enum tsr_hyper_name)k));
-		if (tsr_hyper_is_set(h, (enum tsr_hyper_name)k))
-			TSR_CELL(t, tsr_keep(t, key), NULL, h->value[k]);
+		if (tsr_hyper_is_set(h, name))
+			TSR_CELL(t, tsr_keepf(t, "changed.%s", tsr_hyper_name(name)), NULL,
+				 h->value[k]);
 	}
 	TSR_CELL(t, "update_rms", "update rms\nall steps:.2e", mean_rms(r));
 	TSR_CELL(t, "update_rms_last", " \nlast:.2e", update_rms(r, last));
@@ -227,7 +227,7 @@ static void say_variants(const struct tsr_replay_states *s, const struct tsr_sta
 	for (unsigned i = 0; i < s->n; i++)
 		add_variant(&t, s, i);
 	tsr_report_heading(r, TSR_TO_BOTH, "After step %" PRIu64 ", against the replay as recorded",
-			   s->replay[0]->steps[tsr_states_last(s->replay[0])].step);
+			   s->replay[0]->steps[tsr_replay_last_compared(s->replay[0])].step);
 	tsr_report_table(r, t, "name,update_rms,update_rms_last,weights,momentum,variance,update",
 			 "");
 	tsr_report_gap(r);
@@ -253,7 +253,7 @@ static void report_people(const struct tsr_replay_states *s, const struct tsr_st
 	tsr_report_open(r, "tersor replay",
 			s->varied ? "What other hyperparameters would have done" : title);
 	tsr_replay_report_facts(first, false, r);
-	if (first->compared && tsr_states_last(first) != SIZE_MAX)
+	if (first->compared && tsr_replay_last_compared(first) != SIZE_MAX)
 		(s->varied ? say_variants : say_states)(s, c, r);
 	for (unsigned i = 0; i < s->n; i++)
 		tsr_replay_report_gate(s->replay[i], s->form[i].name, r);
@@ -274,13 +274,13 @@ static void put_variant(const struct tsr_replay_states *s, unsigned i, struct ts
 static void put_state(const struct tsr_replay_states *s, unsigned i, struct tsr_text *json)
 {
 	tsr_json_put_string(json, "name", s->form[i].name);
-	tsr_json_put_double(json, "bytes_per_parameter", tsr_state_bytes(s->replay[i]));
+	tsr_json_put_double(json, "bytes_per_parameter", tsr_replay_state_bytes(s->replay[i]));
 	tsr_replay_put_json(s->replay[i], json);
 }
 
 void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r)
 {
-	const bool any = !s->varied || tsr_states_last(s->replay[0]) != SIZE_MAX;
+	const bool any = !s->varied || tsr_replay_last_compared(s->replay[0]) != SIZE_MAX;
 	struct tsr_states_curves c;
 
 	if (!tsr_states_curves_find(&c, s)) {

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor convert: checkpoints from one file format to another. */
 
-#include "base/fail.h"
 #include "cli/operations.h"
 #include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "io/dir_output.h"
 
 struct args {
 	struct cli_common common;
@@ -39,64 +37,6 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 	tsr_text_printf(&r->text, "%s: %s, %zu tensors, %s%s\n", cli_output_name(common, 40).text,
 			to, u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
 			common->dry_run ? " planned" : "");
-}
-
-/* A message about the temporary directory @made is one about the packed directory; else NULL. */
-static char *renamed(const char *message, const char *made, const char *packed)
-{
-	size_t n = 0;
-	char *text;
-
-	/* The directory may be cut in it. */
-	while (made[n] && made[n] == message[n])
-		n++;
-	if (made[n] && n < 100)
-		return NULL;
-	return asprintf(&text, "%s%s", packed, message + n) < 0 ? NULL : text;
-}
-
-/* A packed directory is unpacked beside the output, converted, and removed again. */
-static enum tsr_status convert_packed(const struct cli_common *common,
-				      const struct tsr_write_options *o, const struct tsr_run *run,
-				      struct tsr_unpacking **ret, struct tsr_err *err)
-{
-	const char *packed = common->operands.items[0];
-	struct tsr_write_options how = tsr_write_defaults();
-	struct tsr_directory *unpacked = NULL;
-	struct tsr_outdir *made = NULL;
-	struct tsr_checkpoint *c;
-	enum tsr_status status;
-	char *path, *in = NULL, *text;
-
-	if (asprintf(&path, "%s.unpacked", common->output) < 0)
-		return tsr_fail_nomem(err, common->output);
-	status = tsr_outdir_create(path, &(struct tsr_outdir_rule){ false }, &made, err);
-	if (status == TSR_OK)
-		in = tsr_path_join(tsr_outdir_path(made), "checkpoint");
-	if (status == TSR_OK && !in)
-		status = tsr_fail_nomem(err, common->output);
-	how.open = o->open;
-	how.strict = o->strict;
-	if (status == TSR_OK)
-		status = tsr_unpack_directory(packed, in, &how, NULL, run, &unpacked, err);
-	tsr_directory_close(unpacked);
-	if (status == TSR_OK)
-		status = tsr_convert((const char *const *)&in, 1, common->output, o, run, ret, err);
-	text = in ? renamed(err->msg, in, packed) : NULL;
-	if (text)
-		snprintf(err->msg, sizeof(err->msg), "%s", text);
-	free(text);
-	c = *ret ? (*ret)->source : NULL;
-	for (size_t i = 0; c && i < c->nnotes; i++) {
-		text = renamed(c->notes[i], in, packed);
-		if (text)
-			c->notes[i] = tsr_arena_copy(c->arena, text, strlen(text));
-		free(text);
-	}
-	tsr_outdir_discard(made);
-	free(in);
-	free(path);
-	return status;
 }
 
 /* With --plain or --entropy: what is stored stays, in the form that was asked for. */
@@ -137,7 +77,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--max-shard-size is for safetensors and dcp only");
 	o.strict = a->strict;
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "converting"));
-	written = packed && in->n == 1 ? convert_packed(&a->common, &o, &work.run, &u, &work.err)
+	written = packed && in->n == 1 ? tsr_convert_directory(in->items[0], a->common.output, &o,
+							       &work.run, &u, &work.err)
 				       : tsr_convert(in->items, in->n, a->common.output, &o,
 						     &work.run, &u, &work.err);
 	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);

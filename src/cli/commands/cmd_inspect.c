@@ -61,12 +61,9 @@ static void put_bases(struct tsr_report *r, const struct tsr_checkpoint *c)
 	struct tsr_table t = { 0 };
 
 	for (; c->base; c = c->base) {
-		char set[17];
-
-		snprintf(set, sizeof(set), "%016" PRIx64, c->base_name.set);
 		tsr_row(&t);
 		TSR_CELL(&t, "file", NULL, c->base->path);
-		TSR_CELL(&t, "set", NULL, tsr_keep(&t, set));
+		TSR_CELL(&t, "set", NULL, tsr_keepf(&t, "%016" PRIx64, c->base_name.set));
 		TSR_CELL(&t, "depth", NULL, c->base_name.depth);
 		tsr_text_printf(&r->text, "delta at depth %u to %s\n", c->base_name.depth,
 				tsr_format_name(c->base->path, 60).text);

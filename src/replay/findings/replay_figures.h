@@ -55,4 +55,10 @@ uint64_t tsr_replay_numel(const struct tsr_replay *r, size_t param);
 /* Groups in the momentum and variance of a parameter, or of all for SIZE_MAX. */
 uint64_t tsr_replay_ngroups(const struct tsr_replay *r, size_t param);
 
+/* Bytes per parameter that the state takes, without those of the comparison. */
+double tsr_replay_state_bytes(const struct tsr_replay *r);
+
+/* The last step that was compared; SIZE_MAX: none. */
+size_t tsr_replay_last_compared(const struct tsr_replay *r);
+
 #endif
