@@ -36,6 +36,7 @@ def recorded(golden, folder, optimizer, switch=None, **more):
     """The start and the gradients, as a checkpoint and a recording."""
     kind, hyper = OPTIMIZERS[optimizer]
     rates = [float(np.float32(lr)) if switch == "tensor_lr" else float(lr) for lr in golden["lr"]]
+    switches = {name: True for name in switch.split("+")} if switch else {}
     names = [f"w{i}" for i in range(5)]
     save_file({f"w{i}": golden[f"w0.{i}"] for i in range(5)}, folder / "start.safetensors")
     (folder / "rec").mkdir()
@@ -43,7 +44,7 @@ def recorded(golden, folder, optimizer, switch=None, **more):
         save_file({f"w{i}": golden[f"g.{t}.{i}"] for i in range(5)}, folder / "rec" / f"step-{t}.safetensors")
     (folder / "rec" / "manifest.json").write_text(json.dumps({
         "format": "tersor-recording", "version": 1, "optimizer": kind,
-        "param_groups": [{"params": names, **hyper, **({switch: True} if switch else {})}],
+        "param_groups": [{"params": names, **hyper, **switches}],
         "steps": [{"step": t, "file": f"step-{t}.safetensors", "lr": [rates[t - 1]]}
                   for t in range(1, 17)]} | more))
     return folder / "start.safetensors", folder / "rec"

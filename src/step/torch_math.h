@@ -60,14 +60,14 @@ TSR_HD float tsr_step_cuda_toward(float beta, float g, float x)
 
 /*
  * Whether the compiler did not fuse the coupled decay of an element.  A thread takes 4 elements, and that is
- * the first of them; with `maximize` all; with AMSGrad none.  The 4 are neighbours if the tensor is a
+ * the first of them; with `maximize` all; with AMSGrad, also with both, none.  The 4 are neighbours if the tensor is a
  * multiple of 4, else a block of 512 threads takes 2048 elements by turns.
  */
 TSR_HD int32_t tsr_step_decays_apart(const struct tsr_step_scalars *s, uint64_t index)
 {
 	const int32_t first = (s->elements % 4 == 0 ? index % 4 : index % 2048 / 512) == 0;
 
-	return s->maximize || (first && !s->amsgrad);
+	return !s->amsgrad && (s->maximize || first);
 }
 
 /* Adam has a `decay` of 0, AdamW an `l2` of 0. */

@@ -279,6 +279,8 @@ static void compare(struct trial *t)
 	struct tsr_step device;
 	struct tsr_err err;
 
+	if (t->step.scalars.amsgrad)
+		t->step.coding[TSR_SLOT_MAX_VARIANCE] = t->step.coding[TSR_SLOT_VARIANCE];
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		t->step.coding[p].kind = tsr_slot_kind((enum tsr_slot)p);
 		fill_slot(t, p);
@@ -330,8 +332,6 @@ static void run_trial(const struct rule *r, const char *weight, size_t state, si
 							     scale, group);
 	if (has_variance(r))
 		t.step.coding[TSR_SLOT_VARIANCE] = coding_of(states[state].variance, scale, group);
-	if (r->amsgrad)
-		t.step.coding[TSR_SLOT_MAX_VARIANCE] = t.step.coding[TSR_SLOT_VARIANCE];
 	for (unsigned p = TSR_SLOT_MOMENTUM; p < TSR_SLOTS && number % 7 == 5; p++) {
 		const struct tsr_codec *codec = t.step.coding[p].codec;
 

@@ -121,7 +121,7 @@ static void cuda_element(const struct tsr_step_scalars *s, uint64_t i, float g, 
 			 float *v, float *max)
 {
 	const bool first = s->elements % 4 ? (i & 2047) < 512 : !(i & 3);
-	const bool apart = s->maximize ? true : s->amsgrad ? false : first;
+	const bool apart = !s->amsgrad && (s->maximize || first);
 	float q;
 
 	if (s->l2 != 0)
