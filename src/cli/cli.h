@@ -252,13 +252,6 @@ int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 
 int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Options that do not go together, up to a row without words.  CLI_USAGE after the first that holds. */
-struct cli_misuse {
-	bool holds;
-	const char *words;
-};
-int cli_check(const struct cli_cmd *cmd, const struct cli_misuse *misuses);
-
 /* That the wrong name is not a known @what ("option --max-error: unknown figure"); returns CLI_USAGE. */
 int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_nearest *nearest,
 		const char *advice);

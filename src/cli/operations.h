@@ -102,7 +102,7 @@ void cli_put_coded(struct tsr_text *out, uint64_t nbytes, uint64_t plain_nbytes,
 void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
 		      const struct tsr_written_delta *d);
 
-/* Which planes --entropy means, if it is given. */
+/* Which planes --entropy means; none without it. */
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy);
 
 /* Misuse if @base is a packed directory, naming a file of it: with @model one with the weights alone. */

@@ -9,29 +9,24 @@
 #include "io/file.h"
 #include "io/temporary.h"
 
-/* The directory of a path, resolved as far as stat() does. */
-static bool stat_directory(const char *path, struct stat *st)
+static bool same_inode(const char *a, const char *b)
 {
-	const char *slash = strrchr(path, '/');
-	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-	const bool found = dir && stat(dir, st) == 0;
+	struct stat sa, sb;
 
-	free(dir);
-	return found;
+	return a && b && stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+	       sa.st_ino == sb.st_ino;
 }
 
 /* Whether two paths name the same file, or would once created. */
 static bool same_file(const char *a, const char *b)
 {
-	const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
-	struct stat sa, sb;
+	char *da = tsr_path_directory(a), *db = tsr_path_directory(b);
+	const bool same = same_inode(a, b) ||
+			  (strcmp(tsr_path_name(a), tsr_path_name(b)) == 0 && same_inode(da, db));
 
-	if (stat(a, &sa) == 0 && stat(b, &sb) == 0)
-		return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
-	if (strcmp(a_name ? a_name + 1 : a, b_name ? b_name + 1 : b) != 0)
-		return false;
-	return stat_directory(a, &sa) && stat_directory(b, &sb) && sa.st_dev == sb.st_dev &&
-	       sa.st_ino == sb.st_ino;
+	free(da);
+	free(db);
+	return same;
 }
 
 /* --- Bases of deltas ------------------------------------------------------------------------------ */

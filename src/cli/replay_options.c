@@ -230,10 +230,6 @@ static int multiply(const struct cli_cmd *cmd, const char *item, struct cli_repl
 static int parse_vary(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		      struct cli_replay_parsed *ret)
 {
-	const char *device = a->common.device;
-
-	if (device && strncmp(device, "cuda", 4) == 0)
-		return cli_usage(cmd, "--vary runs on the CPU: leave --device out");
 	ret->nforms = 1;
 	snprintf(ret->names[0], sizeof(ret->names[0]), "as recorded");
 	ret->forms[0] = (struct tsr_replay_form){ .name = NULL };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor apply: a weight update onto the model that it was made for. */
 
+#include "cli/files.h"
 #include "cli/operations.h"
 
 /* The file that is written: without -o the model itself. */
@@ -26,15 +27,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	static const struct cli_unpacking how = { .report = report };
 	const struct cli_common *common = args;
-	struct tsr_write_options o = tsr_write_defaults();
+	const struct tsr_write_options o = cli_write_options(common, "safetensors");
 	struct tsr_unpacking *u = NULL;
 	enum tsr_status written;
 	struct cli_work work;
 
-	o.open = &common->open;
-	o.max_shard_nbytes = common->max_shard;
-	o.force = common->force;
-	o.dry_run = common->dry_run;
 	cli_work_start(&work, common, "applying");
 	written = tsr_apply(common->operands.items[0], common->operands.items[1], common->output,
 			    &o, &work.run, &u, &work.err);

@@ -47,8 +47,7 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 	if (a->common.operands.n != 1)
 		return cli_usage(cmd, "--%s takes one packed file, packed directory or recording",
 				 a->plain ? "plain" : "entropy");
-	if (a->entropy.given)
-		how.coded = cli_coded_planes(&a->entropy);
+	how.coded = cli_coded_planes(&a->entropy);
 	return cli_recode(cmd, &a->common, &how, false);
 }
 

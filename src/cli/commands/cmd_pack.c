@@ -75,7 +75,10 @@ static int check(const struct cli_cmd *cmd, const struct args *a)
 	const bool as_gefen = a->compat && strcmp(a->compat, "gefen") == 0;
 	const bool folder = cli_packs_directory(&a->common);
 	const bool recording = tsr_recording_probe(a->common.operands.items[0]);
-	const struct cli_misuse misuses[] = {
+	const struct {
+		bool holds;
+		const char *words;
+	} misuses[] = {
 		{ as_gefen && !gefen, "--compat gefen needs --state gefen" },
 		{ gefen && a->compat && !as_gefen,
 		  "--state gefen does not go with --compat flashoptim" },
@@ -86,10 +89,13 @@ static int check(const struct cli_cmd *cmd, const struct args *a)
 				      "has its weights in a file of their own" },
 		{ a->only && folder, "--only weights does not go with a directory" },
 		{ a->delta && recording, "--delta is for checkpoints, not for a recording" },
-		{ 0 }
 	};
 
-	return cli_check(cmd, misuses);
+	for (size_t i = 0; i < sizeof(misuses) / sizeof(*misuses); i++) {
+		if (misuses[i].holds)
+			return cli_usage(cmd, "%s", misuses[i].words);
+	}
+	return CLI_OK;
 }
 
 /* The options' codings into @o. */
@@ -384,10 +390,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.strict = a->strict;
 	o.force = a->common.force;
 	o.dry_run = a->common.dry_run;
-	if (a->entropy.given)
-		o.coded = cli_coded_planes(&a->entropy);
-	else if (a->delta)
-		o.coded = TSR_CODED_ALL;
+	o.coded = a->delta && !a->entropy.given ? TSR_CODED_ALL : cli_coded_planes(&a->entropy);
 	o.delta = a->delta;
 	o.max_chain = (unsigned)a->max_chain;
 	if (a->delta && !cli_packs_directory(&a->common))

@@ -126,19 +126,16 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
 	const char *name = a->common.device, *reports[CLI_NREPORTS];
-	const bool cuda = name && strncmp(name, "cuda", 4) == 0;
+	const char *on_cpu = cli_given(&a->common, "audit vary check-numerics");
 	struct cli_device device; /* whose GPUs the options refer to */
 
 	CLI_TRY(cli_replay_parse(cmd, a, &parsed));
-	if (a->audit && cuda)
-		return cli_usage(cmd, "--audit runs on the CPU: leave --device %s out", name);
+	if (on_cpu && name && strncmp(name, "cuda", 4) == 0)
+		return cli_usage(cmd, "--%s runs on the CPU: leave --device %s out", on_cpu, name);
 	if (a->audit && parsed.nforms)
 		return cli_usage(cmd, "--audit replays in FP32: leave --state out");
 	if (a->audit)
 		CLI_TRY(cli_part_refuse(cmd, "--audit"));
-	if (cuda && parsed.options.check_numerics)
-		return cli_usage(cmd, "--check-numerics runs on the CPU: leave --device %s out",
-				 name);
 	CLI_TRY(cli_choose_device(cmd, name, false, &device));
 	parsed.options.gpus = device.gpus;
 	parsed.options.ngpus = device.ngpus			  ? (int)device.ngpus

@@ -112,14 +112,6 @@ static void report_snapshot(struct tsr_report *r, const struct tsr_snapshot_info
 	tsr_table_end_members(t, &r->json);
 }
 
-static void warn_notes(const struct args *a, const struct tsr_store *s)
-{
-	const char *note;
-
-	for (size_t i = 0; (note = tsr_store_note(s, i)); i++)
-		cli_warn(&a->common, "%s", note);
-}
-
 /* --- add -------------------------------------------------------------------------------------- */
 
 /* The last number in the last name of a path. */
@@ -527,6 +519,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_store *s = NULL;
 	struct tsr_err err = { 0 };
 	struct cli_work work;
+	const char *note;
 	int status;
 
 	CLI_TRY(find_action(cmd, a, &action));
@@ -536,8 +529,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_error(&err);
 	if (tsr_store_open(store_name(a), action->mode, &s, &err) != TSR_OK)
 		return cli_error(&err);
-	if (action->run != verify)
-		warn_notes(a, s);
+	for (size_t i = 0; action->run != verify && (note = tsr_store_note(s, i)); i++)
+		cli_warn(&a->common, "%s", note);
 	cli_work_start(&work, &a->common, action->verb);
 	status = action->run(cmd, a, s, &work.run);
 	cli_work_end(&work, TSR_OK);

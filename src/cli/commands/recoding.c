@@ -7,6 +7,8 @@
 
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy)
 {
+	if (!entropy->given)
+		return TSR_CODED_NONE;
 	return entropy->value && strcmp(entropy->value, "states") == 0 ? TSR_CODED_STATES
 								       : TSR_CODED_ALL;
 }
