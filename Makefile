@@ -97,7 +97,7 @@ Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
 .PHONY: all mpi dist check check-build compare check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-frameworks check-gpu check-emulated gpu-kit mutants \
-	demo bench lint format asan ubsan coverage install uninstall clean help setup setup-check
+	demo bench lint format asan ubsan sanitized coverage install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
@@ -353,9 +353,12 @@ dist:
 # All tests but those of builds and of the shared library, which other programs load; SAN_TESTS: some of them.
 SAN_TESTS ?= $(filter-out $(patsubst %,tests/test_%.py,bounds build companion library memory_formats packages static), \
 	$(sort $(wildcard tests/test_*.py)))
-asan ubsan:
+SAN_asan := address
+SAN_ubsan := undefined
+SAN_sanitized := address,undefined
+asan ubsan sanitized:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CC=clang CFLAGS='-O1 -g' VENV=$(VENV) \
-		SAN=$(if $(filter asan,$@),address,undefined) \
+		SAN=$(SAN_$@) \
 		check-unit $(BUILD)/$@/tersor $(BUILD)/$@/tests/libfaults.so $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) TERSOR_FAULTS=$(abspath $(BUILD)/$@/tests/libfaults.so) \
 		$(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) $(SAN_TESTS) $(PYTEST_ARGS)
@@ -445,6 +448,7 @@ help:
 	'make fuzz-kit    the same for a machine without a compiler: $(BUILD)/fuzz-kit/run.sh SECONDS JOBS' \
 	'make msan        the fuzz corpora under MemorySanitizer (clang)' \
 	'make asan ubsan  the tests under AddressSanitizer, UndefinedBehaviorSanitizer' \
+	'make sanitized   the same under both at once' \
 	'make mutants     tests fail when the code is wrong: one fault after the other (an hour)' \
 	'make coverage    lines of src and include that the tests run (COVERAGE_ARGS=--missed)' \
 	'make install     into PREFIX (now $(PREFIX)), below DESTDIR; make uninstall removes it' \
