@@ -149,12 +149,12 @@ TSR_API enum tsr_status tsr_recode_directory(const char *path, const char *out,
  * tsr_directory_index() - Make a directory whose files are packed already a packed directory
  * @path: a directory, without symbolic links; its index, if it has one, is removed first and written last
  *
- * For processes that write a packed file each, such as the ranks of a job.  The entry of a packed file has its
- * path and, as the source's size, the bytes of its tensors; other files are entries that are copied.  No
+ * For processes that write a packed file each, such as the ranks of a job.  The entry of a packed file has
+ * its path and, as the source's size, the bytes of its tensors; other files are entries that are copied.  No
  * other process may write into the directory meanwhile.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a damaged file; TSR_E_DURABILITY if only syncing the directory failed;
- * TSR_E_IO; TSR_E_UNSUPPORTED for a name that is not UTF-8; TSR_E_LIMIT; TSR_E_NOMEM.
+ * TSR_E_IO; TSR_E_UNSUPPORTED for a link, or a name that is not UTF-8; TSR_E_LIMIT; TSR_E_NOMEM.
  */
 TSR_API enum tsr_status tsr_directory_index(const char *path, struct tsr_err *err);
 
