@@ -240,6 +240,46 @@ tt.save(path, model, optimizer)
     run_tersor("verify", tmp_path / "a", env={"LD_PRELOAD": ""}, check=0)
 
 
+KILLED = """
+import random, signal, time
+torch.set_num_threads(1)        # what a process that was forked may not have inherited
+model, optimizer = make()
+pattern, random_, last, left, loaded = os.path.join(folder, "s-{step}"), random.Random(7), 0, 0, 0
+def shared():
+    return {name for name in os.listdir("/dev/shm") if "tersor" in name}
+before = shared()
+for n in range(1, 1 + int(sys.argv[3])):
+    job = os.fork()
+    if job == 0:
+        saving.STARTED = time.time()
+        for step in range(1, 1000):
+            with torch.no_grad():
+                model[1].weight.fill_(1000 * n + step)
+            tt.async_save(pattern, model, optimizer, step=1000 * n + step, keep_last=2)
+        os._exit(1)
+    time.sleep(random_.uniform(0, 0.4))
+    os.kill(job, signal.SIGKILL)
+    assert os.waitpid(job, 0)[1] == signal.SIGKILL
+    left += any(name.endswith(".tmp") for name in os.listdir(folder))
+    for step, path in saving.numbered(pattern):
+        if step > last:         # what is under its name is verified, and is the state of its step
+            weight = tt.read(path)["model"]["1.weight"]
+            assert (weight - step).abs().max() <= step * 2**-16, path
+            last, loaded = step, loaded + 1
+tt.save(pattern, model, optimizer, step=10**6, keep_last=2)
+print(json.dumps([sorted(os.listdir(folder)), left, loaded, sorted(shared() - before)]))
+"""
+
+
+def test_what_kills_leave_is_complete_and_the_next_save_removes_the_rest(tmp_path):
+    """SIGKILL at random moments of saves, 200 under TERSOR_LONG."""
+    n = 200 if os.environ.get("TERSOR_LONG") else 8
+    files, left, loaded, shared = run(KILLED, tmp_path, n, timeout=3600)
+    print(f"{n} kills: {left} left a temporary file, {loaded} saves were loaded")
+    assert "s-1000000" in files and len(files) <= 2 and all(name.startswith("s-") for name in files) and shared == []
+    assert loaded
+
+
 SAVING = START + """
 model, optimizer = make()
 step = 0

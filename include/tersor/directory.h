@@ -164,7 +164,7 @@ TSR_API enum tsr_status tsr_recode_directory(const char *path, const char *out,
  * No other process may write into the directory meanwhile.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a damaged file; TSR_E_DURABILITY if only syncing the directory failed;
- * TSR_E_IO; TSR_E_UNSUPPORTED for a name that is not UTF-8; TSR_E_LIMIT; TSR_E_NOMEM.
+ * TSR_E_IO; TSR_E_UNSUPPORTED for a link, or a name that is not UTF-8; TSR_E_LIMIT; TSR_E_NOMEM.
  */
 TSR_API enum tsr_status tsr_directory_index(const char *path, struct tsr_err *err);
 

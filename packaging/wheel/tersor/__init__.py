@@ -59,5 +59,5 @@ from tersor.commands import (TersorError, apply, audit, convert, diff, inspect, 
 
 def open(path: Any, parts: bool = False) -> Any:
     """Open a checkpoint to read single tensors as numpy arrays: see `tersor.checkpoint.Checkpoint`."""
-    from tersor import checkpoint
-    return checkpoint.open(path, parts)
+    from tersor.checkpoint import Checkpoint
+    return Checkpoint(path, parts)

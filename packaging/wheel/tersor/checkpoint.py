@@ -8,7 +8,7 @@ import numpy as np
 
 from tersor import library
 
-__all__ = ["Array", "Checkpoint", "open"]
+__all__ = ["Array", "Checkpoint"]
 
 TYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I8": "i1", "U8": "u1", "I16": "<i2", "U16": "<u2", "I32": "<i4",
          "U32": "<u4", "I64": "<i8", "U64": "<u8", "BOOL": "?", "C64": "<c8"}
@@ -73,6 +73,13 @@ class Array(library.Tensor):
 class Checkpoint(Mapping[str, Array]):
     """The tensors of a checkpoint by name; ``with tersor.open(path) as c:`` closes it.
 
+    Parameters
+    ----------
+    path : path
+        Packed or not: a file, or a directory that ``tersor inspect`` shows as one or that ``tersor pack`` wrote.
+    parts : bool
+        Accept a file with one rank's parts of tensors.
+
     Attributes
     ----------
     metadata : dict of str to str
@@ -104,16 +111,3 @@ class Checkpoint(Mapping[str, Array]):
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-def open(path: Any, parts: bool = False) -> Checkpoint:
-    """Open a checkpoint: packed or not, a file, or a directory that ``tersor inspect`` shows as one or
-    that ``tersor pack`` wrote.
-
-    Parameters
-    ----------
-    path : path
-    parts : bool
-        Accept a file with one rank's parts of tensors.
-    """
-    return Checkpoint(path, parts)

@@ -143,9 +143,6 @@ class TersorWriter(Directory, dcp.StorageWriter):
                 if name in (INDEX, METADATA) or re.fullmatch(OURS, name):
                     os.unlink(os.path.join(self.path, name))
 
-    def storage_meta(self) -> Any:
-        return None
-
     def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
         return [dataclasses.replace(plan, storage_data=rank) for rank, plan in enumerate(plans)]
 

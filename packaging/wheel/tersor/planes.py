@@ -56,7 +56,6 @@ class Planned:
     coding: int                 # address of its struct tsr_coding; 0: it stays as it is
     planes: List[int]           # bytes of each
     variance: int               # index of the variance that it is relative to, or -1
-    kind: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Plan:
             [t.numel() * t.element_size()]
         variance = self.lib.tsr_saving_variance(self.handle, i)
         return Planned(d.name.decode(errors="replace"), t.contiguous(), coding, planes,
-                       -1 if variance == SIZE_MAX else variance, d.kind)
+                       -1 if variance == SIZE_MAX else variance)
 
     def place(self, i: int, address: int) -> None:
         """Let the planes of a tensor be at an address, each at a multiple of 16 bytes."""

@@ -18,7 +18,6 @@ __all__ = ["AuditReport", "DiffReport", "InspectReport", "PackReport", "ReplayRe
 @dataclass(frozen=True)
 class Members:
     """An object of a report: ``o["member"]`` is any member, and `json` has all of them."""
-
     json: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, member: str) -> Any:
@@ -30,7 +29,6 @@ class Members:
 @dataclass(frozen=True)
 class Errors(Members):
     """Of a tensor, against what it was made from: means and largest; counts of elements."""
-
     nmse: Optional[float] = None
     rel: Optional[float] = None
     abs: Optional[float] = None
@@ -42,7 +40,6 @@ class Errors(Members):
 @dataclass(frozen=True)
 class TensorReport(Members):
     """A tensor: `dtype` before packing; `codec` is "raw" or None for what is not packed."""
-
     name: str = ""
     dtype: str = ""
     kind: str = ""
@@ -64,7 +61,6 @@ class Sizes(Members):
 @dataclass(frozen=True)
 class Totals(Sizes):
     """Of all tensors; bytes per parameter count weights and states."""
-
     parameters: int = 0
     bytes_per_parameter: Optional[float] = None
 
@@ -72,7 +68,6 @@ class Totals(Sizes):
 @dataclass(frozen=True)
 class Kind(Sizes):
     """The tensors of one kind in one codec."""
-
     kind: str = ""
     codec: Optional[str] = None
 
@@ -80,7 +75,6 @@ class Kind(Sizes):
 @dataclass(frozen=True)
 class KeptRaw(Members):
     """How many tensors stayed as they are, and why."""
-
     why: str = ""
     tensors: int = 0
     nbytes: int = 0
@@ -89,7 +83,6 @@ class KeptRaw(Members):
 @dataclass(frozen=True)
 class FileReport(Members):
     """A file that was verified (`file`), or one of a directory (`path`): what is wrong with it, if anything."""
-
     file: str = ""
     path: str = ""
     kind: Optional[str] = None
@@ -104,7 +97,6 @@ class FileReport(Members):
 @dataclass(frozen=True)
 class Form(Members):
     """What a form of states costs; `command` packs with the recommended one."""
-
     form: str = ""
     momentum: Optional[str] = None
     variance: Optional[str] = None
@@ -124,7 +116,6 @@ class AuditedCheckpoint(Members):
 @dataclass(frozen=True)
 class Worst(Members):
     """The largest figure of a replay, and where it was."""
-
     value: Optional[float] = None
     step: int = 0
     tensor: Optional[str] = None
@@ -139,7 +130,6 @@ class Finding(Members):
 @dataclass(frozen=True)
 class StateReport(Members):
     """A state of a replay: `worst` by figure, such as "weight-nmse"."""
-
     name: str = ""
     bytes_per_parameter: Optional[float] = None
     worst: Dict[str, Worst] = field(default_factory=dict)
@@ -152,7 +142,6 @@ class StateReport(Members):
 class Report(Members):
     """A report. `passed` is False if what was compared differs, or if a bound or a baseline failed: nothing is
     written then, and `message` says why. `warnings` are the program's."""
-
     passed: bool = True
     warnings: List[str] = field(default_factory=list)
     message: str = ""
@@ -161,7 +150,6 @@ class Report(Members):
 @dataclass(frozen=True)
 class WriteReport(Report):
     """Of `unpack`, `convert` and `apply`."""
-
     output: Optional[str] = None
     nbytes: int = 0
     tensors: List[TensorReport] = field(default_factory=list)
@@ -171,7 +159,6 @@ class WriteReport(Report):
 @dataclass(frozen=True)
 class PackReport(WriteReport):
     """Of `pack`: `packed_nbytes` is the size of the output, `nbytes` that of the input's data."""
-
     packed_nbytes: int = 0
     parameters: int = 0
     totals: Totals = Totals()
@@ -182,7 +169,6 @@ class PackReport(WriteReport):
 @dataclass(frozen=True)
 class InspectReport(Report):
     """Of `inspect`: `kind` says what it is ("packed", "safetensors", "recording", ...)."""
-
     kind: Optional[str] = None
     metadata: Dict[str, str] = field(default_factory=dict)
     totals: Totals = Totals()
@@ -194,14 +180,12 @@ class InspectReport(Report):
 @dataclass(frozen=True)
 class VerifyReport(Report):
     """Of `verify`: the files that were given, or those of a directory."""
-
     files: List[FileReport] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class DiffReport(Report):
     """Of `diff`: how many tensors differ, and each with its figures; of directories each file."""
-
     differing: int = 0
     exceeding: int = 0
     tensors: List[TensorReport] = field(default_factory=list)
@@ -211,14 +195,12 @@ class DiffReport(Report):
 @dataclass(frozen=True)
 class AuditReport(Report):
     """Of `audit`: what each form of states does to each checkpoint."""
-
     checkpoints: List[AuditedCheckpoint] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class ReplayReport(Report):
     """Of `replay`: how far each state is from FP32 after the last step."""
-
     output: Optional[str] = None
     order: Optional[str] = None
     states: List[StateReport] = field(default_factory=list)
