@@ -293,12 +293,11 @@ enum tsr_status tsr_plane_hashes_whole(const struct tsr_tensor *t, void *const p
 {
 	const uint64_t units = t->coding.codec ? t->numel : tsr_tensor_nbytes(t);
 	const struct tsr_tile tile = { .n = (size_t)units, .last = true };
-	struct tsr_plane_hashes h;
+	TSR_SCOPED(tsr_plane_hashes_free) struct tsr_plane_hashes h = { .plane = { NULL } };
 
 	TSR_TRY(tsr_plane_hashes_init(&h, what, err));
 	tsr_tile_hash(t, &tile, plane, hash);
 	tsr_plane_hashes_add(&h, t, &tile, plane, hash, hash);
-	tsr_plane_hashes_free(&h);
 	return TSR_OK;
 }
 

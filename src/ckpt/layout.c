@@ -330,15 +330,12 @@ enum tsr_status tsr_strided_put(const struct tsr_strided *t, uint64_t first, uin
 			     .put = put,
 			     .ctx = ctx,
 			     .err = err };
-	enum tsr_status status;
+	TSR_OWNED(free) char *span = r.span = malloc(SPAN_NBYTES);
 
-	row_strides(t->rank, t->shape, r.step);
-	r.span = malloc(SPAN_NBYTES);
-	if (!r.span)
+	if (!span)
 		return tsr_fail_nomem(err, "a tile");
-	status = n ? read_range(&r, 0, first, n) : TSR_OK;
-	free(r.span);
-	return status;
+	row_strides(t->rank, t->shape, r.step);
+	return n ? read_range(&r, 0, first, n) : TSR_OK;
 }
 
 /* --- Elements as stored, and as wanted -------------------------------------------------------- */
@@ -351,20 +348,17 @@ static enum tsr_status read_stored(const struct tsr_checkpoint *c, const struct 
 	struct reading r = {
 		.c = c, .item = item, .first = first, .to = buf, .box = read_box, .err = err
 	};
-	enum tsr_status status;
+	TSR_OWNED(free) char *span = r.span = malloc(SPAN_NBYTES);
 
+	if (!span)
+		return tsr_fail_nomem(err, c->path);
 	if (a->layout->flat) {
 		boxed.rank = 1;
 		boxed.shape = &a->numel;
 	}
 	r.a = &boxed;
 	row_strides(boxed.rank, boxed.shape, r.step);
-	r.span = malloc(SPAN_NBYTES);
-	if (!r.span)
-		return tsr_fail_nomem(err, c->path);
-	status = n ? read_range(&r, 0, first, n) : TSR_OK;
-	free(r.span);
-	return status;
+	return n ? read_range(&r, 0, first, n) : TSR_OK;
 }
 
 /* A complex number is two numbers. */
@@ -405,8 +399,7 @@ static enum tsr_status read_bf16_integers(const struct tsr_checkpoint *c, const 
 					": found %g, expected a "
 					"whole number from -127 to 127",
 					c->path, a->name, first + i, (double)value);
-		else
-			to[i] = (int8_t)value;
+		to[i] = (int8_t)value;
 	}
 	return TSR_OK;
 }

@@ -40,14 +40,12 @@ void tsr_meta_sort(struct tsr_meta *meta, size_t n)
 enum tsr_status tsr_meta_order(struct tsr_checkpoint *c, const struct tsr_meta *meta, size_t n,
 			       const size_t **ret, struct tsr_err *err)
 {
-	struct tsr_meta *sorted = calloc(n + 1, sizeof(*sorted));
-	size_t *order = tsr_arena_alloc(c->arena, (n + 1) * sizeof(*order));
+	TSR_OWNED(free) struct tsr_meta *sorted = NULL;
+	size_t *order;
 	bool moved = false;
 
-	if (!sorted || !order) {
-		free(sorted);
-		return tsr_fail_nomem(err, c->path);
-	}
+	TSR_TRY(TSR_NEW(&sorted, n + 1, err, c->path));
+	TSR_TRY(TSR_TAKE(&order, n + 1, c->arena, err, c->path));
 	/* A value is where its entry stood: keys may be alike. */
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = (struct tsr_meta){ meta[i].key, (const char *)&meta[i] };
@@ -56,7 +54,6 @@ enum tsr_status tsr_meta_order(struct tsr_checkpoint *c, const struct tsr_meta *
 		order[i] = (size_t)((const struct tsr_meta *)(const void *)sorted[i].value - meta);
 		moved = moved || order[i] != i;
 	}
-	free(sorted);
 	if (moved)
 		*ret = order;
 	return TSR_OK;

@@ -75,7 +75,8 @@ static enum tsr_status add_place(struct tsr_writer *w, size_t tag, bool *placed,
 		w->places[tag] = *place;
 		return TSR_OK;
 	}
-	places = realloc(w->places, (w->nplaces + 1) * sizeof(*places));
+	places = tsr_arena_grow(w->arena, w->places, w->nplaces * sizeof(*places),
+				(w->nplaces + 1) * sizeof(*places));
 	if (!places)
 		return tsr_fail_nomem(err, w->plan.path);
 	w->places = places;

@@ -87,13 +87,10 @@ enum tsr_status tsr_copy_file(struct tsr_traversal *t, const char *root, const c
 enum tsr_status tsr_write_text(struct tsr_traversal *t, const char *to, bool force,
 			       const struct tsr_text *text)
 {
-	TSR_OWNED(tsr_outfile_discard) struct tsr_outfile *f = NULL;
-
 	if (text->failed)
 		return tsr_fail_nomem(t->err, to);
-	TSR_TRY(tsr_outfile_create(to, force, text->nbytes, &f, t->err));
-	TSR_TRY(tsr_outfile_write(f, text->bytes, text->nbytes, 0, t->err));
-	return publish(t, &f);
+	return tsr_traversal_settle(
+		t, tsr_outfile_write_whole(to, force, text->bytes, text->nbytes, t->err));
 }
 
 enum tsr_status tsr_check_copy(struct tsr_traversal *t, const struct tsr_directory_entry *e,

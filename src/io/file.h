@@ -156,6 +156,10 @@ enum tsr_status tsr_outfile_read(const struct tsr_outfile *f, void *buf, size_t 
  */
 enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err);
 
+/* A file of these bytes, started, written and published. */
+enum tsr_status tsr_outfile_write_whole(const char *path, bool force, const void *bytes,
+					size_t nbytes, struct tsr_err *err);
+
 /* Remove the temporary file and free @f, which may be NULL. */
 void tsr_outfile_discard(struct tsr_outfile *f);
 TSR_OWNED_BY(tsr_outfile_discard, struct tsr_outfile)

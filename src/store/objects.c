@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "text/text.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/file_calls.h"
@@ -20,17 +21,13 @@
 
 char *tsr_store_path(const struct tsr_store *s, const char *fmt, ...)
 {
-	char *name, *path = NULL;
+	TSR_SCOPED(tsr_text_free) struct tsr_text name = { 0 };
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (vasprintf(&name, fmt, ap) < 0)
-		name = NULL;
+	tsr_text_vprintf(&name, fmt, ap);
 	va_end(ap);
-	if (name)
-		path = tsr_path_join(s->path, name);
-	free(name);
-	return path;
+	return name.failed ? NULL : tsr_path_join(s->path, name.bytes);
 }
 
 /* --- Names ------------------------------------------------------------------------------------ */
@@ -292,17 +289,16 @@ enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_rea
 static enum tsr_status list_one(struct tsr_store *s, const char *directory, const char *prefix,
 				const char *name, size_t *room, struct tsr_err *err)
 {
-	char text[TSR_OBJECT_TEXT], *path = tsr_path_join(directory, name);
+	TSR_OWNED(free) char *path = tsr_path_join(directory, name);
 	struct tsr_known_object o = { .nbytes = 0 };
+	char text[TSR_OBJECT_TEXT];
 	struct stat st;
-	bool is;
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
-	is = stat(path, &st) == 0;
-	free(path);
 	snprintf(text, sizeof(text), "%s%.30s", prefix, name);
-	if (!is || !S_ISREG(st.st_mode) || strlen(name) != 30 || !tsr_object_parse(text, &o.id))
+	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || strlen(name) != 30 ||
+	    !tsr_object_parse(text, &o.id))
 		return tsr_fail(err, TSR_E_FORMAT, "%s/%s: is no object of the store", directory,
 				name);
 	o.nbytes = (uint64_t)st.st_size;
@@ -350,23 +346,21 @@ static enum tsr_status list_directory(struct tsr_store *s, const char *path, con
 enum tsr_status tsr_objects_list(struct tsr_store *s, struct tsr_err *err)
 {
 	size_t room = 0;
-	enum tsr_status status = TSR_OK;
 
 	free(s->objects);
 	s->objects = NULL;
 	s->nobjects = 0;
-	for (unsigned i = 0; status == TSR_OK && i < 256; i++) {
-		char prefix[3], *path;
+	for (unsigned i = 0; i < 256; i++) {
+		TSR_OWNED(free) char *path = tsr_store_path(s, "objects/%02x", i);
+		char prefix[3];
 
-		snprintf(prefix, sizeof(prefix), "%02x", i);
-		path = tsr_store_path(s, "objects/%s", prefix);
 		if (!path)
 			return tsr_fail_nomem(err, s->path);
+		snprintf(prefix, sizeof(prefix), "%02x", i);
 		if (tsr_dir_is(path))
-			status = list_directory(s, path, prefix, &room, err);
-		free(path);
+			TSR_TRY(list_directory(s, path, prefix, &room, err));
 	}
-	if (status == TSR_OK && s->nobjects)
+	if (s->nobjects)
 		qsort(s->objects, s->nobjects, sizeof(*s->objects), by_id);
-	return status;
+	return TSR_OK;
 }

@@ -18,14 +18,9 @@
 
 static bool has_data(const char *directory)
 {
-	struct tsr_dir found = { 0 };
-	bool any;
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir found = { 0 };
 
-	if (tsr_dir_list(directory, ".distcp", &found, NULL) != TSR_OK)
-		return false;
-	any = found.n > 0;
-	tsr_dir_free(&found);
-	return any;
+	return tsr_dir_list(directory, ".distcp", &found, NULL) == TSR_OK && found.n > 0;
 }
 
 bool tsr_dcp_looks_like(const char *directory)
@@ -228,19 +223,15 @@ static enum tsr_status read_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	struct tsr_arena *arena = r->m.arena;
 	struct tsr_value *dict = tsr_value_new(arena, TSR_VALUE_DICT);
 	struct tsr_value *none = tsr_value_new(arena, TSR_VALUE_NONE), *paths = r->m.planner_data;
-	struct tsr_text pickle = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text pickle = { 0 };
 
 	if (!tsr_value_put_at(arena, dict, "planner_data", paths ? paths : none) ||
 	    (r->m.mcore_data && !tsr_value_put_at(arena, dict, "mcore_data", r->m.mcore_data)))
 		return tsr_build_nomem(r->c, r->err);
-	status = tsr_pickle_write(dict, NULL, r->path, &pickle, r->err);
-	if (status == TSR_OK && pickle.failed)
-		status = tsr_fail_nomem(r->err, r->path);
-	TSR_THEN(status,
-		 tsr_pickle_read(pickle.bytes, pickle.nbytes, r->path, r->c->arena, ret, r->err));
-	tsr_text_free(&pickle);
-	return status;
+	TSR_TRY(tsr_pickle_write(dict, NULL, r->path, &pickle, r->err));
+	if (pickle.failed)
+		return tsr_fail_nomem(r->err, r->path);
+	return tsr_pickle_read(pickle.bytes, pickle.nbytes, r->path, r->c->arena, ret, r->err);
 }
 
 /* The items of @root in an OrderedDict with the attribute. */
@@ -297,16 +288,16 @@ static enum tsr_status keep_entries(struct tsr_dcp_reading *r, struct tsr_value 
 
 static enum tsr_status read_tree(struct tsr_dcp_reading *r)
 {
-	struct tsr_dcp_tree *t = tsr_dcp_tree_new(r->c->arena);
+	TSR_OWNED(tsr_dcp_tree_free) struct tsr_dcp_tree *t = tsr_dcp_tree_new(r->c->arena);
 	struct tsr_value *root = NULL;
-	enum tsr_status status;
 
 	r->unread = tsr_value_new(r->c->arena, TSR_VALUE_DICT);
-	status = t && r->unread ? read_entries(r, t) : tsr_build_nomem(r->c, r->err);
-	TSR_THEN(status, tsr_dcp_tree_finish(t, r, &root));
-	tsr_dcp_tree_free(t);
-	TSR_THEN(status, keep_entries(r, &root));
-	return status == TSR_OK ? tsr_build_tree(r->c, root, r->err) : status;
+	if (!t || !r->unread)
+		return tsr_build_nomem(r->c, r->err);
+	TSR_TRY(read_entries(r, t));
+	TSR_TRY(tsr_dcp_tree_finish(t, r, &root));
+	TSR_TRY(keep_entries(r, &root));
+	return tsr_build_tree(r->c, root, r->err);
 }
 
 /* .metadata becomes a file of the checkpoint too, so that a change of it is noticed. */
