@@ -5,6 +5,7 @@
 
 #include "report/charts/charts.h"
 #include "report/render/document.h"
+#include "tersor/bisect.h"
 #include "tersor/recording.h"
 #include "sweep/results.h"
 
@@ -67,6 +68,11 @@ void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r);
 
 /* The same of varied hyperparameters. */
 void tsr_vary_report(const struct tsr_replay_states *s, struct tsr_report *r);
+
+/* --- Reports of two runs, step by step ------------------------------------------------------- */
+
+/* All forms that are asked for. */
+void tsr_bisect_report(const struct tsr_bisect *b, struct tsr_report *r);
 
 /* --- Reports of sweeps ----------------------------------------------------------------------- */
 

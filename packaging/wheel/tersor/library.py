@@ -47,6 +47,7 @@ SIGNATURES = {  # without the error, which is the last argument of all that retu
                                 ctypes.c_void_p],
     "tsr_checkpoint_read_stored": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64,
                                    ctypes.c_size_t, ctypes.c_void_p],
+    "tsr_sign": [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p],
     "tsr_checkpoint_tree": [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)],
 }
 
@@ -76,7 +77,7 @@ def library() -> Any:
     global _library
     if _library is None:
         found = ctypes.CDLL(find_library())
-        if not hasattr(found, "tsr_saving_plan"):
+        if not hasattr(found, "tsr_sign"):
             raise ImportError(f"{found._name} is older than this module")
         for name, arguments in SIGNATURES.items():
             getattr(found, name).argtypes = arguments + [ctypes.POINTER(Error)]
@@ -88,6 +89,8 @@ def library() -> Any:
         found.tsr_checkpoint_nmeta.argtypes, found.tsr_checkpoint_nmeta.restype = [ctypes.c_void_p], ctypes.c_size_t
         found.tsr_checkpoint_meta.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
         found.tsr_checkpoint_meta.restype = ctypes.POINTER(Entry)
+        found.tsr_xxh3.argtypes, found.tsr_xxh3.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_uint64
+        found.tsr_dtype_find.argtypes = [ctypes.c_char_p]
         found.tsr_dtype_name.restype = found.tsr_kind_name.restype = ctypes.c_char_p
         _library = found
     return _library

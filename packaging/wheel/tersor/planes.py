@@ -123,7 +123,6 @@ def _library() -> Any:
 def xxh3(data: bytes) -> str:
     """The XXH3-64 of bytes, as packed files write it."""
     lib = _library()
-    lib.tsr_xxh3.restype, lib.tsr_xxh3.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t]
     return f"{lib.tsr_xxh3(data, len(data)):016x}"
 
 

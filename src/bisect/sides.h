@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One of two runs that are compared: signatures of its tensors by step, whatever they are made from. */
+#ifndef TSR_BISECT_SIDES_H
+#define TSR_BISECT_SIDES_H
+
+#include "base/arena.h"
+#include "ckpt/checkpoint_model.h"
+#include "tersor/bisect.h"
+
+/* A tensor of a run. */
+struct tsr_run_tensor {
+	struct tsr_signed_tensor is;
+	const char *
+		key; /* by which the other run's is found: its parameter, what it is to it, and its rank */
+	uint64_t rank;
+	size_t twin; /* the same of the first rank, with which it must agree; SIZE_MAX: none */
+};
+
+struct tsr_run_side;
+
+struct tsr_run_kind {
+	/* Step @index into @signatures and @lr of the side. */
+	enum tsr_status (*load)(struct tsr_run_side *s, size_t index, const struct tsr_run *run,
+				struct tsr_err *err);
+	void (*close)(struct tsr_run_side *s);
+};
+
+struct tsr_run_side {
+	struct tsr_bisect_side pub;
+	const struct tsr_run_kind *kind;
+	struct tsr_arena *arena; /* of names */
+	const struct tsr_open_options *open;
+	size_t ntensors;
+	struct tsr_run_tensor *tensors;
+	size_t nsteps;
+	uint64_t *steps; /* their numbers, ascending */
+	struct tsr_signature *signatures; /* of the loaded step, per tensor */
+	const double *lr; /* of it, per group of pub.run; NULL: not recorded */
+	/* Of signatures: */
+	struct tsr_signatures **files;
+	/* Of everything else, and of signatures with gradients beside them: */
+	struct tsr_recording *recording;
+	char **paths; /* of checkpoints, per step */
+};
+
+/* Open whatever is at @path; to be closed on failure, too. */
+enum tsr_status tsr_side_open(struct tsr_run_side *s, const char *path,
+			      const struct tsr_open_options *open, const struct tsr_run *run,
+			      struct tsr_err *err);
+void tsr_side_close(struct tsr_run_side *s);
+
+/* For the kinds: one of tensors with values, and one of signatures. */
+enum tsr_status tsr_side_open_signatures(struct tsr_run_side *s, char *const *paths, size_t n,
+					 struct tsr_err *err);
+
+/* Add a tensor; @of as in struct tsr_signed_tensor, which is borrowed but for its shape. */
+enum tsr_status tsr_side_add(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
+			     uint64_t rank, struct tsr_err *err);
+
+/* TSR_E_NOMEM, or TSR_E_LIMIT if names are too long. */
+enum tsr_status tsr_side_nomem(const struct tsr_run_side *s, struct tsr_err *err);
+
+#endif
