@@ -6,12 +6,13 @@ The runs are of PyTorch, recorded by tersor.signatures; tests/helpers/signature_
 import json
 import math
 import os
-import random
 import shutil
 import struct
+import time
 
 import numpy as np
 import pytest
+import xxhash
 
 import signature_file
 import torchfile
@@ -96,7 +97,15 @@ print("{}")
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    run_torch(TRAIN, ROOT / "packaging" / "wheel", folder, json.dumps({**RUNS, "kept": {"keep": True}}))
+    kept = {"kept": {"keep": True}, "kept-flip": {"keep": True, "flip": 12},
+            "kept-order": {"keep": True, "swap": 9}}
+    run_torch(TRAIN, ROOT / "packaging" / "wheel", folder, json.dumps({**RUNS, **kept}))
+    for name in kept:   # apart from signatures, and those with gradients beside them
+        (folder / f"{name}-states").mkdir()
+        for path in (folder / name).glob("*.pt"):
+            path.rename(folder / f"{name}-states" / path.name)
+        for path in (folder / name / "gradients").iterdir():
+            shutil.copy(path, folder / name)
     return folder
 
 
@@ -195,6 +204,92 @@ def test_another_model_is_named(runs):
     report = bisect(runs / "base", runs / "wide", check=1)
     assert {t["name"] for t in report["tensors"] if t["where"] == "shapes differ"} == {"0.weight", "0.bias", "2.weight"}
     assert "shapes differ" in run_tersor("bisect", runs / "base", runs / "wide").stdout
+
+
+# ---- Values: gradients and checkpoints ----
+
+def values(folder, key):
+    return np.load(folder / "kept.npz")[key].reshape(-1)
+
+
+def check_elements(report, a, b, step):
+    """Against numpy."""
+    checked = 0
+    for t in report["tensors"]:
+        if "element" in t:
+            of = {"momentum": "exp_avg", "variance": "exp_avg_sq"}.get(t["of"], t["of"])
+            x, y = (values(f, f"{step} {t['name']} {of}") for f in (a, b))
+            at = np.flatnonzero(x.view("u4") != y.view("u4"))
+            assert (t["elements"], t["element"]) == (len(at), at[0])
+            assert [np.float32(t["value_a"]), np.float32(t["value_b"])] == [x[at[0]], y[at[0]]]
+            checked += 1
+    return checked
+
+
+def test_signatures_are_those_of_checkpoints(runs):
+    """A file's hashes are those of the tensors in checkpoints, at every step."""
+    report = bisect(runs / "kept", runs / "kept-states", check=0)
+    assert report["steps"] == STEPS + 1 and len(report["tensors"]) == 16 and report["b"]["source"] == "checkpoints"
+    report = bisect(runs / "kept", runs / "kept-flip-states", check=1)
+    assert (report["cause"], report["step"]) == ("state", 12)
+    assert first(report) == [("0.weight", "exp_avg"), ("0.weight", "weight")]
+
+
+def test_checkpoints(runs):
+    report = bisect(runs / "kept-states", runs / "kept-flip-states", check=1)
+    assert (report["cause"], report["step"]) == ("state", 12)
+    assert check_elements(report, runs / "kept", runs / "kept-flip", 12) == 2
+    assert "1 element, first 5: " in run_tersor("bisect", runs / "kept-states", runs / "kept-flip-states").stdout
+    assert bisect(runs / "kept-states" / "checkpoint-7.pt", runs / "kept-flip-states", check=0)["first_step"] == 7
+    assert bisect(runs / "kept-states" / "checkpoint-12.pt", runs / "kept-flip-states", check=1)["cause"] == "state"
+
+
+def test_packed_checkpoint_against_the_plain_one(runs, tmp_path):
+    run_tersor("pack", runs / "kept-states" / "checkpoint-9.pt", "-o", tmp_path / "p.safetensors", "--weights",
+               "bf16+exact16", "--momentum", "f32", "--variance", "f32", "--min-elements", 1, check=0)
+    assert bisect(runs / "kept-states", tmp_path / "p.safetensors", check=0)["first_step"] == 9
+
+
+def test_gradients(runs):
+    for a, b in ("kept/gradients", "kept-flip/gradients"), ("kept", "kept-flip"), ("kept", "kept-flip/gradients"):
+        report = bisect(runs / a, runs / b, check=1)
+        of_signatures = report["a"]["source"] == report["b"]["source"] == "signatures"
+        assert report["cause"] == ("optimizer" if of_signatures else "gradient")
+        if not of_signatures:
+            assert check_elements(report, runs / "kept", runs / "kept-flip", report["step"])
+            assert not report["known_before"]
+    assert bisect(runs / "kept", runs / "kept" / "gradients", check=0)["steps"] == STEPS
+    refused(runs / "kept" / "gradients", runs / "kept-states", "no tensor in common")
+
+
+def test_gradients_beside_signatures_have_values(runs):
+    report = bisect(runs / "kept", runs / "kept-order", check=1)
+    assert (report["cause"], report["step"], report["known_before"]) == ("gradient", 9, True)
+    assert check_elements(report, runs / "kept", runs / "kept-order", 9) == 4
+    assert {t["of"] for t in report["tensors"] if "element" in t} == {"gradient"}
+
+
+# ---- Size and time ----
+
+def test_thousand_steps_of_500_tensors_take_less_than_a_second(tmp_path):
+    rng = np.random.default_rng(5)
+    tensors = [(f"w{i // 5}", ("gradient", "weight", "exp_avg", "exp_avg_sq", "step")[i % 5], "F32", [4]) for i in range(500)]
+    head = signature_file.head(signature_file.of_tensors(tensors))
+    for name in "a", "b":
+        data = [head]
+        for step in range(1000):
+            signed = rng.bytes(32 * 500) if name == "a" or step == 999 else None
+            signed = signed or kept[step]   # the same bytes but for the last step
+            body = struct.pack("<Qdd", step, 0.5, 0.1) + signed
+            data.append(body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body)))
+            if name == "a":
+                kept = {} if not step else kept
+                kept[step] = signed
+        (tmp_path / f"{name}.tsig").write_bytes(b"".join(data))
+    begin = time.monotonic()
+    report = bisect(tmp_path / "a.tsig", tmp_path / "b.tsig", check=1)
+    assert time.monotonic() - begin < 1
+    assert report["step"] == 999 and report["steps"] == 1000
 
 
 # ---- Files that are not as they should be ----

@@ -51,12 +51,29 @@ static void add_pair(struct tsr_comparing *c, size_t a, size_t b)
 	c->pairs[c->result->ntensors++] = (struct tsr_pair){ { a, b } };
 }
 
+/* Whether a source of this kind has such tensors; what else an optimizer keeps not all sources have. */
+static bool is_of(enum tsr_bisect_source source, const char *of)
+{
+	return source == TSR_BISECT_SIGNATURES ||
+	       tsr_is_gradient(of) == (source == TSR_BISECT_GRADIENTS);
+}
+
 /* With other numbers of ranks only whole tensors can be compared, as the first rank has them. */
 static bool is_comparable(const struct tsr_comparing *c, const struct tsr_run_side *s,
 			  const struct tsr_run_tensor *t)
 {
+	const struct tsr_run_side *other = &c->side[s == &c->side[0]];
+
+	if (!is_of(other->pub.source, t->is.of))
+		return false;
 	return c->side[0].pub.nranks == c->side[1].pub.nranks ||
 	       (!t->is.part && t->rank == s->tensors[0].rank);
+}
+
+/* Whether it matters that the other side has no such tensor: other sources need not have all of them. */
+static bool is_missed(const struct tsr_comparing *c, const struct tsr_run_tensor *t)
+{
+	return c->side[0].pub.source == c->side[1].pub.source || strcmp(t->is.of, "weight") == 0;
 }
 
 static enum tsr_status pair_all(struct tsr_comparing *c, struct tsr_err *err)
@@ -80,12 +97,14 @@ static enum tsr_status pair_all(struct tsr_comparing *c, struct tsr_err *err)
 
 			if (!is_comparable(c, a, &a->tensors[i]))
 				continue;
-			add_pair(c, i, found && !taken[found->index] ? found->index : SIZE_MAX);
+			if (found || is_missed(c, &a->tensors[i]))
+				add_pair(c, i, found ? found->index : SIZE_MAX);
 			if (found)
 				taken[found->index] = true;
 		}
 		for (size_t i = 0; i < b->ntensors; i++) {
-			if (!taken[i] && is_comparable(c, b, &b->tensors[i]))
+			if (!taken[i] && is_comparable(c, b, &b->tensors[i]) &&
+			    is_missed(c, &b->tensors[i]))
 				add_pair(c, SIZE_MAX, i);
 		}
 	}
@@ -107,12 +126,21 @@ static enum tsr_status pair_all(struct tsr_comparing *c, struct tsr_err *err)
 
 /* --- Steps ------------------------------------------------------------------------------------- */
 
+/* A checkpoint that does not say its step is compared with the only one of the other side. */
+static void number(struct tsr_run_side *s, const struct tsr_run_side *other)
+{
+	if (s->unnumbered && other->nsteps == 1)
+		s->steps[0] = other->steps[0];
+}
+
 static enum tsr_status pair_steps(struct tsr_comparing *c, struct tsr_err *err)
 {
-	const struct tsr_run_side *a = &c->side[0], *b = &c->side[1];
+	struct tsr_run_side *a = &c->side[0], *b = &c->side[1];
 	struct tsr_bisect *r = c->result;
 	size_t k = 0;
 
+	number(a, b);
+	number(b, a);
 	TSR_TRY(TSR_NEW(&c->steps, a->nsteps + 1, err, a->pub.path));
 	for (size_t i = 0; i < a->nsteps; i++) {
 		while (k < b->nsteps && b->steps[k] < a->steps[i])
@@ -243,8 +271,11 @@ static enum tsr_status compare_steps(struct tsr_comparing *c, const struct tsr_r
 		found = compare_step(c, i);
 		if (found.gradients)
 			tsr_compare_rates(c, found.step);
-		if (r->cause == TSR_BISECT_EQUAL)
+		if (r->cause == TSR_BISECT_EQUAL) {
 			tsr_judge_step(c, &found, i ? &last : NULL);
+			if (r->cause != TSR_BISECT_EQUAL)
+				TSR_TRY(tsr_find_elements(c, &c->steps[i], err));
+		}
 		last = found;
 	}
 	tsr_judge_rest(c);
@@ -261,9 +292,12 @@ struct tsr_bisect_options tsr_bisect_defaults(void)
 static enum tsr_status bisect(struct tsr_comparing *c, const struct tsr_run *run,
 			      struct tsr_err *err)
 {
-	for (unsigned k = 0; k < 2; k++)
-		TSR_TRY(TSR_NEW(&c->side[k].signatures, c->side[k].ntensors + 1, err,
-				c->side[k].pub.path));
+	for (unsigned k = 0; k < 2; k++) {
+		struct tsr_run_side *s = &c->side[k];
+
+		TSR_TRY(TSR_NEW(&s->signatures, s->ntensors + 1, err, s->pub.path));
+		TSR_TRY(TSR_NEW(&s->at, s->ntensors + 1, err, s->pub.path));
+	}
 	TSR_TRY(pair_steps(c, err));
 	TSR_TRY(pair_all(c, err));
 	tsr_compare_groups(c);
@@ -280,8 +314,8 @@ enum tsr_status tsr_bisect(const char *a, const char *b, const struct tsr_bisect
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(TSR_NEW(&c, 1, err, a));
 	c->result = &c->pub;
-	status = tsr_side_open(&c->side[0], a, o.open, run, err);
-	TSR_THEN(status, tsr_side_open(&c->side[1], b, o.open, run, err));
+	status = tsr_side_open(&c->side[0], a, o.open, err);
+	TSR_THEN(status, tsr_side_open(&c->side[1], b, o.open, err));
 	TSR_THEN(status, bisect(c, run, err));
 	if (status == TSR_OK)
 		*ret = &c->pub;

@@ -135,7 +135,7 @@ static enum tsr_bisect_cause cause_of(const struct tsr_bisect *r,
 		return TSR_BISECT_EQUAL;
 	if (found->gradients_differ)
 		return TSR_BISECT_GRADIENT;
-	if (!last && !found->gradients)
+	if (!last && !found->gradients && r->nsteps > 1)
 		return TSR_BISECT_LOADED;
 	if (hypers_differ(r))
 		return TSR_BISECT_HYPERPARAMETERS;

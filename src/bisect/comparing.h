@@ -37,4 +37,8 @@ void tsr_judge_step(struct tsr_comparing *c, const struct tsr_step_found *found,
 /* The cause if no step shows one. */
 void tsr_judge_rest(struct tsr_comparing *c);
 
+/* The elements that differ in tensors that differ first at the step that shows the cause, which is loaded. */
+enum tsr_status tsr_find_elements(struct tsr_comparing *c, const struct tsr_pair *step,
+				  struct tsr_err *err);
+
 #endif

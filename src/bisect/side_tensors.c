@@ -29,28 +29,56 @@ static const char *slot_of(const char *of)
 						  : of;
 }
 
-enum tsr_status tsr_side_add(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
-			     uint64_t rank, struct tsr_err *err)
+static enum tsr_status grow(struct tsr_run_side *s, struct tsr_err *err)
 {
-	struct tsr_run_tensor *tensors = s->tensors, *added;
-	char *name;
+	struct tsr_run_tensor *tensors;
 
-	if ((s->ntensors & (s->ntensors - 1)) == 0) {
-		tensors = realloc(tensors, (s->ntensors ? 2 * s->ntensors : 1) * sizeof(*tensors));
-		if (!tensors)
-			return tsr_fail_nomem(err, s->pub.path);
-		s->tensors = tensors;
-	}
-	name = tsr_names_canonical(t->name);
+	if (s->ntensors & (s->ntensors - 1))
+		return TSR_OK;
+	tensors = realloc(s->tensors, (s->ntensors ? 2 * s->ntensors : 1) * sizeof(*tensors));
+	if (!tensors)
+		return tsr_fail_nomem(err, s->pub.path);
+	s->tensors = tensors;
+	return TSR_OK;
+}
+
+static enum tsr_status check_same(const struct tsr_run_side *s, const struct tsr_run_tensor *was,
+				  const struct tsr_signed_tensor *t, struct tsr_err *err)
+{
+	if (was->is.dtype == t->dtype && was->is.rank == t->rank &&
+	    memcmp(was->is.shape, t->shape, t->rank * sizeof(*t->shape)) == 0)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: tensor %.200s: found another shape or type at a later step",
+			s->pub.path, t->name);
+}
+
+enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
+				uint64_t rank, bool new, size_t *index_ret, struct tsr_err *err)
+{
+	struct tsr_run_tensor added = { .is = *t, .rank = rank, .twin = SIZE_MAX };
+	char *name = tsr_names_canonical(t->name);
+
 	if (!name)
 		return tsr_fail_nomem(err, s->pub.path);
-	added = &tensors[s->ntensors];
-	*added = (struct tsr_run_tensor){ .is = *t, .rank = rank, .twin = SIZE_MAX };
-	added->key = tsr_arena_printf(s->arena, "%s\n%s\n%" PRIu64, name, slot_of(t->of), rank);
-	added->is.shape = tsr_arena_dup(s->arena, t->shape, t->rank * sizeof(*t->shape));
+	added.key = tsr_arena_printf(s->arena, "%s\n%s\n%" PRIu64, name, slot_of(t->of), rank);
 	free(name);
-	if (!added->key || !added->is.shape)
+	if (!added.key)
 		return tsr_side_nomem(s, err);
-	s->ntensors++;
+	if (!tsr_text_number(&s->keys, added.key, strlen(added.key), index_ret))
+		return tsr_fail_nomem(err, s->pub.path);
+	if (*index_ret < s->ntensors && new)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: tensors %.200s and %.200s: found two names of one %.60s",
+				s->pub.path, s->tensors[*index_ret].is.name, t->name, t->of);
+	if (*index_ret < s->ntensors)
+		return check_same(s, &s->tensors[*index_ret], t, err);
+	TSR_TRY(grow(s, err));
+	added.is.name = tsr_arena_copy(s->arena, t->name, strlen(t->name));
+	added.is.of = tsr_arena_copy(s->arena, t->of, strlen(t->of));
+	added.is.shape = tsr_arena_dup(s->arena, t->shape, t->rank * sizeof(*t->shape));
+	if (!added.is.name || !added.is.of || !added.is.shape)
+		return tsr_side_nomem(s, err);
+	s->tensors[s->ntensors++] = added;
 	return TSR_OK;
 }

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "ckpt/checkpoint_model.h"
 #include "tersor/bisect.h"
+#include "text/text_numbers.h"
 
 /* A tensor of a run. */
 struct tsr_run_tensor {
@@ -22,6 +23,8 @@ struct tsr_run_kind {
 	/* Step @index into @signatures and @lr of the side. */
 	enum tsr_status (*load)(struct tsr_run_side *s, size_t index, const struct tsr_run *run,
 				struct tsr_err *err);
+	/* The values of the step that is loaded, as far as there are any, into @current and @at. */
+	enum tsr_status (*values)(struct tsr_run_side *s, size_t index, struct tsr_err *err);
 	void (*close)(struct tsr_run_side *s);
 };
 
@@ -36,26 +39,31 @@ struct tsr_run_side {
 	uint64_t *steps; /* their numbers, ascending */
 	struct tsr_signature *signatures; /* of the loaded step, per tensor */
 	const double *lr; /* of it, per group of pub.run; NULL: not recorded */
-	/* Of signatures: */
-	struct tsr_signatures **files;
-	/* Of everything else, and of signatures with gradients beside them: */
-	struct tsr_recording *recording;
+	struct tsr_text_numbers keys; /* of @tensors */
+	struct tsr_checkpoint *current; /* NULL: it has no values */
+	const struct tsr_tensor **at; /* per tensor, of @current; NULL: it has no values */
+	struct tsr_signatures **files; /* of signatures */
+	struct tsr_recording *recording; /* with gradients, also beside signatures */
 	char **paths; /* of checkpoints, per step */
+	bool unnumbered; /* the only checkpoint does not say its step */
 };
 
 /* Open whatever is at @path; to be closed on failure, too. */
 enum tsr_status tsr_side_open(struct tsr_run_side *s, const char *path,
-			      const struct tsr_open_options *open, const struct tsr_run *run,
-			      struct tsr_err *err);
+			      const struct tsr_open_options *open, struct tsr_err *err);
 void tsr_side_close(struct tsr_run_side *s);
 
-/* For the kinds: one of tensors with values, and one of signatures. */
+/* One with files of signatures; one with values: checkpoints of @paths, or the gradients of @recording. */
 enum tsr_status tsr_side_open_signatures(struct tsr_run_side *s, char *const *paths, size_t n,
 					 struct tsr_err *err);
+enum tsr_status tsr_side_open_values(struct tsr_run_side *s, struct tsr_err *err);
 
-/* Add a tensor; @of as in struct tsr_signed_tensor, which is borrowed but for its shape. */
-enum tsr_status tsr_side_add(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
-			     uint64_t rank, struct tsr_err *err);
+/*
+ * The index of a tensor, which is added unless it is there: TSR_E_FORMAT if it has another shape or type
+ * there, or if it has to be @new.
+ */
+enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
+				uint64_t rank, bool new, size_t *index_ret, struct tsr_err *err);
 
 /* TSR_E_NOMEM, or TSR_E_LIMIT if names are too long. */
 enum tsr_status tsr_side_nomem(const struct tsr_run_side *s, struct tsr_err *err);

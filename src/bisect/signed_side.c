@@ -32,6 +32,24 @@ static enum tsr_status load(struct tsr_run_side *s, size_t index, const struct t
 	return TSR_OK;
 }
 
+/* Gradients that were recorded beside them. */
+static enum tsr_status values(struct tsr_run_side *s, size_t index, struct tsr_err *err)
+{
+	const struct tsr_recording *r = s->recording;
+	const uint64_t first = r ? r->steps[0].step : 0, step = s->steps[index];
+
+	if (!r || step < first || step - first >= r->nsteps)
+		return TSR_OK;
+	tsr_checkpoint_close(s->current);
+	s->current = NULL;
+	TSR_TRY(tsr_recording_open_step(r, (size_t)(step - first), &s->current, err));
+	for (size_t i = 0; i < s->ntensors; i++)
+		s->at[i] = strcmp(s->tensors[i].is.of, "gradient") == 0 && !s->tensors[i].is.part
+				   ? tsr_checkpoint_find(s->current, s->tensors[i].is.name)
+				   : NULL;
+	return TSR_OK;
+}
+
 static void close_files(struct tsr_run_side *s)
 {
 	for (size_t i = 0; i < s->pub.nfiles; i++)
@@ -68,9 +86,12 @@ static enum tsr_status check_ranks(struct tsr_run_side *s, struct tsr_err *err)
 
 static enum tsr_status add_tensors(struct tsr_run_side *s, struct tsr_err *err)
 {
+	size_t index;
+
 	for (size_t i = 0; i < s->pub.nfiles; i++) {
 		for (size_t k = 0; k < s->files[i]->ntensors; k++)
-			TSR_TRY(tsr_side_add(s, &s->files[i]->tensors[k], s->files[i]->rank, err));
+			TSR_TRY(tsr_side_tensor(s, &s->files[i]->tensors[k], s->files[i]->rank,
+						true, &index, err));
 	}
 	return TSR_OK;
 }
@@ -126,7 +147,7 @@ static enum tsr_status list_steps(struct tsr_run_side *s, struct tsr_err *err)
 enum tsr_status tsr_side_open_signatures(struct tsr_run_side *s, char *const *paths, size_t n,
 					 struct tsr_err *err)
 {
-	static const struct tsr_run_kind kind = { load, close_files };
+	static const struct tsr_run_kind kind = { load, values, close_files };
 
 	TSR_TRY(TSR_NEW(&s->files, n, err, s->pub.path));
 	s->kind = &kind;

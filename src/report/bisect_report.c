@@ -43,14 +43,15 @@ static void put_signature(struct tsr_table *t, const struct tsr_signature *s, bo
 /* What text says of a tensor besides its figures. */
 static const char *note_of(struct tsr_table *t, const struct tsr_bisect_tensor *x)
 {
-	char note[96];
+	char note[256];
 
 	if (x->where != TSR_BISECT_BOTH)
 		return where_names[x->where];
 	if (!x->nelements)
-		return "";
-	snprintf(note, sizeof(note), "%" PRIu64 " elements differ, first %" PRIu64 ": %.9g, %.9g",
-		 x->nelements, x->element, x->value[0], x->value[1]);
+		return NULL;
+	snprintf(note, sizeof(note), "%s, first %" PRIu64 ": %.9g, %.9g",
+		 tsr_format_number(x->nelements, "element").text, x->element, x->value[0],
+		 x->value[1]);
 	return tsr_keep(t, note);
 }
 
@@ -128,7 +129,7 @@ static const char *const sources[] = { "signatures", "recording of gradients", "
 static void say_side(struct tsr_report *r, const char *name, const struct tsr_bisect_side *s)
 {
 	const struct tsr_recording *run = s->run;
-	char ranks[64] = "", of[96] = "";
+	char steps[64], ranks[64] = "", of[96] = "";
 
 	if (s->nranks > 1)
 		snprintf(ranks, sizeof(ranks), ", %" PRIu64 " of %" PRIu64 " ranks", s->nfiles,
@@ -138,9 +139,11 @@ static void say_side(struct tsr_report *r, const char *name, const struct tsr_bi
 			 run->optimizer == TSR_OPTIMIZER_COUNT ? "optimizer not recorded"
 							       : tsr_optimizer_name(run->optimizer),
 			 *run->run.order ? run->run.order : "order not recorded");
-	tsr_report_fact(r, TSR_TO_BOTH, name, "%s: %s of steps %" PRIu64 " to %" PRIu64 "%s%s",
-			tsr_format_name(s->path, 40).text, sources[s->source], s->first_step,
-			s->last_step, ranks, of);
+	snprintf(steps, sizeof(steps),
+		 s->nsteps == 1 ? "step %" PRIu64 : "steps %" PRIu64 " to %" PRIu64, s->first_step,
+		 s->last_step);
+	tsr_report_fact(r, TSR_TO_BOTH, name, "%s: %s of %s%s%s", tsr_format_name(s->path, 40).text,
+			sources[s->source], steps, ranks, of);
 	if (s->torn_nbytes)
 		tsr_report_fact(r, TSR_TO_BOTH, "",
 				"the step after %" PRIu64 " was not written to its end: left out",
@@ -196,8 +199,8 @@ static void say_cause(const struct tsr_bisect *b, struct tsr_text *out)
 		break;
 	case TSR_BISECT_LOADED:
 		tsr_text_printf(out,
-				"%zu of %zu weights and states differ after step %" PRIu64
-				", the first that both have, so before any step that was compared",
+				"%zu of %zu weights and states differ in what both had first, "
+				"after step %" PRIu64,
 				states, nstates, b->step);
 		break;
 	case TSR_BISECT_HYPERPARAMETERS:
@@ -247,9 +250,9 @@ static void report_people(const struct tsr_bisect *b, struct tsr_report *r)
 	say_side(r, "A", &b->side[0]);
 	say_side(r, "B", &b->side[1]);
 	tsr_report_fact(r, TSR_TO_BOTH, "compared",
-			"%" PRIu64 " steps, %" PRIu64 " to %" PRIu64
-			"; %zu tensors, of which %zu differ",
-			b->nsteps, b->first_common, b->last_common, b->npaired, b->ndiffering);
+			"%s, %" PRIu64 " to %" PRIu64 "; %s, of which %zu differ",
+			tsr_format_number(b->nsteps, "step").text, b->first_common, b->last_common,
+			tsr_format_number(b->npaired, "tensor").text, b->ndiffering);
 	if (b->side[0].nsteps != b->nsteps || b->side[1].nsteps != b->nsteps)
 		tsr_report_fact(r, TSR_TO_BOTH, "",
 				"A has %" PRIu64 " steps and B %" PRIu64
@@ -267,7 +270,9 @@ static void report_people(const struct tsr_bisect *b, struct tsr_report *r)
 	tsr_report_table(r, tensors_of(b, false),
 			 "name,of,rank,first_step,differing,rms_a,rms_b,-note",
 			 "name,of,rank,first_step,differing,rms_a,rms_b,max_a,max_b,-note");
+	tsr_report_charts(r, tsr_bisect_chart_put, b);
 	tsr_report_close(r, NULL);
+	tsr_report_svg(r, "bisect", tsr_bisect_chart_put, b);
 }
 
 static void put_side(struct tsr_text *json, const char *key, const struct tsr_bisect_side *s)
