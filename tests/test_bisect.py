@@ -12,11 +12,13 @@ import time
 
 import numpy as np
 import pytest
+import safetensors
+import safetensors.numpy
 import xxhash
 
 import signature_file
 import torchfile
-from conftest import ROOT, one_line_error, run_tersor
+from conftest import DATA, ROOT, one_line_error, run_tersor
 from torchfile import run_torch
 
 tmp_path = torchfile.tmp_path
@@ -267,6 +269,107 @@ def test_gradients_beside_signatures_have_values(runs):
     assert (report["cause"], report["step"], report["known_before"]) == ("gradient", 9, True)
     assert check_elements(report, runs / "kept", runs / "kept-order", 9) == 4
     assert {t["of"] for t in report["tensors"] if "element" in t} == {"gradient"}
+
+
+# ---- Replays ----
+
+GPT = DATA / "tiny-gpt"
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    """The signatures of tests/data's recording, with its gradients beside them."""
+    folder = tmp_path_factory.mktemp("replayed") / "run"
+    shutil.copytree(GPT / "recording", folder)
+    run_tersor("replay", GPT / "checkpoint.pt", GPT / "recording", "--signatures", folder / "signatures.tsig", "-qq", check=0)
+    return folder
+
+
+def test_replay_writes_signatures_of_the_run(replayed, tmp_path):
+    """Against the tensors of the recording and of the checkpoints before and after it, by xxhash and numpy."""
+    value, steps = signature_file.read(replayed / "signatures.tsig")
+    manifest = json.loads((GPT / "recording" / "manifest.json").read_text())
+    assert value["optimizer"] == "adamw" and value["order"] == "torch-cpu"
+    assert [(g["betas"], g["eps"], g["weight_decay"], sorted(g["params"])) for g in value["param_groups"]] == \
+        [(g["betas"], g["eps"], g["weight_decay"], sorted(g["params"])) for g in manifest["param_groups"]]
+    assert [s[0] for s in steps] == list(range(400, 417))
+    before = safetensors.numpy.load_file(GPT / "checkpoint.safetensors")
+    after = safetensors.numpy.load_file(GPT / "expected-adamw-fp32.safetensors")
+    states = {"weight": "", "momentum": ".exp_avg", "variance": ".exp_avg_sq"}
+    for (_, _, _, found), tensors in (steps[0], before), (steps[-1], after):
+        other = [k for k, s in found.items() if k[1] in states and
+                 s[:16] != signature_file.sign(tensors[k[0] + states[k[1]]].tobytes())[:16]]
+        assert len(other) == (8 if tensors is after else 0) and {k[1] for k in other} <= {"weight"}
+    for (step, loss, rates, found), recorded in zip(steps[1:], manifest["steps"], strict=True):
+        assert (step, rates) == (recorded["step"], recorded["lr"]) and loss == recorded["loss"]
+        with safetensors.safe_open(GPT / "recording" / recorded["file"], "np") as f:
+            assert sum(k[1] == "gradient" for k in found) == len(f.keys())
+    raw = (GPT / "recording" / manifest["steps"][3]["file"]).read_bytes()
+    n = struct.unpack("<Q", raw[:8])[0]
+    for name, t in json.loads(raw[8:8 + n]).items():
+        if name != "__metadata__":
+            data = raw[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
+            assert steps[4][3][name, "gradient"][:20] == signature_file.sign(data, t["dtype"])[:20]
+
+
+def test_replay_does_not_depend_on_threads_or_where_it_begins(replayed, tmp_path):
+    for threads in 1, 3:
+        run_tersor("replay", GPT / "checkpoint.pt", GPT / "recording", "--signatures", tmp_path / f"{threads}.tsig", "-j",
+                   threads, "-o", tmp_path / f"{threads}.pt", "--steps", f"..{408}", check=0)
+    assert (tmp_path / "1.tsig").read_bytes() == (tmp_path / "3.tsig").read_bytes()
+    run_tersor("replay", tmp_path / "1.pt", GPT / "recording", "--steps", "409..", "--signatures", tmp_path / "rest.tsig",
+               check=0)
+    assert bisect(replayed, tmp_path / "rest.tsig", check=0)["steps"] == 9
+    assert bisect(replayed, tmp_path / "1.pt", check=0)["first_step"] == 408
+
+
+@pytest.mark.parametrize("options, words", [
+    (["--state", "flash"], ["FP32"]), (["--audit"], ["--signatures"]), (["--state", "flash,tight"], ["--signatures"]),
+    (["--device", "cuda"], ["--signatures"])])
+def test_replays_without_signatures(tmp_path, options, words):
+    done = run_tersor("replay", GPT / "checkpoint.pt", GPT / "recording", "--signatures", tmp_path / "s.tsig", *options)
+    assert done.returncode == 2 and all(w in one_line_error(done) for w in words), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_existing_file_is_kept(tmp_path):
+    (tmp_path / "s.tsig").write_text("kept")
+    args = "replay", GPT / "checkpoint.pt", GPT / "recording", "--steps", "..402", "--signatures", tmp_path / "s.tsig"
+    assert "--force" in one_line_error(run_tersor(*args, check=4))
+    assert (tmp_path / "s.tsig").read_text() == "kept"
+    run_tersor(*args, "--force", check=0)
+    assert [p.name for p in tmp_path.iterdir()] == ["s.tsig"]
+    assert len(signature_file.read(tmp_path / "s.tsig")[1]) == 3
+
+
+def spoiled(path, out, step, key):
+    """A copy with another hash of one tensor from a step on."""
+    value, steps = signature_file.read(path)
+    data = signature_file.head(value)
+    for number, loss, rates, found in steps:
+        if number >= step:
+            found[key] = bytes(15) + b"\1" + found[key][16:]
+        data += signature_file.block(number, loss, rates, found.values())
+    out.write_bytes(data)
+    return out
+
+
+def test_replay_says_who_is_right(replayed, tmp_path):
+    wrong = spoiled(replayed / "signatures.tsig", tmp_path / "b.tsig", 409, ("h.0.ln_1.weight", "momentum"))
+    report = bisect(replayed, wrong, "--from", GPT / "checkpoint.pt", check=1)
+    assert (report["cause"], report["step"]) == ("optimizer", 409)
+    assert report["replay"] == {"of": "a", "tensors": 1, "as_a": 1, "as_b": 0}
+    assert bisect(wrong, replayed, "--from", GPT / "checkpoint.pt")["replay"] == {"of": "b", "tensors": 1, "as_a": 0,
+                                                                                "as_b": 1}
+    assert "bits of A in 1 and those of B in 0 of the 1" in \
+        run_tersor("bisect", replayed, wrong, "--from", GPT / "checkpoint.pt").stdout.replace("\n  ", " ")
+    assert "replay" not in bisect(replayed, replayed / "signatures.tsig", "--from", GPT / "checkpoint.pt", check=0)
+    for args, word in ((wrong, replayed / "signatures.tsig", GPT / "checkpoint.pt"), "has gradients"), \
+            ((replayed, wrong, tmp_path / "late.pt"), "expected one before step 409"):
+        if word.startswith("expected"):
+            run_tersor("replay", GPT / "checkpoint.pt", GPT / "recording", "-o", args[2], check=0)
+        done = run_tersor("bisect", args[0], args[1], "--from", args[2])
+        assert done.returncode == 2 and word in one_line_error(done), done.stderr
 
 
 # ---- Size and time ----

@@ -16,7 +16,7 @@ RATED = CHECKPOINT.with_suffix(".pt")       # with a learning rate
 QUANTIZED = DATA / "frameworks" / "quantized" / "bitsandbytes-int8.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
 COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "apply", "join", "store", "audit", "sweep",
-            "replay", "codecs", "codebook", "bench", "completion", "version")
+            "replay", "bisect", "codecs", "codebook", "bench", "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
 BENCH_FILES = "--file-size 1M --repeats 1"
@@ -93,6 +93,10 @@ def library(tmp_path_factory):
         shutil.copytree(CHECKPOINT.with_name(name), folder / name)
     for path in CHECKPOINT.with_name("hf").iterdir():
         shutil.copy(path, folder)
+    for name in "run-a", "run-b":   # a recording with signatures
+        shutil.copytree(folder / "recording", folder / name)
+        run_tersor("replay", folder / "checkpoint.pt", folder / "recording", "--signatures",
+                   folder / name / "signatures.tsig", check=0)
     packed, restored = folder / "packed.safetensors", folder / "restored.safetensors"
     run_tersor("pack", CHECKPOINT, "-o", packed, check=0)
     run_tersor("unpack", packed, "-o", restored, check=0)

@@ -84,7 +84,7 @@ struct tsr_bisect_hyper {
 	const char *name; /* "weight_decay"; "lr" of a step; "order" */
 	uint64_t group, step; /* the first step; 0: of all */
 	bool text; /* @words, of what is no number */
-	double value[2]; /* NaN: not recorded */
+	double value[2]; /* both runs recorded it */
 	char words[2][48];
 };
 
@@ -104,6 +104,10 @@ struct tsr_bisect {
 	size_t npaired, ndiffering; /* in both; those that differ at any step */
 	unsigned nhypers;
 	struct tsr_bisect_hyper hyper[TSR_BISECT_HYPERS_MAX]; /* the first that differ */
+	/* A replay up to @step by the gradients of run @replayed; -1: there was none. */
+	int replayed;
+	uint64_t nreplayed; /* weights and states that differ at @step and that it has */
+	uint64_t nright[2]; /* those of them that it has the bits of, in A and in B */
 	unsigned ncolumns; /* of heat */
 	uint64_t column[TSR_BISECT_COLUMNS]; /* the first step of each */
 };
@@ -111,10 +115,14 @@ struct tsr_bisect {
 /**
  * struct tsr_bisect_options - How inputs are read
  * @open: files of checkpoints and gradients; NULL for tsr_open_defaults()
+ * @from: a checkpoint with states from before the first difference.  If that is the optimizer, or a state
+ *        whose step is not known, the gradients that one run recorded are replayed from it up to there,
+ *        in FP32 and the order that is recorded: whose results are these?  NULL: none
  */
 struct tsr_bisect_options {
 	size_t size; /* of this struct: set by tsr_bisect_defaults() */
 	const struct tsr_open_options *open;
+	const char *from;
 };
 
 TSR_API struct tsr_bisect_options tsr_bisect_defaults(void);

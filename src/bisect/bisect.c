@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "recording/signing.h"
+#include "text/bytes.h"
 #include "text/named.h"
 
 /* The least difference that a heat map shows, of tensors with the same root mean square. */
@@ -70,10 +71,12 @@ static bool is_comparable(const struct tsr_comparing *c, const struct tsr_run_si
 	       (!t->is.part && t->rank == s->tensors[0].rank);
 }
 
-/* Whether it matters that the other side has no such tensor: other sources need not have all of them. */
-static bool is_missed(const struct tsr_comparing *c, const struct tsr_run_tensor *t)
+/* Whether it matters that the other side has no such tensor: not of counters and other states. */
+static bool is_missed(const struct tsr_run_tensor *t)
 {
-	return c->side[0].pub.source == c->side[1].pub.source || strcmp(t->is.of, "weight") == 0;
+	static const char *const matter[] = { "gradient", "weight", "momentum", "variance" };
+
+	return TSR_IS_AMONG(tsr_side_slot(t->is.of), matter);
 }
 
 static enum tsr_status pair_all(struct tsr_comparing *c, struct tsr_err *err)
@@ -97,14 +100,14 @@ static enum tsr_status pair_all(struct tsr_comparing *c, struct tsr_err *err)
 
 			if (!is_comparable(c, a, &a->tensors[i]))
 				continue;
-			if (found || is_missed(c, &a->tensors[i]))
+			if (found || is_missed(&a->tensors[i]))
 				add_pair(c, i, found ? found->index : SIZE_MAX);
 			if (found)
 				taken[found->index] = true;
 		}
 		for (size_t i = 0; i < b->ntensors; i++) {
 			if (!taken[i] && is_comparable(c, b, &b->tensors[i]) &&
-			    is_missed(c, &b->tensors[i]))
+			    is_missed(&b->tensors[i]))
 				add_pair(c, SIZE_MAX, i);
 		}
 	}
@@ -126,11 +129,11 @@ static enum tsr_status pair_all(struct tsr_comparing *c, struct tsr_err *err)
 
 /* --- Steps ------------------------------------------------------------------------------------- */
 
-/* A checkpoint that does not say its step is compared with the only one of the other side. */
+/* A checkpoint that does not say its step is compared with the last one of the other side. */
 static void number(struct tsr_run_side *s, const struct tsr_run_side *other)
 {
-	if (s->unnumbered && other->nsteps == 1)
-		s->steps[0] = other->steps[0];
+	if (s->unnumbered && other->nsteps)
+		s->steps[0] = other->steps[other->nsteps - 1];
 }
 
 static enum tsr_status pair_steps(struct tsr_comparing *c, struct tsr_err *err)
@@ -180,6 +183,12 @@ static float change_of(const struct tsr_signature *a, const struct tsr_signature
 	return change > LEAST_CHANGE ? change : LEAST_CHANGE;
 }
 
+/* Whether a run begins at the step, which has no gradients then that the other one could have. */
+static bool begins_at(const struct tsr_comparing *c, uint64_t step)
+{
+	return step == c->side[0].steps[0] || step == c->side[1].steps[0];
+}
+
 /* Compare a tensor at a step; whether it differs. */
 static bool compare(struct tsr_comparing *c, size_t i, uint64_t step, unsigned column)
 {
@@ -191,6 +200,9 @@ static bool compare(struct tsr_comparing *c, size_t i, uint64_t step, unsigned c
 
 	if (tsr_signature_is_absent(a) && tsr_signature_is_absent(b))
 		return false;
+	if (tsr_is_gradient(t->of) && begins_at(c, step) &&
+	    (tsr_signature_is_absent(a) || tsr_signature_is_absent(b)))
+		return false;
 	t->ncompared++;
 	t->heat[column] = change > t->heat[column] ? change : t->heat[column];
 	if (differs && !t->ndiffering++) {
@@ -200,11 +212,6 @@ static bool compare(struct tsr_comparing *c, size_t i, uint64_t step, unsigned c
 		c->result->ndiffering++;
 	}
 	return differs;
-}
-
-bool tsr_is_gradient(const char *of)
-{
-	return strcmp(of, "gradient") == 0;
 }
 
 /* What is known of a step: what was compared, and what differs. */
@@ -289,7 +296,7 @@ struct tsr_bisect_options tsr_bisect_defaults(void)
 	return (struct tsr_bisect_options){ .size = sizeof(struct tsr_bisect_options) };
 }
 
-static enum tsr_status bisect(struct tsr_comparing *c, const struct tsr_run *run,
+static enum tsr_status bisect(struct tsr_comparing *c, const char *from, const struct tsr_run *run,
 			      struct tsr_err *err)
 {
 	for (unsigned k = 0; k < 2; k++) {
@@ -301,7 +308,8 @@ static enum tsr_status bisect(struct tsr_comparing *c, const struct tsr_run *run
 	TSR_TRY(pair_steps(c, err));
 	TSR_TRY(pair_all(c, err));
 	tsr_compare_groups(c);
-	return compare_steps(c, run, err);
+	TSR_TRY(compare_steps(c, run, err));
+	return tsr_replay_cause(c, from, run, err);
 }
 
 enum tsr_status tsr_bisect(const char *a, const char *b, const struct tsr_bisect_options *options,
@@ -316,7 +324,7 @@ enum tsr_status tsr_bisect(const char *a, const char *b, const struct tsr_bisect
 	c->result = &c->pub;
 	status = tsr_side_open(&c->side[0], a, o.open, err);
 	TSR_THEN(status, tsr_side_open(&c->side[1], b, o.open, err));
-	TSR_THEN(status, bisect(c, run, err));
+	TSR_THEN(status, bisect(c, o.from, run, err));
 	if (status == TSR_OK)
 		*ret = &c->pub;
 	else

@@ -27,7 +27,7 @@ static void compare_numbers(struct tsr_bisect *r, const char *name, uint64_t gro
 {
 	struct tsr_bisect_hyper *h;
 
-	if (a == b || (isnan(a) && isnan(b)))
+	if (a == b || isnan(a) || isnan(b))
 		return;
 	h = add_hyper(r, name, group, step);
 	if (h) {
@@ -36,12 +36,12 @@ static void compare_numbers(struct tsr_bisect *r, const char *name, uint64_t gro
 	}
 }
 
-/* "" is what is not recorded. */
+/* "" is not recorded. */
 static void compare_words(struct tsr_bisect *r, const char *name, const char *a, const char *b)
 {
 	struct tsr_bisect_hyper *h;
 
-	if (strcmp(a, b) == 0)
+	if (!*a || !*b || strcmp(a, b) == 0)
 		return;
 	h = add_hyper(r, name, 0, 0);
 	if (h) {

@@ -24,8 +24,6 @@ struct tsr_step_found {
 	bool gradients, states, gradients_differ, states_differ;
 };
 
-bool tsr_is_gradient(const char *of);
-
 /* Note hyperparameters that differ: those of all steps, and learning rates of the step that is loaded. */
 void tsr_compare_groups(struct tsr_comparing *c);
 void tsr_compare_rates(struct tsr_comparing *c, uint64_t step);
@@ -36,6 +34,10 @@ void tsr_judge_step(struct tsr_comparing *c, const struct tsr_step_found *found,
 
 /* The cause if no step shows one. */
 void tsr_judge_rest(struct tsr_comparing *c);
+
+/* Replay from a checkpoint which of the runs has its results; nothing if @from is NULL. */
+enum tsr_status tsr_replay_cause(struct tsr_comparing *c, const char *from,
+				 const struct tsr_run *run, struct tsr_err *err);
 
 /* The elements that differ in tensors that differ first at the step that shows the cause, which is loaded. */
 enum tsr_status tsr_find_elements(struct tsr_comparing *c, const struct tsr_pair *step,

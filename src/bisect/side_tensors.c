@@ -17,8 +17,7 @@ enum tsr_status tsr_side_nomem(const struct tsr_run_side *s, struct tsr_err *err
 		       : tsr_fail_nomem(err, s->pub.path);
 }
 
-/* What a tensor is to its parameter, in one word for all optimizers that have it. */
-static const char *slot_of(const char *of)
+const char *tsr_side_slot(const char *of)
 {
 	const struct tsr_alias *alias = tsr_alias_find(of, strlen(of));
 
@@ -61,7 +60,8 @@ enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_
 
 	if (!name)
 		return tsr_fail_nomem(err, s->pub.path);
-	added.key = tsr_arena_printf(s->arena, "%s\n%s\n%" PRIu64, name, slot_of(t->of), rank);
+	added.key = tsr_arena_printf(s->arena, "%s\n%s\n%" PRIu64, name, tsr_side_slot(t->of),
+				     rank);
 	free(name);
 	if (!added.key)
 		return tsr_side_nomem(s, err);
@@ -81,4 +81,9 @@ enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_
 		return tsr_side_nomem(s, err);
 	s->tensors[s->ntensors++] = added;
 	return TSR_OK;
+}
+
+bool tsr_is_gradient(const char *of)
+{
+	return strcmp(of, "gradient") == 0;
 }

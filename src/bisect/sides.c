@@ -60,16 +60,17 @@ static enum tsr_status open_directory(struct tsr_run_side *s, const char *path, 
 
 /* --- Series of checkpoints --------------------------------------------------------------------- */
 
-/* The number that the name of a step's file or directory ends in. */
+/* The number that the name of a step's file or directory ends in, behind a separator: not that of "fp32". */
 static bool step_of(const char *name, bool folder, uint64_t *ret)
 {
-	size_t first = strlen(name);
+	const char *end = folder ? NULL : strrchr(name, '.');
+	const char *first = end = end ? end : name + strlen(name);
 
-	if (!folder)
-		return tsr_recording_step_of(name, ret);
-	while (first && name[first - 1] >= '0' && name[first - 1] <= '9')
+	while (first > name && first[-1] >= '0' && first[-1] <= '9')
 		first--;
-	return tsr_digits(name + first, strlen(name) - first, TSR_STEP_MAX, ret);
+	return (first == name || strchr("-_.", first[-1])) &&
+	       (folder || tsr_recording_step_of(name, ret)) &&
+	       tsr_digits(first, (size_t)(end - first), TSR_STEP_MAX, ret);
 }
 
 struct numbered {

@@ -65,6 +65,14 @@ enum tsr_status tsr_side_open_values(struct tsr_run_side *s, struct tsr_err *err
 enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
 				uint64_t rank, bool new, size_t *index_ret, struct tsr_err *err);
 
+/* Sign the tensors of a checkpoint, which is borrowed, as of a step of a side with checkpoints. */
+enum tsr_status tsr_side_sign_state(struct tsr_run_side *s, struct tsr_checkpoint *state,
+				    const struct tsr_run *run, struct tsr_err *err);
+
+/* What a tensor is to its parameter, in one word for all optimizers that have it. */
+const char *tsr_side_slot(const char *of);
+bool tsr_is_gradient(const char *of);
+
 /* TSR_E_NOMEM, or TSR_E_LIMIT if names are too long. */
 enum tsr_status tsr_side_nomem(const struct tsr_run_side *s, struct tsr_err *err);
 

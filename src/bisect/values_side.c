@@ -6,30 +6,22 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/pipeline.h"
 #include "ckpt/checksum.h"
 #include "ckpt/read.h"
 #include "names/params/parameters.h"
-#include "recording/signing.h"
-
-/* Elements or bytes that are signed at once. */
-#define PIECE_ELEMENTS TSR_READ_MAX
+#include "recording/sign_tensors.h"
 
 /* --- What a tensor is -------------------------------------------------------------------------- */
-
-/* Packed tensors are signed as they are decoded. */
-static enum tsr_dtype dtype_of(const struct tsr_tensor *t)
-{
-	return t->coding.codec ? TSR_F32 : t->dtype;
-}
 
 static enum tsr_status find_tensor(struct tsr_run_side *s, const struct tsr_tensor *t,
 				   const char *name, const char *of, size_t *index_ret,
 				   struct tsr_err *err)
 {
-	const struct tsr_signed_tensor is = {
-		.name = name, .of = of, .dtype = dtype_of(t), .rank = t->rank, .shape = t->shape
-	};
+	const struct tsr_signed_tensor is = { .name = name,
+					      .of = of,
+					      .dtype = tsr_signed_dtype(t),
+					      .rank = t->rank,
+					      .shape = t->shape };
 
 	return tsr_side_tensor(s, &is, 0, false, index_ret, err);
 }
@@ -103,55 +95,6 @@ static enum tsr_status open_step(struct tsr_run_side *s, size_t index, struct ts
 			: tsr_recording_open_step(s->recording, index, &s->current, err);
 }
 
-struct scratch {
-	struct tsr_signing signing;
-	_Alignas(8) unsigned char bytes[PIECE_ELEMENTS * 4];
-};
-
-static enum tsr_status begin(void *ctx, const struct tsr_run *run, void *scratch,
-			     struct tsr_err *err)
-{
-	struct scratch *s = scratch;
-
-	(void)ctx, (void)run;
-	s->signing = (struct tsr_signing){ .hasher = NULL };
-	return tsr_signing_init(&s->signing, err);
-}
-
-static void end(void *ctx, void *scratch)
-{
-	(void)ctx;
-	tsr_signing_free(&((struct scratch *)scratch)->signing);
-}
-
-/* A job is a tensor. */
-static enum tsr_status sign(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	const struct tsr_run_side *side = ctx;
-	const struct tsr_checkpoint *c = side->current;
-	const struct tsr_tensor *t = side->at[job];
-	const bool packed = t && t->coding.codec;
-	struct scratch *s = scratch;
-	uint64_t left;
-
-	if (!t)
-		return TSR_OK;
-	left = packed ? t->numel : tsr_tensor_nbytes(t);
-	tsr_signing_begin(&s->signing, dtype_of(t));
-	for (uint64_t at = 0; left;) {
-		const uint64_t most = packed ? PIECE_ELEMENTS : sizeof(s->bytes);
-		const size_t n = (size_t)(left < most ? left : most);
-
-		TSR_TRY(packed ? tsr_checkpoint_read_f32(c, t, at, n, (float *)s->bytes, err)
-			       : tsr_checkpoint_read_stored(c, t, 0, at, n, s->bytes, err));
-		tsr_signing_add(&s->signing, s->bytes, packed ? n * sizeof(float) : n);
-		at += n;
-		left -= n;
-	}
-	tsr_signing_end(&s->signing, &side->signatures[job]);
-	return TSR_OK;
-}
-
 /* Which tensor of the step is which of the side's. */
 static enum tsr_status match(struct tsr_run_side *s, struct tsr_err *err)
 {
@@ -168,21 +111,29 @@ static enum tsr_status match(struct tsr_run_side *s, struct tsr_err *err)
 	return status;
 }
 
+enum tsr_status tsr_side_sign_state(struct tsr_run_side *s, struct tsr_checkpoint *state,
+				    const struct tsr_run *run, struct tsr_err *err)
+{
+	if (s->current != state)
+		tsr_checkpoint_close(s->current);
+	s->current = state;
+	free(s->signatures);
+	free((void *)s->at);
+	s->signatures = NULL;
+	s->at = NULL;
+	TSR_TRY(TSR_NEW(&s->signatures, s->ntensors + state->ntensors + 1, err, s->pub.path));
+	TSR_TRY(TSR_NEW(&s->at, s->ntensors + state->ntensors + 1, err, s->pub.path));
+	TSR_TRY(match(s, err));
+	return tsr_sign_tensors(state, s->at, s->ntensors, s->signatures, run, err);
+}
+
 static enum tsr_status load(struct tsr_run_side *s, size_t index, const struct tsr_run *run,
 			    struct tsr_err *err)
 {
-	const struct tsr_pipeline pipeline = { .njobs = s->ntensors,
-					       .scratch_nbytes = sizeof(struct scratch),
-					       .open = begin,
-					       .close = end,
-					       .work = sign,
-					       .ctx = s };
-
 	TSR_TRY(open_step(s, index, err));
 	TSR_TRY(match(s, err));
 	TSR_TRY(tsr_records_check_all(s->current, run, err));
-	memset(s->signatures, 0, s->ntensors * sizeof(*s->signatures));
-	TSR_TRY(tsr_pipeline_run(&pipeline, run, err));
+	TSR_TRY(tsr_sign_tensors(s->current, s->at, s->ntensors, s->signatures, run, err));
 	s->lr = s->recording ? s->recording->steps[index].lr : NULL;
 	return tsr_checkpoint_check_unchanged(s->current, err);
 }

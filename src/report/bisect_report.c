@@ -108,8 +108,7 @@ static struct tsr_table hypers_of(const struct tsr_bisect *b)
 		char value[2][32];
 
 		for (unsigned k = 0; k < 2; k++)
-			snprintf(value[k], sizeof(value[k]),
-				 isnan(h->value[k]) ? "not recorded" : "%.9g", h->value[k]);
+			snprintf(value[k], sizeof(value[k]), "%.9g", h->value[k]);
 		tsr_row(&t);
 		TSR_CELL(&t, "name", "differs", h->name);
 		if (!h->text)
@@ -143,7 +142,9 @@ static void say_side(struct tsr_report *r, const char *name, const struct tsr_bi
 		 s->nsteps == 1 ? "step %" PRIu64 : "steps %" PRIu64 " to %" PRIu64, s->first_step,
 		 s->last_step);
 	tsr_report_fact(r, TSR_TO_BOTH, name, "%s: %s of %s%s%s", tsr_format_name(s->path, 40).text,
-			sources[s->source], steps, ranks, of);
+			s->source == TSR_BISECT_CHECKPOINTS && s->nsteps == 1 ? "checkpoint"
+									      : sources[s->source],
+			steps, ranks, of);
 	if (s->torn_nbytes)
 		tsr_report_fact(r, TSR_TO_BOTH, "",
 				"the step after %" PRIu64 " was not written to its end: left out",
@@ -260,6 +261,13 @@ static void report_people(const struct tsr_bisect *b, struct tsr_report *r)
 				b->side[0].nsteps, b->side[1].nsteps);
 	tsr_report_gap(r);
 	tsr_report_say(r, TSR_TO_BOTH, "%s: %s", lead, words.bytes ? words.bytes : "");
+	if (b->replayed >= 0)
+		tsr_report_say(
+			r, TSR_TO_BOTH,
+			"A replay of the gradients of %s up to that step has the bits of A in "
+			"%" PRIu64 " and those of B in %" PRIu64 " of the %" PRIu64
+			" weights and states that differ",
+			b->replayed ? "B" : "A", b->nright[0], b->nright[1], b->nreplayed);
 	r->text.failed = r->text.failed || words.failed;
 	tsr_text_free(&words);
 	if (b->nhypers)
@@ -316,6 +324,14 @@ void tsr_bisect_report(const struct tsr_bisect *b, struct tsr_report *r)
 	tsr_json_put_u64(&r->json, "steps", b->nsteps);
 	tsr_json_put_u64(&r->json, "first_step", b->first_common);
 	tsr_json_put_u64(&r->json, "last_step", b->last_common);
+	if (b->replayed >= 0) {
+		tsr_json_open(&r->json, "replay", '{');
+		tsr_json_put_string(&r->json, "of", b->replayed ? "b" : "a");
+		tsr_json_put_u64(&r->json, "tensors", b->nreplayed);
+		tsr_json_put_u64(&r->json, "as_a", b->nright[0]);
+		tsr_json_put_u64(&r->json, "as_b", b->nright[1]);
+		tsr_json_close(&r->json, '}');
+	}
 	put_side(&r->json, "a", &b->side[0]);
 	put_side(&r->json, "b", &b->side[1]);
 	tsr_table_end_json(hypers_of(b), "hyperparameters", &r->json);

@@ -5,9 +5,24 @@
 #include "cli/operations.h"
 #include "report/reports.h"
 
+struct args {
+	struct cli_common common;
+	const char *from;
+};
+
+#define AT(field) offsetof(struct args, field)
+
+static const struct cli_opt opts[] = {
+	CLI_OPT("from", "CKPT", CLI_STRING, from, "@file",
+		"a checkpoint from before the first difference: replay the gradients that A or B "
+		"has from there, and say whose results they give"),
+	{ 0 }
+};
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	const struct cli_common *common = args;
+	const struct args *a = args;
+	const struct cli_common *common = &a->common;
 	const char *const *in = common->operands.items;
 	struct tsr_bisect_options o = tsr_bisect_defaults();
 	struct tsr_bisect *b = NULL;
@@ -16,6 +31,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	int status;
 
 	o.open = &common->open;
+	o.from = a->from;
 	CLI_TRY(cli_check_reports(common));
 	cli_work_start(&work, common, "comparing");
 	if (cli_work_end(&work, tsr_bisect(in[0], in[1], &o, &work.run, &b, &work.err)) != TSR_OK)
@@ -50,8 +66,11 @@ const struct cli_cmd cmd_bisect = {
 		"gradients, a checkpoint, or a directory of checkpoints whose names end in the "
 		"number of their step. Steps that only one of them has are left out. Exits 1 if "
 		"the runs differ.",
-	.examples = "  tersor bisect runs/a runs/b\n"
-		    "  tersor bisect runs/a checkpoints --html report.html\n",
+	.examples = "  tersor bisect run-a run-b\n"
+		    "  tersor bisect run-a run-b --from checkpoint.pt\n"
+		    "  tersor bisect run-a checkpoint.pt --html report.html\n",
+	.opts = opts,
+	.args_nbytes = sizeof(struct args),
 	.takes = CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS,
 	.run = run,
 };

@@ -96,6 +96,9 @@ static const struct cli_opt opts[] = {
 		"audit", audit,
 		"replay in FP32 and report, instead, what each codec for momenta and variances "
 		"would do to the state after every step, as tersor audit does"),
+	CLI_OPT("signatures", "FILE", CLI_STRING, signatures, "@report",
+		"write the signatures of gradients, weights and states of every step, which "
+		"tersor bisect compares, to FILE"),
 	CLI_OPT_FLAG("check-numerics", check_numerics,
 		     "warn about learning rates too small to move the largest weights"),
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy flashoptim",
@@ -179,6 +182,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 				 "--audit takes neither --compare, --max-error, --check-numerics, "
 				 "--dry-run nor -o");
 	CLI_TRY(cli_replay_parse(cmd, a, &parsed));
+	if (a->signatures && (a->audit || parsed.nforms || cuda))
+		return cli_usage(cmd, "--signatures is of one replay in FP32 on the CPU");
+	parsed.options.signatures = a->signatures;
 	if (a->audit && cuda)
 		return cli_usage(cmd, "--audit runs on the CPU: leave --device %s out", name);
 	if (a->audit && parsed.nforms)
