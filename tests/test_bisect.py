@@ -474,7 +474,8 @@ def test_damage_in_the_middle_is_no_torn_step(tmp_path):
 
 @pytest.mark.parametrize("change, words", [
     ({"format": "x"}, ["format"]), ({"version": 2}, ["newer tersor"]), ({"rank": 1}, ["rank, ranks"]),
-    ({"tensors": []}, ["tensors"]), ({"tensors": [{"name": "", "of": "weight", "dtype": "F32", "shape": [2]}]}, ["name"]),
+    ({"tensors": []}, ["tensors"]), ({"tensors": None}, ["tensors"]), ({"tensors": {"w": 1}}, ["tensors"]),
+    ({"tensors": [{"name": "w", "of": "weight", "dtype": "F32"}]}, ["shape"]), ({"tensors": [1]}, ["name"]), ({"tensors": [{"name": "", "of": "weight", "dtype": "F32", "shape": [2]}]}, ["name"]),
     ({"tensors": [{"name": "w", "of": "weight", "dtype": "F33", "shape": [2]}]}, ["dtype"]),
     ({"tensors": [{"name": "w", "of": "weight", "dtype": "F32", "shape": [2 ** 40, 2 ** 40]}]}, ["shape"]),
     ({"tensors": [{"name": "w", "of": "weight", "dtype": "F32", "shape": [2]}] * 2}, ["twice"]),

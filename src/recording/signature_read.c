@@ -55,7 +55,8 @@ static enum tsr_status read_shape(struct opened *o, size_t index, const struct t
 	uint64_t shape[TSR_RANK_MAX], numel;
 	bool valid = list && tsr_json_type(list) == TSR_JSON_ARRAY;
 
-	for (const struct tsr_json *d = tsr_json_first(list); valid && d; d = tsr_json_next(d)) {
+	for (const struct tsr_json *d = valid ? tsr_json_first(list) : NULL; valid && d;
+	     d = tsr_json_next(d)) {
 		valid = t->rank < TSR_RANK_MAX && tsr_json_u64(d, &shape[t->rank]);
 		t->rank += valid;
 	}
@@ -116,11 +117,13 @@ static enum tsr_status read_tensors(struct opened *o, const struct tsr_json *lis
 				    struct tsr_err *err)
 {
 	struct tsr_signed_tensor *tensors;
+	const bool valid = list && tsr_json_type(list) == TSR_JSON_ARRAY;
 	size_t n = 0;
 
-	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
+	for (const struct tsr_json *v = valid ? tsr_json_first(list) : NULL; v;
+	     v = tsr_json_next(v))
 		n++;
-	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY || !n)
+	if (!n)
 		return tsr_fail(err, TSR_E_FORMAT, "%s: tensors: expected a list of tensors",
 				o->pub.path);
 	TSR_TRY(TSR_ARENA_NEW(&tensors, n, o->run->arena, tsr_recording_nomem(o->run, err)));
