@@ -7,7 +7,9 @@ import json
 import math
 import os
 import shutil
+import socket
 import struct
+import subprocess
 import time
 
 import numpy as np
@@ -94,6 +96,43 @@ for name, options in json.loads(sys.argv[3]).items():
     run(sys.argv[2] + "/" + name, **options)
 print("{}")
 """
+
+
+# Two processes with DistributedDataParallel; the second adds one ULP to a gradient behind the reduction.
+RANKS = """
+import os, sys
+import torch
+sys.path.insert(0, sys.argv[1])
+from tersor.signatures import SignatureRecorder
+rank, spoil = int(sys.argv[3]), sys.argv[5] == "spoil"
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[4])
+torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+torch.manual_seed(1)
+model = torch.nn.Linear(8, 4)
+parallel = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1, momentum=0.9)
+recorder = SignatureRecorder(sys.argv[2], optimizer, parallel.named_parameters())
+torch.manual_seed(2 + rank)
+for step in range(1, 6):
+    optimizer.zero_grad()
+    parallel(torch.randn(8, 8)).square().mean().backward()
+    if spoil and rank and step == 4:
+        model.bias.grad[2] = torch.nextafter(model.bias.grad[2], torch.tensor(9.))
+    optimizer.step()
+recorder.close()
+torch.distributed.destroy_process_group()
+"""
+
+
+def run_ranks(folder, how):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    args = torchfile.TORCH, "-W", "ignore", "-c", RANKS, ROOT / "packaging" / "wheel", folder
+    ranks = [subprocess.Popen([*map(str, args), str(rank), str(port), how], stderr=subprocess.PIPE,
+                              env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in range(2)]
+    for process in ranks:
+        assert process.communicate(timeout=300)[1] == b"" and process.returncode == 0
 
 
 @pytest.fixture(scope="module")
@@ -430,6 +469,19 @@ def test_torn_step_is_left_out_and_said(tmp_path, runs):
         assert "was not written to its end" in run_tersor("bisect", runs / "base", torn).stderr
     torn.write_bytes(whole[:-size] + bytes(size))       # a file that grew before its bytes were there
     assert bisect(runs / "base", torn, check=0)["b"]["torn_nbytes"] == size
+
+
+def test_ranks_of_a_run(tmp_path):
+    for how in "sound", "spoil":
+        run_ranks(tmp_path / how, how)
+    assert sorted(p.name for p in (tmp_path / "sound").iterdir()) == [f"signatures-rank0000{r}.tsig" for r in range(2)]
+    report = bisect(tmp_path / "sound", tmp_path / "sound", check=0)
+    assert report["a"]["ranks"] == report["a"]["ranks_found"] == 2 and {t["rank"] for t in report["tensors"]} == {0, 1}
+    report = bisect(tmp_path / "sound", tmp_path / "spoil", check=1)
+    assert (report["cause"], report["step"]) == ("ranks", 4)
+    assert report["b"]["ranks_differ"] == {"step": 4, "rank": 1, "other": 0, "name": "module.bias", "of": "gradient"}
+    # One rank of it is compared with a run of one.
+    assert bisect(tmp_path / "sound" / "signatures-rank00001.tsig", tmp_path / "spoil", check=1)["step"] == 4
 
 
 def test_ranks_that_disagree(tmp_path):

@@ -4,14 +4,15 @@
 #define TSR_RECORDING_SIGNING_H
 
 #include "base/isa.h"
+#include "tersor/measure.h"
 #include "tersor/signatures.h"
 
 /* Sums that are added apart from each other. */
-#define TSR_SIGN_LANES 16u
+#define TSR_SIGN_LANES TSR_MEASURE_LANES
 
 /* What is known of the values so far; begins as all zeros. */
 struct tsr_signed_values {
-	double squares[TSR_SIGN_LANES]; /* sums over every 16th value */
+	double squares[TSR_SIGN_LANES]; /* sums over every 8th value */
 	uint32_t largest; /* bits of the largest magnitude */
 	uint64_t nonfinite, zeros, n;
 };

@@ -2,35 +2,55 @@
 /* The figures of a signature.  Sums are added by lanes, so they do not depend on the SIMD level. */
 #include "recording/signing.h"
 
-#include "codec/math.h"
+#include "codec/simd/measure_lanes.h"
 
-void TSR_FOR_ISA(sign_values)(struct tsr_signed_values *s, const float *x, size_t n)
+struct sums {
+	struct f64xl squares;
+	i32xl largest, nonfinite, zeros; /* the last two count down */
+};
+
+INLINE void add_batch(struct sums *s, const float *x)
 {
-	uint32_t largest[TSR_SIGN_LANES] = { 0 }, nonfinite[TSR_SIGN_LANES] = { 0 };
-	uint32_t zeros[TSR_SIGN_LANES] = { 0 };
+	struct f64xl value;
+	f32xl magnitude;
+	i32xl mag, special, larger;
+
+	load_f32(&magnitude, x);
+	mag = (i32xl)magnitude & (int32_t)TSR_F32_MAG;
+	special = mag >= (int32_t)TSR_F32_INF;
+	s->nonfinite += special;
+	s->zeros += mag == 0;
+	mag &= ~special;
+	larger = mag > s->largest;
+	s->largest = (mag & larger) | (s->largest & ~larger);
+	magnitude = (f32xl)mag;
+	widen(&value, &magnitude);
+	value.low *= value.low;
+	value.high *= value.high;
+	add(&s->squares, &value);
+}
+
+void TSR_FOR_ISA(sign_values)(struct tsr_signed_values *v, const float *x, size_t n)
+{
+	struct sums s = { .zeros = { 0 } };
 	size_t i = 0;
 
-	for (; i < n; i += TSR_SIGN_LANES) {
-		float batch[TSR_SIGN_LANES];
+	memcpy(&s.squares, v->squares, sizeof(s.squares));
+	for (; i + LANES <= n; i += LANES)
+		add_batch(&s, x + i);
+	if (i < n) {
+		float batch[LANES] = { 0 };
 
-		/* What is missing in the last batch counts as zeros, which are taken away below. */
-		for (unsigned k = 0; k < TSR_SIGN_LANES; k++)
-			batch[k] = i + k < n ? x[i + k] : 0;
-		for (unsigned k = 0; k < TSR_SIGN_LANES; k++) {
-			const uint32_t mag = tsr_bits_from_f32(batch[k]) & TSR_F32_MAG;
-			const bool finite = mag < TSR_F32_INF;
-			const double value = finite ? (double)batch[k] : 0;
-
-			largest[k] = finite && mag > largest[k] ? mag : largest[k];
-			nonfinite[k] += !finite;
-			zeros[k] += mag == 0;
-			s->squares[k] += value * value;
-		}
+		/* What is missing counts as zeros, which are taken away. */
+		memcpy(batch, x + i, (n - i) * sizeof(*x));
+		add_batch(&s, batch);
+		v->zeros -= LANES - (n - i);
 	}
-	s->zeros -= i - n;
-	for (unsigned k = 0; k < TSR_SIGN_LANES; k++) {
-		s->largest = largest[k] > s->largest ? largest[k] : s->largest;
-		s->nonfinite += nonfinite[k];
-		s->zeros += zeros[k];
+	memcpy(v->squares, &s.squares, sizeof(s.squares));
+	for (unsigned k = 0; k < LANES; k++) {
+		v->largest = (uint32_t)s.largest[k] > v->largest ? (uint32_t)s.largest[k]
+								 : v->largest;
+		v->nonfinite += (uint32_t)-s.nonfinite[k];
+		v->zeros += (uint32_t)-s.zeros[k];
 	}
 }
