@@ -228,7 +228,7 @@ def test_one_flipped_bit_names_its_tensor(runs):
 def test_fewer_steps_are_compared_up_to_the_shorter(runs):
     report = bisect(runs / "base", runs / "short", check=0)
     assert report["steps"] == 8 and report["last_step"] == 7
-    assert "A has 21 steps and B 8" in run_tersor("bisect", runs / "base", runs / "short").stdout
+    assert "A has 21 steps, B 8" in run_tersor("bisect", runs / "base", runs / "short").stdout
 
 
 def test_parameter_that_begins_late(runs):

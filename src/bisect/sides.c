@@ -144,12 +144,18 @@ static enum tsr_status list_series(struct tsr_run_side *s, bool folders, struct 
 static enum tsr_status open_checkpoints(struct tsr_run_side *s, struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = NULL;
+	struct tsr_file *f = NULL;
 	const char *path = s->pub.path;
 	enum tsr_status status;
 
 	s->pub.source = TSR_BISECT_CHECKPOINTS;
-	if (tsr_dir_is(path))
+	if (tsr_dir_is(path)) {
 		TSR_TRY(list_series(s, true, err));
+	} else {
+		/* It is opened more than once, which a stream cannot be. */
+		TSR_TRY(tsr_file_open(path, &f, err));
+		tsr_file_close(f);
+	}
 	if (!s->nsteps) {
 		status = tsr_checkpoint_open(&path, 1, s->open, &c, err);
 		tsr_checkpoint_close(c);

@@ -125,10 +125,23 @@ static struct tsr_table hypers_of(const struct tsr_bisect *b)
 
 static const char *const sources[] = { "signatures", "recording of gradients", "checkpoints" };
 
+/* "21 steps, 0 to 20" */
+static struct tsr_cell format_steps(uint64_t n, uint64_t first, uint64_t last)
+{
+	struct tsr_cell cell;
+
+	if (n == 1)
+		snprintf(cell.text, sizeof(cell.text), "step %" PRIu64, first);
+	else
+		snprintf(cell.text, sizeof(cell.text), "%" PRIu64 " steps, %" PRIu64 " to %" PRIu64,
+			 n, first, last);
+	return cell;
+}
+
 static void say_side(struct tsr_report *r, const char *name, const struct tsr_bisect_side *s)
 {
 	const struct tsr_recording *run = s->run;
-	char steps[64], ranks[64] = "", of[96] = "";
+	char ranks[64] = "", of[96] = "";
 
 	if (s->nranks > 1)
 		snprintf(ranks, sizeof(ranks), ", %" PRIu64 " of %" PRIu64 " ranks", s->nfiles,
@@ -138,13 +151,10 @@ static void say_side(struct tsr_report *r, const char *name, const struct tsr_bi
 			 run->optimizer == TSR_OPTIMIZER_COUNT ? "optimizer not recorded"
 							       : tsr_optimizer_name(run->optimizer),
 			 *run->run.order ? run->run.order : "order not recorded");
-	snprintf(steps, sizeof(steps),
-		 s->nsteps == 1 ? "step %" PRIu64 : "steps %" PRIu64 " to %" PRIu64, s->first_step,
-		 s->last_step);
-	tsr_report_fact(r, TSR_TO_BOTH, name, "%s: %s of %s%s%s", tsr_format_name(s->path, 40).text,
+	tsr_report_fact(r, TSR_TO_BOTH, name, "%s: %s, %s%s%s", tsr_format_name(s->path, 40).text,
 			s->source == TSR_BISECT_CHECKPOINTS && s->nsteps == 1 ? "checkpoint"
 									      : sources[s->source],
-			steps, ranks, of);
+			format_steps(s->nsteps, s->first_step, s->last_step).text, ranks, of);
 	if (s->torn_nbytes)
 		tsr_report_fact(r, TSR_TO_BOTH, "",
 				"the step after %" PRIu64 " was not written to its end: left out",
@@ -250,15 +260,14 @@ static void report_people(const struct tsr_bisect *b, struct tsr_report *r)
 		 tsr_bisect_cause_name(b->cause), b->step);
 	say_side(r, "A", &b->side[0]);
 	say_side(r, "B", &b->side[1]);
-	tsr_report_fact(r, TSR_TO_BOTH, "compared",
-			"%s, %" PRIu64 " to %" PRIu64 "; %s, of which %zu differ",
-			tsr_format_number(b->nsteps, "step").text, b->first_common, b->last_common,
+	tsr_report_fact(r, TSR_TO_BOTH, "compared", "%s; %s, of which %zu differ",
+			format_steps(b->nsteps, b->first_common, b->last_common).text,
 			tsr_format_number(b->npaired, "tensor").text, b->ndiffering);
 	if (b->side[0].nsteps != b->nsteps || b->side[1].nsteps != b->nsteps)
 		tsr_report_fact(r, TSR_TO_BOTH, "",
-				"A has %" PRIu64 " steps and B %" PRIu64
-				": only those of both were compared",
-				b->side[0].nsteps, b->side[1].nsteps);
+				"A has %s, B %" PRIu64 ": only those of both were compared",
+				tsr_format_number(b->side[0].nsteps, "step").text,
+				b->side[1].nsteps);
 	tsr_report_gap(r);
 	tsr_report_say(r, TSR_TO_BOTH, "%s: %s", lead, words.bytes ? words.bytes : "");
 	if (b->replayed >= 0)

@@ -174,7 +174,6 @@ class SignatureRecorder:
             all_of_them[name, "weight"] = local(p)
             all_of_them.update({(name, k): t for k, t in self._states(p, g["params"]).items()})
         self.keys = {key: i for i, key in enumerate(all_of_them)}
-        self.like = list(all_of_them.values())
         whole = {n: not hasattr(p, "to_local") for n, p, _ in self._parameters()}
         head = json.dumps({
             "format": "tersor-signatures", "version": 1, "rank": self.rank, "ranks": self.nranks,
@@ -182,7 +181,8 @@ class SignatureRecorder:
             "tensors": [{"name": n, "of": k, "dtype": DTYPES[t.dtype], "shape": list(t.shape),
                          **({} if whole[n] else {"part": True})} for (n, k), t in all_of_them.items()]}).encode()
         self.file.write(struct.pack("<8sQQ", b"TSRSIGN1", len(head), self._hash(head)) + head)
-        self.copies = Copies(self.like)
+        self.copies = Copies(list(all_of_them.values()))
+        self.like = [t.to("meta") for t in all_of_them.values()]    # types and shapes alone
         self.numbers = [library().tsr_dtype_find(DTYPES[t.dtype].encode()) for t in self.like]
         for step, tensors in (self.step - 1, self.loaded), (self.step, self.gradients):
             self.buffer, self.present = self.copies.host.get(), set()
