@@ -3,7 +3,7 @@
 
     TERSOR=build/tersor bisect_runs.py [--device cuda] [--small] [--steps N] [--folder DIR] [--with PYTHON]
 
-A GPT (34.1 M parameters; --small: 0.9 M) is trained on source text with fused AdamW, and signatures are recorded.
+A GPT (33.7 M parameters; --small: 0.9 M) is trained on source text with fused AdamW, and signatures are recorded.
 Prints a line per pair: what was planted at which step, and what bisect says; exits 1 if it says something else.
 Then the time of a step without and with the recorder, by turns. --with is another Python, such as one with another
 version of PyTorch, that records the same run again. Needs torch, and libtersor beside the program.
@@ -42,8 +42,8 @@ import gpt                                                              # noqa: 
 from tersor.record import GradientRecorder                              # noqa: E402
 from tersor.signatures import SignatureRecorder                         # noqa: E402
 
-VOCABULARY = 8192       # tokens are bytes: the rest of the embedding is there for its size
-LARGE, SMALL = (256, 512, 8, 8, 16), (64, 128, 4, 4, 4)     # context, width, layers, heads, batch
+# Tokens are bytes; the rest of a larger vocabulary is there for the size of the embedding.
+LARGE, SMALL = (8192, 256, 512, 8, 8, 16), (256, 64, 128, 4, 4, 4)  # vocabulary, context, width, layers, heads, batch
 AT = 7                  # the step at which something is planted
 
 # Name: what bisect has to say, at which step, and what is changed.
@@ -59,10 +59,10 @@ class Run:
     def __init__(self, args, seed=1, shift=0, swap=None, flip=None, lr_at=None, decay=0.1, fused=True, tf32=None,
                  autocast=False):
         self.args, self.swap, self.flip, self.lr_at, self.tf32, self.autocast = args, swap, flip, lr_at, tf32, autocast
-        self.context, width, layers, heads, self.batch = SMALL if args.small else LARGE
+        vocabulary, self.context, width, layers, heads, self.batch = SMALL if args.small else LARGE
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.manual_seed(seed)
-        self.model = gpt.GPT(VOCABULARY, self.context, width, layers, heads).to(args.device)
+        self.model = gpt.GPT(vocabulary, self.context, width, layers, heads).to(args.device)
         try:
             self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=decay,
                                                **({"fused": True} if fused else {"foreach": True}))

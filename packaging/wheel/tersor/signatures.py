@@ -201,17 +201,17 @@ class SignatureRecorder:
 
     def _submit(self, step, loss):
         rates = [float(g["lr"]) for g in self.optimizer.param_groups]
-        loss = math.nan if loss is None else float(loss)
+        loss = loss.detach() if isinstance(loss, torch.Tensor) else loss    # whose value is waited for in the thread
         events = self.copies.send(self.buffer)
-        self.writing.append(self.writer.submit(self._write, self.buffer, events, sorted(self.present),
-                                               struct.pack(f"<Qd{len(rates)}d", step, loss, *rates)))
+        self.writing.append(self.writer.submit(self._write, self.buffer, events, sorted(self.present), step,
+                                               loss, rates))
         self.buffer = None
 
     @staticmethod
     def _hash(data):
         return library().tsr_xxh3(data, len(data))
 
-    def _write(self, buffer, events, present, start):
+    def _write(self, buffer, events, present, step, loss, rates):
         for e in events:
             e.synchronize()
         signatures = (ctypes.c_char * (32 * len(self.keys)))()  # of what is not there: zeros
@@ -224,5 +224,9 @@ class SignatureRecorder:
             list(self.hashers.map(sign, sorted(present, key=lambda i: -self.like[i].numel())))
         finally:
             self.copies.host.put(buffer)
-        data = start + bytes(signatures)
-        self.file.write(data + struct.pack("<Q", self._hash(data)))     # at once: what is torn is the last step
+        loss = math.nan if loss is None else float(loss)
+        data = struct.pack(f"<Qd{len(rates)}d", step, loss, *rates) + bytes(signatures)
+        data += struct.pack("<Q", self._hash(data))
+        if self.file.write(data) != len(data):      # in one call: only the last step can be torn
+            self.file.close()
+            raise OSError(f"{self.path}: step {step} was not written to its end")
