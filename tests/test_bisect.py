@@ -436,11 +436,12 @@ def test_thousand_steps_of_500_tensors_take_less_than_a_second(tmp_path):
 
 # ---- Files that are not as they should be ----
 
-def write(path, tensors=(("w", "gradient", "F32", [2]), ("w", "weight", "F32", [2])), steps=3, change=None, **more):
+def write(path, tensors=(("w", "gradient", "F32", [2]), ("w", "weight", "F32", [2])), steps=3, change=None, left_out=(),
+          **more):
     """A file of signatures whose tensors are zeros; @change: {(step, index): bytes}."""
     path.parent.mkdir(exist_ok=True, parents=True)
     data = signature_file.head(signature_file.of_tensors(tensors, **more))
-    for step in range(steps):
+    for step in sorted({*range(steps)} - {*left_out}):
         signed = [signature_file.sign((change or {}).get((step, i), bytes(4 * math.prod(t[3])))) for i, t in enumerate(tensors)]
         if not step:
             signed = [None if t[1] == "gradient" else s for t, s in zip(tensors, signed)]
@@ -494,6 +495,15 @@ def test_ranks_that_disagree(tmp_path):
     assert "ranks_differ" not in report["a"]
     os.remove(tmp_path / "b" / "signatures-rank00001.tsig")
     assert "1 of 2 ranks" in run_tersor("bisect", tmp_path / "a", tmp_path / "b", check=1).stderr
+
+
+def test_cause_behind_a_gap_is_not_known(tmp_path):
+    """With the step before it the weight would be the optimizer's."""
+    change = {(3, 1): struct.pack("<2f", 1, 0)}
+    for left_out, cause in ((), "optimizer"), ((2,), "state"):
+        a = write(tmp_path / "a.tsig", steps=5, left_out=left_out)
+        report = bisect(a, write(tmp_path / "b.tsig", steps=5, change=change), check=1)
+        assert (report["cause"], report["step"], report["known_before"]) == (cause, 3, not left_out)
 
 
 def test_other_numbers_of_ranks(tmp_path):
