@@ -56,6 +56,7 @@ static enum tsr_status look(void *ctx, struct tsr_checkpoint *state, uint64_t st
 	if (step != k->c->result->step)
 		return TSR_OK;
 	status = tsr_side_sign_state(&k->side, state, k->run, err);
+	k->side.current = NULL; /* the replay's */
 	if (status == TSR_OK)
 		count(k->c, &k->side);
 	return status;
@@ -100,7 +101,6 @@ enum tsr_status tsr_replay_cause(struct tsr_comparing *c, const char *from,
 	TSR_THEN(status, tsr_replay(&from, 1, c->side[r->replayed].recording->path, NULL, &o, run,
 				    &replay, err));
 	tsr_replay_free(replay);
-	k.side.current = NULL;
 	tsr_side_close(&k.side);
 	return status;
 }
