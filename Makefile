@@ -62,7 +62,7 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 
 # --- Sources --------------------------------------------------------------------------------
 
-LIB_DIRS := base io text parts format codec step entropy ckpt names torch container layouts learn pack compare audit directory store sweep recording replay
+LIB_DIRS := base io text parts format codec step entropy ckpt names torch container layouts learn pack compare audit directory store sweep recording replay bisect
 TOOL_DIRS := report bench cli
 SIMD_SRC := $(sort $(wildcard src/*/simd/*.c))
 LIB_SRC := $(sort $(filter-out $(SIMD_SRC),$(foreach dir,$(LIB_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c))))

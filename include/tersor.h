@@ -18,6 +18,7 @@ extern "C" {
 #endif
 
 #include "tersor/audit.h"
+#include "tersor/bisect.h"
 #include "tersor/compare.h"
 #include "tersor/checkpoint.h"
 #include "tersor/codec.h"
@@ -35,6 +36,7 @@ extern "C" {
 #include "tersor/replay.h"
 #include "tersor/run.h"
 #include "tersor/saving.h"
+#include "tersor/signatures.h"
 #include "tersor/status.h"
 #include "tersor/store.h"
 #include "tersor/sweep.h"

@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,10 +24,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 LIST = HERE.parent / "docs" / "json.txt"
 HEAD = ("# Members of the JSON reports, by schema; ci.md says how to read a line.  tests/schemas.py --update writes "
         "this.\n")
-sys.path.insert(0, str(HERE / "frozen"))
+sys.path[:0] = [str(HERE / "frozen"), str(HERE / "helpers")]
 
 import inputs           # noqa: E402: of the frozen cases
 import run as frozen    # noqa: E402
+import signature_file   # noqa: E402
 
 # What is not frozen: directories, speeds, deltas, reports with a baseline.  d/ is tests/data.
 COMMANDS = """
@@ -73,6 +75,12 @@ sweep --library to_bf16.so --symbol to_bf16_fast --last 0xffff --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --state flash,tight --steps 401..402 --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --vary lr=1e-4 --vary beta2=0.9 --steps 401..402 --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --audit --steps 401..402 --json
+replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --signatures run/signatures.tsig --json
+replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --signatures other.tsig --order torch-cuda-fused --json
+bisect run other.tsig --from d/tiny-gpt/checkpoint.pt --json
+bisect ranks ranks --json
+replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --signatures lr.tsig --lr 1e-3 --steps ..402 --weight-decay 0.3 --json
+bisect other.tsig lr.tsig --json
 replay muon/1.safetensors muon --optimizer muon --lr 1e-3 --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --weights bf16+sr4 --steps 401..402 --json
 """
@@ -125,6 +133,13 @@ def collect(tersor):
         os.symlink(HERE / "data", f"{scratch}/d")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", f"{scratch}/to_bf16.so",
                         HERE.parent / "examples" / "to_bf16.c"], check=True)
+        shutil.copytree(HERE / "data" / "tiny-gpt" / "recording", f"{scratch}/run")
+        os.mkdir(f"{scratch}/ranks")
+        tensors = [("w", "weight", "F32", [1])]
+        for rank in range(2):
+            pathlib.Path(f"{scratch}/ranks/{rank}.tsig").write_bytes(
+                signature_file.head(signature_file.of_tensors(tensors, 2, rank)) +
+                signature_file.block(401, 0, [0.1], [bytes([rank + 1]) * 32]))
         os.mkdir(f"{scratch}/muon")
         pathlib.Path(f"{scratch}/muon/1.safetensors").write_bytes(
             inputs.safetensors({"w": ("F32", [2, 3], inputs.floats(6, 1))}))

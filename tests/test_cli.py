@@ -12,8 +12,8 @@ import safetensors.numpy
 
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes
 
-COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "apply", "join", "store", "audit", "sweep", "replay", "codecs", "codebook",
-            "bench", "completion", "version")
+COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "apply", "join", "store", "audit", "sweep", "replay", "bisect", "codecs",
+            "codebook", "bench", "completion", "version")
 WEIGHT_CODECS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
                  "bf16+bf16", "fp16+fp16", "bf16+exact16", "f32")
 # Of truncated splits, with k from 1 on.

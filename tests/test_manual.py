@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import signature_file
 from conftest import BINARY, DATA, ROOT, run_tersor
 from faults import LONG
 
@@ -17,7 +18,7 @@ RATED = CHECKPOINT.with_suffix(".pt")       # with a learning rate
 QUANTIZED = DATA / "frameworks" / "quantized" / "bitsandbytes-int8.safetensors"
 PAGES = sorted((ROOT / "man").glob("*.1"))
 COMMANDS = ("pack", "unpack", "inspect", "verify", "diff", "convert", "apply", "join", "store", "audit", "sweep",
-            "replay", "codecs", "codebook", "bench", "completion", "version")
+            "replay", "bisect", "codecs", "codebook", "bench", "completion", "version")
 # What keeps `tersor bench` short; the last of equal options counts.
 BENCH_KERNELS = "--elements 64K --repeats 1"
 BENCH_FILES = "--file-size 1M --repeats 1"
@@ -95,6 +96,10 @@ def library(tmp_path_factory):
         shutil.copytree(CHECKPOINT.with_name(name), folder / name)
     for path in CHECKPOINT.with_name("hf").iterdir():
         shutil.copy(path, folder)
+    for name in "run-a", "run-b":   # a recording with signatures
+        shutil.copytree(folder / "recording", folder / name)
+        run_tersor("replay", folder / "checkpoint.pt", folder / "recording", "--signatures",
+                   folder / name / "signatures.tsig", check=0)
     packed, restored = folder / "packed.safetensors", folder / "restored.safetensors"
     run_tersor("pack", CHECKPOINT, "-o", packed, check=0)
     run_tersor("unpack", packed, "-o", restored, check=0)
@@ -286,6 +291,22 @@ def rated(scratch):
     return scratch / "rated.packed"
 
 
+def bisected(library, scratch):
+    """Runs by two orders, with other hyperparameters, and of two ranks."""
+    args = "replay", CHECKPOINT, library / "recording", "--steps", "..402", "--signatures"
+    report(*args, scratch / "fused.tsig", "--order", "torch-cuda-fused", "--json")
+    report(*args, scratch / "lr.tsig", "--lr", "1e-3", "--weight-decay", "0.3", "--json")
+    for rank in range(2):
+        (scratch / "ranks").mkdir(exist_ok=True)
+        (scratch / "ranks" / f"{rank}.tsig").write_bytes(
+            signature_file.head(signature_file.of_tensors([("w", "weight", "F32", [1])], 2, rank)) +
+            signature_file.block(401, 0, [0.1], [bytes([rank + 1]) * 32]))
+    return [report("bisect", library / "run-a", scratch / "fused.tsig", "--from", CHECKPOINT, "--json"),
+            report("bisect", scratch / "fused.tsig", scratch / "lr.tsig", "--json"),
+            report("bisect", scratch / "ranks", scratch / "ranks", "--json"),
+            report("bisect", CHECKPOINT, CHECKPOINT.with_name("expected-adamw-fp32.safetensors"), "--json")]
+
+
 def reports(command, library, scratch):
     """Objects that between them have every member that this command can report."""
     packed, restored = library / "packed.safetensors", library / "restored.safetensors"
@@ -327,6 +348,7 @@ def reports(command, library, scratch):
                            report("replay", CHECKPOINT, CHECKPOINT.with_name("recording"), "--vary", "lr=1e-6",
                                   "--json"),
                            replay_of_a_matrix(scratch), replay_with_a_missing_gradient(scratch)],
+        "bisect": lambda: bisected(library, scratch),
         "codecs": lambda: [report("codecs", "--json")],
         "codebook": lambda: [report("codebook", CHECKPOINT, "--json")],
         "bench": lambda: [report("bench", *BENCH_KERNELS.split(), "--json"),

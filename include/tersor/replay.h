@@ -136,6 +136,8 @@ enum tsr_on_missing { TSR_MISSING_SKIP, TSR_MISSING_FAIL };
  * @state_dir: directory of a nameless file that has the state, for one that does not fit in memory: all of it
  *             is reserved at the start, and each tile is in memory for one window of steps at a time.  On the
  *             CPU.  NULL: memory has it
+ * @signatures: path of a file of signatures to write of the replayed run (docs/replay.md, "Signatures");
+ *             with @force one is replaced.  The state must be FP32; on the CPU.  NULL: none
  */
 struct tsr_replay_options {
 	size_t size; /* of this struct: set by tsr_replay_defaults() */
@@ -175,6 +177,7 @@ struct tsr_replay_options {
 				     struct tsr_err *err);
 	void *ctx;
 	const char *state_dir;
+	const char *signatures;
 };
 
 /* The state in the form that the checkpoint has, everything else as recorded; on the CPU. */

@@ -331,6 +331,7 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	o->gates = ret->gates;
 	o->rules = ret->rules;
 	CLI_TRY(cli_parse_rules(cmd, NULL, &a->map, ret->rules, &o->nrules));
+	o->force = common->force;
 	if (!common->output)
 		return CLI_OK;
 	write = cli_write_options(common, a->to);
@@ -338,6 +339,5 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	o->to_flashoptim = write.flashoptim;
 	o->decode = a->to != NULL;
 	o->max_shard_nbytes = write.max_shard_nbytes;
-	o->force = write.force;
 	return CLI_OK;
 }

@@ -11,12 +11,13 @@
 
 extern const struct cli_cmd cmd_pack, cmd_unpack, cmd_inspect, cmd_verify, cmd_diff, cmd_convert,
 	cmd_sweep, cmd_audit, cmd_replay, cmd_codecs, cmd_codebook, cmd_bench, cmd_completion,
-	cmd_version, cmd_apply, cmd_join, cmd_store;
+	cmd_version, cmd_apply, cmd_join, cmd_store, cmd_bisect;
 
 const struct cli_cmd *const cli_cmds[] = {
-	&cmd_pack,   &cmd_unpack,   &cmd_inspect, &cmd_verify,	   &cmd_diff,	 &cmd_convert,
-	&cmd_apply,  &cmd_join,	    &cmd_store,	  &cmd_audit,	   &cmd_sweep,	 &cmd_replay,
-	&cmd_codecs, &cmd_codebook, &cmd_bench,	  &cmd_completion, &cmd_version, NULL,
+	&cmd_pack,    &cmd_unpack,     &cmd_inspect, &cmd_verify, &cmd_diff,
+	&cmd_convert, &cmd_apply,      &cmd_join,    &cmd_store,  &cmd_audit,
+	&cmd_sweep,   &cmd_replay,     &cmd_bisect,  &cmd_codecs, &cmd_codebook,
+	&cmd_bench,   &cmd_completion, &cmd_version, NULL,
 };
 
 const struct cli_cmd *cli_find(const char *name)

@@ -99,7 +99,7 @@ struct cli_replay_args {
 	const char *steps, *on_nonfinite, *on_missing, *compare;
 	bool zero_state, check_numerics, audit;
 	struct cli_learning learning; /* without `compat` */
-	const char *state_on_disk;
+	const char *state_on_disk, *signatures;
 	struct cli_list max_error, map, vary;
 };
 

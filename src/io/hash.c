@@ -47,6 +47,15 @@ uint64_t tsr_hasher_value(const struct tsr_hasher *h)
 	return XXH3_64bits_digest((const XXH3_state_t *)h);
 }
 
+/* Both hashes have the same state until it is digested. */
+void tsr_hasher_value128(const struct tsr_hasher *h, uint64_t *low_ret, uint64_t *high_ret)
+{
+	const XXH128_hash_t hash = XXH3_128bits_digest((const XXH3_state_t *)h);
+
+	*low_ret = hash.low64;
+	*high_ret = hash.high64;
+}
+
 void tsr_hasher_free(struct tsr_hasher *h)
 {
 	XXH3_freeState((XXH3_state_t *)h);

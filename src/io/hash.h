@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* XXH3-64 and XXH3-128, of bytes in one place; XXH3-64 of bytes that arrive one after the other, too. */
+/* XXH3-64 and XXH3-128, of bytes in one place or of bytes that arrive one after the other. */
 #ifndef TSR_BASE_HASH_H
 #define TSR_BASE_HASH_H
 
@@ -23,6 +23,8 @@ struct tsr_hasher *tsr_hasher_new(void);
 void tsr_hasher_reset(struct tsr_hasher *h);
 void tsr_hasher_add(struct tsr_hasher *h, const void *bytes, size_t nbytes);
 uint64_t tsr_hasher_value(const struct tsr_hasher *h);
+/* XXH3-128 of the same bytes. */
+void tsr_hasher_value128(const struct tsr_hasher *h, uint64_t *low_ret, uint64_t *high_ret);
 void tsr_hasher_free(struct tsr_hasher *h);
 TSR_OWNED_BY(tsr_hasher_free, struct tsr_hasher)
 

@@ -532,14 +532,22 @@ static enum tsr_status read_run(struct reading *m, const struct tsr_json *root)
 	return TSR_OK;
 }
 
+enum tsr_status tsr_recording_read_run(struct tsr_recording_data *r, const char *path,
+				       const struct tsr_json *root, struct tsr_err *err)
+{
+	struct reading m = { .r = r, .path = path, .err = err };
+
+	TSR_TRY(read_optimizer(&m, tsr_json_get(root, "optimizer")));
+	TSR_TRY(read_run(&m, root));
+	return read_groups(&m, tsr_json_get(root, "param_groups"));
+}
+
 static enum tsr_status read_root(struct reading *m, const struct tsr_json *root)
 {
 	if (tsr_json_type(root) != TSR_JSON_OBJECT)
 		return wrong(m, "", "manifest", root, "an object");
 	TSR_TRY(read_version(m, root));
-	TSR_TRY(read_optimizer(m, tsr_json_get(root, "optimizer")));
-	TSR_TRY(read_run(m, root));
-	TSR_TRY(read_groups(m, tsr_json_get(root, "param_groups")));
+	TSR_TRY(tsr_recording_read_run(m->r, m->path, root, m->err));
 	return read_steps(m, tsr_json_get(root, "steps"));
 }
 

@@ -27,10 +27,6 @@ static enum tsr_status find_manifest(const char *directory, bool *ret, struct ts
 static enum tsr_status open_path(struct tsr_recording_data *r, const char *path,
 				 struct tsr_err *err)
 {
-	r->arena = tsr_arena_new(TSR_RECORDING_ARENA_MAX);
-	r->pub.path = r->arena ? tsr_arena_copy(r->arena, path, strlen(path)) : NULL;
-	if (!r->pub.path)
-		return tsr_fail_nomem(err, path);
 	if (access(path, F_OK) == 0 && !tsr_dir_is(path))
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is a file, expected a recording: a directory with a file of "
@@ -42,12 +38,11 @@ static enum tsr_status open_path(struct tsr_recording_data *r, const char *path,
 	return tsr_recording_find_alike(r, err);
 }
 
-enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
-				   struct tsr_recording **ret, struct tsr_err *err)
+enum tsr_status tsr_recording_new(const char *path, const struct tsr_open_options *options,
+				  struct tsr_recording_data **ret, struct tsr_err *err)
 {
 	struct tsr_open_options o = tsr_open_defaults();
 	struct tsr_recording_data *r;
-	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(TSR_NEW(&r, 1, err, path));
@@ -58,6 +53,23 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 	r->pub.optimizer = TSR_OPTIMIZER_COUNT;
 	r->pub.order = TSR_ORDER_COUNT;
 	r->pub.run.fused = r->pub.run.foreach = r->pub.run.capturable = -1;
+	r->arena = tsr_arena_new(TSR_RECORDING_ARENA_MAX);
+	r->pub.path = r->arena ? tsr_arena_copy(r->arena, path, strlen(path)) : NULL;
+	if (!r->pub.path) {
+		tsr_recording_close(&r->pub);
+		return tsr_fail_nomem(err, path);
+	}
+	*ret = r;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
+				   struct tsr_recording **ret, struct tsr_err *err)
+{
+	struct tsr_recording_data *r;
+	enum tsr_status status;
+
+	TSR_TRY(tsr_recording_new(path, options, &r, err));
 	status = open_path(r, path, err);
 	if (status == TSR_OK)
 		*ret = &r->pub;

@@ -38,6 +38,16 @@ enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct t
 enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct tsr_err *err);
 enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct tsr_err *err);
 
+struct tsr_json;
+
+/* What a manifest, or another JSON object, says of the run: its optimizer, order and groups of parameters. */
+enum tsr_status tsr_recording_read_run(struct tsr_recording_data *r, const char *path,
+				       const struct tsr_json *root, struct tsr_err *err);
+
+/* A recording of nothing yet, to be closed with tsr_recording_close(); @options NULL: the defaults. */
+enum tsr_status tsr_recording_new(const char *path, const struct tsr_open_options *options,
+				  struct tsr_recording_data **ret, struct tsr_err *err);
+
 /*
  * The number of the step in a file's name, the digits before its extension, if it has a name that a
  * step may have.

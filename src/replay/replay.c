@@ -19,6 +19,7 @@
 #include "replay/replay_output.h"
 #include "replay/replay_parts.h"
 #include "replay/form/scales.h"
+#include "replay/sign_steps.h"
 #include "replay/state.h"
 #include "replay/stepping.h"
 #include "step/hyperparameters.h"
@@ -149,6 +150,10 @@ static enum tsr_status check_outputs(struct tsr_replaying *r, const char *out)
 {
 	for (unsigned i = 0; i < r->options->nreports; i++)
 		TSR_TRY(check_not_input(r, r->options->reports[i]));
+	if (r->options->signatures) {
+		TSR_TRY(tsr_replay_check_signing(r));
+		TSR_TRY(check_not_input(r, r->options->signatures));
+	}
 	if (!out)
 		return TSR_OK;
 	if (r->options->each_step)
@@ -225,6 +230,8 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 		TSR_TRY(tsr_replay_load_states(first));
 		if (first->options->each_step)
 			TSR_TRY(tsr_replay_show_state(first));
+		if (first->options->signatures)
+			TSR_TRY(tsr_replay_begin_signing(first));
 		TSR_TRY(tsr_replay_gpu_put_state(first));
 		TSR_TRY(tsr_replay_run_steps(first));
 		TSR_TRY(tsr_replay_gpu_get_state(first));
@@ -239,6 +246,8 @@ static enum tsr_status replay(struct tsr_replaying *first, const char *out)
 			TSR_TRY(tsr_replay_check_state(r, out != NULL));
 		}
 		TSR_TRY(tsr_replay_end_part(first));
+		if (first->signing)
+			TSR_TRY(tsr_replay_end_signing(first));
 	}
 	return out ? tsr_replay_write(first, out) : TSR_OK;
 }
@@ -261,6 +270,7 @@ static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *p
 static void close_inputs(struct tsr_replaying *r)
 {
 	leave_gpus(r);
+	tsr_replay_drop_signing(r);
 	free(r->adding);
 	tsr_tiles_free(&r->tiles);
 	tsr_learned_free(r->learned);

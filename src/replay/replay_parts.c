@@ -37,7 +37,7 @@ enum tsr_status tsr_replay_check_parts(const struct tsr_replaying *r)
 		return TSR_OK;
 	if (r->options->dry_run)
 		return tsr_part_refuse(r->run, "a plan without output", r->err);
-	if (r->options->each_step)
+	if (tsr_replay_looks(r->options))
 		return tsr_part_refuse(r->run, "a state that is looked at after every step",
 				       r->err);
 	if (r->options->ngpus > 0)

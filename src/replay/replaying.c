@@ -23,6 +23,11 @@ bool tsr_replay_is_listed(const struct tsr_recording *recording)
 	return recording->ngroups != 1 || recording->groups[0].params;
 }
 
+bool tsr_replay_looks(const struct tsr_replay_options *o)
+{
+	return o->each_step || o->signatures;
+}
+
 bool tsr_replay_is_adam(const struct tsr_replaying *r)
 {
 	return r->result->optimizer == TSR_OPTIMIZER_ADAM ||

@@ -63,6 +63,7 @@ struct tsr_replaying {
 	size_t longest; /* elements of the longest tile */
 	struct tsr_progress progress; /* in bytes of gradients */
 	struct tsr_replay_adding *adding; /* where new states go in the output; NULL: no output */
+	struct tsr_replay_signing *signing; /* NULL: no signatures */
 	struct tsr_replay_gpus *gpus; /* NULL: steps run on the CPU */
 	/* The same steps in another state, with tiles and parameters like these; NULL: no more. */
 	struct tsr_replaying *also;
@@ -80,6 +81,9 @@ size_t tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded);
 
 /* Whether the recording lists the parameters of every group, in the order of its optimizer. */
 bool tsr_replay_is_listed(const struct tsr_recording *recording);
+
+/* Whether the state is looked at after every step. */
+bool tsr_replay_looks(const struct tsr_replay_options *o);
 
 bool tsr_replay_is_adam(const struct tsr_replaying *r);
 

@@ -15,6 +15,7 @@
 #include "replay/compare_fp32.h"
 #include "replay/gpu/gpu_steps.h"
 #include "replay/replay_parts.h"
+#include "replay/sign_steps.h"
 
 /* Memory for tiles that wait for their turn. */
 #define WAITING_NBYTES ((size_t)64 << 20)
@@ -364,7 +365,9 @@ static enum tsr_status run_window(struct stepping *k)
 		status = tsr_checkpoint_check_unchanged(w->steps[i], w->r->err);
 	if (status == TSR_OK && k->sums)
 		finish_states(k);
-	return status == TSR_OK ? show_step(w) : status;
+	TSR_THEN(status, show_step(w));
+	TSR_THEN(status, tsr_replay_sign_step(w));
+	return status;
 }
 
 static enum tsr_status prepare(struct stepping *k, struct tsr_replaying *r)

@@ -27,7 +27,7 @@ enum tsr_status tsr_replay_window_init(struct tsr_replay_window *w, struct tsr_r
 	*w = (struct tsr_replay_window){ .r = r };
 	w->longest_window = n < 1 ? 1 : n < TSR_REPLAY_WINDOW ? (unsigned)n : TSR_REPLAY_WINDOW;
 	/* A GPU has the sums of a comparison for one step. */
-	if (r->options->each_step || (r->gpus && r->options->compare))
+	if (tsr_replay_looks(r->options) || (r->gpus && r->options->compare))
 		w->longest_window = 1;
 	return TSR_NEW(&w->grads, w->longest_window * r->nparams + 1, r->err, r->c->path);
 }

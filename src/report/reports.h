@@ -6,6 +6,7 @@
 #include "compare/baseline.h"
 #include "report/charts/charts.h"
 #include "report/render/document.h"
+#include "tersor/bisect.h"
 #include "tersor/recording.h"
 #include "sweep/results.h"
 
@@ -65,6 +66,11 @@ void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
 
 /* All forms that are asked for. */
 void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r);
+
+/* --- Reports of two runs, step by step ------------------------------------------------------- */
+
+/* All forms that are asked for. */
+void tsr_bisect_report(const struct tsr_bisect *b, struct tsr_report *r);
 
 /* --- Reports of sweeps ----------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@ single tensors as numpy arrays. Modules, which need PyTorch:
     tersor.torch               save, async_save, load and read, for a model and an optimizer
     tersor.dcp                 the same for torch.distributed.checkpoint
     tersor.record              the gradients of a run, for `tersor replay`
+    tersor.signatures          hashes of gradients, weights and states, for `tersor bisect`
     tersor.transformers, tersor.lightning, tersor.accelerate    packed checkpoints of these frameworks
 
 This module needs nothing, and `tersor.open` numpy.

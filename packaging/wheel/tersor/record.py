@@ -10,7 +10,7 @@
 
 docs/replay.md describes what is written. With FSDP2 every rank calls this, and close(); with DDP only rank 0
 writes. Without the package safetensors the files are those of torch.save. For Hugging Face's Trainer
-there is `tersor.transformers.RecordSteps`.
+there is `tersor.transformers.RecordSteps`. `tersor.signatures` records hashes instead.
 """
 import concurrent.futures
 import functools
@@ -69,6 +69,55 @@ def same(groups, key):
     return found.pop() if len(found) == 1 else None
 
 
+def groups_of(kind, names, optimizer):
+    """The groups of a manifest: parameters and hyperparameters."""
+    groups = [{"params": [names[id(p)] for p in g["params"]],
+               **({"betas": (g["beta1"], g["beta2"])} if kind == "gefen" and "beta1" in g else {}),
+               **({"tensor_lr": True} if torch.is_tensor(g.get("lr")) else {}),
+               **{k: g[k] for k in HYPERPARAMETERS if k in g}} for g in optimizer.param_groups]
+    return json.loads(json.dumps(groups, default=float))  # betas and such may be tensors
+
+
+def run_of(kind, optimizer):
+    """What a manifest says of the run besides its groups."""
+    orders = {order_of(kind, g) for g in optimizer.param_groups}
+    ours = type(optimizer).__module__.startswith("torch.optim")
+    device = next((p.device for g in optimizer.param_groups for p in g["params"]), None)
+    return {"optimizer": kind, "order": orders.pop() if ours and len(orders) == 1 else None,
+            "pytorch": torch.__version__,
+            "device": torch.cuda.get_device_name(device) if device is not None
+            and device.type == "cuda" else str(device and device.type),
+            **{key: same(optimizer.param_groups, key) for key in ("fused", "foreach", "capturable")}}
+
+
+def check_step(optimizer, args, kwargs):
+    """Refuse a step whose gradients are not there before it."""
+    if any(a is not None and a is not optimizer for a in (*args, *kwargs.values())):
+        raise ValueError("optimizer.step() computes the gradients itself: not recordable")
+    if getattr(optimizer, "grad_scale", None) is not None:
+        raise ValueError("call scaler.unscale_(optimizer) before scaler.step(optimizer)")
+
+
+def hook(optimizer, before, after=None):
+    """Have an optimizer call `before(optimizer, args, kwargs)` and `after` around its steps; returns what ends it."""
+    if hasattr(optimizer, "register_step_pre_hook"):
+        handles = [optimizer.register_step_pre_hook(before)]
+        if after:
+            handles.append(optimizer.register_step_post_hook(after))
+        return lambda: [h.remove() for h in handles]
+    original = optimizer.step   # before PyTorch 2.0; a method, as learning rate schedulers want it
+
+    @functools.wraps(original)
+    def step(self, *args, **kwargs):
+        before(self, args, kwargs)
+        result = original(*args, **kwargs)
+        if after:
+            after(self, args, kwargs)
+        return result
+    optimizer.step = types.MethodType(step, optimizer)
+    return functools.partial(setattr, optimizer, "step", original)
+
+
 class GradientRecorder:
     def __init__(self, directory, optimizer, named_parameters, first_step=1, dtype=None, kind=None):
         """dtype: what gradients are stored as, torch.bfloat16 or such; None: as they are.
@@ -89,17 +138,7 @@ class GradientRecorder:
         if os.path.exists(os.path.join(directory, "manifest.json")):
             raise FileExistsError(f"{directory} already holds a recording")
         os.makedirs(directory, exist_ok=True)
-        if hasattr(optimizer, "register_step_pre_hook"):
-            self._detach = optimizer.register_step_pre_hook(self._hook).remove
-        else:  # before PyTorch 2.0; a method, as learning rate schedulers want it
-            original = optimizer.step
-
-            @functools.wraps(original)
-            def step(self_, *args, **kwargs):
-                self._hook(self_, args, kwargs)
-                return original(*args, **kwargs)
-            optimizer.step = types.MethodType(step, optimizer)
-            self._detach = functools.partial(setattr, optimizer, "step", original)
+        self._detach = hook(optimizer, self._hook)
 
     def close(self):
         """Record no more, and wait until all is written; raises what went wrong."""
@@ -123,25 +162,10 @@ class GradientRecorder:
             raise
 
     def _record(self, optimizer, args, kwargs):
-        if any(a is not None and a is not optimizer for a in (*args, *kwargs.values())):
-            raise ValueError("optimizer.step() computes the gradients itself: not recordable")
-        if getattr(optimizer, "grad_scale", None) is not None:
-            raise ValueError("call scaler.unscale_(optimizer) before scaler.step(optimizer)")
-        groups = [{"params": [self.names[id(p)] for p in g["params"]],
-                   **({"betas": (g["beta1"], g["beta2"])} if self.kind == "gefen" and "beta1" in g else {}),
-                   **({"tensor_lr": True} if torch.is_tensor(g.get("lr")) else {}),
-                   **{k: g[k] for k in HYPERPARAMETERS if k in g}} for g in optimizer.param_groups]
-        groups = json.loads(json.dumps(groups, default=float))  # betas and such may be tensors
+        check_step(optimizer, args, kwargs)
+        groups = groups_of(self.kind, self.names, optimizer)
         if self.manifest is None:
-            orders = {order_of(self.kind, g) for g in optimizer.param_groups}
-            ours = type(optimizer).__module__.startswith("torch.optim")
-            device = next((p.device for g in optimizer.param_groups for p in g["params"]), None)
-            self.manifest = {"format": "tersor-recording", "version": 1, "optimizer": self.kind,
-                             "order": orders.pop() if ours and len(orders) == 1 else None,
-                             "pytorch": torch.__version__,
-                             "device": torch.cuda.get_device_name(device) if device is not None
-                             and device.type == "cuda" else str(device and device.type),
-                             **{key: same(optimizer.param_groups, key) for key in ("fused", "foreach", "capturable")},
+            self.manifest = {"format": "tersor-recording", "version": 1, **run_of(self.kind, optimizer),
                              "param_groups": groups, "steps": []}
         if groups != self.manifest["param_groups"]:
             raise ValueError(f"step {self.step}: a hyperparameter other than lr has changed")

@@ -6,6 +6,7 @@
 """
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import shutil
@@ -19,6 +20,7 @@ import tersor
 from tersor.ranks import barrier, run_once
 from tersor.record import GradientRecorder
 from tersor.saving import keep_newest, numbered
+from tersor.signatures import SignatureRecorder
 
 __all__ = ["RecordSteps", "TersorCallback", "restore"]
 
@@ -82,17 +84,18 @@ class RecordSteps(TrainerCallback):
     """Record the gradients of the next steps into a new directory.
 
     The steps counted are those of the optimizer, after clipping.  With gradients in BF16 a step takes two bytes per
-    parameter; ``dtype=None`` keeps FP32 gradients as they are.
+    parameter; ``dtype=None`` keeps FP32 gradients as they are.  ``signatures=True`` records signatures instead.
     """
 
-    def __init__(self, directory: Any, steps: int, dtype: Optional[torch.dtype] = torch.bfloat16):
-        self.directory, self.left, self.dtype = directory, steps, dtype
+    def __init__(self, directory: Any, steps: int, dtype: Optional[torch.dtype] = torch.bfloat16,
+                 signatures: bool = False):
+        self.directory, self.left, self.dtype, self.signatures = directory, steps, dtype, signatures
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None,
                        **_: Any) -> None:
         optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps it
-        self.recorder = GradientRecorder(self.directory, optimizer, model.named_parameters(),
-                                         first_step=state.global_step + 1, dtype=self.dtype)
+        kind = SignatureRecorder if self.signatures else functools.partial(GradientRecorder, dtype=self.dtype)
+        self.recorder = kind(self.directory, optimizer, model.named_parameters(), first_step=state.global_step + 1)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.left -= 1

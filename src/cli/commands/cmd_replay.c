@@ -54,6 +54,8 @@ static const struct cli_opt opts[] = {
 		"variance-lost= update-quant="),
 	CLI_OPT("audit", NULL, CLI_FLAG, audit, NULL,
 		.excludes = "compare max-error check-numerics output dry-run"),
+	CLI_OPT("signatures", "FILE", CLI_STRING, signatures, "@report", .excludes = "audit vary"),
+	CLI_OPT_KEY("force", 'f', NULL, CLI_FLAG, common.force, NULL, .needs = "output signatures"),
 	CLI_OPT("check-numerics", NULL, CLI_FLAG, check_numerics, NULL),
 	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt npz npy flashoptim",
 		.needs = "output"),
@@ -126,12 +128,15 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct cli_replay_args *a = args;
 	struct cli_replay_parsed parsed;
 	const char *name = a->common.device, *reports[CLI_NREPORTS];
-	const char *on_cpu = cli_given(&a->common, "audit vary check-numerics");
+	const char *on_cpu = cli_given(&a->common, "audit vary check-numerics signatures");
 	struct cli_device device; /* whose GPUs the options refer to */
 
 	CLI_TRY(cli_replay_parse(cmd, a, &parsed));
+	parsed.options.signatures = a->signatures;
 	if (on_cpu && name && strncmp(name, "cuda", 4) == 0)
 		return cli_usage(cmd, "--%s runs on the CPU: leave --device %s out", on_cpu, name);
+	if (a->signatures && parsed.nforms)
+		return cli_usage(cmd, "--signatures is of one replay: name one --state");
 	if (a->audit && parsed.nforms)
 		return cli_usage(cmd, "--audit replays in FP32: leave --state out");
 	if (a->audit)

@@ -26,7 +26,7 @@
 
 static bool needs_cpu(const struct tsr_replay_options *o)
 {
-	return o->check_numerics || o->each_step || o->state_dir;
+	return o->check_numerics || tsr_replay_looks(o) || o->state_dir;
 }
 
 enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
@@ -35,9 +35,9 @@ enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
 		return TSR_OK;
 	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU, "cuda:%u: %s only runs on the CPU",
 			     r->options->gpus[0],
-			     r->options->state_dir   ? "a state on disk"
-			     : r->options->each_step ? "looking at each step"
-						     : "checking numerics");
+			     r->options->state_dir	    ? "a state on disk"
+			     : tsr_replay_looks(r->options) ? "looking at each step"
+							    : "checking numerics");
 }
 
 /* --- Memory on GPUs -------------------------------------------------------------------------- */

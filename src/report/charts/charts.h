@@ -6,6 +6,7 @@
 #include "audit/audit_series.h"
 #include "audit/granularity_figures.h"
 #include "report/charts/plot.h"
+#include "tersor/bisect.h"
 #include "tersor/replay.h"
 #include "tersor/sweep.h"
 
@@ -174,5 +175,10 @@ bool tsr_sweep_chart_shows(const struct tsr_sweep *s, const struct tsr_codec *co
 
 /* A short line in a codec's style, as an svg element: for the legend of a page. */
 void tsr_sweep_chart_put_sample(const struct tsr_sweep *s, unsigned codec, struct tsr_text *svg);
+
+/* --- The map of two runs ---------------------------------------------------------------------- */
+
+/* The svg element of struct tsr_bisect: tensors by steps. */
+tsr_chart_put tsr_bisect_chart_put;
 
 #endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of two runs has the results that a replay of its gradients has. */
+#include "bisect/comparing.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "recording/signing.h"
+#include "tersor/replay.h"
+
+struct replayed {
+	struct tsr_comparing *c;
+	struct tsr_run_side side; /* the replay's state */
+	const struct tsr_run *run;
+};
+
+/* The tensor of the replay that is the one of a run; SIZE_MAX: it has none. */
+static size_t find(struct tsr_run_side *s, const struct tsr_run_tensor *t)
+{
+	for (size_t i = 0; i < s->ntensors; i++) {
+		if (strcmp(s->tensors[i].key, t->key) == 0)
+			return i;
+	}
+	return SIZE_MAX;
+}
+
+static void count(struct tsr_comparing *c, struct tsr_run_side *s)
+{
+	struct tsr_bisect *r = c->result;
+
+	for (size_t i = 0; i < r->ntensors; i++) {
+		const struct tsr_bisect_tensor *t = &r->tensors[i];
+		size_t index;
+
+		/* What both have alike says nothing. */
+		if (!t->ndiffering || t->first_step != r->step || tsr_is_gradient(t->of))
+			continue;
+		index = find(s, &c->side[0].tensors[c->pairs[i].at[0]]);
+		if (index == SIZE_MAX)
+			continue;
+		r->nreplayed++;
+		for (unsigned k = 0; k < 2; k++)
+			r->nright[k] += tsr_signature_equal(&s->signatures[index], &t->first[k]);
+	}
+}
+
+static enum tsr_status look(void *ctx, struct tsr_checkpoint *state, uint64_t step,
+			    const struct tsr_hyper *hyper, size_t ngroups, struct tsr_err *err)
+{
+	struct replayed *k = ctx;
+	enum tsr_status status;
+
+	(void)hyper, (void)ngroups;
+	if (step != k->c->result->step)
+		return TSR_OK;
+	status = tsr_side_sign_state(&k->side, state, k->run, err);
+	k->side.current = NULL; /* the replay's */
+	if (status == TSR_OK)
+		count(k->c, &k->side);
+	return status;
+}
+
+/* The run with gradients; -1: neither has any. */
+static int which(const struct tsr_comparing *c)
+{
+	return c->side[0].recording ? 0 : c->side[1].recording ? 1 : -1;
+}
+
+enum tsr_status tsr_replay_cause(struct tsr_comparing *c, const char *from,
+				 const struct tsr_run *run, struct tsr_err *err)
+{
+	struct tsr_bisect *r = c->result;
+	struct tsr_replay_options o = tsr_replay_defaults();
+	struct replayed k = { .c = c, .run = run };
+	struct tsr_replay *replay = NULL;
+	enum tsr_status status;
+
+	r->replayed = -1;
+	if (!from || (r->cause != TSR_BISECT_OPTIMIZER && r->cause != TSR_BISECT_STATE))
+		return TSR_OK;
+	if (which(c) < 0)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: neither %s nor %s has gradients to replay from it", from,
+				c->side[0].pub.path, c->side[1].pub.path);
+	r->replayed = which(c);
+	o.open = c->side[0].open;
+	o.last_step = r->step;
+	o.each_step = look;
+	o.ctx = &k;
+	status = tsr_side_open(&k.side, from, c->side[0].open, err);
+	if (status == TSR_OK && !k.side.paths)
+		status = tsr_fail(err, TSR_E_USAGE, "%s: is no checkpoint", from);
+	if (status == TSR_OK && k.side.steps[0] >= r->step)
+		status = tsr_fail(err, TSR_E_USAGE,
+				  "%s: is of step %" PRIu64 ", expected one before step %" PRIu64,
+				  from, k.side.steps[0], r->step);
+	if (status == TSR_OK && k.side.steps[0] + 1 > c->side[r->replayed].recording->steps[0].step)
+		o.first_step = k.side.steps[0] + 1;
+	TSR_THEN(status, tsr_replay(&from, 1, c->side[r->replayed].recording->path, NULL, &o, run,
+				    &replay, err));
+	tsr_replay_free(replay);
+	tsr_side_close(&k.side);
+	return status;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening one of two runs, whatever it is. */
+#include "bisect/sides.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "io/dir.h"
+#include "io/file.h"
+#include "io/temporary.h"
+#include "recording/recording_data.h"
+#include "recording/signature_file.h"
+#include "text/bytes.h"
+
+#define ARENA_MAX ((size_t)1 << 30)
+
+/* --- What is at a path ------------------------------------------------------------------------- */
+
+static bool is_signatures(const char *path)
+{
+	struct tsr_file *f = NULL;
+	char magic[8];
+	bool is = false;
+
+	if (!tsr_dir_is(path) && tsr_file_open(path, &f, NULL) == TSR_OK)
+		is = tsr_file_size(f) >= sizeof(magic) &&
+		     tsr_file_read(f, magic, sizeof(magic), 0, NULL) == TSR_OK &&
+		     memcmp(magic, TSR_SIGNATURES_MAGIC, sizeof(magic)) == 0;
+	tsr_file_close(f);
+	return is;
+}
+
+/* The files of signatures in a directory, if it is one and has any. */
+static enum tsr_status open_directory(struct tsr_run_side *s, const char *path, bool *ret,
+				      struct tsr_err *err)
+{
+	struct tsr_dir found = { 0 };
+	enum tsr_status status = TSR_OK;
+
+	*ret = false;
+	if (!tsr_dir_is(path))
+		return TSR_OK;
+	TSR_TRY(tsr_dir_list(path, TSR_SIGNATURES_SUFFIX, &found, err));
+	for (size_t i = 0; i < found.n && status == TSR_OK; i++) {
+		char *file = tsr_path_join(path, found.names[i]);
+
+		free(found.names[i]);
+		found.names[i] = file;
+		if (!file)
+			status = tsr_fail_nomem(err, path);
+	}
+	if (status == TSR_OK && found.n) {
+		*ret = true;
+		status = tsr_side_open_signatures(s, found.names, found.n, err);
+	}
+	tsr_dir_free(&found);
+	return status;
+}
+
+/* --- Series of checkpoints --------------------------------------------------------------------- */
+
+/* The number that the name of a step's file or directory ends in, behind a separator: not that of "fp32". */
+static bool step_of(const char *name, bool folder, uint64_t *ret)
+{
+	const char *end = folder ? NULL : strrchr(name, '.');
+	const char *first = end = end ? end : name + strlen(name);
+
+	while (first > name && first[-1] >= '0' && first[-1] <= '9')
+		first--;
+	return (first == name || strchr("-_.", first[-1])) &&
+	       (folder || tsr_recording_step_of(name, ret)) &&
+	       tsr_digits(first, (size_t)(end - first), TSR_STEP_MAX, ret);
+}
+
+struct numbered {
+	uint64_t step;
+	char *path;
+};
+
+static int by_step(const void *va, const void *vb)
+{
+	const struct numbered *a = va, *b = vb;
+
+	return (a->step > b->step) - (a->step < b->step);
+}
+
+static enum tsr_status take_series(struct tsr_run_side *s, struct numbered *found, size_t n,
+				   struct tsr_err *err)
+{
+	TSR_TRY(TSR_NEW(&s->steps, n + 1, err, s->pub.path));
+	TSR_TRY(TSR_NEW(&s->paths, n + 1, err, s->pub.path));
+	qsort(found, n, sizeof(*found), by_step);
+	for (; s->nsteps < n; s->nsteps++) {
+		const size_t i = s->nsteps;
+
+		if (i && found[i].step == found[i - 1].step)
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: found %s and %s of one step, expected one",
+					s->pub.path, tsr_path_name(s->paths[i - 1]),
+					tsr_path_name(found[i].path));
+		s->steps[i] = found[i].step;
+		s->paths[i] = found[i].path;
+		found[i].path = NULL;
+	}
+	return TSR_OK;
+}
+
+/*
+ * The entries of a directory that are named by step: directories, or if there are less than two, files.
+ * None: *n_ret is 0.
+ */
+static enum tsr_status list_series(struct tsr_run_side *s, bool folders, struct tsr_err *err)
+{
+	struct tsr_dir d = { 0 };
+	struct numbered *found = NULL;
+	enum tsr_status status;
+	size_t n = 0;
+
+	TSR_TRY(tsr_dir_list(s->pub.path, "", &d, err));
+	status = TSR_NEW(&found, d.n + 1, err, s->pub.path);
+	for (size_t i = 0; i < d.n && status == TSR_OK; i++) {
+		char *path = tsr_path_join(s->pub.path, d.names[i]);
+		const bool folder = path && tsr_dir_is(path);
+
+		if (!path) {
+			status = tsr_fail_nomem(err, s->pub.path);
+		} else if (step_of(d.names[i], folder, &found[n].step) && (folder || !folders)) {
+			found[n++].path = path;
+			continue;
+		}
+		free(path);
+	}
+	if (n >= (folders ? 2 : 1))
+		TSR_THEN(status, take_series(s, found, n, err));
+	for (size_t i = 0; i < n; i++)
+		free(found[i].path);
+	free(found);
+	tsr_dir_free(&d);
+	return status;
+}
+
+/* A checkpoint, or if there is none at its path a directory of several. */
+static enum tsr_status open_checkpoints(struct tsr_run_side *s, struct tsr_err *err)
+{
+	struct tsr_checkpoint *c = NULL;
+	struct tsr_file *f = NULL;
+	const char *path = s->pub.path;
+	enum tsr_status status;
+
+	s->pub.source = TSR_BISECT_CHECKPOINTS;
+	if (tsr_dir_is(path)) {
+		TSR_TRY(list_series(s, true, err));
+	} else {
+		/* It is opened more than once, which a stream cannot be. */
+		TSR_TRY(tsr_file_open(path, &f, err));
+		tsr_file_close(f);
+	}
+	if (!s->nsteps) {
+		status = tsr_checkpoint_open(&path, 1, s->open, &c, err);
+		tsr_checkpoint_close(c);
+		if (status != TSR_OK && !tsr_dir_is(path))
+			return status;
+		if (status != TSR_OK)
+			TSR_TRY(list_series(s, false, NULL));
+		if (status != TSR_OK && !s->nsteps)
+			return status;
+	}
+	if (!s->nsteps) {
+		struct numbered only = { .path = strdup(path) };
+
+		if (!only.path)
+			return tsr_fail_nomem(err, path);
+		s->unnumbered = !step_of(tsr_path_name(path), tsr_dir_is(path), &only.step);
+		TSR_TRY(take_series(s, &only, 1, err));
+	}
+	return tsr_side_open_values(s, err);
+}
+
+static enum tsr_status open_recording(struct tsr_run_side *s, struct tsr_err *err)
+{
+	TSR_TRY(tsr_recording_open(s->pub.path, s->open, &s->recording, err));
+	s->pub.run = s->recording;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_side_open(struct tsr_run_side *s, const char *path,
+			      const struct tsr_open_options *open, struct tsr_err *err)
+{
+	const bool recording = tsr_dir_is(path) && tsr_dir_has_in(path, TSR_MANIFEST_NAME);
+	char *file = (char *)path;
+	bool found;
+
+	s->open = open;
+	s->arena = tsr_arena_new(ARENA_MAX);
+	s->pub.path = s->arena ? tsr_arena_copy(s->arena, path, strlen(path)) : NULL;
+	if (!s->pub.path)
+		return tsr_fail_nomem(err, path);
+	if (is_signatures(path))
+		return tsr_side_open_signatures(s, &file, 1, err);
+	if (recording)
+		TSR_TRY(open_recording(s, err));
+	TSR_TRY(open_directory(s, path, &found, err));
+	if (found)
+		return TSR_OK;
+	if (!recording)
+		return open_checkpoints(s, err);
+	s->pub.source = TSR_BISECT_GRADIENTS;
+	return tsr_side_open_values(s, err);
+}
+
+void tsr_side_close(struct tsr_run_side *s)
+{
+	if (s->kind)
+		s->kind->close(s);
+	tsr_checkpoint_close(s->current);
+	tsr_recording_close(s->recording);
+	for (size_t i = 0; s->paths && i < s->nsteps; i++)
+		free(s->paths[i]);
+	free(s->paths);
+	free(s->tensors);
+	free((void *)s->at);
+	free(s->steps);
+	free(s->signatures);
+	tsr_text_numbers_free(&s->keys);
+	tsr_arena_free(s->arena);
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A run of which there are the tensors themselves: gradients of a recording, or checkpoints. */
+#include "bisect/sides.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "ckpt/checksum.h"
+#include "ckpt/read.h"
+#include "names/params/parameters.h"
+#include "recording/sign_tensors.h"
+
+/* --- What a tensor is -------------------------------------------------------------------------- */
+
+static enum tsr_status find_tensor(struct tsr_run_side *s, const struct tsr_tensor *t,
+				   const char *name, const char *of, size_t *index_ret,
+				   struct tsr_err *err)
+{
+	const struct tsr_signed_tensor is = { .name = name,
+					      .of = of,
+					      .dtype = tsr_signed_dtype(t),
+					      .rank = t->rank,
+					      .shape = t->shape };
+
+	return tsr_side_tensor(s, &is, 0, false, index_ret, err);
+}
+
+/* What a tensor of a checkpoint is to which weight. */
+struct what {
+	const char *name, *of;
+};
+
+static void name_roles(const struct tsr_checkpoint *c, const struct tsr_parameters *p,
+		       struct what *what)
+{
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+
+		what[i].name = t->weight ? t->weight : t->name;
+		what[i].of = t->kind == TSR_KIND_WEIGHT	    ? "weight"
+			     : t->kind == TSR_KIND_MOMENTUM ? "momentum"
+			     : t->kind == TSR_KIND_VARIANCE ? "variance"
+							    : "other";
+	}
+	for (size_t i = 0; i < p->n; i++) {
+		const struct tsr_parameter *at = &p->list[i];
+		const struct {
+			size_t tensor;
+			const char *of;
+		} more[] = { { at->counter, "step" },
+			     { at->tensor[TSR_SLOT_MAX_VARIANCE], "max_exp_avg_sq" } };
+
+		for (unsigned k = 0; k < 2 && at->tensor[TSR_SLOT_WEIGHT] != SIZE_MAX; k++) {
+			if (more[k].tensor != SIZE_MAX)
+				what[more[k].tensor] = (struct what){
+					c->tensors[at->tensor[TSR_SLOT_WEIGHT]].name, more[k].of
+				};
+		}
+	}
+}
+
+/* --- A step ------------------------------------------------------------------------------------ */
+
+/* The tensors of the open step; those that are new are added.  @indices: per tensor of it. */
+static enum tsr_status find_tensors(struct tsr_run_side *s, size_t *indices, struct tsr_err *err)
+{
+	struct tsr_checkpoint *c = s->current;
+	struct tsr_parameters p = { 0 };
+	enum tsr_status status = TSR_OK;
+	struct what *what;
+
+	TSR_TRY(TSR_NEW(&what, c->ntensors + 1, err, c->path));
+	if (s->paths) {
+		status = tsr_names_fill(c, NULL, 0, NULL, &p, err);
+		if (status == TSR_OK)
+			name_roles(c, &p, what);
+	}
+	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+
+		status = find_tensor(s, t, s->paths ? what[i].name : t->name,
+				     s->paths ? what[i].of : "gradient", &indices[i], err);
+	}
+	free(what);
+	tsr_parameters_free(&p);
+	return status;
+}
+
+static enum tsr_status open_step(struct tsr_run_side *s, size_t index, struct tsr_err *err)
+{
+	tsr_checkpoint_close(s->current);
+	s->current = NULL;
+	return s->paths ? tsr_checkpoint_open((const char *const *)&s->paths[index], 1, s->open,
+					      &s->current, err)
+			: tsr_recording_open_step(s->recording, index, &s->current, err);
+}
+
+/* Which tensor of the step is which of the side's. */
+static enum tsr_status match(struct tsr_run_side *s, struct tsr_err *err)
+{
+	size_t *indices;
+	enum tsr_status status;
+
+	TSR_TRY(TSR_NEW(&indices, s->current->ntensors + 1, err, s->pub.path));
+	status = find_tensors(s, indices, err);
+	for (size_t i = 0; i < s->ntensors && status == TSR_OK; i++)
+		s->at[i] = NULL;
+	for (size_t i = 0; i < s->current->ntensors && status == TSR_OK; i++)
+		s->at[indices[i]] = &s->current->tensors[i];
+	free(indices);
+	return status;
+}
+
+enum tsr_status tsr_side_sign_state(struct tsr_run_side *s, struct tsr_checkpoint *state,
+				    const struct tsr_run *run, struct tsr_err *err)
+{
+	if (s->current != state)
+		tsr_checkpoint_close(s->current);
+	s->current = state;
+	free(s->signatures);
+	free((void *)s->at);
+	s->signatures = NULL;
+	s->at = NULL;
+	TSR_TRY(TSR_NEW(&s->signatures, s->ntensors + state->ntensors + 1, err, s->pub.path));
+	TSR_TRY(TSR_NEW(&s->at, s->ntensors + state->ntensors + 1, err, s->pub.path));
+	TSR_TRY(match(s, err));
+	return tsr_sign_tensors(state, s->at, s->ntensors, s->signatures, run, err);
+}
+
+static enum tsr_status load(struct tsr_run_side *s, size_t index, const struct tsr_run *run,
+			    struct tsr_err *err)
+{
+	TSR_TRY(open_step(s, index, err));
+	TSR_TRY(match(s, err));
+	TSR_TRY(tsr_records_check_all(s->current, run, err));
+	TSR_TRY(tsr_sign_tensors(s->current, s->at, s->ntensors, s->signatures, run, err));
+	s->lr = s->recording ? s->recording->steps[index].lr : NULL;
+	return tsr_checkpoint_check_unchanged(s->current, err);
+}
+
+/* They are open. */
+static enum tsr_status values(struct tsr_run_side *s, size_t index, struct tsr_err *err)
+{
+	(void)s, (void)index, (void)err;
+	return TSR_OK;
+}
+
+static void close_nothing(struct tsr_run_side *s)
+{
+	(void)s;
+}
+
+/* --- The table of all steps -------------------------------------------------------------------- */
+
+/* The largest number of steps that a counter of the open checkpoint says; 0: none does. */
+static uint64_t count_of(const struct tsr_run_side *s, const size_t *indices)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < s->current->ntensors; i++) {
+		const struct tsr_tensor *t = &s->current->tensors[i];
+		float x;
+
+		if (strcmp(s->tensors[indices[i]].is.of, "step") == 0 && tsr_tensor_has_f32(t) &&
+		    t->numel == 1 &&
+		    tsr_checkpoint_read_f32(s->current, t, 0, 1, &x, NULL) == TSR_OK && x >= 0 &&
+		    x < 0x1p48f && (uint64_t)x > most)
+			most = (uint64_t)x;
+	}
+	return most;
+}
+
+static enum tsr_status look_at_step(struct tsr_run_side *s, size_t index, struct tsr_err *err)
+{
+	size_t *indices;
+	enum tsr_status status;
+
+	TSR_TRY(open_step(s, index, err));
+	TSR_TRY(TSR_NEW(&indices, s->current->ntensors + 1, err, s->pub.path));
+	status = find_tensors(s, indices, err);
+	if (status == TSR_OK && s->paths && s->nsteps == 1 && count_of(s, indices)) {
+		s->steps[0] = count_of(s, indices);
+		s->unnumbered = false;
+	}
+	free(indices);
+	return status;
+}
+
+enum tsr_status tsr_side_open_values(struct tsr_run_side *s, struct tsr_err *err)
+{
+	static const struct tsr_run_kind kind = { load, values, close_nothing };
+
+	s->kind = &kind;
+	s->pub.nranks = s->pub.nfiles = 1;
+	if (!s->paths) {
+		s->nsteps = s->recording->nsteps;
+		TSR_TRY(TSR_NEW(&s->steps, s->nsteps + 1, err, s->pub.path));
+		for (size_t i = 0; i < s->nsteps; i++)
+			s->steps[i] = s->recording->steps[i].step;
+	}
+	for (size_t i = 0; i < s->nsteps; i++)
+		TSR_TRY(look_at_step(s, i, err));
+	return TSR_OK;
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of signatures of a replay, which has what a run of the same steps would have recorded. */
+#include "replay/sign_steps.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fail.h"
+#include "base/little_endian.h"
+#include "base/pipeline.h"
+#include "codec/math.h"
+#include "io/file.h"
+#include "io/hash.h"
+#include "recording/recording_data.h"
+#include "recording/signature_file.h"
+#include "recording/signing.h"
+#include "text/json.h"
+
+/* Of a parameter: its gradient, and what its slots are called. */
+#define GRADIENT TSR_SLOTS
+#define EACH (TSR_SLOTS + 1)
+static const char *const names[EACH] = { "weight", "momentum", "variance", "max_exp_avg_sq",
+					  "gradient" };
+
+/* Elements of a gradient that are read at once. */
+#define PIECE 16384u
+
+struct tsr_replay_signing {
+	struct tsr_outfile *file;
+	uint64_t at; /* where the next step goes */
+	size_t step_nbytes;
+	unsigned char *step; /* its bytes */
+	size_t njobs;
+	size_t *jobs; /* EACH * parameter + slot, in the order of the file */
+	enum tsr_dtype *dtypes; /* of gradients, per parameter */
+	const struct tsr_replay_window *w; /* of the step; NULL: before the first */
+	const struct tsr_replaying *r;
+};
+
+enum tsr_status tsr_replay_check_signing(const struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->nparams; i++) {
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			const struct tsr_coding *coding = &r->params[i].coding[slot];
+
+			if (coding->codec && !tsr_replay_is_f32(coding))
+				return tsr_fail(r->err, TSR_E_USAGE,
+						"%s: tensor %.200s: found a state in %s, expected "
+						"FP32 for signatures",
+						r->c->path, r->params[i].name, coding->codec->name);
+		}
+	}
+	return tsr_outfile_check_target(r->options->signatures, r->options->force, r->err);
+}
+
+/* --- The head ---------------------------------------------------------------------------------- */
+
+static void put_number(struct tsr_text *json, const char *key, double value)
+{
+	/* All digits: hyperparameters are compared with those of a run. */
+	tsr_text_printf(json, "%s\"%s\":%.17g", json->bytes[json->nbytes - 1] == '{' ? "" : ",",
+			key, value);
+}
+
+static void put_group(struct tsr_text *json, const struct tsr_replaying *r, size_t group)
+{
+	const struct tsr_hyper *h = &r->result->hyper[group];
+
+	tsr_json_open(json, NULL, '{');
+	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
+		const enum tsr_hyper_name name = (enum tsr_hyper_name)i;
+
+		/* Those that a manifest has under other names. */
+		if (!tsr_hyper_is_set(h, name) || name == TSR_HYPER_LR || name == TSR_HYPER_BETA1 ||
+		    name == TSR_HYPER_BETA2 || name == TSR_HYPER_MATCH_RMS)
+			continue;
+		put_number(json, tsr_hyper_name(name), h->value[i]);
+	}
+	if (tsr_hyper_is_set(h, TSR_HYPER_MATCH_RMS))
+		tsr_json_put_string(json, "adjust_lr_fn",
+				    h->value[TSR_HYPER_MATCH_RMS] != 0 ? "match_rms_adamw"
+								       : "original");
+	tsr_json_open(json, "params", '[');
+	for (size_t i = 0; i < r->nparams; i++) {
+		if (r->params[i].group == group)
+			tsr_json_put_string(json, NULL, r->params[i].recorded);
+	}
+	tsr_json_close(json, ']');
+	if (tsr_hyper_is_set(h, TSR_HYPER_BETA1) && tsr_hyper_is_set(h, TSR_HYPER_BETA2))
+		tsr_text_printf(json, ",\"betas\":[%.17g,%.17g]", h->value[TSR_HYPER_BETA1],
+				h->value[TSR_HYPER_BETA2]);
+	tsr_json_close(json, '}');
+}
+
+static void put_head(struct tsr_text *json, const struct tsr_replaying *r,
+		     const struct tsr_replay_signing *s)
+{
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_string(json, "format", "tersor-signatures");
+	tsr_json_put_u64(json, "version", 1);
+	tsr_json_put_u64(json, "rank", 0);
+	tsr_json_put_u64(json, "ranks", 1);
+	tsr_json_put_string(json, "optimizer", tsr_optimizer_name(r->result->optimizer));
+	tsr_json_put_string(json, "order", tsr_order_name(r->result->order));
+	tsr_json_open(json, "param_groups", '[');
+	for (size_t g = 0; g < r->result->ngroups; g++)
+		put_group(json, r, g);
+	tsr_json_close(json, ']');
+	tsr_json_open(json, "tensors", '[');
+	for (size_t i = 0; i < s->njobs; i++) {
+		const struct tsr_replay_param *p = &r->params[s->jobs[i] / EACH];
+		const struct tsr_tensor *t = &r->c->tensors[p->tensor[TSR_SLOT_WEIGHT]];
+		const unsigned slot = (unsigned)(s->jobs[i] % EACH);
+
+		tsr_json_open(json, NULL, '{');
+		tsr_json_put_string(json, "name", p->recorded);
+		tsr_json_put_string(json, "of", names[slot]);
+		tsr_json_put_string(
+			json, "dtype",
+			tsr_dtype_name(slot == GRADIENT ? s->dtypes[s->jobs[i] / EACH] : TSR_F32));
+		tsr_json_put_u64s(json, "shape", t->shape, t->rank);
+		tsr_json_close(json, '}');
+	}
+	tsr_json_close(json, ']');
+	tsr_json_close(json, '}');
+}
+
+/* --- A step ------------------------------------------------------------------------------------ */
+
+struct scratch {
+	struct tsr_signing signing;
+	_Alignas(8) unsigned char bytes[PIECE * sizeof(float)];
+};
+
+static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *scratch,
+				    struct tsr_err *err)
+{
+	(void)ctx, (void)run;
+	((struct scratch *)scratch)->signing = (struct tsr_signing){ .hasher = NULL };
+	return tsr_signing_init(&((struct scratch *)scratch)->signing, err);
+}
+
+static void close_scratch(void *ctx, void *scratch)
+{
+	(void)ctx;
+	tsr_signing_free(&((struct scratch *)scratch)->signing);
+}
+
+/* False: there is none. */
+static enum tsr_status sign_gradient(const struct tsr_replay_signing *k, size_t param,
+				     struct scratch *s, bool *any_ret, struct tsr_err *err)
+{
+	const struct tsr_array *grad = k->w ? tsr_replay_grad(k->w, 0, param) : NULL;
+
+	*any_ret = grad != NULL;
+	if (!grad)
+		return TSR_OK;
+	if (grad->dtype != k->dtypes[param])
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: tensor %.200s: found a gradient in %s, expected %s, as before",
+				k->r->recording->path, k->r->params[param].recorded,
+				tsr_dtype_name(grad->dtype), tsr_dtype_name(k->dtypes[param]));
+	tsr_signing_begin(&s->signing, grad->dtype);
+	for (uint64_t at = 0; at < grad->nbytes; at += sizeof(s->bytes)) {
+		const uint64_t left = grad->nbytes - at;
+		const size_t n = (size_t)(left < sizeof(s->bytes) ? left : sizeof(s->bytes));
+
+		TSR_TRY(tsr_array_read(k->w->steps[0], grad, at, n, s->bytes, err));
+		tsr_signing_add(&s->signing, s->bytes, n);
+	}
+	return TSR_OK;
+}
+
+/* Before the first step a state is there if the checkpoint has it. */
+static bool sign_slot(const struct tsr_replay_signing *k, const struct tsr_replay_param *p,
+		      unsigned slot, struct scratch *s)
+{
+	if (!k->w && p->tensor[slot] == SIZE_MAX)
+		return false;
+	tsr_signing_begin(&s->signing, TSR_F32);
+	tsr_signing_add(&s->signing, p->plane[slot][0], (size_t)p->numel * sizeof(float));
+	return true;
+}
+
+static void put_signature(const struct tsr_signature *s, unsigned char *out)
+{
+	memcpy(out, s->hash, sizeof(s->hash));
+	tsr_put_le(out + 16, tsr_bits_from_f32(s->max), 4);
+	tsr_put_le(out + 20, tsr_bits_from_f32(s->rms), 4);
+	tsr_put_le(out + 24, s->nonfinite, 4);
+	tsr_put_le(out + 28, s->zeros, 4);
+}
+
+static enum tsr_status sign(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	const struct tsr_replay_signing *k = ctx;
+	const size_t param = k->jobs[job] / EACH;
+	const unsigned slot = (unsigned)(k->jobs[job] % EACH);
+	unsigned char *out = k->step + 16 + 8 * k->r->result->ngroups + TSR_SIGNATURE_NBYTES * job;
+	struct tsr_signature signature;
+	struct scratch *s = scratch;
+	bool any;
+
+	if (slot == GRADIENT)
+		TSR_TRY(sign_gradient(k, param, s, &any, err));
+	else
+		any = sign_slot(k, &k->r->params[param], slot, s);
+	memset(out, 0, TSR_SIGNATURE_NBYTES);
+	if (!any)
+		return TSR_OK;
+	tsr_signing_end(&s->signing, &signature);
+	put_signature(&signature, out);
+	return TSR_OK;
+}
+
+static void put_double(unsigned char *out, double value)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	tsr_put_le(out, bits, 8);
+}
+
+/* Sign all tensors and append the step; @lr of its groups. */
+static enum tsr_status append(struct tsr_replay_signing *k, uint64_t step, double loss,
+			      const double *lr)
+{
+	const struct tsr_run threads = { .threads = k->r->run ? k->r->run->threads : 1 };
+	const struct tsr_pipeline pipeline = { .njobs = k->njobs,
+					       .scratch_nbytes = sizeof(struct scratch),
+					       .open = open_scratch,
+					       .close = close_scratch,
+					       .work = sign,
+					       .ctx = k };
+	const size_t n = k->step_nbytes - 8;
+
+	tsr_put_le(k->step, step, 8);
+	put_double(k->step + 8, loss);
+	for (size_t g = 0; g < k->r->result->ngroups; g++)
+		put_double(k->step + 16 + 8 * g, lr[g]);
+	TSR_TRY(tsr_pipeline_run(&pipeline, &threads, k->r->err));
+	tsr_put_le(k->step + n, tsr_hash(k->step, n, 0), 8);
+	TSR_TRY(tsr_outfile_write(k->file, k->step, k->step_nbytes, k->at, k->r->err));
+	k->at += k->step_nbytes;
+	return TSR_OK;
+}
+
+enum tsr_status tsr_replay_sign_step(struct tsr_replay_window *w)
+{
+	const struct tsr_recording_step *recorded = &w->r->recording->steps[w->r->first + w->first];
+	const struct tsr_replay_step *step = tsr_replay_step_of(w, 0);
+	struct tsr_replay_signing *k = w->r->signing;
+
+	if (!k || step->skipped)
+		return TSR_OK;
+	k->w = w;
+	return append(k, step->step, recorded->has_loss ? recorded->loss : (double)NAN, step->lr);
+}
+
+/* --- The file ---------------------------------------------------------------------------------- */
+
+/* The types of gradients, which are those of the first step. */
+static enum tsr_status find_dtypes(struct tsr_replay_signing *k)
+{
+	const struct tsr_replaying *r = k->r;
+	struct tsr_checkpoint *c = NULL;
+
+	TSR_TRY(tsr_recording_open_step(r->recording, r->first, &c, r->err));
+	for (size_t i = 0; i < r->nparams; i++) {
+		const struct tsr_tensor *t = tsr_checkpoint_find(c, r->params[i].recorded);
+
+		k->dtypes[i] = t ? t->dtype : TSR_F32;
+	}
+	tsr_checkpoint_close(c);
+	return TSR_OK;
+}
+
+static enum tsr_status write_head(struct tsr_replay_signing *k)
+{
+	unsigned char start[TSR_SIGNATURES_HEAD_AT] = TSR_SIGNATURES_MAGIC;
+	struct tsr_text json = { 0 };
+	enum tsr_status status;
+
+	put_head(&json, k->r, k);
+	if (json.failed)
+		return tsr_text_free(&json), tsr_fail_nomem(k->r->err, k->r->options->signatures);
+	tsr_put_le(start + 8, json.nbytes, 8);
+	tsr_put_le(start + 16, tsr_hash(json.bytes, json.nbytes, 0), 8);
+	status = tsr_outfile_write(k->file, start, sizeof(start), 0, k->r->err);
+	TSR_THEN(status,
+		 tsr_outfile_write(k->file, json.bytes, json.nbytes, sizeof(start), k->r->err));
+	k->at = sizeof(start) + json.nbytes;
+	tsr_text_free(&json);
+	return status;
+}
+
+enum tsr_status tsr_replay_begin_signing(struct tsr_replaying *r)
+{
+	const char *path = r->options->signatures;
+	const struct tsr_replay_step *first = &r->result->steps[0];
+	struct tsr_replay_signing *k;
+
+	TSR_TRY(TSR_NEW(&k, 1, r->err, path));
+	r->signing = k;
+	k->r = r;
+	TSR_TRY(TSR_NEW(&k->jobs, EACH * r->nparams + 1, r->err, path));
+	TSR_TRY(TSR_NEW(&k->dtypes, r->nparams + 1, r->err, path));
+	for (size_t i = 0; i < EACH * r->nparams; i++) {
+		if (i % EACH == GRADIENT || r->params[i / EACH].coding[i % EACH].codec)
+			k->jobs[k->njobs++] = i;
+	}
+	k->step_nbytes = tsr_signed_step_nbytes(r->result->ngroups, k->njobs);
+	TSR_TRY(TSR_NEW(&k->step, k->step_nbytes, r->err, path));
+	TSR_TRY(find_dtypes(k));
+	TSR_TRY(tsr_outfile_create(path, r->options->force, 0, &k->file, r->err));
+	TSR_TRY(write_head(k));
+	return append(k, first->step - 1, (double)NAN, first->lr);
+}
+
+enum tsr_status tsr_replay_end_signing(struct tsr_replaying *r)
+{
+	struct tsr_outfile *file = r->signing->file;
+
+	r->signing->file = NULL;
+	return tsr_outfile_publish(file, r->err);
+}
+
+void tsr_replay_drop_signing(struct tsr_replaying *r)
+{
+	struct tsr_replay_signing *k = r->signing;
+
+	if (!k)
+		return;
+	tsr_outfile_discard(k->file);
+	free(k->jobs);
+	free(k->dtypes);
+	free(k->step);
+	free(k);
+}
