@@ -22,7 +22,7 @@
 #define GRADIENT TSR_SLOTS
 #define EACH (TSR_SLOTS + 1)
 static const char *const names[EACH] = { "weight", "momentum", "variance", "max_exp_avg_sq",
-					  "gradient" };
+					 "gradient" };
 
 /* Elements of a gradient that are read at once. */
 #define PIECE 16384u

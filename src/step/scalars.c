@@ -240,7 +240,8 @@ static void put_capturable(struct tsr_step_scalars *s, enum tsr_order order,
 
 	s->rate = 1;
 	if (order == TSR_ORDER_TORCH_CUDA_CAPTURABLE) {
-		s->correction1 = 1.0f / (tensor ? less1 / lr : less1 * (float)(1 / h->value[TSR_HYPER_LR]));
+		s->correction1 = 1.0f / (tensor ? less1 / lr
+						: less1 * (float)(1 / h->value[TSR_HYPER_LR]));
 		s->root_correction2 = root2;
 		return;
 	}

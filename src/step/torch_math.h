@@ -60,8 +60,8 @@ TSR_HD float tsr_step_cuda_toward(float beta, float g, float x)
 
 /*
  * Whether the compiler did not fuse the coupled decay of an element.  A thread takes 4 elements, and that is
- * the first of them; with `maximize` all; with AMSGrad, also with both, none.  The 4 are neighbours if the tensor is a
- * multiple of 4, else a block of 512 threads takes 2048 elements by turns.
+ * the first of them; with `maximize` all; with AMSGrad, also with both, none.  The 4 are neighbours if the
+ * tensor is a multiple of 4, else a block of 512 threads takes 2048 elements by turns.
  */
 TSR_HD int32_t tsr_step_decays_apart(const struct tsr_step_scalars *s, uint64_t index)
 {
