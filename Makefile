@@ -143,6 +143,10 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 
 $(BUILD)/obj/src/report/charts/page.o: src/report/charts/page.css src/report/charts/page.js src/report/charts/tables.js
 $(BUILD)/obj/src/report/charts/plot.o: src/report/charts/plot.css
+$(BUILD)/obj/src/cli/help.o: man/help/options.txt
+$(BUILD)/obj/src/cli/commands/cmd_completion.o: $(wildcard packaging/completion/tersor.*)
+$(foreach n,$(filter-out %/options.txt,$(wildcard man/help/*.txt)),$(eval \
+  $(BUILD)/obj/src/cli/commands/cmd_$(basename $(notdir $n)).o: $n))
 $(foreach n,$(wildcard src/report/notes/*.html),$(eval \
   $(BUILD)/obj/src/report/$(firstword $(subst _, ,$(basename $(notdir $n))))_report.o: $n))
 

@@ -1,4 +1,4 @@
-"""A directory in, a directory out: every file is accounted for (docs/directories.md)."""
+"""A directory in, a directory out: every file is accounted for (docs/reading.md)."""
 import ctypes
 import json
 import os
@@ -400,6 +400,58 @@ def test_library_packs_as_the_tool_does(source, packed, tmp_path):
         assert found.nbytes == e.get("nbytes", 0)
     assert not library.tsr_directory_entry(handle, ctypes.c_size_t(len(expected)))
     library.tsr_directory_close(handle)
+
+
+def made_of_packed(root):
+    """The status and the message of tsr_directory_index()."""
+    err = ctypes.create_string_buffer(2048)
+    return ctypes.CDLL(str(SHARED)).tsr_directory_index(os.fsencode(root), err), err.raw[4:].split(b"\0")[0].decode()
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="only the tool is built")
+def test_files_that_are_packed_already_become_a_packed_directory(source, tmp_path):
+    """As ranks of a job write them.  What is expected is composed here, from the files."""
+    root = tmp_path / "made"
+    shutil.copytree(source, root)
+    nbytes = {"model.safetensors": 2 * 64 * 65 * 4, "sub/optimizer.pt": (2 * 64 * 65 + 1) * 4}
+    for name in nbytes:
+        (root / name).unlink()
+        run_tersor("pack", source / name, "-o", root / name, check=0)
+    (root / INDEX).write_bytes(b"of what was here before")
+    assert made_of_packed(root) == (0, "")
+    index, entries = index_of(root), entries_of(root)
+    assert (root / INDEX).read_bytes() == seal(index)
+    assert set(entries) == set(tree(source)) and index["mode"] == "0711"
+    for name, entry in entries.items():
+        full, copied = root / name, {"path": name, "as": "copied", "mode": f"{modes(root)[name]:04o}"}
+        if full.is_dir():
+            assert entry == {**copied, "as": "directory"}
+        elif name in nbytes:
+            content = full.read_bytes()
+            header = content[:8 + int.from_bytes(content[:8], "little")]
+            file = {"path": name, "nbytes": len(content), "header": xxhash.xxh3_64_hexdigest(header)}
+            assert entry == {**copied, "as": "packed", "nbytes": nbytes[name], "kind": name.split(".")[-1],
+                             "generation": 1, "files": [file]}
+        else:
+            assert entry == {**copied, "nbytes": full.stat().st_size,
+                             "xxh3": xxhash.xxh3_64_hexdigest(full.read_bytes())}
+    run_tersor("verify", root, check=0)
+    back = unpack(root, tmp_path)
+    assert modes(back) == {**modes(source), **{name: modes(root)[name] for name in nbytes}}
+    assert set(safetensors.numpy.load_file(back / "model.safetensors")) == {"a.weight", "b.weight"}
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="only the tool is built")
+@pytest.mark.parametrize("name, content, code, words", [
+    ("model.safetensors", b"\x40" + bytes(7) + b"{" * 64, 2, "model.safetensors: header byte 1: expected a key"),
+    (b"\xff", b"", 3, "expected UTF-8"), ("link", None, 3, "symbolic link")], ids=["damaged", "name", "link"])
+def test_no_index_is_made_of(name, content, code, words, tmp_path):
+    path = tmp_path / os.fsdecode(name)
+    path.write_bytes(content) if content is not None else path.symlink_to("nowhere")
+    (tmp_path / INDEX).write_bytes(b"old")
+    status, message = made_of_packed(tmp_path)
+    assert status == code and words in message, (status, message)
+    assert not (tmp_path / INDEX).exists()
 
 
 # ---- What is copied and why --------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A state that is encoded after every step stays where it belongs: docs/internals/numerics.md, docs/replay.md 4."""
+"""A state that is encoded after every step stays where it belongs: docs/internals/numerics.md."""
 import filecmp
 import json
 

@@ -92,10 +92,9 @@ bool tsr_meta_read_order(struct tsr_checkpoint *c, const struct tsr_json *list)
 enum tsr_status tsr_meta_arrange(const struct tsr_checkpoint *c, struct tsr_meta **meta, size_t n,
 				 const size_t *order, struct tsr_err *err)
 {
-	struct tsr_meta *arranged = calloc(n + 1, sizeof(*arranged));
+	struct tsr_meta *arranged = NULL;
 
-	if (!arranged)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&arranged, n + 1, err, c->path));
 	for (size_t i = 0; i < n; i++)
 		arranged[order[i]] = (*meta)[i];
 	free(*meta);
@@ -107,11 +106,10 @@ enum tsr_status tsr_meta_replace(const struct tsr_checkpoint *c, const struct ts
 				 size_t n, struct tsr_meta **ret, size_t *n_ret,
 				 struct tsr_err *err)
 {
-	struct tsr_meta *meta = calloc(c->nmeta + n + 1, sizeof(*meta));
+	struct tsr_meta *meta = NULL;
 	size_t count = 0;
 
-	if (!meta)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&meta, c->nmeta + n + 1, err, c->path));
 	for (size_t i = 0; i < c->nmeta; i++) {
 		if (!find(with, n, c->meta[i].key))
 			meta[count++] = c->meta[i];

@@ -3,6 +3,7 @@
 #ifndef TSR_DIRECTORY_DIRECTORY_DATA_H
 #define TSR_DIRECTORY_DIRECTORY_DATA_H
 
+#include "base/scope.h"
 #include "base/arena.h"
 #include "io/node_list.h"
 #include "pack/packing.h"
@@ -64,6 +65,9 @@ enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow
 /* Whether a path below a directory can be in an index: names without special meaning, in UTF-8. */
 bool tsr_directory_path_is_valid(const char *path);
 
+/* Refuse a directory with another path, by name. */
+enum tsr_status tsr_directory_check_paths(const struct tsr_directory *d, struct tsr_err *err);
+
 /* --- Checkpoints of torch.distributed.checkpoint ---------------------------------------------- */
 
 /*
@@ -99,5 +103,7 @@ enum tsr_status tsr_directory_write_index(struct tsr_traversal *t, const char *p
 
 /* Bytes that the index will have. */
 enum tsr_status tsr_directory_measure_index(struct tsr_directory *d, struct tsr_err *err);
+
+TSR_OWNED_BY(tsr_directory_close, struct tsr_directory)
 
 #endif

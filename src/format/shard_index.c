@@ -127,9 +127,7 @@ static enum tsr_status number_shards(struct reading *r)
 	struct tsr_index *x = r->x;
 	const char *last = NULL;
 
-	x->shards = calloc(x->nentries, sizeof(*x->shards));
-	if (!x->shards)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&x->shards, x->nentries, r->err, r->path));
 	tsr_named_sort(r->shard_of, x->nentries);
 	for (size_t i = 0; i < x->nentries; i++) {
 		const struct tsr_named *shard = &r->shard_of[i];
@@ -189,9 +187,7 @@ enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
 			     .err = err };
 	enum tsr_status status;
 
-	r.x = calloc(1, sizeof(*r.x));
-	if (!r.x)
-		return tsr_fail_nomem(err, r.path);
+	TSR_TRY(TSR_NEW(&r.x, 1, err, r.path));
 	/* Names are shorter than the text that has them. */
 	r.x->names = tsr_arena_new((size_t)TSR_INDEX_NBYTES_MAX);
 	status = r.x->names ? read_text(&r, f) : tsr_fail_nomem(err, r.path);

@@ -220,19 +220,16 @@ static void free_later(void *ctx)
 static enum tsr_status inflate_all(void *ctx, struct tsr_file *into, struct tsr_err *err)
 {
 	const struct later *later = ctx;
+	TSR_SCOPED(stream_free)
 	struct stream s = { .f = later->f, .m = &later->m, .where = later->where, .err = err };
 	const uint64_t nbytes = later->m.nbytes;
+	TSR_OWNED(free)
 	unsigned char *buffer = malloc(nbytes < BUFFER_NBYTES ? (size_t)nbytes + 1 : BUFFER_NBYTES);
-	enum tsr_status status;
 
 	if (!buffer)
 		return tsr_fail_nomem(err, later->where);
-	status = stream_start(&s);
-	if (status == TSR_OK)
-		status = copy_all(&s, buffer, into);
-	stream_free(&s);
-	free(buffer);
-	return status;
+	TSR_TRY(stream_start(&s));
+	return copy_all(&s, buffer, into);
 }
 
 enum tsr_status tsr_zip_inflated(const struct tsr_file *f, const struct tsr_zip_member *m,

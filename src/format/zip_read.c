@@ -414,9 +414,7 @@ enum tsr_status tsr_zip_read(const struct tsr_file *f, uint64_t base, uint64_t n
 	};
 	enum tsr_status status;
 
-	r.z = calloc(1, sizeof(*r.z));
-	if (!r.z)
-		return tsr_fail_nomem(err, where);
+	TSR_TRY(TSR_NEW(&r.z, 1, err, where));
 	status = read_all(&r);
 	free(r.entries);
 	free(r.extents);

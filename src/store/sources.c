@@ -107,13 +107,10 @@ static enum tsr_status open_file(const struct tsr_store_source *source, size_t f
 enum tsr_status tsr_source_read(const struct tsr_store_source *source, size_t file, void *bytes,
 				size_t nbytes, uint64_t offset, struct tsr_err *err)
 {
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(open_file(source, file, &f, err));
-	status = tsr_file_read(f, bytes, nbytes, offset, err);
-	tsr_file_close(f);
-	return status;
+	return tsr_file_read(f, bytes, nbytes, offset, err);
 }
 
 struct reading_rest {
@@ -377,12 +374,11 @@ static int by_place(const void *a, const void *b)
 static enum tsr_status drop_overlaps(struct finding *f)
 {
 	struct tsr_snapshot *s = f->to;
-	struct claim *claims = malloc((2 * s->ntensors + 1) * sizeof(*claims));
+	struct claim *claims = NULL;
 	size_t n = 0, kept = 0;
 	uint64_t end = 0;
 
-	if (!claims)
-		return tsr_fail_nomem(f->err, f->source->path);
+	TSR_TRY(TSR_NEW(&claims, 2 * s->ntensors + 1, f->err, f->source->path));
 	for (size_t i = 0; i < s->ntensors; i++)
 		for (unsigned k = 0; k < s->tensors[i].slots; k++)
 			claims[n++] = (struct claim){
@@ -495,19 +491,15 @@ static enum tsr_status find_crcs(const struct tsr_store_source *source, struct t
 				 struct tsr_snapshot *s, size_t file, struct tsr_err *err)
 {
 	struct tsr_stored_path *p = &s->paths[file];
-	enum tsr_status status;
-	uint8_t *bytes;
+	TSR_OWNED(free) uint8_t *bytes = NULL;
 
 	if (!p->nranges || !p->rest_nbytes || p->rest_nbytes > REST_MAX)
 		return TSR_OK;
 	bytes = malloc((size_t)p->rest_nbytes);
 	if (!bytes)
 		return tsr_fail_nomem(err, source->path);
-	status = tsr_source_read_rest(source, s, file, bytes, (size_t)p->rest_nbytes, 0, err);
-	if (status == TSR_OK)
-		status = tsr_find_crcs(arena, p, bytes, err);
-	free(bytes);
-	return status;
+	TSR_TRY(tsr_source_read_rest(source, s, file, bytes, (size_t)p->rest_nbytes, 0, err));
+	return tsr_find_crcs(arena, p, bytes, err);
 }
 
 enum tsr_status tsr_source_open(struct tsr_store_source *source, const char *path, bool follow,

@@ -350,15 +350,13 @@ void tsr_store_end(struct tsr_store *s, bool done)
 
 static enum tsr_status make_folder(struct tsr_store *s, const char *name, struct tsr_err *err)
 {
-	char *path = tsr_store_path(s, "%s", name);
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *path = tsr_store_path(s, "%s", name);
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
 	if (mkdir(path, 0777) != 0 && errno != EEXIST)
-		status = tsr_fail_errno(err, errno, "%s: cannot make", path);
-	free(path);
-	return status;
+		return tsr_fail_errno(err, errno, "%s: cannot make", path);
+	return TSR_OK;
 }
 
 static bool is_empty(const char *path)
@@ -397,20 +395,17 @@ static enum tsr_status make_store(struct tsr_store *s, const char *mark, struct 
 
 static enum tsr_status check_mark(const char *path, struct tsr_err *err)
 {
-	struct tsr_file *f = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 	char text[sizeof(MARK_TEXT)] = { 0 };
-	enum tsr_status status;
 
 	TSR_TRY(tsr_file_open(path, &f, err));
 	if (tsr_file_size(f) != sizeof(MARK_TEXT) - 1)
-		status = tsr_fail(err, TSR_E_FORMAT, "%s: is not that of a store", path);
-	else
-		status = tsr_file_read(f, text, sizeof(MARK_TEXT) - 1, 0, err);
-	if (status == TSR_OK && strcmp(text, MARK_TEXT) != 0)
-		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: is not that of a store, or of a later version of it", path);
-	tsr_file_close(f);
-	return status;
+		return tsr_fail(err, TSR_E_FORMAT, "%s: is not that of a store", path);
+	TSR_TRY(tsr_file_read(f, text, sizeof(MARK_TEXT) - 1, 0, err));
+	if (strcmp(text, MARK_TEXT) != 0)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: is not that of a store, or of a later version of it", path);
+	return TSR_OK;
 }
 
 static enum tsr_status find_store(struct tsr_store *s, enum tsr_store_mode mode, const char *mark,
@@ -447,11 +442,10 @@ static enum tsr_status open_store(struct tsr_store *s, enum tsr_store_mode mode,
 enum tsr_status tsr_store_open(const char *path, enum tsr_store_mode mode, struct tsr_store **ret,
 			       struct tsr_err *err)
 {
-	struct tsr_store *s = calloc(1, sizeof(*s));
+	struct tsr_store *s = NULL;
 	enum tsr_status status;
 
-	if (!s)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&s, 1, err, path));
 	s->lock = -1;
 	s->path = strdup(path);
 	status = s->path ? open_store(s, mode, err) : tsr_fail_nomem(err, path);

@@ -173,11 +173,9 @@ static enum tsr_status write_all(struct getting *g, const struct tsr_run *run, s
 static enum tsr_status make_folder(const char *root, const struct tsr_stored_path *p,
 				   struct tsr_err *err)
 {
-	char *path = tsr_path_join(root, p->path);
-	enum tsr_status status = path ? tsr_dir_make(path, err) : tsr_fail_nomem(err, root);
+	TSR_OWNED(free) char *path = tsr_path_join(root, p->path);
 
-	free(path);
-	return status;
+	return path ? tsr_dir_make(path, err) : tsr_fail_nomem(err, root);
 }
 
 /* Permissions last: a directory may not let its owner write. */

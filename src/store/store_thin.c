@@ -210,15 +210,13 @@ static enum tsr_status recode(struct thinning *t, size_t i, const struct tsr_sna
 
 static enum tsr_status drop(const struct tsr_store *s, uint64_t step, struct tsr_err *err)
 {
-	char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%015" PRIu64 ".json", step);
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%015" PRIu64 ".json", step);
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
 	if (unlink(path) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot remove", path);
-	free(path);
-	return status;
+		return tsr_fail_errno(err, errno, "%s: cannot remove", path);
+	return TSR_OK;
 }
 
 static enum tsr_status change_all(struct thinning *t, const struct tsr_run *run,
@@ -267,9 +265,7 @@ enum tsr_status tsr_store_thin(struct tsr_store *s, const struct tsr_store_rule 
 	enum tsr_status status = TSR_OK;
 
 	TSR_TRY(tsr_store_check_whole(s, err));
-	t.plans = calloc(s->nsnapshots + 1, sizeof(*t.plans));
-	if (!t.plans)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(TSR_NEW(&t.plans, s->nsnapshots + 1, err, s->path));
 	for (size_t i = 0; i < s->nsnapshots; i++)
 		decide(s, i, rules, nrules, &t.plans[i]);
 	t.progress = (struct tsr_progress){ .run = run, .what = s->path };

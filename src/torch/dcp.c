@@ -105,16 +105,13 @@ static enum tsr_status open_files(struct tsr_dcp_reading *r, struct tsr_dcp_part
 static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 {
 	const size_t n = r->m.nparts;
-	struct tsr_dcp_part **sorted;
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_dcp_part **sorted = NULL;
 
 	TSR_TRY(TSR_NEW(&sorted, n + 1, r->err, r->path));
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = &r->m.parts[i];
 	qsort(sorted, n, sizeof(struct tsr_dcp_part *), by_file);
-	status = open_files(r, sorted);
-	free(sorted);
-	return status;
+	return open_files(r, sorted);
 }
 
 /* --- Entries -------------------------------------------------------------------------------- */
@@ -178,8 +175,7 @@ static enum tsr_status read_bytes(struct tsr_dcp_reading *r, const struct tsr_dc
 				  struct tsr_value **ret)
 {
 	struct tsr_dcp_part *p = tsr_dcp_find_part(&r->m, e, NULL);
-	enum tsr_status status;
-	char *where;
+	TSR_OWNED(free) char *where = NULL;
 
 	if (!p)
 		return TSR_DCP_FAIL(r, TSR_E_FORMAT, e->fqn,
@@ -188,9 +184,7 @@ static enum tsr_status read_bytes(struct tsr_dcp_reading *r, const struct tsr_dc
 	where = tsr_dcp_where(r, p);
 	if (!where)
 		return tsr_fail_nomem(r->err, r->path);
-	status = read_object(r, p, where, ret);
-	free(where);
-	return status;
+	return read_object(r, p, where, ret);
 }
 
 static enum tsr_status read_tensor(struct tsr_dcp_reading *r, const struct tsr_dcp_entry *e,

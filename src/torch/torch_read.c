@@ -453,20 +453,17 @@ enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, u
 				      uint64_t nbytes, const char *where,
 				      struct tsr_torch_view *ret, struct tsr_err *err)
 {
+	TSR_SCOPED(tsr_torch_close)
 	struct tsr_torch_archive a = { .c = c, .file = file, .where = where, .err = err };
-	struct tsr_arena *arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
 	struct tsr_value *root = NULL;
-	enum tsr_status status;
 
 	if (!arena)
 		return tsr_fail_nomem(err, where);
-	status = tsr_torch_open(&a, base, nbytes);
-	TSR_THEN(status, tsr_torch_load(&a, arena, &root));
-	if (status == TSR_OK && !tsr_torch_is_tensor(root))
-		status = tsr_torch_fail(&a, TSR_E_FORMAT, "", "found no tensor, expected just one");
-	TSR_THEN(status, tsr_torch_view(&a, root, "", ret));
-	TSR_THEN(status, read_generation(&a));
-	tsr_torch_close(&a);
-	tsr_arena_free(arena);
-	return status;
+	TSR_TRY(tsr_torch_open(&a, base, nbytes));
+	TSR_TRY(tsr_torch_load(&a, arena, &root));
+	if (!tsr_torch_is_tensor(root))
+		TSR_TRY(tsr_torch_fail(&a, TSR_E_FORMAT, "", "found no tensor, expected just one"));
+	TSR_TRY(tsr_torch_view(&a, root, "", ret));
+	return read_generation(&a);
 }

@@ -164,13 +164,10 @@ enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_valu
 static enum tsr_status add_text(struct tsr_zip_members *m, const char *name, const char *contents,
 				struct tsr_err *err)
 {
-	struct tsr_text text = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 
 	tsr_text_puts(&text, contents);
-	status = tsr_zip_members_add(m, "archive/", name, "", &text, 0, err);
-	tsr_text_free(&text);
-	return status;
+	return tsr_zip_members_add(m, "archive/", name, "", &text, 0, err);
 }
 
 /* PyTorch ignores records that it does not know, so the number of lossy generations is one of those. */
@@ -196,26 +193,23 @@ enum tsr_status tsr_torch_add_archive(const struct tsr_checkpoint *c, const stru
 				      size_t n, unsigned generation, const char *path,
 				      struct tsr_zip_members *m, struct tsr_err *err)
 {
-	struct tsr_text pickle = { 0 };
-	struct key *keys;
-	enum tsr_status status = TSR_NEW(&keys, n + 1, err, path);
+	TSR_SCOPED(tsr_text_free) struct tsr_text pickle = { 0 };
+	TSR_OWNED(free) struct key *keys = NULL;
 
-	for (size_t i = 0; i < n && status == TSR_OK; i++) {
+	TSR_TRY(TSR_NEW(&keys, n + 1, err, path));
+	for (size_t i = 0; i < n; i++) {
 		snprintf(keys[i].digits, sizeof(keys[i].digits), "%zu", i);
 		tensors[c->tensors[list[i]].plane[0]].key = keys[i].digits;
 	}
-	TSR_THEN(status, tsr_pickle_write(root, tensors, path, &pickle, err));
-	if (status == TSR_OK && pickle.failed)
-		status = tsr_fail_nomem(err, path);
-	TSR_THEN(status, tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err));
-	TSR_THEN(status, add_text(m, "byteorder", "little", err));
-	for (size_t i = 0; i < n && status == TSR_OK; i++)
-		status = tsr_zip_members_add(m, "archive/data/", keys[i].digits, "", NULL,
-					     tsr_tensor_nbytes(&c->tensors[list[i]]), err);
-	TSR_THEN(status, add_version(m, generation, err));
-	tsr_text_free(&pickle);
-	free(keys);
-	return status;
+	TSR_TRY(tsr_pickle_write(root, tensors, path, &pickle, err));
+	if (pickle.failed)
+		return tsr_fail_nomem(err, path);
+	TSR_TRY(tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err));
+	TSR_TRY(add_text(m, "byteorder", "little", err));
+	for (size_t i = 0; i < n; i++)
+		TSR_TRY(tsr_zip_members_add(m, "archive/data/", keys[i].digits, "", NULL,
+					    tsr_tensor_nbytes(&c->tensors[list[i]]), err));
+	return add_version(m, generation, err);
 }
 
 enum tsr_status tsr_torch_write_members(struct tsr_checkpoint *c, unsigned generation,

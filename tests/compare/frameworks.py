@@ -350,7 +350,7 @@ def deepspeed_(d, stage):
 @recipe("megatron-core", "torch_dist")
 def megatron(d):
     import torch
-    torch.cuda.synchronize = torch.cuda.current_device = lambda *a: 0
+    torch.cuda.synchronize, torch.cuda.current_device = lambda *a: None, lambda: torch.device("cpu")
     from megatron.core import dist_checkpointing as mc, parallel_state
     from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor
     alone()

@@ -7,6 +7,7 @@ Every job trains, saves with tersor, and is continued from the save; what is loa
 `tersor unpack` restores, and the run that continues must stay with the one that never stopped.  Prints a line per
 job; a framework that is not installed is named.  Ranks are processes on the CPU with gloo.
 """
+import json
 import os
 import pathlib
 import shutil
@@ -35,11 +36,12 @@ def program(*args, status=0):
 # ---- Ranks: FSDP2 and torch.distributed.checkpoint --------------------------------------------------
 
 def sharded(ranks):
+    """A model whose tensors no number of ranks divides, and of which some have no part on the last of eight."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Embedding(101, 64), torch.nn.Linear(64, 301), torch.nn.LayerNorm(301),
-                                torch.nn.Linear(301, 77))
+                                torch.nn.Linear(301, 5))
     mesh = init_device_mesh("cpu", (ranks,))
     for layer in [*model, model]:
         fully_shard(layer, mesh=mesh)
@@ -63,6 +65,7 @@ def on_rank(rank, ranks, work, folder, port):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo")
     work(rank, ranks, folder)
+    dist.barrier()
     dist.destroy_process_group()
 
 
@@ -70,8 +73,23 @@ PORT = [29640 + os.getpid() % 300]
 
 
 def spawn(ranks, work, folder):
+    """Ranks are forked from one server that has PyTorch."""
     PORT[0] += 1
-    mp.spawn(on_rank, (ranks, work, folder, PORT[0]), ranks)
+    mp.get_context("forkserver").set_forkserver_preload(["torch", "torch.distributed.checkpoint",
+                                                         "torch.distributed.fsdp"])
+    mp.start_processes(on_rank, (ranks, work, folder, PORT[0]), ranks, start_method="forkserver")
+
+
+def state_of(model, optimizer):
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    return dict(zip(("model", "optim"), get_state_dict(model, optimizer)))
+
+
+def note(name, model, optimizer):
+    """Keep the whole state, for the one who started the ranks."""
+    full = whole(model, optimizer)
+    if dist.get_rank() == 0:
+        torch.save(full, f"{name}.pt")
 
 
 def save_ranks(rank, ranks, folder):
@@ -79,8 +97,7 @@ def save_ranks(rank, ranks, folder):
     from tersor.dcp import TersorWriter
     model, optimizer = sharded(ranks)
     train(model, optimizer, range(3))
-    from torch.distributed.checkpoint.state_dict import get_state_dict
-    state = dict(zip(("model", "optim"), get_state_dict(model, optimizer)), epoch=7)
+    state = {**state_of(model, optimizer), "epoch": 7}
     for name in "a", "a":                       # the second replaces the first
         writer = TersorWriter(f"{folder}/{name}")
         dcp.async_save(state, storage_writer=writer, async_stager=writer.stager).result()
@@ -89,33 +106,27 @@ def save_ranks(rank, ranks, folder):
     file = f"{folder}/c/shard-{rank + 1:05d}-model-00001-of-00001.safetensors"
     assert (saved.path, saved.nbytes) == (f"{folder}/c", os.path.getsize(file)) and saved.blocked, saved
     train(model, optimizer, range(3, 6))
-    if rank == 0:
-        torch.save(whole(model, optimizer), f"{folder}/on-{ranks}.pt") if ranks == 1 else None
-    full = whole(model, optimizer)
-    if rank == 0:
-        torch.save(full, f"{folder}/straight.pt")
+    note(f"{folder}/straight", model, optimizer)
 
 
 def load_ranks(rank, ranks, folder):
+    """Load what other ranks saved, note it, train on; and save "a" anew, over what more ranks wrote."""
     import tersor.torch
+    from torch.distributed.checkpoint.state_dict import set_state_dict
     from tersor.dcp import TersorReader
-    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-    for name in "a", "b", "c":
+    for name in "c", "b", "a":
         model, optimizer = sharded(ranks)
         if name == "c":
             tersor.torch.load(f"{folder}/{name}", model, optimizer)
         else:
-            state = dict(zip(("model", "optim"), get_state_dict(model, optimizer)), epoch=0)
+            state = {**state_of(model, optimizer), "epoch": 0}
             dcp.load(state, storage_reader=TersorReader(f"{folder}/{name}", check=rank == 0))
             assert state["epoch"] == 7
             set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
-        full = whole(model, optimizer)
-        if rank == 0:
-            torch.save(full, f"{folder}/{name}-{ranks}.pt")
-        train(model, optimizer, range(3, 6))
-        full = whole(model, optimizer)
-        if rank == 0:
-            torch.save(full, f"{folder}/{name}-{ranks}-on.pt")
+        note(f"{folder}/{name}-{ranks}", model, optimizer)
+    tersor.torch.save(f"{folder}/a", model, optimizer, epoch=7)
+    train(model, optimizer, range(3, 6))
+    note(f"{folder}/on-{ranks}", model, optimizer)
 
 
 def flat(value, prefix=""):
@@ -125,30 +136,119 @@ def flat(value, prefix=""):
     return {name: t for key, each in items for name, t in flat(each, f"{prefix}.{key}").items()}
 
 
+def noted(name):
+    return flat(dict(zip(("model", "optim"), torch.load(f"{name}.pt", weights_only=False))))
+
+
+def restored(packed, plain):
+    """What PyTorch's own reader loads of what `tersor unpack` restores."""
+    program("verify", packed)
+    shutil.rmtree(plain, ignore_errors=True)
+    program("unpack", packed, "-o", plain)
+    program("diff", packed, plain)
+    reader = dcp.HuggingFaceStorageReader(plain)
+    found = {name: torch.zeros(m.size, dtype=m.properties.dtype)
+             for name, m in reader.read_metadata().state_dict_metadata.items()}
+    dcp.load(found, storage_reader=reader, no_dist=True)
+    return {f".{name}": t for name, t in found.items()}
+
+
 def fsdp2(folder):
-    """2 ranks save, 1, 3 and 4 load; and torch's own reader loads what unpack restores."""
-    spawn(2, save_ranks, folder)
-    for ranks in 1, 3, 4:
-        spawn(ranks, load_ranks, folder)
-    for name in "abc":
-        first, *others = (flat(torch.load(f"{folder}/{name}-{n}.pt", weights_only=False)) for n in (1, 3, 4))
-        for other in others:
-            assert first.keys() == other.keys() and all(torch.equal(t, other[key]) for key, t in first.items())
-        program("verify", f"{folder}/{name}")
-    straight = flat(torch.load(f"{folder}/straight.pt", weights_only=False))
-    on = flat(torch.load(f"{folder}/a-3-on.pt", weights_only=False))
-    apart = max(((t - on[key]).norm() / t.norm()).item() for key, t in straight.items()
-                if ".exp_avg" not in key and t.is_floating_point() and t.norm())
-    program("unpack", f"{folder}/a", "-o", f"{folder}/plain")
-    program("diff", f"{folder}/a", f"{folder}/plain")
+    """8 ranks save, 3 load and save over it, so does 1, and 4 load: the bits that `tersor unpack` restores."""
+    spawn(8, save_ranks, folder)
     program("store", "add", f"{folder}/store", f"{folder}/a", "--step", 3)
     said = program("unpack", f"{folder}/a/shard-00001-model-00001-of-00001.safetensors", "-o", f"{folder}/x", status=3)
     assert "parts of tensors" in said, said
-    model = {f"model.{k}": t for k, t in torch.load(f"{folder}/a-1.pt", weights_only=False)[0].items()}
-    loaded = {key: torch.zeros_like(t) for key, t in model.items()}
-    dcp.load(loaded, storage_reader=dcp.HuggingFaceStorageReader(f"{folder}/plain"), no_dist=True)
-    assert all(torch.equal(t, loaded[key]) for key, t in model.items())
-    return f"2 ranks to 1, 3 and 4: the same bits; weights {apart:.1e} off after 3 more steps"
+    counts = 3, 1, 4
+    for ranks in counts:
+        expected = {name: restored(f"{folder}/{name}", f"{folder}/plain-{name}") for name in "abc"}
+        spawn(ranks, load_ranks, folder)
+        for name, tensors in expected.items():
+            found = noted(f"{folder}/{name}-{ranks}")
+            assert found.keys() == tensors.keys(), found.keys() ^ tensors.keys()
+            assert all(torch.equal(t, tensors[key]) for key, t in found.items()), name
+    straight, *on = (noted(f"{folder}/{name}") for name in ("straight", *(f"on-{ranks}" for ranks in counts)))
+    apart = [max(((t - each[key]).norm() / t.norm()).item() for key, t in straight.items()
+                 if key.startswith(".model") and t.norm()) for each in on]
+    assert max(apart) < 0.02, apart
+    return f"8 ranks to 3 to 1 to 4: the same bits; weights at most {max(apart):.1e} off after 3 more steps"
+
+
+def ddp_ranks(rank, ranks, folder):
+    import tersor.torch
+    torch.manual_seed(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 33))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def steps(n):
+        found = []
+        for _ in range(n):
+            optimizer.zero_grad()
+            loss = (model(torch.randn(8, 64)) - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+    steps(5)
+    saved = tersor.torch.async_save(f"{folder}/step-{{step}}.tersor", model, optimizer, step=5).result()
+    assert bool(saved.nbytes) == (rank == 0)
+    dist.barrier()
+    generator = torch.get_rng_state()
+    straight = steps(5)
+    for t in model.parameters():
+        t.data.zero_()
+    optimizer.state.clear()
+    assert tersor.torch.load(tersor.torch.latest(f"{folder}/step-{{step}}.tersor"), model, optimizer) == []
+    torch.set_rng_state(generator)
+    apart = max(abs(a - b) for a, b in zip(straight, steps(5)))
+    assert 0 < apart < 1e-3, apart
+
+
+def ddp(folder):
+    """A loop of one's own on two ranks that hold the same: the first saves, all load."""
+    spawn(2, ddp_ranks, folder)
+    program("verify", f"{folder}/step-5.tersor")
+    return "resumed on 2 ranks: losses at most 1e-3 apart"
+
+
+def record_ranks(rank, ranks, folder):
+    """Record four steps, the writing of which takes longer than they do; the last is not waited for at first."""
+    import time
+    from tersor.record import GradientRecorder
+    model, optimizer = sharded(ranks)
+    recorder = GradientRecorder(f"{folder}/recording", optimizer, model.named_parameters())
+    write = recorder._write_gradients
+
+    def slow(*args):
+        time.sleep(0.5 if rank else 0)
+        write(*args)
+    recorder._write_gradients = slow
+    kept = {}
+    for step in range(1, 5):
+        train(model, optimizer, [step])
+        kept[step] = {name: p.grad.full_tensor() for name, p in model.named_parameters()}
+    waiting = sum(not each.done() for each in recorder.writing)
+    dist.barrier()
+    if rank == 0:
+        named = [e["step"] for e in json.loads(pathlib.Path(f"{folder}/recording/manifest.json").read_text())["steps"]]
+        assert named == [1, 2], named
+    recorder.close()
+    assert waiting or not rank, "a step waited for its file"
+    if rank == 0:
+        torch.save(kept, f"{folder}/kept.pt")
+
+
+def record(folder):
+    """Ranks of FSDP2 record in the background; put together, the parts are the gradients."""
+    from safetensors.torch import load_file
+    spawn(3, record_ranks, folder)
+    steps = json.loads(pathlib.Path(f"{folder}/recording/manifest.json").read_text())["steps"]
+    assert [each["step"] for each in steps] == [1, 2, 3, 4]
+    program("inspect", f"{folder}/recording")
+    for each, whole in zip(steps, torch.load(f"{folder}/kept.pt").values()):
+        parts = [load_file(f"{folder}/recording/{name}") for name in each["files"]]
+        assert all(torch.equal(torch.cat([p[name] for p in parts if name in p]), t) for name, t in whole.items())
+    return "3 ranks, 4 steps: the gradients"
 
 
 class Custom:
@@ -253,14 +353,14 @@ def interrupted(run, callback):
         raise KeyboardInterrupt
     shutil.rmtree = killed
     try:
-        callback().pack(whole, run, keep=False)
+        callback().pack(whole, run)
         raise AssertionError("it was not interrupted")
     except KeyboardInterrupt:
         pass
     finally:
         shutil.rmtree = remove
     assert sorted(os.listdir(restore(run))) == names, "half of a checkpoint"
-    callback().pack(f"{run}/checkpoint-5", run, keep=False)     # removes what was left
+    callback().pack(f"{run}/checkpoint-5", run)     # removes what was left
     remove(f"{run}/checkpoint-7")
     assert os.listdir(run) == ["packed"], os.listdir(run)
 
@@ -338,9 +438,31 @@ def accelerate(folder):
     return f"resumed: losses at most {apart:.1e} apart"
 
 
-JOBS = {"fsdp2": fsdp2, "types": types, "hostile": hostile, "trainer": trainer, "lightning": lightning,
-        "accelerate": accelerate}
-NEEDS = {"trainer": "transformers", "lightning": "lightning", "accelerate": "accelerate"}
+def directory(recipe):
+    """What a framework saved by itself, packed and restored by functions of the package, and resumed."""
+    def job(folder):
+        import frameworks
+        import tersor
+        run = pathlib.Path(folder, "run")
+        run.mkdir()
+        resume = frameworks.RECIPES[recipe][1](run)
+        straight = resume(run)
+        report = tersor.pack(run, f"{folder}/packed/")
+        assert report["packed"] and tersor.verify(f"{folder}/packed", against=run).passed, report
+        shutil.rmtree(run)
+        tersor.unpack(f"{folder}/packed", f"{run}/")
+        apart = max(abs(a - b) for a, b in zip(straight, resume(run)))
+        assert 0 < apart < 1e-2, apart
+        return f"resumed: losses at most {apart:.1e} apart"
+    return job
+
+
+JOBS = {"fsdp2": fsdp2, "ddp": ddp, "record": record, "types": types, "hostile": hostile, "trainer": trainer,
+        "lightning": lightning, "accelerate": accelerate,
+        "deepspeed": directory("deepspeed: ZeRO-1 on 2 ranks"),
+        "megatron": directory("megatron-core: torch_dist")}
+NEEDS = {"trainer": "transformers", "lightning": "lightning", "accelerate": "accelerate", "deepspeed": "deepspeed",
+         "megatron": "megatron.core"}
 
 
 def main():
@@ -351,7 +473,7 @@ def main():
         except ImportError:
             print(f"{name}: not installed, left out")
             continue
-        folder = tempfile.mkdtemp(prefix=f"tersor-{name}-")
+        folder = os.path.realpath(tempfile.mkdtemp(prefix=f"tersor-{name}-"))
         print(f"{name}: {JOBS[name](folder)}", flush=True)
         shutil.rmtree(folder)
 

@@ -37,6 +37,7 @@ for step in (1, 2):
     for name, p in model.named_parameters():
         whole[f"{step}.{name}"] = p.grad.full_tensor().to(torch.bfloat16)
     optimizer.step()
+recorder.close()
 if rank == 0:
     save_file(whole, out / "whole.safetensors")
 dist.destroy_process_group()

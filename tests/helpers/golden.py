@@ -2,6 +2,7 @@
 
     python tests/helpers/golden.py REPORT.json      write them anew from `tersor sweep --json=REPORT.json`
     python tests/helpers/golden.py --check REPORT.json      compare them with it
+    python tests/helpers/golden.py --table > docs/internals/sweeps.csv      what each codec gives back, from them
 
 sweep-CODEC.txt is a report, one line per run of equal exponents: the figures of one exponent field, or of each of
 several, as in `8-253 16777216 ...`.  Codecs that differ from these only in their number of bits are lines of
@@ -98,6 +99,23 @@ def mean(row):
     return row["rel_sum"] / 2**47 / row["compared"] if row["compared"] else 0
 
 
+def share(row):
+    return f"{100 * row['exact'] / row['count']:.4f}"
+
+
+def table():
+    """Of each codec, the figures of all finite values and of the binade from 1 to 2, with the binades like it."""
+    lines = ["codec,exact percent,overflow percent,exact percent 1 to 2,mean 1 to 2,max 1 to 2,alike from 2^,alike to 2^"]
+    for path in sorted(FOLDER.glob("sweep-*")):
+        rows = parse(path.read_text())
+        total, one = finite(rows), rows[127]
+        first = min(e for e in range(128) if all(rows[i] == one for i in range(e, 128)))
+        last = max(e for e in range(127, 255) if all(rows[i] == one for i in range(127, e + 1)))
+        lines.append(f"{path.stem[6:]},{share(total)},{100 * total['overflow'] / total['count']:.4f},{share(one)},"
+                     f"{mean(one):.4g},{one['max_rel']:.3g},{first - 127},{last - 127}")
+    return "\n".join(lines) + "\n"
+
+
 def check(report):
     """How many codecs of a report are not as in the golden ones; it has all of them."""
     found = {codec["codec"]: text_of(codec) for codec in report["codecs"]}
@@ -123,6 +141,9 @@ def write(texts):
 
 
 def main():
+    if sys.argv[1] == "--table":
+        print(table(), end="")
+        return
     with open(sys.argv[-1], encoding="utf-8") as file:
         report = json.load(file)
     assert (report["first"], report["last"]) == (0, 2**32 - 1)

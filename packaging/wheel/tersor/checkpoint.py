@@ -2,7 +2,7 @@
 """Single tensors of any checkpoint that tersor reads, decoded in memory: `tersor.open`."""
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, Mapping
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class Array(library.Tensor):
         return Tensor(self.file, self.description).whole()
 
 
-class Checkpoint:
+class Checkpoint(Mapping[str, Array]):
     """The tensors of a checkpoint by name; ``with tersor.open(path) as c:`` closes it.
 
     Attributes
@@ -89,20 +89,11 @@ class Checkpoint:
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._arrays
-
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
 
     def __len__(self) -> int:
         return len(self._arrays)
-
-    def keys(self) -> List[str]:
-        return list(self._arrays)
-
-    def items(self) -> List[Tuple[str, Array]]:
-        return list(self._arrays.items())
 
     def close(self) -> None:
         """Let go of the file; it is closed with the last tensor that is still used."""

@@ -2,8 +2,9 @@
 """The commands of the program as functions.
 
 Each runs the program that this package carries, in a process of its own, and returns its JSON report as a
-dataclass (`tersor.reports`); docs/json.md lists the members. Options are keywords: ``max_error={"nmse": 1e-4}`` is ``--max-error nmse=1e-4``, ``strict=True``
-is ``--strict``, a list repeats an option. All options of a command may be given, as its manual page has them.
+dataclass (`tersor.reports`); docs/json.txt lists the members. Options are keywords, as the manual page of the
+command has them: ``max_error={"nmse": 1e-4}`` is ``--max-error nmse=1e-4``, ``strict=True`` is ``--strict``,
+and a list repeats an option.
 """
 from __future__ import annotations
 
@@ -65,8 +66,7 @@ def run(command: str, *operands: Path, **options: Any) -> Any:
     if done.returncode not in (0, DIFFERS):
         raise TersorError(done.returncode, message or f"tersor {command}: status {done.returncode}\n{done.stderr}")
     members = json.loads(done.stdout) if done.stdout else {}
-    return take(REPORTS.get(command, Report), members, passed=done.returncode == 0, warnings=warnings, message=message,
-                json=members)
+    return take(REPORTS.get(command, Report), members, passed=done.returncode == 0, warnings=warnings, message=message)
 
 
 def _all(paths: Paths) -> list[Path]:
@@ -108,7 +108,7 @@ def unpack(packed: Path, output: Path | None = None, *, to: str | None = None, f
 
 
 def inspect(path: Paths, **options: Any) -> InspectReport:
-    """What a checkpoint or recording contains, from its headers: ``report["tensors"]``."""
+    """What a checkpoint or recording contains, from its headers: ``report.tensors``."""
     return run("inspect", *_all(path), **options)
 
 
@@ -136,7 +136,7 @@ def apply(update: Path, model: Path, output: Path | None = None, **options: Any)
 
 def audit(checkpoint: Paths, *, state: str | None = None, max_error: Mapping[str, float] | None = None,
           **options: Any) -> AuditReport:
-    """What each codec would do to a checkpoint; ``report["checkpoints"][0]["recommended"]`` is the form to use."""
+    """What each codec would do to a checkpoint; ``report.checkpoints[0].recommended`` is the form to use."""
     return run("audit", *_all(checkpoint), state=state, max_error=max_error, **options)
 
 

@@ -11,7 +11,6 @@ HuggingFaceStorageWriter writes on several ranks.
 """
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import copy
 import dataclasses
@@ -19,8 +18,8 @@ import io
 import json
 import os
 import pickle
-import struct
-from typing import Any, Dict, List, Mapping, Optional, Set
+import re
+from typing import Any, Dict, List, Mapping, Optional
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -28,15 +27,19 @@ from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
+from torch.utils._pytree import tree_map
 
-from tersor.library import File
-from tersor.planes import Format, Saved, Staged, xxh3
-from tersor.skeleton import DTYPES, of_tensors
+from tersor.library import File, call
+from tersor.planes import Format, Saved, Staged
+from tersor.ranks import part_of
+from tersor.skeleton import of_tensors
 from tersor.torch import Tensor, copy_part, verify
 
 __all__ = ["TersorReader", "TersorStager", "TersorWriter"]
 
 INDEX, METADATA, OFFSETS = "tersor.json", ".metadata", "DCP_SHARDING_INFO"
+SHARD = "shard-{:05d}-model-00001-of-00001.safetensors"
+OURS = r"\.?" + re.escape(SHARD).replace(re.escape("{:05d}"), r"\d+") + r"(\.[0-9a-f]{16}\.tmp)?"
 
 
 @dataclasses.dataclass
@@ -48,13 +51,9 @@ class Stored:
 
 def local_part(name: str, t: torch.Tensor) -> Any:
     """What this rank has of a tensor, and where that begins."""
-    if not hasattr(t, "placements"):
-        if hasattr(t, "local_shards"):
-            raise TypeError(f"{name} is a ShardedTensor: expected a tensor or the DTensor of fully_shard()")
-        return t, [0] * t.dim()
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-    _, offset = compute_local_shape_and_global_offset(t.shape, t.device_mesh, t.placements)
-    return t.to_local(), list(offset)
+    if hasattr(t, "local_shards"):
+        raise TypeError(f"{name} is a ShardedTensor: expected a tensor or the DTensor of fully_shard()")
+    return (t.to_local() if hasattr(t, "placements") else t), part_of(t)[0]
 
 
 class TersorStager:
@@ -74,7 +73,7 @@ class TersorStager:
     def stage(self, state_dict: Any, **_: Any) -> Any:
         flat, _ = flatten_state_dict(state_dict)
         self.put({name: t for name, t in flat.items() if isinstance(t, torch.Tensor)})
-        return frozen(state_dict)
+        return tree_map(lambda x: x if isinstance(x, torch.Tensor) else copy.deepcopy(x), state_dict)
 
     def put(self, tensors: Dict[str, torch.Tensor]) -> None:
         self.close()
@@ -94,18 +93,6 @@ class TersorStager:
         if self.staged:
             self.staged.drop()
         self.staged = None
-
-
-def frozen(value: Any) -> Any:
-    """The same with copies of all that is no tensor."""
-    if isinstance(value, torch.Tensor):
-        return value
-    if isinstance(value, dict):
-        kind = type(value) if type(value) in (dict, collections.OrderedDict) else dict
-        return kind((key, frozen(each)) for key, each in value.items())
-    if type(value) in (list, tuple):
-        return type(value)(map(frozen, value))
-    return copy.deepcopy(value)
 
 
 class Directory:
@@ -152,12 +139,9 @@ class TersorWriter(Directory, dcp.StorageWriter):
     def set_up_storage_writer(self, is_coordinator: bool, *_: Any, **__: Any) -> None:
         if is_coordinator:
             os.makedirs(self.path, exist_ok=True)
-            for name in (INDEX, METADATA):
-                if os.path.exists(os.path.join(self.path, name)):
+            for name in sorted(os.listdir(self.path), key=INDEX.__ne__):    # without an index it is no checkpoint
+                if name in (INDEX, METADATA) or re.fullmatch(OURS, name):
                     os.unlink(os.path.join(self.path, name))
-            for name in os.listdir(self.path):
-                if name.startswith(".shard-") and name.endswith(".tmp"):
-                    os.unlink(os.path.join(self.path, name))    # of a save that was killed
 
     def storage_meta(self) -> Any:
         return None
@@ -166,7 +150,7 @@ class TersorWriter(Directory, dcp.StorageWriter):
         return [dataclasses.replace(plan, storage_data=rank) for rank, plan in enumerate(plans)]
 
     def write_data(self, plan: Any, planner: Any) -> Any:
-        name = f"shard-{plan.storage_data + 1:05d}-model-00001-of-00001.safetensors"
+        name = SHARD.format(plan.storage_data + 1)
         blobs = [item for item in plan.items if item.type == WriteItemType.BYTE_IO]
         tensors = [item for item in plan.items if item.type != WriteItemType.BYTE_IO]
         results = [WriteResult(item.index, len(data), Stored(name, data)) for item in blobs
@@ -189,46 +173,11 @@ class TersorWriter(Directory, dcp.StorageWriter):
     def finish(self, metadata: Any, results: List[List[Any]]) -> None:
         metadata.storage_data = {each.index: each.storage_data for rank in results for each in rank}
         metadata.storage_meta = None
-        data = pickle.dumps(metadata, protocol=4)
-        replace(os.path.join(self.path, METADATA), data)
-        files = {where.file for where in metadata.storage_data.values() if where.data is None}
-        replace(os.path.join(self.path, INDEX), index_of(self.path, files))
-
-
-def replace(path: str, data: bytes) -> None:
-    with open(path + ".tmp", "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".tmp", path)
-
-
-def index_of(path: str, files: Set[str]) -> bytes:
-    """The index of a packed directory (docs/internals/format.md, section 17)."""
-    entries = []
-    for name in sorted({METADATA, *files}):
-        full = os.path.join(path, name)
-        entry = {"path": name, "as": "packed" if name in files else "copied",
-                 "mode": f"{os.stat(full).st_mode & 0o777:04o}", "nbytes": os.path.getsize(full)}
-        with open(full, "rb") as file:
-            if name not in files:
-                entry["xxh3"] = xxh3(file.read())
-            else:
-                head = file.read(8)
-                head += file.read(struct.unpack("<Q", head)[0])
-                about = json.loads(json.loads(head[8:])["__metadata__"]["tersor"])
-                entry["nbytes"] = sum(SIZES[t["dtype"]] * torch.Size(t["shape"]).numel() for t in about["tensors"])
-                entry.update(kind="safetensors", generation=about["generation"],
-                             files=[{"path": name, "nbytes": os.path.getsize(full), "header": xxh3(head)}])
-        entries.append(entry)
-    value = {"tersor_directory": 1, "tool": "tersor", "mode": f"{os.stat(path).st_mode & 0o777:04o}",
-             "entries": entries, "check": "0" * 16}
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-    return text[:-19] + xxh3(text).encode() + text[-3:]
-
-
-SIZES = {text: torch.empty(0, dtype=getattr(torch, name)).element_size() for name, text in DTYPES.items()
-         if hasattr(torch, name)}
+        with open(os.path.join(self.path, METADATA), "wb") as file:
+            pickle.dump(metadata, file, protocol=4)
+            file.flush()
+            os.fsync(file.fileno())
+        call("tsr_directory_index", os.fsencode(self.path))     # from here on it is a checkpoint
 
 
 # What DCP's metadata is made of; nothing else is imported, and nothing but these is called.

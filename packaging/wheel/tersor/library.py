@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libtersor by ctypes: opening checkpoints and reading their tensors (include/tersor/checkpoint.h).
+"""libtersor by ctypes, and opening checkpoints and reading their tensors with it (include/tersor/checkpoint.h).
 
 The library is the one that $TERSOR_LIBRARY names, that of the installed package, or the one of the installation
 that has the program, which is the one that $TERSOR names, that of the package, or `tersor` in the PATH.
@@ -15,40 +15,43 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 __all__ = ["File", "Tensor", "call", "find_library", "library", "open_all"]
 
 
-class Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("msg", ctypes.c_char * 1024), ("hint", ctypes.c_int)]
+I, U, Q, Z, B = ctypes.c_int, ctypes.c_uint, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_bool
+P, S, REST = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char * 4096
 
 
-class OpenOptions(ctypes.Structure):
-    """The members up to the last one that is set here, and room for those of any version."""
-    _fields_ = [("size", ctypes.c_size_t), ("dtype", ctypes.c_int), ("follow", ctypes.c_bool),
-                ("as_stored", ctypes.c_bool), ("params", ctypes.c_void_p), ("nparams", ctypes.c_size_t),
-                ("opaque", ctypes.c_int), ("numbered", ctypes.c_bool), ("parts", ctypes.c_bool),
-                ("rest", ctypes.c_char * 4096)]
+def structure(**fields: Any) -> Any:
+    """A structure of the library: of options the members up to the last that is set here, and room for the rest."""
+    return type("Structure", (ctypes.Structure,), {"_fields_": list(fields.items())})
 
 
-class Description(ctypes.Structure):
-    """The members of struct tsr_tensor up to its codec."""
-    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_uint),
-                ("shape", ctypes.POINTER(ctypes.c_uint64)), ("numel", ctypes.c_uint64),
-                ("kind", ctypes.c_int), ("nplanes", ctypes.c_uint), ("weight", ctypes.c_char_p),
-                ("codec", ctypes.c_void_p)]
+Error = structure(code=I, msg=ctypes.c_char * 1024, hint=I)
+OpenOptions = structure(size=Z, dtype=I, follow=B, as_stored=B, params=P, nparams=Z, opaque=I, numbered=B,
+                        parts=B, rest=REST)
+Description = structure(name=S, dtype=I, rank=U, shape=ctypes.POINTER(Q), numel=Q, kind=I, nplanes=U, weight=S,
+                        codec=P)    # struct tsr_tensor
+Entry = structure(key=S, value=S)   # struct tsr_meta
+Coding = structure(codec=P, scale=I, group=ctypes.c_uint32, kind=I, narrow=I, seed=Q, stream=Q, first=Q,
+                   row=ctypes.c_uint32, eps=ctypes.c_float, codebook=P)
+PackOptions = structure(size=Z, weight=Coding, momentum=Coding, variance=Coding, rest=REST)
+RecodeOptions = structure(size=Z, coded=I, max_shard_nbytes=Q, weights_out=S, open=P, force=B, dry_run=B, delta=S,
+                          rest=REST)
+Run = structure(threads=U, rest=P * 8)
+Found = structure(report=Q * 3, nonfinite=Q, negative=Q, nonzero=Q, fractional=Q, wide=Q, overflow=Q)
+Stored = structure(data=P, plane=P * 4, found=Found)    # struct tsr_saved
 
-
-class Entry(ctypes.Structure):
-    """struct tsr_meta."""
-    _fields_ = [("key", ctypes.c_char_p), ("value", ctypes.c_char_p)]
-
-
-SIGNATURES = {  # without the error, which is the last argument of all that return a status
-    "tsr_checkpoint_open": [ctypes.POINTER(ctypes.c_char_p), ctypes.c_uint, ctypes.POINTER(OpenOptions),
-                            ctypes.POINTER(ctypes.c_void_p)],
-    "tsr_checkpoint_read_f32": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t,
-                                ctypes.c_void_p],
-    "tsr_checkpoint_read_stored": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64,
-                                   ctypes.c_size_t, ctypes.c_void_p],
-    "tsr_checkpoint_tree": [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t)],
-}
+# What each function returns and takes, by letters; of `e`, a status, the last argument is the error.
+LETTERS = {"p": P, "s": S, "u": U, "q": Q, "z": Z, "b": B, "e": I, "-": None, "D": ctypes.POINTER(Description),
+           "M": ctypes.POINTER(Entry), "O": OpenOptions, "P": PackOptions, "R": RecodeOptions, "C": Coding}
+FUNCTIONS = {
+    "open_defaults": "O", "dtype_name": "su", "kind_name": "su", "checkpoint_open": "epupp",
+    "checkpoint_close": "-p", "checkpoint_ntensors": "zp", "checkpoint_tensor": "Dpz", "checkpoint_nmeta": "zp",
+    "checkpoint_meta": "Mpz", "checkpoint_nnotes": "zp", "checkpoint_note": "spz", "checkpoint_tree": "eppp",
+    "checkpoint_read_f32": "eppqzp", "checkpoint_read_stored": "eppuqzp", "directory_index": "es",
+    "pack_defaults": "P", "recode_defaults": "R", "coding_default": "Cp", "codec_find": "ps", "state_form": "bspp",
+    "plane_nbytes": "qpuq", "gpu_open": "eup", "saving_plan": "espp", "saving_free": "-p", "saving_checkpoint": "pp",
+    "saving_offset": "qpz", "saving_variance": "zpz", "saving_settle": "bpzpsz", "saving_encode": "eppp",
+    "saving_encode_on": "epppzpppp", "saving_write": "eppsppp", "unpacking_free": "-p", "unpacking_source": "pp",
+    "unpacking_nbytes": "qp"}
 
 
 def find_library() -> str:
@@ -78,17 +81,10 @@ def library() -> Any:
         found = ctypes.CDLL(find_library())
         if not hasattr(found, "tsr_saving_plan"):
             raise ImportError(f"{found._name} is older than this module")
-        for name, arguments in SIGNATURES.items():
-            getattr(found, name).argtypes = arguments + [ctypes.POINTER(Error)]
-        found.tsr_open_defaults.restype = OpenOptions
-        found.tsr_checkpoint_close.argtypes = found.tsr_checkpoint_ntensors.argtypes = [ctypes.c_void_p]
-        found.tsr_checkpoint_close.restype, found.tsr_checkpoint_ntensors.restype = None, ctypes.c_size_t
-        found.tsr_checkpoint_tensor.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        found.tsr_checkpoint_tensor.restype = ctypes.POINTER(Description)
-        found.tsr_checkpoint_nmeta.argtypes, found.tsr_checkpoint_nmeta.restype = [ctypes.c_void_p], ctypes.c_size_t
-        found.tsr_checkpoint_meta.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        found.tsr_checkpoint_meta.restype = ctypes.POINTER(Entry)
-        found.tsr_dtype_name.restype = found.tsr_kind_name.restype = ctypes.c_char_p
+        for name, (result, *arguments) in FUNCTIONS.items():
+            function = getattr(found, f"tsr_{name}")
+            function.restype = LETTERS[result]
+            function.argtypes = [LETTERS[each] for each in arguments] + [ctypes.c_void_p] * (result == "e")
         _library = found
     return _library
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import Any, Dict, Optional
 
 import torch
@@ -13,7 +12,7 @@ try:
 except ImportError:
     from pytorch_lightning.plugins.io import CheckpointIO
 
-from tersor.saving import save_value
+from tersor.saving import remove, save_value
 from tersor.torch import read
 
 __all__ = ["TersorCheckpointIO"]
@@ -42,4 +41,4 @@ class TersorCheckpointIO(CheckpointIO):
             else x, value)
 
     def remove_checkpoint(self, path: Any) -> None:
-        shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+        remove(path)

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import torch
 
-from tersor.library import Description, Error, OpenOptions, call, library
+from tersor.library import Coding, Description, Found, PackOptions, Run, Stored, call, library
 from tersor.skeleton import Skeleton
 
 
@@ -43,88 +43,7 @@ class Saved:
     notes: List[str]
 
 
-# ---- libtersor ------------------------------------------------------------------------------------
-
 SIZE_MAX = ctypes.c_size_t(-1).value
-
-
-class Coding(ctypes.Structure):
-    _fields_ = [("codec", ctypes.c_void_p), ("scale", ctypes.c_int), ("group", ctypes.c_uint32),
-                ("kind", ctypes.c_int), ("narrow", ctypes.c_int), ("seed", ctypes.c_uint64),
-                ("stream", ctypes.c_uint64), ("first", ctypes.c_uint64), ("row", ctypes.c_uint32),
-                ("eps", ctypes.c_float), ("codebook", ctypes.c_void_p)]
-
-
-class PackOptions(ctypes.Structure):
-    """The members up to the last one that is set here, and room for those of any version."""
-    _fields_ = [("size", ctypes.c_size_t), ("weight", Coding), ("momentum", Coding), ("variance", Coding),
-                ("rest", ctypes.c_char * 4096)]
-
-
-class RecodeOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("coded", ctypes.c_int), ("max_shard_nbytes", ctypes.c_uint64),
-                ("weights_out", ctypes.c_char_p), ("open", ctypes.POINTER(OpenOptions)),
-                ("force", ctypes.c_bool), ("dry_run", ctypes.c_bool), ("delta", ctypes.c_char_p),
-                ("rest", ctypes.c_char * 4096)]
-
-
-class Run(ctypes.Structure):
-    _fields_ = [("threads", ctypes.c_uint), ("rest", ctypes.c_void_p * 8)]
-
-
-class Found(ctypes.Structure):
-    """struct tsr_device_found: the encoder's report, and what the elements are like."""
-    _fields_ = [("report", ctypes.c_uint64 * 3), ("nonfinite", ctypes.c_uint64), ("negative", ctypes.c_uint64),
-                ("nonzero", ctypes.c_uint64), ("fractional", ctypes.c_uint64), ("wide", ctypes.c_uint64),
-                ("overflow", ctypes.c_uint64)]
-
-
-class Stored(ctypes.Structure):
-    """struct tsr_saved."""
-    _fields_ = [("data", ctypes.c_void_p), ("plane", ctypes.c_void_p * 4), ("found", Found)]
-
-
-POINTERS = {"tsr_saving_plan": [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p],
-            "tsr_saving_encode": [ctypes.c_void_p] * 3,
-            "tsr_saving_write": [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p] + [ctypes.c_void_p] * 3,
-            "tsr_gpu_open": [ctypes.c_uint, ctypes.c_void_p],
-            "tsr_saving_encode_on": [ctypes.c_void_p] * 3 + [ctypes.c_size_t] + [ctypes.c_void_p] * 4}
-
-
-def _library() -> Any:
-    """libtersor, with the types of the functions that this module calls."""
-    lib = library()
-    if not getattr(lib, "saving_is_typed", False):
-        for name, arguments in POINTERS.items():
-            getattr(lib, name).argtypes = arguments + [ctypes.POINTER(Error)]
-        lib.tsr_pack_defaults.restype, lib.tsr_recode_defaults.restype = PackOptions, RecodeOptions
-        lib.tsr_coding_default.restype, lib.tsr_coding_default.argtypes = Coding, [ctypes.c_void_p]
-        lib.tsr_codec_find.restype, lib.tsr_codec_find.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
-        lib.tsr_state_form.restype = ctypes.c_bool
-        lib.tsr_saving_free.argtypes = lib.tsr_unpacking_free.argtypes = [ctypes.c_void_p]
-        lib.tsr_saving_checkpoint.restype = lib.tsr_unpacking_source.restype = ctypes.c_void_p
-        lib.tsr_saving_checkpoint.argtypes = lib.tsr_unpacking_source.argtypes = [ctypes.c_void_p]
-        lib.tsr_saving_offset.restype, lib.tsr_saving_variance.restype = ctypes.c_uint64, ctypes.c_size_t
-        lib.tsr_saving_offset.argtypes = lib.tsr_saving_variance.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        lib.tsr_saving_settle.restype = ctypes.c_bool
-        lib.tsr_saving_settle.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(Found), ctypes.c_char_p,
-                                              ctypes.c_size_t]
-        lib.tsr_plane_nbytes.restype = lib.tsr_unpacking_nbytes.restype = ctypes.c_uint64
-        lib.tsr_plane_nbytes.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint64]
-        lib.tsr_unpacking_nbytes.argtypes = [ctypes.c_void_p]
-        lib.tsr_checkpoint_nnotes.restype = ctypes.c_size_t
-        lib.tsr_checkpoint_nnotes.argtypes = [ctypes.c_void_p]
-        lib.tsr_checkpoint_note.restype = ctypes.c_char_p
-        lib.tsr_checkpoint_note.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        lib.saving_is_typed = True
-    return lib
-
-
-def xxh3(data: bytes) -> str:
-    """The XXH3-64 of bytes, as packed files write it."""
-    lib = _library()
-    lib.tsr_xxh3.restype, lib.tsr_xxh3.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t]
-    return f"{lib.tsr_xxh3(data, len(data)):016x}"
 
 
 # ---- The plan, and where planes are -------------------------------------------------------------
@@ -146,18 +65,18 @@ class Format:
     state: str = "flash"
     weights: str = "bf16+ulp8"
     entropy: bool = False
-    delta: Optional[str] = None
+    delta: Any = None      # a path
     threads: int = 0
 
     @staticmethod
     def coding(name: str, argument: str) -> Coding:
-        codec = _library().tsr_codec_find(name.encode())
+        codec = library().tsr_codec_find(name.encode())
         if not codec:
             raise ValueError(f"{argument}={name!r}: no such codec; `tersor codecs` lists them")
-        return _library().tsr_coding_default(codec)
+        return library().tsr_coding_default(codec)
 
     def options(self) -> PackOptions:
-        lib, options = _library(), _library().tsr_pack_defaults()
+        lib, options = library(), library().tsr_pack_defaults()
         options.weight = self.coding(self.weights, "weights")
         if "/" in self.state:
             options.momentum, options.variance = (self.coding(name, "state") for name in self.state.split("/", 1))
@@ -171,7 +90,7 @@ class Plan:
     """What becomes of each tensor of a skeleton; freed with it."""
 
     def __init__(self, skeleton: Skeleton, form: Format):
-        self.lib, self.form, self.skeleton = _library(), form, skeleton
+        self.lib, self.form, self.skeleton = library(), form, skeleton
         self.handle, self.raw = ctypes.c_void_p(), {}
         try:
             call("tsr_saving_plan", skeleton.path.encode(), ctypes.byref(form.options()), ctypes.byref(self.handle))
@@ -318,7 +237,6 @@ class Gpu:
 
     def __init__(self, index: int):
         self.handle = ctypes.c_void_p()
-        _library()
         call("tsr_gpu_open", index, ctypes.byref(self.handle))
         self.copies = torch.cuda.Stream(index)
 

@@ -39,16 +39,15 @@ def run_once(work: Callable[[], Any]) -> Any:
 
 def part_of(t: Any) -> Tuple[List[int], List[int], bool]:
     """Where this rank's part of a DTensor begins, its shape, and whether no rank before has the same one."""
-    start, size, first = [0] * t.ndim, list(t.shape), True
-    for i, placement in enumerate(getattr(t, "placements", ())):
-        number, n = t.device_mesh.get_local_rank(i), t.device_mesh.size(i)
-        if type(placement).__name__ == "Shard":     # torch.chunk() of what the ones before left
-            d = placement.dim
-            chunk = -(-size[d] // n)
-            begin = min(number * chunk, size[d])
-            start[d], size[d] = start[d] + begin, min(chunk, size[d] - begin)
-        elif type(placement).__name__ == "Replicate":
-            first = first and number == 0
-        else:
-            raise ValueError(f"a tensor is placed as {placement}: expected Shard or Replicate")
-    return start, size, first
+    if not hasattr(t, "placements"):
+        return [0] * t.ndim, list(t.shape), True
+    try:
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+    except ImportError:     # before 2.5
+        from torch.distributed._tensor._utils import compute_local_shape_and_global_offset
+    partial = [placement for placement in t.placements if placement.is_partial()]
+    if partial:
+        raise ValueError(f"a tensor is placed as {partial[0]}: expected Shard or Replicate")
+    size, start = compute_local_shape_and_global_offset(t.shape, t.device_mesh, t.placements)
+    first = all(t.device_mesh.get_local_rank(i) == 0 for i, p in enumerate(t.placements) if p.is_replicate())
+    return list(start), list(size), first

@@ -8,8 +8,8 @@
         optimizer.step()              # copies the gradients; a thread writes them, and the manifest
     recorder.close()                  # from here on nothing is recorded, and all of it is written
 
-docs/recording.md describes what is written. With FSDP2 every rank calls this, and waits for the file; with DDP
-only rank 0 writes. Without the package safetensors the files are those of torch.save. For Hugging Face's Trainer
+docs/replay.md describes what is written. With FSDP2 every rank calls this, and close(); with DDP only rank 0
+writes. Without the package safetensors the files are those of torch.save. For Hugging Face's Trainer
 there is `tersor.transformers.RecordSteps`.
 """
 import concurrent.futures
@@ -83,9 +83,9 @@ class GradientRecorder:
         self.rank = ranks.rank()
         self.nranks = torch.distributed.get_world_size() if sharded and ranks.distributed() else 1
         self.manifest = None
-        # A rank's file has to be there before the first one names it, so ranks wait for each other at each step.
-        self.writer = concurrent.futures.ThreadPoolExecutor(1, "tersor") if self.nranks == 1 else None
+        self.writer = concurrent.futures.ThreadPoolExecutor(1, "tersor")
         self.writing = []
+        self.unnamed = []   # steps that some rank may not have written yet
         if os.path.exists(os.path.join(directory, "manifest.json")):
             raise FileExistsError(f"{directory} already holds a recording")
         os.makedirs(directory, exist_ok=True)
@@ -105,6 +105,10 @@ class GradientRecorder:
         """Record no more, and wait until all is written; raises what went wrong."""
         self._detach()
         self._settle(0)
+        named, self.unnamed = self.unnamed, []
+        if named:
+            ranks.barrier()
+            self._write_manifest(named)
 
     def _settle(self, left):
         """Wait until at most so many steps are still to be written."""
@@ -125,6 +129,7 @@ class GradientRecorder:
             raise ValueError("call scaler.unscale_(optimizer) before scaler.step(optimizer)")
         groups = [{"params": [self.names[id(p)] for p in g["params"]],
                    **({"betas": (g["beta1"], g["beta2"])} if self.kind == "gefen" and "beta1" in g else {}),
+                   **({"tensor_lr": True} if torch.is_tensor(g.get("lr")) else {}),
                    **{k: g[k] for k in HYPERPARAMETERS if k in g}} for g in optimizer.param_groups]
         groups = json.loads(json.dumps(groups, default=float))  # betas and such may be tensors
         if self.manifest is None:
@@ -147,21 +152,18 @@ class GradientRecorder:
         loss = None if self.loss is None else float(self.loss)
         step = {"step": self.step, **({"files": files} if self.nranks > 1 else {"file": files[0]}), "lr": rates,
                 "loss": loss if loss is not None and math.isfinite(loss) else None}
-        gradients = self._gradients() if self.rank < self.nranks else None
-        if self.writer and self.rank == 0:
-            self._settle(1)     # at most two steps are in memory
-            self.writing.append(self.writer.submit(self._write, files, gradients, step))
-        else:
-            self._write(files, gradients, step)
+        self._settle(1)     # at most two steps are in memory
+        named = [step]
+        if self.nranks > 1:     # the manifest names no file that is not there, of any rank
+            ranks.barrier()
+            named, self.unnamed = self.unnamed[:-1], [*self.unnamed[-1:], step]
+        if self.rank < self.nranks:
+            self.writing.append(self.writer.submit(self._write, files[self.rank], self._gradients(), named))
         self.step, self.loss = self.step + 1, None
 
-    def _write(self, files, gradients, step):
-        if gradients:
-            self._write_gradients(os.path.join(self.directory, files[self.rank]), *gradients)
-        if self.nranks > 1:
-            torch.distributed.barrier()  # the manifest names no file that is not there
-        if self.rank == 0:
-            self._write_manifest(step)
+    def _write(self, file, gradients, named):
+        self._write_gradients(os.path.join(self.directory, file), *gradients)
+        self._write_manifest(named)
 
     def _gradients(self):
         """Copies of the gradients that this rank writes, and where in the whole its parts begin."""
@@ -190,8 +192,10 @@ class GradientRecorder:
             torch.save({**tensors, **info}, path + ".tmp")
         os.replace(path + ".tmp", path)
 
-    def _write_manifest(self, step):
-        self.manifest["steps"].append(step)
+    def _write_manifest(self, steps):
+        if self.rank or not steps:
+            return
+        self.manifest["steps"] += steps
         path = os.path.join(self.directory, "manifest.json")
         with open(path + ".tmp", "w") as f:
             json.dump(self.manifest, f, indent=1, allow_nan=False)

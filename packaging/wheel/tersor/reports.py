@@ -1,127 +1,229 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands report, as dataclasses made from the JSON of the program (docs/json.md)."""
+"""What the commands report, as dataclasses made from the JSON of the program (docs/json.txt).
+
+The usual members are attributes, each documented there and in the manual page of its command; all of them are
+``report["member"]`` and ``report.json``. What a report lacks or has as null is None, 0 or empty here.
+"""
 from __future__ import annotations
 
 import dataclasses
+import typing
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Type
 
 __all__ = ["AuditReport", "DiffReport", "InspectReport", "PackReport", "ReplayReport", "Report", "TensorReport",
            "VerifyReport", "WriteReport"]
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorReport:
-    """A tensor of a report.
+@dataclass(frozen=True)
+class Members:
+    """An object of a report: ``o["member"]`` is any member, and `json` has all of them."""
 
-    Attributes
-    ----------
-    name, dtype, kind, codec : str
-        `dtype` before packing; `codec` is "raw" or None for what is not packed.
-    shape : list of int
-    nbytes, stored_nbytes : int
-        Bytes before packing, and in the file.
-    error : dict of str to float
-        NMSE and other figures (``tersor inspect --help``); None where nothing was measured.
-    json : dict
-        All members.
-    """
-
-    name: str = ""
-    dtype: str = ""
-    kind: str = ""
-    codec: Optional[str] = None
-    shape: List[int] = dataclasses.field(default_factory=list)
-    nbytes: int = 0
-    stored_nbytes: int = 0
-    error: Optional[Dict[str, float]] = None
-    json: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """A report: ``report["member"]`` is a member of the JSON, and the usual ones are attributes.
-
-    Attributes
-    ----------
-    passed : bool
-        False if what was compared differs, or if a bound or a baseline failed; nothing is written then.
-    warnings : list of str
-        What the program warned of.
-    message : str
-        Why it did not pass.
-    json : dict
-        All members, by the schema that ``json["schema"]`` names.
-    """
-
-    passed: bool = True
-    warnings: List[str] = dataclasses.field(default_factory=list)
-    message: str = ""
-    json: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    json: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, member: str) -> Any:
         return self.json[member]
 
 
-@dataclasses.dataclass(frozen=True)
+# ---- Parts of reports -----------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Errors(Members):
+    """Of a tensor, against what it was made from: means and largest; counts of elements."""
+
+    nmse: Optional[float] = None
+    rel: Optional[float] = None
+    abs: Optional[float] = None
+    cosine: Optional[float] = None
+    ulp: int = 0
+    nonfinite: int = 0
+
+
+@dataclass(frozen=True)
+class TensorReport(Members):
+    """A tensor: `dtype` before packing; `codec` is "raw" or None for what is not packed."""
+
+    name: str = ""
+    dtype: str = ""
+    kind: str = ""
+    codec: Optional[str] = None
+    shape: List[int] = field(default_factory=list)
+    nbytes: int = 0
+    stored_nbytes: int = 0
+    error: Optional[Errors] = None
+
+
+@dataclass(frozen=True)
+class Sizes(Members):
+    tensors: int = 0
+    elements: int = 0
+    nbytes: int = 0
+    stored_nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class Totals(Sizes):
+    """Of all tensors; bytes per parameter count weights and states."""
+
+    parameters: int = 0
+    bytes_per_parameter: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class Kind(Sizes):
+    """The tensors of one kind in one codec."""
+
+    kind: str = ""
+    codec: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class KeptRaw(Members):
+    """How many tensors stayed as they are, and why."""
+
+    why: str = ""
+    tensors: int = 0
+    nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class FileReport(Members):
+    """A file that was verified (`file`), or one of a directory (`path`): what is wrong with it, if anything."""
+
+    file: str = ""
+    path: str = ""
+    kind: Optional[str] = None
+    faults: int = 0
+    fault: Optional[str] = None
+    reason: Optional[str] = None
+    nbytes: int = 0
+    stored_nbytes: int = 0
+    tensors: List[TensorReport] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Form(Members):
+    """What a form of states costs; `command` packs with the recommended one."""
+
+    form: str = ""
+    momentum: Optional[str] = None
+    variance: Optional[str] = None
+    update_nmse: Optional[float] = None
+    grade: Optional[str] = None
+    bytes_per_parameter: Optional[float] = None
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class AuditedCheckpoint(Members):
+    file: str = ""
+    forms: List[Form] = field(default_factory=list)
+    recommended: Optional[Form] = None
+
+
+@dataclass(frozen=True)
+class Worst(Members):
+    """The largest figure of a replay, and where it was."""
+
+    value: Optional[float] = None
+    step: int = 0
+    tensor: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Finding(Members):
+    level: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class StateReport(Members):
+    """A state of a replay: `worst` by figure, such as "weight-nmse"."""
+
+    name: str = ""
+    bytes_per_parameter: Optional[float] = None
+    worst: Dict[str, Worst] = field(default_factory=dict)
+    findings: List[Finding] = field(default_factory=list)
+
+
+# ---- Reports --------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Report(Members):
+    """A report. `passed` is False if what was compared differs, or if a bound or a baseline failed: nothing is
+    written then, and `message` says why. `warnings` are the program's."""
+
+    passed: bool = True
+    warnings: List[str] = field(default_factory=list)
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class WriteReport(Report):
-    """Of `unpack`, `convert` and `apply`: the output, its bytes, and its tensors."""
+    """Of `unpack`, `convert` and `apply`."""
 
     output: Optional[str] = None
     nbytes: int = 0
-    tensors: List[TensorReport] = dataclasses.field(default_factory=list)
+    tensors: List[TensorReport] = field(default_factory=list)
+    files: List[FileReport] = field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class PackReport(WriteReport):
     """Of `pack`: `packed_nbytes` is the size of the output, `nbytes` that of the input's data."""
 
     packed_nbytes: int = 0
     parameters: int = 0
-    kept_raw: List[Dict[str, Any]] = dataclasses.field(default_factory=list)
+    totals: Totals = Totals()
+    by_kind: List[Kind] = field(default_factory=list)
+    kept_raw: List[KeptRaw] = field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class InspectReport(Report):
     """Of `inspect`: `kind` says what it is ("packed", "safetensors", "recording", ...)."""
 
     kind: Optional[str] = None
-    metadata: Dict[str, str] = dataclasses.field(default_factory=dict)
-    totals: Dict[str, Any] = dataclasses.field(default_factory=dict)
-    tensors: List[TensorReport] = dataclasses.field(default_factory=list)
+    metadata: Dict[str, str] = field(default_factory=dict)
+    totals: Totals = Totals()
+    by_kind: List[Kind] = field(default_factory=list)
+    tensors: List[TensorReport] = field(default_factory=list)
+    files: List[FileReport] = field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class VerifyReport(Report):
-    """Of `verify`: an object per file, with its `faults`."""
+    """Of `verify`: the files that were given, or those of a directory."""
 
-    files: List[Dict[str, Any]] = dataclasses.field(default_factory=list)
+    files: List[FileReport] = field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class DiffReport(Report):
-    """Of `diff`: how many tensors differ, and each with its figures."""
+    """Of `diff`: how many tensors differ, and each with its figures; of directories each file."""
 
     differing: int = 0
     exceeding: int = 0
-    tensors: List[TensorReport] = dataclasses.field(default_factory=list)
+    tensors: List[TensorReport] = field(default_factory=list)
+    files: List[FileReport] = field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class AuditReport(Report):
-    """Of `audit`: per checkpoint what each codec does, and ``["recommended"]``."""
+    """Of `audit`: what each form of states does to each checkpoint."""
 
-    checkpoints: List[Dict[str, Any]] = dataclasses.field(default_factory=list)
+    checkpoints: List[AuditedCheckpoint] = field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ReplayReport(Report):
     """Of `replay`: how far each state is from FP32 after the last step."""
 
     output: Optional[str] = None
     order: Optional[str] = None
-    steps: Optional[int] = None
-    states: List[Dict[str, Any]] = dataclasses.field(default_factory=list)
-    findings: List[Dict[str, Any]] = dataclasses.field(default_factory=list)
+    states: List[StateReport] = field(default_factory=list)
+    findings: List[Finding] = field(default_factory=list)
+    worst: Dict[str, Worst] = field(default_factory=dict)
 
 
 REPORTS: Dict[str, Type[Report]] = {
@@ -131,8 +233,19 @@ REPORTS: Dict[str, Type[Report]] = {
 
 def take(kind: Any, members: Mapping[str, Any], **more: Any) -> Any:
     """A dataclass from the members that it has fields for."""
-    values = {field.name: members[field.name] for field in dataclasses.fields(kind)
-              if members.get(field.name) is not None and field.name not in more}
-    if isinstance(values.get("tensors"), list):
-        values["tensors"] = [take(TensorReport, t, json=t) for t in values["tensors"]]
-    return kind(**{**values, **more})
+    hints = typing.get_type_hints(kind)
+    found = {name: made(hint, members[name]) for name, hint in hints.items()
+             if members.get(name) is not None and name not in more}
+    return kind(**{**found, **more, "json": members})
+
+
+def made(hint: Any, value: Any) -> Any:
+    """A value of a report as the type that a field has."""
+    if dataclasses.is_dataclass(hint):
+        return take(hint, value)
+    inner = typing.get_args(hint)
+    if type(None) in inner:
+        return made(inner[0], value)
+    if isinstance(value, list):
+        return [made(inner[0], each) for each in value]
+    return {key: made(inner[1], each) for key, each in value.items()} if isinstance(value, dict) else value

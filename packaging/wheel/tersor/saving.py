@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import re
+import shutil
 import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -62,6 +63,17 @@ def latest(pattern: str) -> Optional[str]:
     return found[-1][1] if found else None
 
 
+def remove(path: str) -> None:
+    shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def keep_newest(pattern: str, n: int, spared: str) -> None:
+    """Remove all but the newest saves of a pattern, and one that is spared; 0: none."""
+    for _, old in numbered(pattern)[:-n] if n else ():
+        if old != os.path.abspath(spared):
+            remove(old)
+
+
 def prune(pattern: str, path: str, keep_last: int) -> None:
     """Remove what an earlier process was killed over, and all but the newest saves."""
     directory, name = os.path.split(os.path.abspath(pattern if STEP in pattern else path))
@@ -73,10 +85,8 @@ def prune(pattern: str, path: str, keep_last: int) -> None:
                 os.unlink(left)
         except FileNotFoundError:
             pass
-    if keep_last and STEP in pattern:
-        for _, old in numbered(pattern)[:-keep_last]:
-            if old != path:
-                os.unlink(old)
+    if STEP in pattern:
+        keep_newest(pattern, keep_last, path)
 
 
 WRITER = concurrent.futures.ThreadPoolExecutor(1, "tersor")
@@ -130,7 +140,7 @@ def async_save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.opti
         job that hold the same state do nothing but the first.  A save that is still written is waited for.
     """
     pattern, target = target_of(path, step)
-    form = Format(state, weights, entropy, None if delta is None else os.fspath(delta), threads)
+    form = Format(state, weights, entropy, delta, threads)
     if in_shards(model):
         if delta is not None or keep_last:
             raise ValueError(f"{target}: delta= and keep_last= are for a model that is not in shards")
@@ -154,15 +164,13 @@ def async_save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.opti
     return LAST[0]
 
 
-def save_value(path: Any, value: Any, state: str = "flash", weights: str = "bf16+ulp8", entropy: bool = False,
-               delta: Any = None, threads: int = 0) -> Saved:
-    """What ``torch.save(value, path)`` saves, packed; arguments are those of `async_save`."""
-    form = Format(state, weights, entropy, None if delta is None else os.fspath(delta), threads)
+def save_value(path: Any, value: Any, **form: Any) -> Saved:
+    """What ``torch.save(value, path)`` saves, packed; `form` are `state` to `threads` of `async_save`."""
     target = os.path.abspath(os.fspath(path))
     if LAST:
         concurrent.futures.wait(LAST)
     prune(target, target, 0)
-    return Staged(of_value(value), form).write(target)
+    return Staged(of_value(value), Format(**form)).write(target)
 
 
 def save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None,

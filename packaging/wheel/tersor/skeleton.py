@@ -12,8 +12,8 @@ import json
 import os
 import pickle
 import struct
-import zlib
-from typing import Any, Dict, List, Mapping, Tuple
+import zipfile
+from typing import Any, Dict, Mapping, Tuple
 
 import torch
 
@@ -98,58 +98,38 @@ class Skeleton:
     """A file in memory with everything but the elements: `tensors` has the tensor of each hole's offset."""
 
     def __init__(self) -> None:
-        self.fd = os.memfd_create("tersor")
-        self.path = f"/proc/self/fd/{self.fd}"
+        self.file = open(os.memfd_create("tersor"), "w+b")
+        self.path = f"/proc/self/fd/{self.file.fileno()}"
         self.tensors: Dict[int, torch.Tensor] = {}
-        self.at = 0
-
-    def put(self, data: bytes) -> None:
-        os.pwrite(self.fd, data, self.at)
-        self.at += len(data)
 
     def hole(self, t: torch.Tensor) -> None:
+        at = self.file.tell()
         if t.numel():
-            self.tensors[self.at] = t
-        self.at += t.numel() * t.element_size()
+            self.tensors[at] = t
+        self.file.seek(at + t.numel() * t.element_size())
 
     def close(self) -> None:
-        os.close(self.fd)
+        self.file.close()
 
 
 def of_value(value: Any) -> Skeleton:
-    """What torch.save would write of any value: a zip archive (APPNOTE.TXT 6.3, zip64 where sizes need it)."""
-    file = io.BytesIO()
-    pickler = Pickler(file)
+    """What torch.save would write of any value: a zip archive."""
+    pickled, skeleton = io.BytesIO(), Skeleton()
+    pickler = Pickler(pickled)
     pickler.dump(value)
-    members: List[Tuple[str, Any]] = [("data.pkl", file.getvalue())]
-    members += [(f"data/{s.key}", s) for s in pickler.storages.values()]
-    members.append(("version", b"3\n"))
-    skeleton, directory = Skeleton(), []
-    for name, content in members:
-        size = content.nbytes if isinstance(content, Storage) else len(content)
-        crc = 0 if isinstance(content, Storage) else zlib.crc32(content)
-        path, at, large = b"archive/" + name.encode(), skeleton.at, size >= 0xffffffff
-        extra = struct.pack("<HHQQ", 1, 16, size, size) if large else b""
-        short = 0xffffffff if large else size
-        skeleton.put(struct.pack("<IHHHHHIIIHH", 0x04034b50, 45, 0, 0, 0, 33, crc, short, short, len(path),
-                                 len(extra)) + path + extra)
-        if isinstance(content, Storage):
-            skeleton.hole(content.tensor)
-        else:
-            skeleton.put(content)
-        fields = [size, size] * large + [at] * (at >= 0xffffffff)
-        extra = struct.pack(f"<HH{len(fields)}Q", 1, 8 * len(fields), *fields) if fields else b""
-        directory.append(struct.pack("<IHHHHHHIIIHHHHHII", 0x02014b50, 45, 45, 0, 0, 0, 33, crc, short, short,
-                                     len(path), len(extra), 0, 0, 0, 0, min(at, 0xffffffff)) + path + extra)
-    at, size, n = skeleton.at, sum(map(len, directory)), len(directory)
-    for entry in directory:
-        skeleton.put(entry)
-    if at >= 0xffffffff or n >= 0xffff:
-        end = skeleton.at
-        skeleton.put(struct.pack("<IQHHIIQQQQ", 0x06064b50, 44, 45, 45, 0, 0, n, n, size, at))
-        skeleton.put(struct.pack("<IIQI", 0x07064b50, 0, end, 1))
-    skeleton.put(struct.pack("<IHHHHIIH", 0x06054b50, 0, 0, min(n, 0xffff), min(n, 0xffff), size,
-                             min(at, 0xffffffff), 0))
+    with zipfile.ZipFile(skeleton.file, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled.getvalue())
+        for storage in pickler.storages.values():
+            member = zipfile.ZipInfo(f"archive/data/{storage.key}")
+            member.file_size = member.compress_size = storage.nbytes
+            member.header_offset, member.CRC = archive.start_dir, 0
+            skeleton.file.seek(archive.start_dir)
+            skeleton.file.write(member.FileHeader())
+            skeleton.hole(storage.tensor)
+            archive.filelist.append(member)
+            archive.start_dir = skeleton.file.tell()
+        archive.writestr("archive/version", b"3\n")
+    skeleton.file.flush()
     return skeleton
 
 
@@ -174,8 +154,8 @@ def of_tensors(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str])
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     skeleton = Skeleton()
-    skeleton.put(struct.pack("<Q", len(text)) + text)
+    skeleton.file.write(struct.pack("<Q", len(text)) + text)
     for t in found.values():
         skeleton.hole(t)
-    os.ftruncate(skeleton.fd, skeleton.at)
+    skeleton.file.truncate()
     return skeleton

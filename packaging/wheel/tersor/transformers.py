@@ -18,7 +18,7 @@ from transformers import TrainerCallback
 import tersor
 from tersor.ranks import barrier, run_once
 from tersor.record import GradientRecorder
-from tersor.saving import numbered
+from tersor.saving import keep_newest, numbered
 
 __all__ = ["RecordSteps", "TersorCallback", "restore"]
 
@@ -40,44 +40,42 @@ class TersorCallback(TrainerCallback):
 
     def __init__(self, replace: bool = True, **options: Any):
         self.replace, self.options = replace, options
-        self.pool, self.running = ThreadPoolExecutor(1, "tersor"), []
+        self.pool, self.running = ThreadPoolExecutor(1, "tersor"), None
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         barrier()   # other ranks write into the directory, too
-        self.wait(all_of_them=False)
+        self.wait()
         if state.is_world_process_zero:
             source = os.path.join(args.output_dir, NAME.replace("{step}", str(state.global_step)))
-            keep = not self.replace or source == state.best_model_checkpoint
-            best = os.path.basename(state.best_model_checkpoint or "")
-            self.running.append(self.pool.submit(self.pack, source, args.output_dir, keep, args.save_total_limit, best))
+            self.running = self.pool.submit(self.pack, source, args.output_dir, args.save_total_limit or 0,
+                                            state.best_model_checkpoint or "")
 
-    def pack(self, source: str, folder: str, keep: bool, limit: Optional[int] = None, best: str = "") -> None:
+    def pack(self, source: str, folder: str, limit: int = 0, best: str = "") -> None:
         for left in glob.glob(os.path.join(glob.escape(folder), REMOVED + "*")):   # by a process that was killed
             shutil.rmtree(left)
-        os.makedirs(os.path.join(folder, PACKED), exist_ok=True)
-        tersor.pack(source, os.path.join(folder, PACKED, os.path.basename(source), ""), force=True, **self.options)
-        for _, old in numbered(os.path.join(folder, PACKED, NAME))[:-limit] if limit else ():
-            if os.path.basename(old) != best:
-                shutil.rmtree(old)
-        if not keep:
+        packed = os.path.join(folder, PACKED)
+        os.makedirs(packed, exist_ok=True)
+        tersor.pack(source, os.path.join(packed, os.path.basename(source), ""), force=True, **self.options)
+        keep_newest(os.path.join(packed, NAME), limit, spared=os.path.join(packed, os.path.basename(best)))
+        if self.replace and source != best:
             gone = os.path.join(folder, REMOVED + os.path.basename(source))
             os.rename(source, gone)     # at no moment is half of a checkpoint under its name
             shutil.rmtree(gone)
 
+    def wait(self) -> None:
+        """Wait for the checkpoint that is being packed; raises what went wrong."""
+        running, self.running = self.running, None
+        if running:
+            running.result()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if control.should_save:     # the Trainer may remove an older checkpoint then
-            self.wait(all_of_them=True)
+            self.wait()
 
     on_epoch_end = on_step_end
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        self.wait(all_of_them=True)
-
-    def wait(self, all_of_them: bool) -> None:
-        """Raise what went wrong with the checkpoints that are packed."""
-        for future in [f for f in self.running if all_of_them or f.done()]:
-            self.running.remove(future)
-            future.result()
+        self.wait()
 
 
 class RecordSteps(TrainerCallback):
@@ -102,29 +100,24 @@ class RecordSteps(TrainerCallback):
             self.recorder.close()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        if self.left > 0:
-            self.recorder.close()
+        self.recorder.close()
 
 
 def restore(output_dir: Any) -> Optional[str]:
-    """The last complete checkpoint-N of a directory, unpacked if only its packed form is there.
+    """The last complete checkpoint-N of a directory, unpacked if only its packed form is there; None without one.
 
     With several ranks every one calls it, after TrainingArguments made the process group; the first unpacks.
     """
-    return run_once(lambda: _restore(os.fspath(output_dir)))
-
-
-def _restore(folder: str) -> Optional[str]:
-    found = [(step, True, path) for step, path in numbered(os.path.join(folder, NAME))
-             if os.path.isfile(os.path.join(path, LAST_WRITTEN))]
-    found += [(step, False, path) for step, path in numbered(os.path.join(folder, PACKED, NAME))]
-    if not found:
-        return None
-    _, plain, path = max(found)
-    if plain:
-        return path
-    target = os.path.join(folder, os.path.basename(path))
-    if os.path.isdir(target):   # incomplete
-        shutil.rmtree(target)
-    tersor.unpack(path, os.path.join(target, ""))
-    return target
+    def on_first() -> Optional[str]:
+        found = [(step, True, path) for step, path in numbered(os.path.join(output_dir, NAME))
+                 if os.path.isfile(os.path.join(path, LAST_WRITTEN))]
+        found += [(step, False, path) for step, path in numbered(os.path.join(output_dir, PACKED, NAME))]
+        _, complete, path = max(found, default=(0, True, None))
+        if complete:
+            return path
+        target = os.path.join(output_dir, os.path.basename(path))
+        if os.path.isdir(target):   # incomplete
+            shutil.rmtree(target)
+        tersor.unpack(path, os.path.join(target, ""))
+        return target
+    return run_once(on_first)

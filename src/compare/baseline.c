@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Earlier reports in JSON, read back and compared with. */
-#include "report/reports.h"
+#include "compare/baseline.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 
@@ -8,10 +13,6 @@
 #define NBYTES_MAX (UINT64_C(256) << 20)
 #define VALUES_MAX 16000000u
 #define DEPTH_MAX 12
-
-/* Changes that are shown unless verbose, and that are kept. */
-#define CHANGES_SHOWN 40
-#define CHANGES_MAX 10000u
 
 const struct tsr_baseline tsr_audit_baseline = { .schema = "tersor.audit.v1",
 						 .list = "checkpoints" };
@@ -122,8 +123,9 @@ struct place {
 
 struct comparing {
 	const struct tsr_baseline *baseline;
-	struct tsr_table rows; /* figures that differ */
-	size_t n;
+	tsr_baseline_each *each;
+	void *ctx;
+	size_t n; /* figures that differ */
 };
 
 /* A value that is no array or object. */
@@ -148,23 +150,21 @@ static void put_value(const struct tsr_json *v, char text[48])
 		snprintf(text, 48, "%s", tsr_json_type(v) == TSR_JSON_NULL ? "null" : "...");
 }
 
-/* The names of a place: those that are members of their own, and the others joined to @figure. */
-static unsigned put_place(struct comparing *c, const struct place *p, char figure[200])
+/* The names of a place: those that are members of their own, and the others joined to a figure. */
+static unsigned put_place(const struct tsr_baseline *b, const struct place *p,
+			  struct tsr_baseline_change *c)
 {
-	const unsigned depth = p ? put_place(c, p->above, figure) : 0;
+	const unsigned depth = p ? put_place(b, p->above, c) : 0;
 	const bool is_number = p && strspn(p->name, "0123456789") == strlen(p->name);
-	const char *key = depth == 0 || (depth == 1 && is_number) ? c->baseline->names[depth]
-								  : NULL;
-	const size_t used = strlen(figure);
+	const size_t used = strlen(c->figure);
 
 	if (!p)
 		return 0;
-	if (!key)
-		snprintf(figure + used, 200 - used, "%s%.80s", used ? ": " : "", p->name);
-	else if (depth == 0)
-		TSR_CELL(&c->rows, key, "moved:13", tsr_keep(&c->rows, p->name));
+	if ((depth == 0 || (depth == 1 && is_number)) && b->names[depth])
+		c->name[depth] = p->name;
 	else
-		TSR_CELL(&c->rows, key, key, (uint64_t)strtoull(p->name, NULL, 10));
+		snprintf(c->figure + used, sizeof(c->figure) - used, "%s%.80s", used ? ": " : "",
+			 p->name);
 	return depth + 1;
 }
 
@@ -234,9 +234,8 @@ static void compare_by_name(struct comparing *c, const struct tsr_json *was,
 static void compare(struct comparing *c, const struct tsr_json *was, const struct tsr_json *now,
 		    const struct place *p)
 {
-	char before[48], after[48], figure[200] = "";
+	struct tsr_baseline_change change = { .figure = "" };
 	const size_t n = c->n;
-	struct tsr_table *t = &c->rows;
 
 	if (was && now && tsr_json_type(was) == tsr_json_type(now)) {
 		if (tsr_json_type(now) == TSR_JSON_OBJECT) {
@@ -253,47 +252,30 @@ static void compare(struct comparing *c, const struct tsr_json *was, const struc
 			return;
 		}
 	}
-	put_value(was, before);
-	put_value(now, after);
-	if (strcmp(before, after) == 0 || ++c->n > CHANGES_MAX)
+	put_value(was, change.was);
+	put_value(now, change.now);
+	if (strcmp(change.was, change.now) == 0)
 		return;
-	tsr_row(t);
-	put_place(c, p, figure);
-	TSR_CELL(t, "figure", "figure:n", tsr_keep(t, figure));
-	TSR_CELL(t, "was", "baseline:22", tsr_keep(t, before));
-	TSR_CELL(t, "now", "now:22", tsr_keep(t, after));
+	c->n++;
+	put_place(c->baseline, p, &change);
+	c->each(c->ctx, &change);
 }
 
-void tsr_baseline_report(const struct tsr_baseline *b, const struct tsr_json *was,
-			 struct tsr_report *r)
+bool tsr_baseline_compare(const struct tsr_baseline *b, const struct tsr_json *was,
+			  const struct tsr_text *now, tsr_baseline_each *each, void *ctx,
+			  size_t *n_ret)
 {
 	const struct tsr_json_rules rules = {
 		.file = "report", .part = "JSON", .max_depth = DEPTH_MAX, .max_values = SIZE_MAX
 	};
-	struct comparing c = { .baseline = b, .rows = { .most_text = CHANGES_SHOWN } };
+	struct comparing c = { .baseline = b, .each = each, .ctx = ctx };
 	struct tsr_json *root = NULL;
-	struct tsr_text now = { 0 };
 	struct tsr_err err;
 
-	tsr_text_put(&now, r->json.bytes, r->json.nbytes);
-	tsr_json_close(&now, '}');
-	if (r->json.failed || now.failed ||
-	    tsr_json_parse(now.bytes, now.nbytes, &rules, &root, &err) != TSR_OK)
-		r->text.failed = true;
-	else
-		compare(&c, was, root, NULL);
-	tsr_text_free(&now);
+	if (tsr_json_parse(now->bytes, now->nbytes, &rules, &root, &err) != TSR_OK)
+		return false;
+	compare(&c, was, root, NULL);
 	tsr_json_free(root);
-	r->text.failed = r->text.failed || c.rows.failed;
-	if (r->wants_json)
-		tsr_table_put_json(&c.rows, "moved", &r->json);
-	r->differs = r->differs || c.n;
-	tsr_report_gap(r);
-	if (c.n)
-		tsr_report_say(r, TSR_TO_TEXT, "%s %s from the baseline",
-			       tsr_format_count(c.n).text,
-			       c.n == 1 ? "figure differs" : "figures differ");
-	else
-		tsr_report_say(r, TSR_TO_TEXT, "every figure is as in the baseline");
-	tsr_report_table(r, c.rows, "", NULL);
+	*n_ret = c.n;
+	return true;
 }
