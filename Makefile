@@ -97,7 +97,7 @@ Q := $(if $(filter 1,$(V)),,@)
 say = $(if $(filter 1,$(V)),,@printf '  %-6s %s\n' $(1) '$(2)')
 
 .PHONY: all mpi dist check check-build compare check-unit check-fuzz fuzz fuzz-kit msan check-cli check-frozen check-long check-frameworks check-gpu check-emulated gpu-kit mutants \
-	demo bench lint format asan ubsan coverage install uninstall clean help setup setup-check
+	demo bench lint format asan ubsan sanitized coverage install uninstall clean help setup setup-check
 .DELETE_ON_ERROR:
 .SUFFIXES:
 .SECONDARY:
@@ -143,6 +143,10 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 
 $(BUILD)/obj/src/report/charts/page.o: src/report/charts/page.css src/report/charts/page.js src/report/charts/tables.js
 $(BUILD)/obj/src/report/charts/plot.o: src/report/charts/plot.css
+$(BUILD)/obj/src/cli/help.o: man/help/options.txt
+$(BUILD)/obj/src/cli/commands/cmd_completion.o: $(wildcard packaging/completion/tersor.*)
+$(foreach n,$(filter-out %/options.txt,$(wildcard man/help/*.txt)),$(eval \
+  $(BUILD)/obj/src/cli/commands/cmd_$(basename $(notdir $n)).o: $n))
 $(foreach n,$(wildcard src/report/notes/*.html),$(eval \
   $(BUILD)/obj/src/report/$(firstword $(subst _, ,$(basename $(notdir $n))))_report.o: $n))
 
@@ -247,7 +251,8 @@ check-build: $(BUILD)/tersor $(BUILD)/libtersor.so $(UNIT_BIN) $(FUZZ_BIN) $(FAU
 # CHECK_RUN: what runs programs that this machine cannot run itself.
 CHECK_RUN ?=
 check-unit: $(UNIT_BIN) check-fuzz
-	@for t in $(UNIT_BIN); do $(CHECK_RUN) $$t || exit 1; done
+	@printf '%s\n' $(UNIT_BIN) | xargs -P $(NPROC) -I{} sh -c \
+		"$(CHECK_RUN) {} > {}.log 2>&1 && echo '  TEST   {}' || { cat {}.log; exit 255; }"
 
 check-cli: $(BUILD)/tersor $(BUILD)/libtersor.so $(FAULTS) $(COUNTED) $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/tersor) TERSOR_FAULTS=$(abspath $(FAULTS)) \
@@ -348,9 +353,12 @@ dist:
 # All tests but those of builds and of the shared library, which other programs load; SAN_TESTS: some of them.
 SAN_TESTS ?= $(filter-out $(patsubst %,tests/test_%.py,bounds build companion library memory_formats packages static), \
 	$(sort $(wildcard tests/test_*.py)))
-asan ubsan:
+SAN_asan := address
+SAN_ubsan := undefined
+SAN_sanitized := address,undefined
+asan ubsan sanitized:
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/$@ GPU=0 CC=clang CFLAGS='-O1 -g' VENV=$(VENV) \
-		SAN=$(if $(filter asan,$@),address,undefined) \
+		SAN=$(SAN_$@) \
 		check-unit $(BUILD)/$@/tersor $(BUILD)/$@/tests/libfaults.so $(VENV)/ready
 	$(Q)TERSOR=$(abspath $(BUILD)/$@/tersor) TERSOR_FAULTS=$(abspath $(BUILD)/$@/tests/libfaults.so) \
 		$(VENV)/bin/python -m pytest -q -p no:cacheprovider -n $(NPROC) $(SAN_TESTS) $(PYTEST_ARGS)
@@ -440,6 +448,7 @@ help:
 	'make fuzz-kit    the same for a machine without a compiler: $(BUILD)/fuzz-kit/run.sh SECONDS JOBS' \
 	'make msan        the fuzz corpora under MemorySanitizer (clang)' \
 	'make asan ubsan  the tests under AddressSanitizer, UndefinedBehaviorSanitizer' \
+	'make sanitized   the same under both at once' \
 	'make mutants     tests fail when the code is wrong: one fault after the other (an hour)' \
 	'make coverage    lines of src and include that the tests run (COVERAGE_ARGS=--missed)' \
 	'make install     into PREFIX (now $(PREFIX)), below DESTDIR; make uninstall removes it' \

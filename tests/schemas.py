@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/json.md lists the members of every --json report; are they those of real reports?
+"""docs/json.txt lists the members of every --json report; are they those of real reports?
 
-    schemas.py --tersor PATH            check the page; exit 1 on a difference
-    schemas.py --tersor PATH --update   write its lists anew
+    schemas.py --tersor PATH            check the list; exit 1 on a difference
+    schemas.py --tersor PATH --update   write it anew
 
 Reports are those of the commands in tests/frozen/cases and of COMMANDS below.
 """
@@ -20,7 +20,9 @@ import tempfile
 import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "json.md"
+LIST = HERE.parent / "docs" / "json.txt"
+HEAD = ("# Members of the JSON reports, by schema; ci.md says how to read a line.  tests/schemas.py --update writes "
+        "this.\n")
 sys.path.insert(0, str(HERE / "frozen"))
 
 import inputs           # noqa: E402: of the frozen cases
@@ -135,28 +137,27 @@ def collect(tersor):
     return {name: merged(schema) for name, schema in sorted(found.items())}
 
 
-def tables(found):
-    text = ""
+def listed(found):
+    text = HEAD
     for name, schema in found.items():
-        rows = [textwrap.fill(f"{place + ': ' if place else ''}{' '.join(sorted(names))}", 108,
-                              subsequent_indent="    ", break_on_hyphens=False)
+        rows = [textwrap.fill(f"{place + ': ' if place else ''}{' '.join(sorted(names))}", 110,
+                              initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
                 for place, names in sorted(schema.items())]
-        text += f"\n### {name}\n\n```\n" + "\n".join(rows) + "\n```\n"
+        text += f"\n{name}\n" + "\n".join(rows) + "\n"
     return text
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tersor", default="build/tersor", help="the program (default build/tersor)")
-    parser.add_argument("--update", action="store_true", help="write the lists anew")
+    parser.add_argument("--update", action="store_true", help="write the list anew")
     args = parser.parse_args()
-    head, mark, was = PAGE.read_text().partition("\n## Members\n")
-    now = tables(collect(os.path.abspath(args.tersor)))
+    was, now = LIST.read_text(), listed(collect(os.path.abspath(args.tersor)))
     if args.update:
-        PAGE.write_text(head + mark + now)
+        LIST.write_text(now)
     elif now != was:
         lines = set(was.splitlines()) ^ set(now.splitlines())
-        print(f"{PAGE}: listed and reported differ; tests/schemas.py --update writes what is reported:")
+        print(f"{LIST}: listed and reported differ; tests/schemas.py --update writes what is reported:")
         print("\n".join(sorted(lines)))
         return 1
     return 0

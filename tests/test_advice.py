@@ -4,6 +4,7 @@ import json
 import pytest
 
 from conftest import DATA, run_tersor
+from faults import LONG
 
 TRAINER, TINY, ROWS = DATA / "frameworks" / "trainer", DATA / "tiny-gpt", DATA / "real-gpt-rows"
 STATES = {"trainer": (TRAINER / "checkpoint-30", TRAINER / "recording"),
@@ -24,7 +25,8 @@ def worst_updates(state, pairs):
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+@pytest.mark.parametrize("state", [pytest.param(state, id=name) for name, state in STATES.items()
+                                   if LONG or name not in ("tiny-gpt, 16 steps", "tiny-gpt, betas assumed")])
 def test_what_audit_ranks_first_is_within_1_5_of_the_best_by_replay(state):
     audited = json.loads(run_tersor("audit", state[0], "-q", "--json", "-", check=0).stdout)["checkpoints"][0]
     small = [p for p in audited["pairs"] if p["bytes"] <= SMALL and not p["raw"]

@@ -428,9 +428,10 @@ def test_links_and_existing_outputs_are_not_replaced(tmp_path, pair):
 
 
 @pytest.mark.parametrize("args, text", [
-    (["--only", "weights"], "needs --delta"), (["--only", "weights", "--delta", "B", "--state", "coat"], "no option for codecs"),
+    (["--only", "weights"], "needs --delta"), (["--only", "weights", "--delta", "B", "--state", "coat"], "--only and --state exclude each other"),
     (["--only", "weights", "--delta", "B", "--as", "f8_e4m3"], "expected bf16, f16 or f32"),
-    (["--only", "weights", "--delta", "B", "--max-shard-size", "1M"], "no option for codecs"),
+    (["--only", "weights", "--delta", "B", "--max-shard-size", "1M"],
+     "--only and --max-shard-size exclude each other"),
 ])
 def test_what_does_not_go_with_an_update_is_refused(tmp_path, pair, args, text):
     args = [pair[0] if a == "B" else a for a in args]

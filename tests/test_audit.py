@@ -440,7 +440,7 @@ def test_the_examples_of_the_document():
 
 
 def test_tables_name_their_codecs():
-    assert "not with --codec" in run_tersor("audit", TRAINED, "--table", "gefen", "--codec", "dyn8", check=2).stderr
+    assert "--table and --codec exclude each other" in run_tersor("audit", TRAINED, "--table", "gefen", "--codec", "dyn8", check=2).stderr
     for table in ("flashoptim-4", "coat-1", "coat-9", "gefen", "extra-bits"):
         text = run_tersor("audit", TRAINED, "--table", table, check=0).stdout
         assert width(text) <= 80

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from conftest import DATA, run_tersor, write_source
-from test_replay_report import Page
+from page import Page
 from test_sweep import LONG, browser
 
 NS = "{http://www.w3.org/2000/svg}"

@@ -271,7 +271,7 @@ def test_a_directory_is_chosen_for_file_by_file(tersor, tmp_path):
 
 @pytest.mark.parametrize("args, message", [
     (["--auto", "1e-4", "--max-bytes", "1M"], "exclude each other"),
-    (["--auto", "x"], "expected a number of 0 or more"), (["--auto", "-1"], "expected a number"),
+    (["--auto", "x"], "expected a number from 0"), (["--auto", "-1"], "expected a number"),
     (["--auto", "nan"], "expected a number"), (["--max-bytes", "0"], "--max-bytes"),
     (["--auto-codecs", "flash"], "needs --auto or --max-bytes"),
     (["--auto", "1", "--auto-codecs", "softsign8"], "is for momenta only"),
@@ -282,8 +282,8 @@ def test_a_directory_is_chosen_for_file_by_file(tersor, tmp_path):
     (["--auto", "1", "--auto-codecs", ""], "unknown"),
     (["--auto", "1", "--auto-codecs", "softsing8/sqrt8"], "did you mean 'softsign8'?"),
     (["--auto", "1", "--auto-codecs", ",".join(["flash"] * 21)], "more than 20"),
-    (["--auto", "1", "--state", "tight"], "--auto-codecs names them"),
-    (["--auto", "1", "--momentum", "bf16"], "--auto-codecs names them"),
+    (["--auto", "1", "--state", "tight"], "--state and --auto exclude each other"),
+    (["--auto", "1", "--momentum", "bf16"], "--momentum and --auto exclude each other"),
     (["--auto", "1", "--weights", "bf16", "--auto-codecs", "bf16"], "--weights does not go with")])
 def test_choices_that_make_no_sense(tersor, tmp_path, args, message):
     packed, done = pack(tersor, tmp_path, TRAINED, *args, check=2)

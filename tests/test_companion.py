@@ -540,7 +540,7 @@ def test_model_where_there_is_none_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("options, fact", [
-    (["--as", "bf16"], "--as needs --only weights"),
+    (["--as", "bf16"], "--as needs --only=weights"),
     (["--only", "optimizer"], "expected weights"),
     (["--only", "weights", "--as", "f8_e4m3"], "expected bf16, f16 or f32"),
 ])

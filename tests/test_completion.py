@@ -80,3 +80,9 @@ def test_fish_completes_commands_behind_help(tmp_path):
     ("help pa", "help pack")])
 def test_zsh_completes_the_last_word_of_a_list(tmp_path, line, becomes):
     assert line_by_zsh(tmp_path, f"tersor {line}") == f"tersor {becomes}"
+
+
+def test_every_option_has_words_in_the_text_of_its_help():
+    lines = [line for line in run_tersor("completion", "fish", check=0).stdout.splitlines() if " -l " in line]
+    assert len(lines) > 300
+    assert not [line for line in lines if line.endswith("-d ''")]

@@ -1,4 +1,4 @@
-"""A directory in, a directory out: every file is accounted for (docs/directories.md)."""
+"""A directory in, a directory out: every file is accounted for (docs/reading.md)."""
 import ctypes
 import json
 import os

@@ -1,4 +1,4 @@
-"""A state that is encoded after every step stays where it belongs: docs/internals/numerics.md, docs/replay.md 4."""
+"""A state that is encoded after every step stays where it belongs: docs/internals/numerics.md."""
 import filecmp
 import json
 
@@ -48,27 +48,18 @@ def scales(done):
 
 @pytest.mark.parametrize("beta2", BETAS2)
 def test_variances_do_not_drift(stationary, tmp_path, beta2):
-    """Before: sqrt(v) was 0.6%, 2.5% and 7.8% too large with 0.95, 0.99 and 0.999."""
-    exact, flash = tmp_path / "exact.safetensors", tmp_path / "flash.safetensors"
+    """Before: sqrt(v) was 0.6%, 2.5% and 7.8% too large with 0.95, 0.99 and 0.999.  In the state tight, no momenta do."""
+    exact, near = tmp_path / "exact.safetensors", tmp_path / "near.safetensors"
     betas = ["--betas", f"0.9,{beta2}"]
     replay(stationary, exact, *betas, "--state", "fp32")
-    done = replay(stationary, flash, *betas, "--state", "flash")
-    assert scales(done) == (E8M8, E8M8 if beta2 == "0.9" else F32) and not done.stderr
-    want, got = load_file(exact), decoded(flash)
-    ratio = np.sqrt(got["w.exp_avg_sq"] / want["w.exp_avg_sq"].astype(np.float64))
-    assert (want["w.exp_avg_sq"] > 0).all() and abs(ratio.mean() - 1) <= 0.005, ratio.mean()
-
-
-@pytest.mark.parametrize("beta2", BETAS2)
-def test_tight_states_do_not_drift(stationary, tmp_path, beta2):
-    exact, tight = tmp_path / "exact.safetensors", tmp_path / "tight.safetensors"
-    betas = ["--betas", f"0.9,{beta2}"]
-    replay(stationary, exact, *betas, "--state", "fp32")
-    done = replay(stationary, tight, *betas, "--state", "tight")
-    assert scales(done) == (E8M8, "f28") and not done.stderr
-    want, got = load_file(exact), decoded(tight)
-    ratio = np.sqrt(got["w.exp_avg_sq"] / want["w.exp_avg_sq"].astype(np.float64))
-    assert abs(ratio.mean() - 1) <= 0.007, ratio.mean()
+    want = load_file(exact)
+    assert (want["w.exp_avg_sq"] > 0).all()
+    for state, scale, most in ("flash", E8M8 if beta2 == "0.9" else F32, 0.005), ("tight", "f28", 0.007):
+        done = replay(stationary, near, *betas, "--state", state)
+        assert scales(done) == (E8M8, scale) and not done.stderr
+        got = decoded(near)
+        ratio = np.sqrt(got["w.exp_avg_sq"] / want["w.exp_avg_sq"].astype(np.float64))
+        assert abs(ratio.mean() - 1) <= most, (state, ratio.mean())
     m, n = np.float64(want["w.exp_avg"]), np.float64(got["w.exp_avg"])
     assert abs(n @ m / (m @ m) - 1) <= 0.01
 
@@ -96,7 +87,7 @@ def test_the_decay_is_the_optimizers(stationary, tmp_path, optimizer, options):
     assert default["momentum"]["scale"] == E8M8 and "scale_instead_of" not in default["momentum"]
 
 
-@pytest.mark.parametrize("beta2", BETAS2)
+@pytest.mark.parametrize("beta2", ["0.9", "0.999"])         # E8M8 scales, and F32
 def test_packed_restarts_change_nothing(stationary, tmp_path, beta2):
     whole, half, rest = (tmp_path / f"{n}.safetensors" for n in ("whole", "half", "rest"))
     betas = ["--betas", f"0.9,{beta2}"]

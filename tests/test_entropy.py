@@ -328,8 +328,9 @@ def test_dry_run_writes_nothing(tmp_path):
     (["pack", TINY, "--entropy=some"], 2, "expected all or states"),
     (["pack", "PACKED", "--entropy", "--weights", "bf16"], 2, "keeps its codecs"),
     (["pack", "PACKED"], 3, "is packed already"), (["convert", TINY, "--plain"], 3, "is not a packed file"),
-    (["convert", "PACKED", "--plain", "--to", "pt"], 2, "--plain takes one packed file"),
+    (["convert", "PACKED", "--plain", "--to", "pt"], 2, "--plain and --to exclude each other"),
     (["convert", "PACKED", TINY, "--plain"], 2, "--plain takes one packed file"),
+    (["pack", __file__, "--entropy"], 3, "test_entropy.py: "),
 ])
 def test_what_does_not_go_together_is_refused(tmp_path, args, status, text):
     plain = pack(TINY, tmp_path / "p")

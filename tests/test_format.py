@@ -21,6 +21,7 @@ import xxhash
 
 import oracle
 import reader
+import tables
 from conftest import BINARY, ROOT, VECTORS, codec_vectors, one_line_error, run_tersor
 
 DOCUMENT = (ROOT / "docs" / "internals" / "format.md").read_text()
@@ -280,15 +281,30 @@ def test_every_codec_and_dtype_is_specified(tersor):
         want = planes_of(codec["name"], scales_of(codec["name"])[0])
         assert [g[0] for g in got] == [w[0] for w in want]
         assert [g[1] for g in got][:1] == [w[1] for w in want][:1]
-    listed = dict(re.findall(r"\| (\d+) \| ([A-Z0-9_]+[A-Z0-9]) \| \d+ ", DOCUMENT))
-    assert [listed[str(i)] for i in range(len(DTYPES))] == DTYPES
+    rows = re.findall(r"^\| (\d+) to (\d+) \| ([A-Z0-9_, ]+) \| \d+ \|$", DOCUMENT, re.M)
+    listed = {int(first) + i: name for first, _, names in rows for i, name in enumerate(names.split(", "))}
+    assert [listed[i] for i in range(len(DTYPES))] == DTYPES
+    assert [int(last) + 1 for _, last, _ in rows] == [int(first) for first, _, _ in rows[1:]] + [len(DTYPES)]
+
+
+def test_maps_of_dyn8_are_the_vectors(tmp_path):
+    """Every index of a momentum and of a variance, by the binary and by a second implementation."""
+    text = (VECTORS / "dyn8.txt").read_text()
+    p, u = (re.findall(r"[0-9a-f]{8}", text.split(f"[{name}]")[1].split("[")[0]) for name in "PU")
+    codes, one = bytes(range(256)), struct.pack("<f", 1)
+    for kind, values in (("momentum", [f"{int(v, 16) | 1 << 31:08x}" for v in p[127:0:-1]] + p), ("variance", u)):
+        header, tersor, data = parts(forged([("w", "dyn8", "f32", 256, [256], [codes, one])]))
+        tersor["tensors"][0]["kind"] = kind
+        out, _ = unpacked(tmp_path, joined(header, tersor, data))
+        assert [f"{v:08x}" for v in np.frombuffer(out["w"], "<u4")][:len(values)] == values
+        assert [f"{v:08x}" for v in tables.dynamic(kind == "variance").view(np.uint32)] == (p, u)[kind == "variance"]
 
 
 @pytest.mark.parametrize("macro, text", [
     ("TSR_PIECE_ELEMENTS", "floor({} / A) * A consecutive elements"),
     ("TSR_ST_HEADER_MAX", "| N, the header's bytes | {:,} |"),
     ("TSR_ST_VALUES_MAX", "| JSON values in the header | {:,} "),
-    ("TSR_PACKED_VERSION", "| the version of this format, {} |"),
+    ("TSR_PACKED_VERSION", "the version of this format, {} |"),
     ("TSR_GENERATION_MAX", "| `generation` | {:,} |"),
     ("TSR_RANK_MAX", "| dimensions | {} |"),
     ("TSR_NAME_MAX", "suffix included | {:,} |"),
@@ -527,21 +543,22 @@ def mutated(blob, mutation):
 
 
 def try_verify(folder, blob, mutations):
-    """Those of the mutations that are not refused in the one right way."""
-    path = os.path.join(folder, f"{os.getpid()}.st")
-    stderr = os.path.join(folder, f"{os.getpid()}.err")
-    wrong = []
-    for mutation in mutations:
+    """Those of the mutations that are not refused in the one right way, by one process for all of them."""
+    paths = [os.path.join(folder, f"{os.getpid()}-{i}.st") for i in range(len(mutations))]
+    for path, mutation in zip(paths, mutations):
         with open(path, "wb") as file:
             file.write(mutated(blob, mutation))
-        status, text = outcome([BINARY, "verify", "-j", "1", path], stderr)
-        if status != 3 or text.count("\n") != 1 or not text.startswith(f"tersor: {path}: "):
-            wrong.append((*mutation, status, text))
-    return wrong
+    status, text = outcome([BINARY, "verify", "-j", "1", *paths], os.path.join(folder, f"{os.getpid()}.err"))
+    lines = text.splitlines()
+    if status != 3 or len(lines) != len(paths):
+        return [(status, text)] if len(mutations) == 1 else [
+            wrong for mutation in mutations for wrong in try_verify(folder, blob, [mutation])]
+    return [(mutation, line) for mutation, path, line in zip(mutations, paths, lines)
+            if not line.startswith(f"tersor: {path}: ")]
 
 
 def check_all_refused(folder, blob, mutations):
-    share = 256
+    share = 128
     chunks = [mutations[i:i + share] for i in range(0, len(mutations), share)]
     with concurrent.futures.ProcessPoolExecutor() as pool:
         done = pool.map(try_verify, [str(folder)] * len(chunks), [blob] * len(chunks), chunks)

@@ -186,7 +186,7 @@ def test_scales_and_options_of_the_other_mode_are_refused(tmp_path):
     for option in ("--codec=e4m3", "--group=32", "--keep=x", "--map=x=weight", "--steps",
                    "--gate=nmse=1", "--baseline=x"):
         line = one_line_error(audit(option, tmp_path / "x.npy", check=2))
-        assert "--granularity takes of the options of audit only --kind and --scale" in line
+        assert "--granularity and --" in line and "exclude each other" in line
 
 
 # ---- reports --------------------------------------------------------------------------------------

@@ -357,7 +357,6 @@ def test_every_call_of_a_reader_fails_once(command, make_job):
 # ---- Short transfers and interruptions ----
 
 @pytest.mark.parametrize("fault", [
-    "any:1:short1-all",
     "any:1:eintr-all",
     "any:1:short1-all,any:1:eintr-all",
     "any:1+:short=4093",

@@ -1,4 +1,4 @@
-"""docs/json.md: the schemas of all JSON reports, as tests/schemas.py finds them, and the dataclasses made of them."""
+"""docs/json.txt: the schemas of all JSON reports, as tests/schemas.py finds them, and the dataclasses made of them."""
 import dataclasses
 import os
 import re
@@ -16,7 +16,7 @@ os.environ["TERSOR"] = os.path.abspath(BINARY)
 import tersor                       # noqa: E402: of the tree
 from tersor import reports          # noqa: E402
 
-PAGE = (ROOT / "docs" / "json.md").read_text()
+LIST = (ROOT / "docs" / "json.txt").read_text()
 OURS = {"json", "passed", "warnings", "message"}    # no members
 
 
@@ -27,12 +27,12 @@ def test_every_member_of_every_schema_is_reported_and_listed():
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "man").glob("tersor-*.1")), ids=lambda page: page.stem)
-def test_members_of_a_man_page_are_in_the_page_of_schemas(page):
+def test_members_of_a_man_page_are_in_the_list_of_schemas(page):
     section = re.search(r"^\.Sh JSON\n(.*?)(?=^\.Sh )", page.read_text(), re.M | re.S)
     named = set(re.findall(r"^\.It Va ([\w-]+)", section[1], re.M)) if section else set()
     command = page.stem.removeprefix("tersor-")
-    lists = re.findall(rf"^### tersor\.{command}(?:-\w+)?\.v1\n\n```\n(.*?)^```", PAGE, re.M | re.S)
-    assert named <= set(re.sub(r"^\S+: ", "", "".join(lists), flags=re.M).split())
+    lists = re.findall(rf"^tersor\.{command}(?:-\w+)?\.v1\n((?:    .*\n)*)", LIST, re.M)
+    assert named <= set(re.sub(r"^ +\S+: ", "", "".join(lists), flags=re.M).split())
 
 
 # ---- Dataclasses of the Python package --------------------------------------------------------------------------
@@ -40,10 +40,10 @@ def test_members_of_a_man_page_are_in_the_page_of_schemas(page):
 def listed(command):
     """{place: members} of all reports of a command."""
     found = {}
-    for text in re.findall(rf"^### tersor\.{command}(?:-directory)?\.v1\n\n```\n(.*?)^```", PAGE, re.M | re.S):
-        for line in re.sub(r"\n +", " ", text).splitlines():
+    for text in re.findall(rf"^tersor\.{command}(?:-directory)?\.v1\n((?:    .*\n)*)", LIST, re.M):
+        for line in re.sub(r"\n {8,}", " ", text).split("\n"):
             place, _, names = line.rpartition(": ")
-            found.setdefault(place, set()).update(names.split())
+            found.setdefault(place.strip(), set()).update(names.split())
     return found
 
 

@@ -482,7 +482,7 @@ def test_order_from_what_keeps_none_is_refused(tmp_path):
     (tmp_path / "names").write_text("a")
     line = one_line_error(run_tersor("convert", *sources, "--params-from", tmp_path / "other.pt",
                                      "--params", tmp_path / "names", check=2))
-    assert "does not go with --params" in line
+    assert "--params-from and --params exclude each other" in line
 
 
 # ---- Copies ------------------------------------------------------------------------------------

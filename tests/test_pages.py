@@ -36,7 +36,7 @@ def test_readme(tmp_path):
 
 
 @pytest.mark.parametrize("page, program", [("resume.md", ["gen/resume_tables.py", "docs/resume"]),
-                                           ("series.md", ["gen/series_tables.py", "docs/series/study.csv"])])
+                                           ("resume.md", ["gen/series_tables.py", "docs/series/study.csv"])])
 def test_tables_are_those_of_the_data(page, program):
     script, *args = program
     done = subprocess.run([sys.executable, ROOT / "tests" / script, *args], cwd=ROOT, check=True, text=True,

@@ -162,8 +162,8 @@ def test_a_damaged_packed_directory_is_not_recoded(tmp_path):
 
 
 @pytest.mark.parametrize("args, text", [
-    (["--entropy", "--plain"], "give one of them"), (["--entropy=states"], "a recording has none"),
-    (["--entropy", "--to", "pt"], "neither --to nor"), (["--entropy", "--max-shard-size", "1M"], "not a directory"),
+    (["--entropy", "--plain"], "--plain and --entropy exclude each other"), (["--entropy=states"], "a recording has none"),
+    (["--entropy", "--to", "pt"], "--entropy and --to exclude"), (["--entropy", "--max-shard-size", "1M"], "not a directory"),
 ])
 def test_what_does_not_go_with_a_recording_is_refused(tmp_path, args, text):
     line = one_line_error(run_tersor("convert", TINY.parent / "recording", "-o", tmp_path / "x", *args, check=2))

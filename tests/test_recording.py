@@ -251,7 +251,6 @@ def edited(path, value):
     (("param_groups", 0, "nesterov"), 2, ["nesterov", "found 2"]),
     (("param_groups", 0, "nesterov"), "yes", ["nesterov", "yes"]),
     (("param_groups", 0, "maximize"), "no", ["maximize", '"no"']),
-    (("param_groups", 0, "amsgrad"), True, ["amsgrad", "found true"]),
     (("param_groups", 0, "amsgrad"), "no", ["amsgrad", '"no"']),
     (("param_groups", 0, "decoupled_weight_decay"), True, ["decoupled_weight_decay"]),
     (("param_groups", 0, "adjust_lr_fn"), "own", ["adjust_lr_fn", "match_rms_adamw"]),

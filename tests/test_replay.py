@@ -851,7 +851,7 @@ def test_damaged_gradients_of_a_pt(tmp_path):
     (["--compare", "bf16"], "expected fp32"),
     (["--scale", "f16"], "codec with groups"),
     (["--lr", "1", "--schedule", "x"], "exclude each other"),
-    (["--to", "pt"], "-o OUT"),
+    (["--to", "pt"], "--to needs --output"),
     (["--count", "x"], "--count"),
     (["--betas", "0.9"], "B1,B2"),
     (["--on-nonfinite", "stop"], "fail or skip"),

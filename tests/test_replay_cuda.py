@@ -15,14 +15,15 @@ from torchfile import run_torch
 
 PYTORCH = json.loads((DATA / "golden" / "torch-orders.json").read_text())
 ORDERS = {"cuda-fused": "torch-cuda-fused", "cuda-foreach": "torch-cuda-foreach", "cuda-forloop": "torch-cuda-forloop",
-          "cuda-capturable": "torch-cuda-capturable", "cpu-fused": "torch-cpu-fused", "cpu-foreach": "torch-cpu",
+          "cuda-capturable": "torch-cuda-capturable",
+          "cuda-capturable-forloop": "torch-cuda-capturable-forloop", "cpu-fused": "torch-cpu-fused", "cpu-foreach": "torch-cpu",
           "cpu-forloop": "torch-cpu"}
 OPTIMIZERS = {
     "adamw95": ("adamw", {"betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}),
     "adamw999": ("adamw", {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}),
     "adam": ("adam", {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01}),
     "sgd": ("sgd", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01})}
-PARTS = {"w": "", "m": ".exp_avg", "v": ".exp_avg_sq"}
+PARTS = {"w": "", "m": ".exp_avg", "v": ".exp_avg_sq", "x": ".max_exp_avg_sq"}
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +32,11 @@ def golden():
         return dict(data)
 
 
-def recorded(golden, folder, optimizer, **more):
+def recorded(golden, folder, optimizer, switch=None, **more):
     """The start and the gradients, as a checkpoint and a recording."""
     kind, hyper = OPTIMIZERS[optimizer]
+    rates = [float(np.float32(lr)) if switch == "tensor_lr" else float(lr) for lr in golden["lr"]]
+    switches = {name: True for name in switch.split("+")} if switch else {}
     names = [f"w{i}" for i in range(5)]
     save_file({f"w{i}": golden[f"w0.{i}"] for i in range(5)}, folder / "start.safetensors")
     (folder / "rec").mkdir()
@@ -41,8 +44,8 @@ def recorded(golden, folder, optimizer, **more):
         save_file({f"w{i}": golden[f"g.{t}.{i}"] for i in range(5)}, folder / "rec" / f"step-{t}.safetensors")
     (folder / "rec" / "manifest.json").write_text(json.dumps({
         "format": "tersor-recording", "version": 1, "optimizer": kind,
-        "param_groups": [{"params": names, **hyper}],
-        "steps": [{"step": t, "file": f"step-{t}.safetensors", "lr": [float(golden["lr"][t - 1])]}
+        "param_groups": [{"params": names, **hyper, **switches}],
+        "steps": [{"step": t, "file": f"step-{t}.safetensors", "lr": [rates[t - 1]]}
                   for t in range(1, 17)]} | more))
     return folder / "start.safetensors", folder / "rec"
 
@@ -60,9 +63,10 @@ def digest(x):
 @pytest.mark.parametrize("name", PYTORCH["digests"])
 def test_form_by_form(tmp_path, golden, name):
     """Every bit of every form, but where a CPU's root is not rounded to nearest: these are listed."""
-    form, optimizer = name.rsplit("-", 1)
-    start, recording = recorded(golden, tmp_path, optimizer)
-    roots = PYTORCH["roots"].get(optimizer, {}) if ORDERS[form] == "torch-cpu" else {}
+    switch, _, form = name.rpartition("/")
+    form, optimizer = form.rsplit("-", 1)
+    start, recording = recorded(golden, tmp_path, optimizer, switch)
+    roots = PYTORCH["roots"].get(optimizer, {}) if ORDERS[form] == "torch-cpu" and not switch else {}
     outs = {}
     for t in (1, 2, 16):
         outs[t] = tmp_path / f"{t}.safetensors"
@@ -253,6 +257,80 @@ def test_a_name_for_a_terminal(tmp_path, golden):
     start, recording = recorded(golden, tmp_path, "adamw999", order="torch-cpu", device="\x1b[2J", pytorch="2.11\n")
     for command in ("inspect", recording), ("replay", start, recording, "--dry-run"):
         assert "\x1b" not in run_tersor(*command, check=0).stdout
+
+
+# ---- AMSGrad ----
+
+AMSGRAD = {"w", "w.exp_avg", "w.exp_avg_sq", "w.max_exp_avg_sq"}
+
+
+def amsgrad_run(folder, nsteps, **manifest):
+    """A state whose variances are below the largest so far, and gradients; what numpy makes of them."""
+    rng, f, b2 = np.random.default_rng(3), np.float32, np.float32(0.999)
+    w, m, g = (rng.standard_normal(1000).astype("f4") * f(s) for s in (0.05, 1e-3, 1e-2))
+    v = (rng.standard_normal(1000) ** 2 * 1e-4).astype("f4")
+    x = v * f(1.5)
+    save_file({"w": w, "w.exp_avg": m, "w.exp_avg_sq": v, "w.max_exp_avg_sq": x}, folder / "in.safetensors")
+    (folder / "rec").mkdir()
+    for t in range(9, 9 + nsteps):
+        scaled = g * f(t)
+        save_file({"w": scaled}, folder / "rec" / f"step-{t}.safetensors")
+        w = w * f(1 - 1e-3 * 0.01)
+        m = fma(scaled - m, f(1 - 0.9), m)
+        v = ((f(1 - 0.999) * scaled).astype(np.longdouble) * scaled + b2 * v).astype("f4")
+        x = np.maximum(x, v)
+        w = w + f(-(1e-3 / (1 - 0.9**t))) * m / (np.sqrt(x) / f((1 - 0.999**t) ** 0.5) + f(1e-8))
+    if manifest:
+        steps = [{"step": t, "file": f"step-{t}.safetensors"} for t in range(9, 9 + nsteps)]
+        (folder / "rec" / "manifest.json").write_text(json.dumps(
+            {"format": "tersor-recording", "version": 1, "optimizer": "adamw", "steps": steps, **manifest}))
+    return ("replay", folder / "in.safetensors", folder / "rec", "--lr", "1e-3"), dict(zip(sorted(AMSGRAD), (w, m, v, x)))
+
+
+@pytest.mark.parametrize("manifest", [{}, {"param_groups": [{"params": ["w"], "amsgrad": True}]}], ids=["none", "says so"])
+def test_a_state_with_a_largest_variance_is_continued(tmp_path, manifest):
+    replay, want = amsgrad_run(tmp_path, 5, **manifest)
+    options = () if manifest else ("--optimizer", "adamw")
+    run_tersor(*replay, *options, "-o", tmp_path / "out.safetensors", check=0)
+    got = load_file(tmp_path / "out.safetensors")
+    assert set(got) >= AMSGRAD and {n: (got[n].view("u4") != want[n].view("u4")).sum() for n in AMSGRAD} == dict.fromkeys(AMSGRAD, 0)
+    assert (want["w.max_exp_avg_sq"] > want["w.exp_avg_sq"]).any()
+    run_tersor(*replay, *options, "--hyper", "amsgrad=0", "-fo", tmp_path / "off.safetensors", check=0)
+    off, start = (load_file(tmp_path / name) for name in ("off.safetensors", "in.safetensors"))
+    assert (off["w"] != got["w"]).any() and (off["w.max_exp_avg_sq"] == start["w.max_exp_avg_sq"]).all()
+
+
+@pytest.mark.parametrize("state", ["flash", "tight", "dyn8/dyn8", "fp32,flash"])
+def test_a_largest_variance_is_coded_as_variances_are(tmp_path, state):
+    replay, want = amsgrad_run(tmp_path, 5)
+    options = ("--optimizer", "adamw", "--state", state, "--compare", "fp32")
+    done = run_tersor(*replay, *options, *(() if "," in state else ("-o", tmp_path / "out.safetensors")), "--json=-", check=0)
+    report = json.loads(done.stdout)
+    states = report["states"] if "," in state else [report]
+    for found in states:
+        assert found["state"]["max_variance"]["codec"] == found["state"]["variance"]["codec"]
+    if "," not in state:
+        run_tersor("unpack", tmp_path / "out.safetensors", "-o", tmp_path / "back.safetensors", check=0)
+        got = load_file(tmp_path / "back.safetensors")
+        for name in AMSGRAD:
+            assert np.abs(got[name] - want[name]).max() <= 0.1 * np.abs(want[name]).max(), name
+
+
+def test_a_fresh_run_gets_a_third_state(tmp_path, golden):
+    start, recording = recorded(golden, tmp_path, "adamw95", "amsgrad")
+    run_tersor("convert", start, "-o", tmp_path / "in.pt", check=0)
+    run_tersor("replay", tmp_path / "in.pt", recording, "-o", tmp_path / "out.pt", check=0)
+    run_tersor("convert", tmp_path / "out.pt", "-o", tmp_path / "out.safetensors", check=0)
+    assert {f"w{i}.max_exp_avg_sq" for i in range(5)} <= set(load_file(tmp_path / "out.safetensors"))
+
+
+@pytest.mark.parametrize("options, text", [
+    (("--order", "flashoptim"), "AMSGrad has a step in PyTorch's orders only"),
+    (("--state", "gefen"), "none with means of blocks"), (("--optimizer", "lion"), "amsgrad: found true, which lion")])
+def test_steps_that_do_not_exist_are_refused(tmp_path, options, text):
+    replay, _ = amsgrad_run(tmp_path, 2, param_groups=[{"params": ["w"], "amsgrad": True, "betas": [0.9, 0.999]}])
+    refused = run_tersor(*replay, *options, check=3)
+    assert text in refused.stderr, refused.stderr
 
 
 # ---- Maximize ----

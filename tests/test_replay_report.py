@@ -1,9 +1,7 @@
 """What tersor replay --compare reports: every figure against a replay in numpy, and the forms that
 reports have."""
 import csv
-import html.parser
 import json
-import os
 import re
 import xml.etree.ElementTree as ET
 
@@ -13,6 +11,8 @@ import pytest
 import replay_model as model
 from safetensors import safe_open
 from conftest import DATA, one_line_error, run_tersor, write_source
+from faults import LONG
+from page import Page
 from test_replay_model import GPT, MANIFEST, SUFFIX, load, recorded_hyper
 
 F32 = np.float32
@@ -152,7 +152,7 @@ def flash(scale="e8m8", weights="bf16+ulp8", momentum="softsign8", variance="sqr
 
 
 @pytest.mark.parametrize("codings, nsteps", [
-    (flash(), 16 if os.environ.get("TERSOR_EVERY_CASE") else 6), (flash("f16"), 6), (flash(variance="ulinear8"), 6),
+    (flash(), 16 if LONG else 6), (flash("f16"), 6), (flash(variance="ulinear8"), 6),
     (flash("f16", "bf16", "linear8", "ulinear8"), 4), (flash("f32", "bf16+exact16"), 4)])
 def test_figures_against_numpy(codings, nsteps):
     names = [codec for codec, _, _ in codings.values()]
@@ -260,34 +260,6 @@ def test_text_makes_underflow_of_scales_plain():
         "groups lost")[1].split("\n\n")[0].splitlines()[1:]}
     assert named == {name: f["underflow"] for name, f in figures.items()
                      if f["underflow"] and name != "*"}
-
-
-class Page(html.parser.HTMLParser):
-    """Collects tags, attributes and the text of cells; fails on what is not nested."""
-    VOID = {"meta", "rect", "line", "path", "input", "br"}
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.attributes, self.text = [], [], [], ""
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def panels(root):

@@ -109,7 +109,7 @@ def test_reports_say_what_they_cannot_know(tmp_path):
     (["--vary", "lr=1e-3,x"], "found 'x', expected a number"), (["--vary", "beta=0.9"], "did you mean 'beta"),
     (["--vary", "lr=1", "--vary", "lr=2"], "found lr twice"),
     (["--vary", "lr=1,2,3,4", "--vary", "beta2=0.1,0.2,0.3,0.4"], "more than 15 combinations"),
-    (["--vary", "lr=1", "--state", "flash"], "not with --state"), (["--vary", "lr=1", "-o", "x"], "writes no checkpoint"),
+    (["--vary", "lr=1", "--state", "flash"], "--vary and --state exclude"), (["--vary", "lr=1", "-o", "x"], "--vary and --output"),
     (["--vary", "lr=1", "--device", "cuda"], "on the CPU"), (["--vary", "lr=1", "--audit"], "--audit"),
 ], ids=str)
 def test_wrong_command_line(args, text):

@@ -1,8 +1,7 @@
-"""examples/ for Slurm and Kubernetes, and docs/scale.md's line for GNU parallel: they make what one process
-makes.  No scheduler is here: programs that stand in for sbatch, srun and parallel run what they are given."""
+"""examples/ for Slurm and Kubernetes: they make what one process makes.  No scheduler is here: programs that stand in
+for sbatch and srun run what they are given."""
 import json
 import os
-import re
 import shutil
 import subprocess
 
@@ -32,14 +31,6 @@ SRUN = """#!/bin/bash
 echo "$@" >srun.log
 while [[ $1 == --* ]]; do shift; done
 exec "$LAUNCHER" $LAUNCHER_OPTIONS -n 2 "$@"
-"""
-# {} is each line of the input, or each argument after :::
-PARALLEL = """#!/bin/bash
-echo "$@" >parallel.log
-words=()
-while [[ $1 != ::: ]]; do words+=("$1"); shift; done
-shift
-for i in "$@"; do "${words[@]//\\{\\}/$i}" || exit; done
 """
 
 
@@ -145,13 +136,4 @@ def test_kubernetes_jobs(where):
     assert "was done before" in run(where, container["command"], JOB_COMPLETION_INDEX="0", **env).stdout
     _, container = manifest("kubernetes_join.yaml")
     run(where, container["command"])
-    assert_packed(where)
-
-
-def test_line_for_gnu_parallel(where):
-    line = re.search(r"^parallel .*&&\n^tersor join .*$", (ROOT / "docs" / "scale.md").read_text(), re.M).group()
-    if not shutil.which("parallel"):
-        stand_in(where, "parallel", PARALLEL)
-    os.rename(where / "in.safetensors", where / "big.safetensors")
-    run(where, ["bash", "-ec", line])
     assert_packed(where)

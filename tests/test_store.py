@@ -76,8 +76,9 @@ def test_a_lossless_snapshot_is_the_checkpoint(tmp_path, source):
     assert contents(get(tmp_path / "s", 7, tmp_path / source.name)) == contents(source)
 
 
-@pytest.mark.parametrize("tier", ["exact", "1e-2"])
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.name)
+@pytest.mark.parametrize("source, tier", [(source, tier) for i, source in enumerate(SOURCES)
+                                          for k, tier in enumerate(("exact", "1e-2")) if LONG or i % 2 == k],
+                         ids=lambda p: getattr(p, "name", p))
 def test_a_snapshot_is_what_a_reader_of_the_format_finds(tmp_path, source, tier):
     """All but FP32 training state has its bits, and zip members the CRC-32 of what they hold."""
     added = add(tmp_path / "s", source, "--step", "7", "--tier", tier)
@@ -108,7 +109,7 @@ def test_an_exact_snapshot_has_the_values_of_pack(tmp_path):
 @pytest.mark.parametrize("tier", ["1e-3", "1e-2", "trace"])
 def test_errors_are_what_numpy_finds_and_within_the_bounds(tmp_path, tier):
     """A chain of twelve: weights against the last version that came back, updates and roots."""
-    paths = walk(tmp_path, 12, shape=(300, 1100))
+    paths = walk(tmp_path, 12, shape=(301, 1101))      # which no vector divides
     before, eps = None, np.float64(1e-8)
     limits = {"1e-3": (1e-3, 1e-3, 1e-3), "1e-2": (1.6e-2,) * 3, "trace": (0.33, 0.25, 7e-2)}[tier]
     for i, path in enumerate(paths):
@@ -428,7 +429,7 @@ def test_a_store_that_lacks_an_object_says_which_and_what_needs_it(tmp_path):
     (store / "objects" / name[:2] / name[2:]).unlink()
     done = run_tersor("store", "ls", store, check=0)
     assert name[2:] in done.stderr and "is missing, and step 1 needs it" in done.stderr
-    assert run_tersor("store", "verify", store, check=3).stdout.count("is missing") >= 1
+    assert "is missing" in json.dumps(report("verify", store, check=3))
     assert "is missing" in one_line_error(run_tersor("store", "get", store, "1", "-o", tmp_path / "o", "-q", check=3))
     assert not (tmp_path / "o").exists()
 

@@ -37,6 +37,41 @@ F(reads_behind) { same(in, out, n); *(float *)out += in[n]; }
 F(writes_input) { memset((void *)in, 0, 4 * n); for (size_t i = 0; i < n; i++) ((float *)out)[i] = 0; }
 F(prints) { same(in, out, n); puts("from the library"); fflush(stdout); }
 """
+# A driver whose modules are libraries and whose kernels are functions that return the driver's status; and those.
+DRIVER = r"""
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGet(int *device, int index) { *device = index; return index ? 101 : 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { return 0; }
+int cuCtxSetCurrent(void *context) { return 0; }
+int cuModuleLoad(void **module, const char *path) { return (*module = dlopen(path, RTLD_NOW)) ? 0 : 200; }
+int cuModuleGetFunction(void **f, void *module, const char *name) { return (*f = dlsym(module, name)) ? 0 : 500; }
+int cuMemAlloc_v2(uint64_t *address, size_t n) { return (*address = (uint64_t)malloc(n)) ? 0 : 2; }
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t n) { memcpy((void *)to, from, n); return 0; }
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t n) { memcpy(to, (void *)from, n); return 0; }
+int cuMemsetD8_v2(uint64_t to, unsigned char byte, size_t n) { memset((void *)to, byte, n); return 0; }
+int cuGetErrorString(int e, const char **text) { *text = e == 700 ? "illegal access" : "other"; return 0; }
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **args, void **extra)
+{
+    size_t n = *(size_t *)args[2];
+    if ((size_t)gx * bx < n || (size_t)(gx - 1) * bx >= n) return 1;
+    return ((int (*)(const float *, void *, size_t))f)(*(float **)args[0], *(void **)args[1], n);
+}
+"""
+KERNELS = r"""
+#include <string.h>
+#include <unistd.h>
+#define F(name) int name(const float *in, void *out, size_t n)
+F(same) { memcpy(out, in, 4 * n); return 0; }
+F(one_off) { same(in, out, n); for (size_t i = 0; i < n; i++) ((unsigned *)out)[i] ^= in[i] == 1.5f; return 0; }
+F(fails) { same(in, out, n); for (size_t i = 0; i < n; i++) if (in[i] == 1.5f) return 700; return 0; }
+F(writes_behind) { same(in, out, n); ((float *)out)[n + 1000] = 1; return 0; }
+F(hangs) { for (;;) pause(); }
+"""
 LOADED = r"__attribute__((constructor)) static void at_load(void) { *(volatile int *)8 = 1; } void f(void) {}"
 
 
@@ -165,6 +200,43 @@ def test_what_is_no_library_is_refused(tmp_path):
     assert "the library crashed (signal 11" in one_line_error(sweep(crash, "f", check=3))
 
 
+@pytest.fixture(scope="module")
+def on_gpu(tmp_path_factory):
+    """--library with --device, by that driver."""
+    folder = tmp_path_factory.mktemp("driver")
+    compile_library(folder, "libcuda", DRIVER).rename(folder / "libcuda.so.1")
+    kernels = compile_library(folder, "kernels", KERNELS)
+
+    def run(symbol, *args, check=0, device="cuda"):
+        return run_tersor("sweep", "--library", kernels, "--symbol", symbol, "--device", device, "--out", "f32",
+                          "--codec", "f32", *BINADE, *args, env={"LD_LIBRARY_PATH": folder}, check=check)
+    return run
+
+
+def test_kernel_is_called_on_every_number(on_gpu):
+    assert json.loads(on_gpu("same", "--json").stdout)["different"] == 0
+    found = json.loads(on_gpu("one_off", "--json", check=1).stdout)
+    assert found["different"] == 1 and found["first_different"][0]["input_value"] == 1.5
+
+
+@pytest.mark.parametrize("symbol, args, text", [
+    ("fails", (), "kernel fails on inputs 0x3fc00000 to 0x3fc0ffff failed: illegal access"),
+    ("writes_behind", (), "kernel writes_behind on inputs 0x3f8"), ("writes_behind", (), "wrote behind its results"),
+    ("hangs", ("--timeout", 1), "symbol hangs did not return in 1 s on inputs 0x3f8"),
+    ("nothing", (), "found no kernel nothing"),
+])
+def test_kernel_that_misbehaves_is_named(on_gpu, symbol, args, text):
+    assert text in one_line_error(on_gpu(symbol, *args, check=3))
+
+
+def test_kernel_needs_a_driver_and_a_gpu(on_gpu, tmp_path):
+    assert "the GPU cannot be used: other" in one_line_error(on_gpu("same", device="cuda:1", check=3))
+    (tmp_path / "f.ptx").write_text("no kernel")
+    done = run_tersor("sweep", "--library", tmp_path / "f.ptx", "--symbol", "f", "--device", "cuda", check=3)
+    assert "needs the CUDA driver" in done.stderr or "cannot be loaded" in done.stderr
+    one_line_error(done)
+
+
 def test_no_process_is_left_behind(odd):
     sweep(odd, "hangs", "--out", "f32", "--codec", "f32", *BINADE, "--timeout", 1, check=3)
     time.sleep(0.1)
@@ -184,13 +256,15 @@ def test_baseline_and_csv(bf16, tmp_path):
 
 
 @pytest.mark.parametrize("args, text", [
-    (["--symbol", "f"], "need --library"), (["--max-ulp", "0"], "need --library"),
+    (["--symbol", "f"], "needs --library"), (["--max-ulp", "0"], "needs --library"),
     (["--library", "x"], "--library needs --symbol"),
     (["--library", "x", "--symbol", "f", "--codec", "bf16", "--against-symbol", "g"], "exclude each other"),
     (["--library", "x", "--symbol", "f", "--codec", "bf16*"], "one codec"),
     (["--library", "x", "--symbol", "f", "--out", "f16", "--codec", "bf16"], "codec bf16 has no such codes"),
     (["--library", "x", "--symbol", "f", "--out", "u8"], "--out u8 needs --codec or --against-symbol"),
-    (["--library", "x", "--symbol", "f", "--device", "cuda"], "on the CPU"),
+    (["--library", "x", "--symbol", "f", "--device", "cuda:0,1"], "expected cpu, cuda or cuda:N"),
+    (["--library", "x", "--symbol", "f", "--svg=x.svg"], "--library and --svg exclude"),
+    (["--library", "f.cubin", "--symbol", "f"], "has GPU code: add --device cuda"),
     (["--library", "x", "--symbol", "f", "--out", "f64"], "f64"),
     (["--library", "x", "--symbol", "f", "--part", "1/2", "--json=r"], "--library is not done in parts"),
 ], ids=str)

@@ -129,7 +129,7 @@ struct tsr_checkpoint;
  * tsr_checkpoint_open() - Open files as one checkpoint
  * @paths: @npaths files or directories, whose tensors and metadata are joined: safetensors; an
  *         index of shards, or a directory with one; what torch.save wrote; a directory of
- *         torch.distributed.checkpoint or of another framework (docs/directories.md); .npz, .npy.  Files
+ *         torch.distributed.checkpoint or of another framework (docs/reading.md); .npz, .npy.  Files
  *         are detected by content, never by name.  A FIFO, and "/dev/stdin" if that is no regular file,
  *         is read to its end into a scratch file first
  * @options: NULL for the defaults

@@ -165,6 +165,12 @@ TSR_API enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *
 				 struct tsr_err *err);
 TSR_API void tsr_comparison_free(struct tsr_comparison *c);
 
+/*
+ * Of the tensors that differ, the one that does most: in values that are not finite, then by its NMSE.  NULL:
+ * none differs.
+ */
+TSR_API const struct tsr_diff_tensor *tsr_comparison_worst(const struct tsr_comparison *c);
+
 /* Tensors in the order of @a, then those only in @b; NULL past the end. */
 TSR_API size_t tsr_comparison_ntensors(const struct tsr_comparison *c);
 TSR_API const struct tsr_diff_tensor *tsr_comparison_tensor(const struct tsr_comparison *c,

@@ -129,6 +129,16 @@ TSR_API enum tsr_status tsr_unpack_directory(const char *path, const char *out,
 					     struct tsr_err *err);
 
 /**
+ * tsr_convert_directory() - Convert a packed directory, decoded, to one checkpoint in another container
+ * @path:    a packed directory
+ * @out:     as for tsr_convert(), like @options and @ret; next to it the directory is unpacked meanwhile
+ */
+TSR_API enum tsr_status tsr_convert_directory(const char *path, const char *out,
+					      const struct tsr_write_options *options,
+					      const struct tsr_run *run, struct tsr_unpacking **ret,
+					      struct tsr_err *err);
+
+/**
  * tsr_recode_directory() - Write a packed directory with other planes entropy coded, or none
  * @path:    a packed directory
  * @out:     as for tsr_pack_directory()
@@ -150,8 +160,8 @@ TSR_API enum tsr_status tsr_recode_directory(const char *path, const char *out,
  * @path: a directory, without symbolic links; its index, if it has one, is removed first and written last
  *
  * For processes that write a packed file each, such as the ranks of a job.  The entry of a packed file has
- * its path and, as the source's size, the bytes of its tensors; other files are entries that are copied.  No
- * other process may write into the directory meanwhile.
+ * its path and, as the source's size, the bytes of its tensors; other files are entries that are copied.
+ * No other process may write into the directory meanwhile.
  *
  * Return: TSR_OK; TSR_E_FORMAT for a damaged file; TSR_E_DURABILITY if only syncing the directory failed;
  * TSR_E_IO; TSR_E_UNSUPPORTED for a link, or a name that is not UTF-8; TSR_E_LIMIT; TSR_E_NOMEM.

@@ -11,10 +11,17 @@
 #include "tersor/status.h"
 
 /* What an optimizer keeps of a parameter. */
-enum tsr_slot { TSR_SLOT_WEIGHT, TSR_SLOT_MOMENTUM, TSR_SLOT_VARIANCE, TSR_SLOTS };
+enum tsr_slot {
+	TSR_SLOT_WEIGHT,
+	TSR_SLOT_MOMENTUM,
+	TSR_SLOT_VARIANCE,
+	TSR_SLOT_MAX_VARIANCE, /* AMSGrad's: the largest variance so far */
+	TSR_SLOTS
+};
 
-/* TSR_KIND_WEIGHT, ... */
+/* TSR_KIND_WEIGHT, ...; and "weight", "momentum", "variance", "max_variance". */
 TSR_API enum tsr_kind tsr_slot_kind(enum tsr_slot slot);
+TSR_API const char *tsr_slot_name(enum tsr_slot slot);
 
 /* The update rules that can be replayed.  docs/replay.md writes them out. */
 enum tsr_optimizer {
@@ -53,6 +60,7 @@ enum tsr_order {
 	TSR_ORDER_TORCH_CUDA_FORLOOP,
 	TSR_ORDER_TORCH_CUDA_CAPTURABLE, /* foreach with capturable; Adam and AdamW only */
 	TSR_ORDER_TORCH_CPU_FUSED,
+	TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP, /* capturable with foreach=False */
 	TSR_ORDER_COUNT /* none */
 };
 
@@ -77,6 +85,8 @@ enum tsr_hyper_name {
 	TSR_HYPER_DECOUPLE_LR, /* 0 or 1: weights shrink by weight_decay * lr / initial_lr */
 	TSR_HYPER_MATCH_RMS, /* 0 or 1: Muon's lr times 0.2 sqrt(longer side), "match_rms_adamw" */
 	TSR_HYPER_MAXIMIZE, /* 0, as where it is not set, or 1: the gradient is negated */
+	TSR_HYPER_AMSGRAD, /* 0 or 1: updates are divided by the root of the largest variance */
+	TSR_HYPER_TENSOR_LR, /* 0 or 1: the lr is a tensor, by which PyTorch divides otherwise */
 	TSR_HYPER_COUNT
 };
 

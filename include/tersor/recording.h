@@ -38,7 +38,7 @@ struct tsr_recorded_run {
 };
 
 /**
- * struct tsr_recording - Gradients of consecutive steps on disk (docs/recording.md)
+ * struct tsr_recording - Gradients of consecutive steps on disk (docs/replay.md)
  *
  * Read-only after opening.  Steps are numbered without gaps.
  */

@@ -291,7 +291,7 @@ struct tsr_findings {
 
 /*
  * What the figures of a compared replay say, in words, the gravest first: whether it diverged, and why.
- * docs/replay.md, section 9, has the thresholds.
+ * docs/replay.md, "Figures of a report", has the thresholds.
  */
 TSR_API void tsr_replay_find(const struct tsr_replay *r, struct tsr_findings *ret);
 

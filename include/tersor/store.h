@@ -30,7 +30,7 @@ enum tsr_store_as {
  * @variance: bound on the error of roots of variances, sum (r' - r)^2 / sum r^2
  *
  * Bounds are of each block of at most 262,144 elements, and so of each tensor and all of them
- * (docs/internals/store-format.md, section 2).  Only FP32 weights, momenta and variances of an optimizer
+ * (docs/internals/format.md, section 19.1).  Only FP32 weights, momenta and variances of an optimizer
  * that has both are stored by bounds; everything else comes back with its bits.
  */
 struct tsr_store_tier {

@@ -91,7 +91,7 @@ static size_t collect(const struct tsr_audit *a, enum tsr_kind kind, unsigned co
 bool tsr_audit_column(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding,
 		      struct tsr_audit_column *ret)
 {
-	double *values = calloc(a->ntensors + 1, sizeof(*values));
+	TSR_OWNED(free) double *values = calloc(a->ntensors + 1, sizeof(*values));
 
 	*ret = (struct tsr_audit_column){ .coding = &tsr_audit_list(a, kind)->codings[coding] };
 	for (size_t i = 0; i < a->ntensors; i++) {
@@ -110,7 +110,6 @@ bool tsr_audit_column(const struct tsr_audit *a, enum tsr_kind kind, unsigned co
 
 		tsr_audit_quantiles(values, n, ret->quantile[f]);
 	}
-	free(values);
 	return values != NULL;
 }
 
@@ -155,7 +154,8 @@ static bool add_pair(struct tsr_audit_cell *c, const struct tsr_audit *a, size_t
 
 bool tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v, struct tsr_audit_cell *ret)
 {
-	double *values = calloc(a->npairs + 1, sizeof(*values)), worst = 0, elements = 0;
+	TSR_OWNED(free) double *values = calloc(a->npairs + 1, sizeof(*values));
+	double worst = 0, elements = 0;
 
 	*ret = (struct tsr_audit_cell){ .m = m, .v = v };
 	for (size_t i = 0; values && i < a->npairs; i++) {
@@ -169,7 +169,6 @@ bool tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v, struct ts
 	if (values)
 		tsr_audit_quantiles(values, ret->n, ret->nmse);
 	ret->bytes = elements > 0 ? ret->bytes / elements : 0;
-	free(values);
 	return values != NULL;
 }
 

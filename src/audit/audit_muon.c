@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "ckpt/build.h"
@@ -38,8 +39,8 @@ static enum tsr_status work(void *ctx, void *scratch, uint64_t job, struct tsr_e
 	struct tsr_auditing *a = j->a;
 	struct tsr_audit_pair *p = &a->pairs[j->pairs[job]];
 	const struct tsr_tensor *t = a->tensors[p->momentum].tensor;
+	TSR_SCOPED(tsr_muon_matrix_close) struct tsr_muon_matrix m = { 0 };
 	struct tsr_update_measure u;
-	struct tsr_muon_matrix m;
 	struct tsr_coding coding;
 
 	(void)scratch;
@@ -55,7 +56,6 @@ static enum tsr_status work(void *ctx, void *scratch, uint64_t job, struct tsr_e
 		tsr_muon_matrix_measure(&m, &coding, &u);
 		put_update(a, p, i, &u);
 	}
-	tsr_muon_matrix_close(&m);
 	return TSR_OK;
 }
 
@@ -108,13 +108,10 @@ static enum tsr_status judge(struct judging *j, const struct tsr_run *run, struc
 enum tsr_status tsr_audit_muon(struct tsr_auditing *a, const struct tsr_run *run,
 			       struct tsr_err *err)
 {
-	struct judging j = { .a = a,
-			     .chosen = calloc(a->c->ntensors + 1, sizeof(*j.chosen)),
-			     .pairs = calloc(a->pub.npairs + 1, sizeof(*j.pairs)) };
-	const enum tsr_status status = j.chosen && j.pairs ? judge(&j, run, err)
-							   : tsr_fail_nomem(err, "audit");
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
+	struct judging j = { .a = a };
 
-	free(j.chosen);
-	free(j.pairs);
-	return status;
+	TSR_TRY(TSR_TAKE(&j.chosen, a->c->ntensors + 1, arena, err, "audit"));
+	TSR_TRY(TSR_TAKE(&j.pairs, a->pub.npairs + 1, arena, err, "audit"));
+	return judge(&j, run, err);
 }

@@ -69,11 +69,11 @@ static enum tsr_status fill_list(struct tsr_auditing *a, enum tsr_kind kind, str
 	return ask_for(a, &o->state[kind == TSR_KIND_VARIANCE], kind, list, err);
 }
 
-/* Ratios are measured beside the variances of log8, which are as exact, or of what comes first. */
+/* Ratios are measured beside logarithms of variances, which are as exact, or beside what comes first. */
 static unsigned find_beside(const struct tsr_audit_list *variances)
 {
 	for (unsigned i = 0; i < variances->n; i++) {
-		if (strcmp(variances->codings[i].codec->name, "log8") == 0)
+		if (variances->codings[i].codec->companding == TSR_COMPANDING_LOG)
 			return i;
 	}
 	return 0;

@@ -90,10 +90,9 @@ static unsigned fill_trials(const struct tsr_auditing *a, const struct tsr_strip
 static enum tsr_status allocate(struct strips *p, size_t room, struct tsr_err *err)
 {
 	const size_t kept = p->v ? p->n + p->nv : 1;
-	float *at = malloc((NARRAYS + kept) * room * sizeof(*at));
+	float *at = NULL;
 
-	if (!at)
-		return tsr_fail_nomem(err, "strips");
+	TSR_TRY(TSR_NEW(&at, (NARRAYS + kept) * room, err, "strips"));
 	p->block = at;
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++) {
 		p->memory.plane[i] = at + (size_t)(2 * i) * room;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* 8-bit floats by granularity over all tensors, and what follows from it. */
+#include "base/scope.h"
 #include "audit/granularity_figures.h"
 
 #include <stdlib.h>
@@ -90,7 +91,7 @@ static unsigned enough_of(const struct tsr_granularity_figures *f, unsigned whol
 bool tsr_granularity_figures_of(const struct tsr_granularities *g,
 				struct tsr_granularity_figures *ret)
 {
-	double *nmse = calloc(tsr_granularities_ntensors(g) + 1, sizeof(*nmse));
+	TSR_OWNED(free) double *nmse = calloc(tsr_granularities_ntensors(g) + 1, sizeof(*nmse));
 
 	*ret = (struct tsr_granularity_figures){ 0 };
 	if (!nmse)
@@ -107,6 +108,5 @@ bool tsr_granularity_figures_of(const struct tsr_granularities *g,
 		if (ret->row[enough].worst < ret->row[ret->enough].worst)
 			ret->enough = enough;
 	}
-	free(nmse);
 	return true;
 }

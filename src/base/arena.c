@@ -133,6 +133,8 @@ static void *alloc_small(struct tsr_arena *a, size_t nbytes, size_t align)
 
 static void *alloc(struct tsr_arena *a, size_t nbytes, size_t align)
 {
+	if (!a)
+		return NULL;
 	if (nbytes == 0)
 		nbytes = 1;
 	return nbytes >= LARGE ? alloc_large(a, nbytes) : alloc_small(a, nbytes, align);

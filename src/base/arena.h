@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+#include "base/scope.h"
+
 /* Memory that is freed all at once, up to a limit.  Not thread-safe. */
 struct tsr_arena;
 
@@ -13,16 +15,21 @@ struct tsr_arena *tsr_arena_new(size_t max_nbytes);
 
 /* Frees all that was allocated from it.  NULL is allowed. */
 void tsr_arena_free(struct tsr_arena *a);
+TSR_OWNED_BY(tsr_arena_free, struct tsr_arena)
 
 /*
  * Zeroed memory, aligned for any type; @nbytes may be 0.  NULL when out of memory or past the
- * limit: tsr_arena_full() says which.
+ * limit: tsr_arena_full() says which.  An arena that is NULL, as one that could not be made, has no memory.
  */
 void *tsr_arena_alloc(struct tsr_arena *a, size_t nbytes);
 
 /* The same for @n items in *ret, or @failure if there are none; for TSR_TRY(). */
 #define TSR_ARENA_NEW(ret, n, arena, failure) \
 	((*(ret) = tsr_arena_alloc((arena), (n) * sizeof(**(ret)))) ? TSR_OK : (failure))
+
+/* The same from the arena of one operation, which has no limit: out of memory for @what. */
+#define TSR_TAKE(ret, n, arena, err, what) \
+	TSR_ARENA_NEW(ret, n, arena, tsr_fail_nomem((err), (what)))
 
 /* A NUL-terminated copy of @nbytes bytes.  @bytes may be NULL if there are none. */
 char *tsr_arena_copy(struct tsr_arena *a, const void *bytes, size_t nbytes);

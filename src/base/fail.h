@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/scope.h"
 #include "tersor/status.h"
 
 /*

@@ -5,9 +5,11 @@
 
 #include <stdbool.h>
 
+#include "report/render/document.h"
 #include "tersor/run.h"
 #include "tersor/status.h"
 
+/* What is 0 is usual for the kind of measurement. */
 struct tsr_bench_options {
 	const unsigned *gpu; /* the index of the GPU to measure; NULL: the CPU */
 	const char *codec; /* the only codec to measure; NULL: all of them, and steps */
@@ -15,7 +17,7 @@ struct tsr_bench_options {
 	const char *dir; /* where files are made */
 	uint64_t elements; /* of an array */
 	uint64_t file_nbytes; /* of the file, about */
-	unsigned repeats;
+	uint64_t repeats;
 };
 
 enum tsr_bench_table { TSR_BENCH_KERNELS, TSR_BENCH_STEPS, TSR_BENCH_PLANES, TSR_BENCH_FILES };
@@ -62,5 +64,22 @@ enum tsr_status tsr_bench_planes(const struct tsr_bench_options *o, const struct
 /* Make a checkpoint, measure copying, packing, unpacking and verifying it, and remove everything again. */
 enum tsr_status tsr_bench_files(const struct tsr_bench_options *o, const struct tsr_run *run,
 				struct tsr_bench *ret, struct tsr_err *err);
+
+/* A kind of measurement, and what is usual for it on the CPU and on a GPU. */
+struct tsr_bench_kind {
+	enum tsr_status (*measure)(const struct tsr_bench_options *o, const struct tsr_run *run,
+				   struct tsr_bench *ret, struct tsr_err *err);
+	void (*report)(struct tsr_report *r, const struct tsr_bench_options *o,
+		       const struct tsr_bench *b);
+	uint64_t elements[2];
+	unsigned repeats[2];
+};
+
+extern const struct tsr_bench_kind tsr_bench_of_arrays, tsr_bench_of_planes, tsr_bench_of_files;
+
+/* Measure; @o is completed. */
+enum tsr_status tsr_bench_measure(const struct tsr_bench_kind *kind, struct tsr_bench_options *o,
+				  const struct tsr_run *run, struct tsr_bench *ret,
+				  struct tsr_err *err);
 
 #endif

@@ -30,7 +30,7 @@ enum tsr_status tsr_bench_open(struct tsr_bench_engine *e, const struct tsr_benc
 			       const struct tsr_run *run, struct tsr_bench *ret,
 			       struct tsr_err *err)
 {
-	*e = (struct tsr_bench_engine){ .run = run, .repeats = o->repeats };
+	*e = (struct tsr_bench_engine){ .run = run, .repeats = (unsigned)o->repeats };
 	*ret = (struct tsr_bench){ .device = "cpu" };
 	e->seconds = calloc(o->repeats, sizeof(*e->seconds));
 	if (!e->seconds)

@@ -214,7 +214,7 @@ static enum tsr_status measure_in(struct files *f, const struct tsr_bench_option
 		f->path[i] = t.bytes;
 	}
 	TSR_TRY(make_source(f, o->file_nbytes, &ret->nbytes, err));
-	TSR_TRY(measure(f, o->repeats, ret, err));
+	TSR_TRY(measure(f, (unsigned)o->repeats, ret, err));
 	getrusage(RUSAGE_SELF, &usage);
 	ret->peak_rss_nbytes = (uint64_t)usage.ru_maxrss * 1024;
 	return TSR_OK;

@@ -224,10 +224,9 @@ void tsr_build_no_index(struct tsr_checkpoint *c)
 
 enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err)
 {
-	size_t *by_name = calloc(c->ntensors + 1, sizeof(*by_name));
+	size_t *by_name = NULL;
 
-	if (!by_name)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&by_name, c->ntensors + 1, err, c->path));
 	free(c->tensor_by_name);
 	c->tensor_by_name = by_name;
 	for (size_t i = 0; i < c->ntensors; i++)

@@ -4,6 +4,7 @@
 
 /* What a checkpoint is made of; its users have tersor/checkpoint.h. */
 
+#include "base/scope.h"
 #include "tersor/checkpoint.h"
 
 struct tsr_layout;
@@ -139,5 +140,7 @@ uint64_t tsr_checkpoint_stored_nbytes(const struct tsr_checkpoint *c);
 
 /* Whether two tensors have the same dimensions. */
 bool tsr_tensor_same_shape(const struct tsr_tensor *a, const struct tsr_tensor *b);
+
+TSR_OWNED_BY(tsr_checkpoint_close, struct tsr_checkpoint)
 
 #endif

@@ -59,8 +59,7 @@ const char *tsr_checkpoint_note(const struct tsr_checkpoint *c, size_t index)
 enum tsr_status tsr_checkpoint_read_f32(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
 					uint64_t first, size_t n, float *x, struct tsr_err *err)
 {
-	struct tsr_read_scratch *scratch;
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_read_scratch *scratch = NULL;
 
 	if (!tsr_tensor_has_f32(t))
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
@@ -72,9 +71,7 @@ enum tsr_status tsr_checkpoint_read_f32(const struct tsr_checkpoint *c, const st
 	scratch = malloc(sizeof(*scratch));
 	if (!scratch)
 		return tsr_fail_nomem(err, c->path);
-	status = tsr_tensor_read_f32(c, t, first, n, scratch, x, err);
-	free(scratch);
-	return status;
+	return tsr_tensor_read_f32(c, t, first, n, scratch, x, err);
 }
 
 enum tsr_status tsr_checkpoint_read_stored(const struct tsr_checkpoint *c,

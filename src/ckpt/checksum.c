@@ -142,24 +142,21 @@ static bool is_dealt(const struct tsr_run *run, size_t i)
 static enum tsr_status check_list(struct records *r, const struct tsr_run *run)
 {
 	struct tsr_progress progress = { .run = run, .what = r->c->path, .total_nbytes = 1 };
-	enum tsr_status status;
-	char *buf;
+	TSR_OWNED(free) char *buf = NULL;
 
 	if (!r->n)
 		return TSR_OK;
 	buf = malloc(READ_NBYTES < longest(r) ? READ_NBYTES : (size_t)longest(r) + 1);
-	status = buf ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
+	TSR_TRY(buf ? TSR_OK : tsr_fail_nomem(r->err, r->c->path));
 	qsort(r->list, r->n, sizeof(*r->list), by_place);
-	for (size_t i = 0; i < r->n && status == TSR_OK; i++) {
+	for (size_t i = 0; i < r->n; i++) {
 		const bool again = i && by_place(&r->list[i - 1], &r->list[i]) == 0;
 
 		if (!again && is_dealt(run, i))
-			status = check(r, &r->list[i], buf);
-		if (status == TSR_OK)
-			status = tsr_progress_add(&progress, 0, r->err);
+			TSR_TRY(check(r, &r->list[i], buf));
+		TSR_TRY(tsr_progress_add(&progress, 0, r->err));
 	}
-	free(buf);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status check_records(const struct tsr_checkpoint *c, bool all,
@@ -296,12 +293,11 @@ enum tsr_status tsr_plane_hashes_whole(const struct tsr_tensor *t, void *const p
 {
 	const uint64_t units = t->coding.codec ? t->numel : tsr_tensor_nbytes(t);
 	const struct tsr_tile tile = { .n = (size_t)units, .last = true };
-	struct tsr_plane_hashes h;
+	TSR_SCOPED(tsr_plane_hashes_free) struct tsr_plane_hashes h = { .plane = { NULL } };
 
 	TSR_TRY(tsr_plane_hashes_init(&h, what, err));
 	tsr_tile_hash(t, &tile, plane, hash);
 	tsr_plane_hashes_add(&h, t, &tile, plane, hash, hash);
-	tsr_plane_hashes_free(&h);
 	return TSR_OK;
 }
 

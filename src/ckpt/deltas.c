@@ -97,18 +97,20 @@ static enum tsr_status check_plain(const struct tsr_checkpoint *c, struct tsr_er
 enum tsr_status tsr_plain_set(struct tsr_checkpoint *c, const struct tsr_run *run,
 			      struct tsr_err *err)
 {
+	TSR_OWNED(tsr_hasher_free) struct tsr_hasher *hasher = tsr_hasher_new();
 	struct hashing h = { .c = c,
+			     .hasher = hasher,
 			     .known = c->unproven ? c->unproven->known : NULL,
 			     .progress = { .run = run, .what = c->path, .total_nbytes = 1 } };
 	enum tsr_status status;
 
+	if (!hasher)
+		return tsr_fail_nomem(err, c->path);
 	TSR_TRY(check_plain(c, err));
-	h.hasher = tsr_hasher_new();
-	status = h.hasher ? hash_pieces(&h, run, err) : tsr_fail_nomem(err, c->path);
+	status = hash_pieces(&h, run, err);
 	if (status == TSR_OK)
 		c->set = tsr_tensors_set(c->tensors, c->ntensors);
 	tsr_tiles_free(&h.pieces);
-	tsr_hasher_free(h.hasher);
 	return status;
 }
 

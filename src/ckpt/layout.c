@@ -330,15 +330,12 @@ enum tsr_status tsr_strided_put(const struct tsr_strided *t, uint64_t first, uin
 			     .put = put,
 			     .ctx = ctx,
 			     .err = err };
-	enum tsr_status status;
+	TSR_OWNED(free) char *span = r.span = malloc(SPAN_NBYTES);
 
-	row_strides(t->rank, t->shape, r.step);
-	r.span = malloc(SPAN_NBYTES);
-	if (!r.span)
+	if (!span)
 		return tsr_fail_nomem(err, "a tile");
-	status = n ? read_range(&r, 0, first, n) : TSR_OK;
-	free(r.span);
-	return status;
+	row_strides(t->rank, t->shape, r.step);
+	return n ? read_range(&r, 0, first, n) : TSR_OK;
 }
 
 /* --- Elements as stored, and as wanted -------------------------------------------------------- */
@@ -351,20 +348,17 @@ static enum tsr_status read_stored(const struct tsr_checkpoint *c, const struct 
 	struct reading r = {
 		.c = c, .item = item, .first = first, .to = buf, .box = read_box, .err = err
 	};
-	enum tsr_status status;
+	TSR_OWNED(free) char *span = r.span = malloc(SPAN_NBYTES);
 
+	if (!span)
+		return tsr_fail_nomem(err, c->path);
 	if (a->layout->flat) {
 		boxed.rank = 1;
 		boxed.shape = &a->numel;
 	}
 	r.a = &boxed;
 	row_strides(boxed.rank, boxed.shape, r.step);
-	r.span = malloc(SPAN_NBYTES);
-	if (!r.span)
-		return tsr_fail_nomem(err, c->path);
-	status = n ? read_range(&r, 0, first, n) : TSR_OK;
-	free(r.span);
-	return status;
+	return n ? read_range(&r, 0, first, n) : TSR_OK;
 }
 
 /* A complex number is two numbers. */
@@ -389,47 +383,42 @@ static enum tsr_status read_bf16_integers(const struct tsr_checkpoint *c, const 
 					  uint64_t first, uint64_t n, int8_t *to,
 					  struct tsr_err *err)
 {
-	uint16_t *stored = malloc(n * sizeof(*stored) + 1);
-	enum tsr_status status;
+	TSR_OWNED(free) uint16_t *stored = malloc(n * sizeof(*stored) + 1);
 
 	if (!stored)
 		return tsr_fail_nomem(err, c->path);
-	status = read_stored(c, a, sizeof(*stored), first, n, stored, err);
-	if (status == TSR_OK && a->layout->swapped)
+	TSR_TRY(read_stored(c, a, sizeof(*stored), first, n, stored, err));
+	if (a->layout->swapped)
 		swap_bytes((unsigned char *)stored, n * sizeof(*stored), sizeof(*stored));
-	for (uint64_t i = 0; i < n && status == TSR_OK; i++) {
+	for (uint64_t i = 0; i < n; i++) {
 		const float value = tsr_f32_from_bf16(stored[i]);
 
 		if (!(value >= -127.0f && value <= 127.0f) || value != (float)(int)value)
-			status = tsr_fail(err, TSR_E_FORMAT,
-					  "%s: tensor %.200s: element %" PRIu64
-					  ": found %g, expected a "
-					  "whole number from -127 to 127",
-					  c->path, a->name, first + i, (double)value);
-		else
-			to[i] = (int8_t)value;
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: tensor %.200s: element %" PRIu64
+					": found %g, expected a "
+					"whole number from -127 to 127",
+					c->path, a->name, first + i, (double)value);
+		to[i] = (int8_t)value;
 	}
-	free(stored);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status read_integers_bf16(const struct tsr_checkpoint *c, const struct tsr_array *a,
 					  uint64_t first, uint64_t n, uint16_t *to,
 					  struct tsr_err *err)
 {
-	int8_t *stored = malloc(n + 1);
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) int8_t *stored = malloc(n + 1);
 
 	if (!stored)
 		return tsr_fail_nomem(err, c->path);
 	if (a->memory)
 		memcpy(stored, a->memory + first, n);
 	else
-		status = tsr_file_read(c->files[a->file], stored, n, a->offset + first, err);
-	for (uint64_t i = 0; i < n && status == TSR_OK; i++)
+		TSR_TRY(tsr_file_read(c->files[a->file], stored, n, a->offset + first, err));
+	for (uint64_t i = 0; i < n; i++)
 		to[i] = (uint16_t)tsr_bf16_from_f32((float)stored[i]);
-	free(stored);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_layout_read(const struct tsr_checkpoint *c, const struct tsr_array *a,

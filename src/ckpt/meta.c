@@ -40,14 +40,12 @@ void tsr_meta_sort(struct tsr_meta *meta, size_t n)
 enum tsr_status tsr_meta_order(struct tsr_checkpoint *c, const struct tsr_meta *meta, size_t n,
 			       const size_t **ret, struct tsr_err *err)
 {
-	struct tsr_meta *sorted = calloc(n + 1, sizeof(*sorted));
-	size_t *order = tsr_arena_alloc(c->arena, (n + 1) * sizeof(*order));
+	TSR_OWNED(free) struct tsr_meta *sorted = NULL;
+	size_t *order;
 	bool moved = false;
 
-	if (!sorted || !order) {
-		free(sorted);
-		return tsr_fail_nomem(err, c->path);
-	}
+	TSR_TRY(TSR_NEW(&sorted, n + 1, err, c->path));
+	TSR_TRY(TSR_TAKE(&order, n + 1, c->arena, err, c->path));
 	/* A value is where its entry stood: keys may be alike. */
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = (struct tsr_meta){ meta[i].key, (const char *)&meta[i] };
@@ -56,7 +54,6 @@ enum tsr_status tsr_meta_order(struct tsr_checkpoint *c, const struct tsr_meta *
 		order[i] = (size_t)((const struct tsr_meta *)(const void *)sorted[i].value - meta);
 		moved = moved || order[i] != i;
 	}
-	free(sorted);
 	if (moved)
 		*ret = order;
 	return TSR_OK;
@@ -92,10 +89,9 @@ bool tsr_meta_read_order(struct tsr_checkpoint *c, const struct tsr_json *list)
 enum tsr_status tsr_meta_arrange(const struct tsr_checkpoint *c, struct tsr_meta **meta, size_t n,
 				 const size_t *order, struct tsr_err *err)
 {
-	struct tsr_meta *arranged = calloc(n + 1, sizeof(*arranged));
+	struct tsr_meta *arranged = NULL;
 
-	if (!arranged)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&arranged, n + 1, err, c->path));
 	for (size_t i = 0; i < n; i++)
 		arranged[order[i]] = (*meta)[i];
 	free(*meta);
@@ -107,11 +103,10 @@ enum tsr_status tsr_meta_replace(const struct tsr_checkpoint *c, const struct ts
 				 size_t n, struct tsr_meta **ret, size_t *n_ret,
 				 struct tsr_err *err)
 {
-	struct tsr_meta *meta = calloc(c->nmeta + n + 1, sizeof(*meta));
+	struct tsr_meta *meta = NULL;
 	size_t count = 0;
 
-	if (!meta)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&meta, c->nmeta + n + 1, err, c->path));
 	for (size_t i = 0; i < c->nmeta; i++) {
 		if (!find(with, n, c->meta[i].key))
 			meta[count++] = c->meta[i];

@@ -79,22 +79,18 @@ static size_t count_shared(const struct extent *e, size_t n, const struct tsr_ar
 
 enum tsr_status tsr_note_shared_views(struct tsr_checkpoint *c, struct tsr_err *err)
 {
-	struct extent *e = calloc(c->narrays + 1, sizeof(*e));
+	TSR_OWNED(free) struct extent *e = NULL;
 	const struct tsr_array *first = NULL;
 	size_t n = 0, count;
 
 	/* In a packed file two tensors share a plane, not memory. */
-	if (c->packed) {
-		free(e);
+	if (c->packed)
 		return TSR_OK;
-	}
-	if (!e)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&e, c->narrays + 1, err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		n += find_extent(&c->arrays[i], &e[n]);
 	qsort(e, n, sizeof(*e), by_place);
 	count = count_shared(e, n, &first);
-	free(e);
 	if (!count)
 		return TSR_OK;
 	return tsr_build_note(

@@ -22,10 +22,9 @@ enum tsr_status tsr_unproven_pieces(const struct tsr_checkpoint *c, struct tsr_t
 
 enum tsr_status tsr_unproven_new(struct tsr_checkpoint *base, const char *path, struct tsr_err *err)
 {
-	struct tsr_unproven *u = calloc(1, sizeof(*u));
+	struct tsr_unproven *u = NULL;
 
-	if (!u)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&u, 1, err, path));
 	base->unproven = u;
 	u->path = tsr_arena_copy(base->arena, path, strlen(path));
 	TSR_TRY(tsr_unproven_pieces(base, &u->pieces, err));

@@ -4,11 +4,6 @@
 
 #define STATE_KINDS (TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 
-bool cli_chooses(const struct cli_choosing *choosing)
-{
-	return choosing->bound || choosing->max_bytes;
-}
-
 /* A form of state, a pair of codecs, or a codec for all kinds that it is for. */
 static int parse_word(const struct cli_cmd *cmd, const char *item, struct tsr_candidate *ret)
 {
@@ -52,11 +47,7 @@ int cli_parse_choosing(const struct cli_cmd *cmd, const struct cli_choosing *cho
 	char item[CLI_WORD_NBYTES];
 
 	*ret = tsr_choice_defaults();
-	if (choosing->bound && choosing->max_bytes)
-		return cli_usage(cmd, "--auto and --max-bytes exclude each other");
-	if (choosing->bound && (!cli_parse_double(choosing->bound, &ret->bound) || ret->bound < 0))
-		return cli_usage(cmd, "option --auto: found '%s', expected a number of 0 or more",
-				 choosing->bound);
+	ret->bound = choosing->bound;
 	ret->max_nbytes = choosing->max_bytes;
 	if (choosing->codecs)
 		ret->ncandidates = 0;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/embed.h"
 #include "tersor/checkpoint.h"
 #include "text/nearest.h"
 
@@ -15,6 +16,7 @@
  * The tool is src/cli, src/report and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
  *   base, io, text: arenas, clocks, failures, files, JSON, growing texts
+ *   container/containers.h: how names of files end
  *   what results are made of: ckpt/checkpoint_model.h, compare/comparison.h, pack/packing.h,
  *   replay/replay_result.h, recording/recording_summary.h
  *   what reports say of them: audit/audit_figures.h and its like, compare/lost.h, names/copies, pack/outcome,
@@ -49,7 +51,8 @@ enum cli_type {
 	CLI_WORDS, /* const char *: one of them, or several with commas */
 	CLI_OPTIONAL, /* struct cli_optional: a report, or a word of `values`, which may be left out */
 	CLI_LIST, /* struct cli_list: may be given more than once */
-	CLI_NUMBER, /* uint64_t, from min to max; suffixes K, M, G (KiB and so on) */
+	CLI_NUMBER, /* uint64_t, from min to max, or 0x...; suffixes K, M, G (KiB and so on) */
+	CLI_REAL, /* double; from least to most unless both are 0 */
 };
 
 struct cli_optional {
@@ -70,28 +73,38 @@ struct cli_opt {
 	enum cli_type type;
 	size_t at; /* offset in the command's arguments */
 	uint64_t min, max; /* of a CLI_NUMBER */
+	double least, most; /* of a CLI_REAL */
 	/*
 	 * Words that the argument can be, separated by spaces; or "@weight", "@momentum",
 	 * "@variance": the codecs for these, "@file", "@report": a file that is written besides
 	 * any output.  NULL: anything.
 	 */
 	const char *values;
-	const char *help;
+	/* Names of other options, with blanks between them; "name=word": if it has this word. */
+	const char *needs; /* one of these has to be given, too */
+	const char *excludes; /* none of these may be */
 };
 
-/* Rows of these tables; a file that uses them defines AT(field), the offset of a field. */
-#define CLI_OPT_FLAG(name, field, help) \
+/*
+ * Rows of these tables; a file that uses them defines AT(field), the offset of a field.  The last arguments
+ * are values, or the ends of a range, and may go on with .needs and .excludes.
+ */
+#define CLI_OPT_NUMBER(name_, arg_, field, min_, ...) \
 	{ \
-		name, 0, NULL, CLI_FLAG, AT(field), 0, 0, NULL, help \
+		.name = name_, .arg = arg_, .type = CLI_NUMBER, .at = AT(field), .min = min_, \
+		.max = __VA_ARGS__ \
 	}
-#define CLI_OPT_NUMBER(name, arg, field, min, max, help) \
+#define CLI_OPT_REAL(name_, arg_, field, least_, ...) \
 	{ \
-		name, 0, arg, CLI_NUMBER, AT(field), min, max, NULL, help \
+		.name = name_, .arg = arg_, .type = CLI_REAL, .at = AT(field), .least = least_, \
+		.most = __VA_ARGS__ \
 	}
-#define CLI_OPT(name, arg, type, field, values, help) \
+#define CLI_OPT_KEY(name_, key_, arg_, type_, field, ...) \
 	{ \
-		name, 0, arg, type, AT(field), 0, 0, values, help \
+		.name = name_, .key = key_, .arg = arg_, .type = type_, .at = AT(field), \
+		.values = __VA_ARGS__ \
 	}
+#define CLI_OPT(name, arg, type, field, ...) CLI_OPT_KEY(name, 0, arg, type, field, __VA_ARGS__)
 
 /* Options that several commands take; bits of cli_cmd.takes. */
 enum cli_takes {
@@ -111,6 +124,9 @@ struct cli_given {
 	const char *value;
 };
 
+/* The reports besides that for people; a page and a chart need a file. */
+enum cli_report_kind { CLI_JSON, CLI_CSV, CLI_HTML, CLI_SVG, CLI_NREPORTS };
+
 /* Their values; the first member of each command's arguments. */
 struct cli_common {
 	struct cli_given *given; /* all options, in their order */
@@ -122,14 +138,13 @@ struct cli_common {
 	bool follow;
 	const char *npy_dtype, *params, *params_from, *base, *opaque;
 	struct tsr_open_options open; /* what CLI_READS options mean */
-	struct cli_optional csv;
-	const char *svg, *html, *color;
+	struct cli_optional report[CLI_NREPORTS];
+	const char *color;
 	const char *device;
 	uint64_t threads;
 	bool no_progress;
 	const char *part;
 	bool continues;
-	struct cli_optional json;
 	unsigned quiet, verbose;
 	struct cli_list operands;
 };
@@ -138,8 +153,7 @@ struct cli_cmd {
 	const char *name;
 	const char *summary;
 	const char *operands; /* for the usage line, which says how many they are */
-	const char *details; /* a paragraph for --help */
-	const char *examples; /* lines for --help */
+	const char *help; /* man/help: a paragraph, examples, and words for each option */
 	const struct cli_opt *opts; /* its own; NULL for none */
 	unsigned takes; /* enum cli_takes */
 	bool output_needed; /* of a command with CLI_WRITES */
@@ -206,8 +220,15 @@ const char *cli_report_path(const struct cli_opt *o, const char *value);
 /* Whether a file is called .json and is not empty, and is not a report of this tool. */
 bool cli_is_other_json(const char *path);
 
+/* The name of an option that is given and among @names, as .needs has them, or NULL; an output may be named
+ * by default. */
+const char *cli_given(const struct cli_common *common, const char *names);
+
 /* Whether a word is one of those in @words, which spaces separate; TSR_STATE_PAIR is any with a slash. */
 bool cli_is_among(const char *word, size_t len, const char *words);
+
+/* A number that is not infinite, and nothing else. */
+bool cli_parse_double(const char *text, double *ret);
 
 /* Room for a word of a list. */
 #define CLI_WORD_NBYTES 128
@@ -218,6 +239,9 @@ bool cli_is_among(const char *word, size_t len, const char *words);
  */
 bool cli_next_word(const char **list_ref, char word[CLI_WORD_NBYTES]);
 
+/* What --help says of an option; NULL if out of memory.  To be freed. */
+char *cli_option_words(const struct cli_cmd *cmd, const struct cli_opt *o);
+
 void cli_print_help(const struct cli_cmd *cmd, bool brief);
 void cli_print_main_help(void);
 
@@ -227,13 +251,6 @@ void cli_print_main_help(void);
 int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-
-/* Options that do not go together, up to a row without words.  CLI_USAGE after the first that holds. */
-struct cli_misuse {
-	bool holds;
-	const char *words;
-};
-int cli_check(const struct cli_cmd *cmd, const struct cli_misuse *misuses);
 
 /* That the wrong name is not a known @what ("option --max-error: unknown figure"); returns CLI_USAGE. */
 int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_nearest *nearest,

@@ -9,8 +9,7 @@ static bool is_auto(const char *device)
 	return !device || strcmp(device, "auto") == 0;
 }
 
-/* Whether no GPU is named. */
-static bool is_cpu(const char *device)
+bool cli_is_cpu(const char *device)
 {
 	return is_auto(device) || strcmp(device, "cpu") == 0;
 }
@@ -75,7 +74,7 @@ static int list_gpus(const struct cli_cmd *cmd, const char *device, struct cli_d
 	const unsigned n = all ? tsr_gpu_count() : 0;
 
 	ret->ngpus = 0;
-	if (is_cpu(device))
+	if (cli_is_cpu(device))
 		return CLI_OK;
 	if (!all)
 		return parse_gpus(cmd, device, ret);
@@ -114,7 +113,7 @@ int cli_deal_device(const struct cli_cmd *cmd, const char *device, unsigned proc
 	const unsigned n = all ? tsr_gpu_count() : 0;
 	struct cli_device named;
 
-	if (is_cpu(device) || (all && !n)) {
+	if (cli_is_cpu(device) || (all && !n)) {
 		snprintf(text, room, "%s", all ? "cuda" : device);
 	} else if (all) {
 		snprintf(text, room, "cuda:%u", process % n);

@@ -11,7 +11,7 @@ struct work {
 	const struct cli_cmd *cmd;
 	const struct cli_common *common;
 	struct tsr_directory_watch watch;
-	const struct cli_packing_report *how; /* of pack */
+	cli_warn_packing *warn; /* of pack */
 	bool coded, strict, against; /* what the options say */
 	const char *delta; /* the directory of bases, or NULL */
 	struct cli_work bar;
@@ -93,7 +93,6 @@ static int add_file(struct work *w, const struct tsr_directory_entry *e)
 	(void)tsr_names_assign(c, NULL, 0, NULL);
 	w->summary.file = e->path;
 	tsr_summary_add_all(&w->summary, c);
-	(void)tsr_copies_add(&w->summary.copies, c, NULL);
 	tsr_checkpoint_close(c);
 	return CLI_OK;
 }
@@ -110,9 +109,9 @@ static void on_packed(void *ctx, const struct tsr_directory_entry *e, const stru
 		return;
 	}
 	w->ndeltas += tsr_written_delta_differs(&p->delta, p->source->ntensors);
-	w->how->warn(w->common, p);
+	w->warn(w->common, p);
 	w->summary.file = e->path;
-	w->how->summarize(p, &w->summary);
+	tsr_summary_add_packing(&w->summary, p);
 }
 
 /* The table of files, and that of the tensors in them. */
@@ -180,12 +179,12 @@ static void report_packing(struct work *w, struct tsr_report *r)
 }
 
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
-		       const struct tsr_pack_options *o, const struct cli_packing_report *how)
+		       const struct tsr_pack_options *o, cli_warn_packing *warn)
 {
 	struct work w = { .cmd = cmd,
 			  .common = common,
 			  .watch = { .packed = on_packed },
-			  .how = how,
+			  .warn = warn,
 			  .coded = o->coded != TSR_CODED_NONE,
 			  .strict = o->strict,
 			  .delta = o->delta };

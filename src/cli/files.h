@@ -52,7 +52,7 @@ struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common 
 int cli_end_report(struct tsr_report *r, const struct cli_common *common);
 
 /* The files of the reports into @paths; returns how many. */
-unsigned cli_report_paths(const struct cli_common *common, const char *paths[4]);
+unsigned cli_report_paths(const struct cli_common *common, const char *paths[CLI_NREPORTS]);
 
 /* Before long work: whether all reports can be written.  CLI_OK, or the status after a message. */
 int cli_check_reports(const struct cli_common *common);

@@ -6,6 +6,29 @@
 
 #define HELP_COLUMN 26
 
+TSR_EMBED(help_options, "man/help/options.txt");
+
+/* The paragraph below "--NAME" in the text of the command, or else of all commands. */
+char *cli_option_words(const struct cli_cmd *cmd, const struct cli_opt *o)
+{
+	char head[48], *words;
+	const char *at, *end;
+
+	snprintf(head, sizeof(head), "\n--%s\n", o->name);
+	at = strstr(cmd->help, head);
+	at = at ? at : strstr(help_options, head);
+	if (!at)
+		return strdup("");
+	at += strlen(head);
+	end = strstr(at, "\n\n");
+	words = end ? strndup(at, (size_t)(end - at)) : strdup(at);
+	for (char *c = words; c && *c; c++) {
+		if (*c == '\n')
+			*c = c[1] ? ' ' : '\0';
+	}
+	return words;
+}
+
 /* Options by what they are for, of all commands; the first are those of every day. */
 static const struct {
 	const char *title, *names;
@@ -28,7 +51,8 @@ static const struct {
 #define NGROUPS (sizeof(groups) / sizeof(*groups))
 
 /* "  -o, --output OUT", followed by what @brief cuts to the rest of a line. */
-static void put_option(struct tsr_text *help, const struct cli_opt *o, bool brief)
+static void put_option(struct tsr_text *help, const struct cli_opt *o, const char *words,
+		       bool brief)
 {
 	const bool optional = o->type == CLI_OPTIONAL;
 	char head[80], key[8] = "   ";
@@ -42,24 +66,26 @@ static void put_option(struct tsr_text *help, const struct cli_opt *o, bool brie
 				    : " ",
 			 o->arg ? o->arg : "", optional ? "]" : "");
 	if (brief) {
-		len = (int)strcspn(o->help, ";(");
-		for (len = len < 47 ? len : 47; o->help[len] && !strchr(" ;(", o->help[len]);)
+		len = (int)strcspn(words, ";(");
+		for (len = len < 47 ? len : 47; words[len] && !strchr(" ;(", words[len]);)
 			len--;
-		tsr_text_printf(help, "%-30s %.*s%s\n", head, len, o->help,
-				o->help[len] == ' ' ? ".." : "");
+		tsr_text_printf(help, "%-30s %.*s%s\n", head, len, words,
+				words[len] == ' ' ? ".." : "");
 		return;
 	}
 	if (width > HELP_COLUMN - 2)
 		tsr_text_printf(help, "%s\n%*s", head, HELP_COLUMN, "");
 	else
 		tsr_text_printf(help, "%-*s", HELP_COLUMN, head);
-	tsr_put_wrapped(help, o->help, HELP_COLUMN, HELP_COLUMN);
+	tsr_put_wrapped(help, words, HELP_COLUMN, HELP_COLUMN);
 }
 
 /* The options of a group, if there are any. */
-static void put_group(struct tsr_text *help, const struct cli_opts *all, size_t group, bool brief)
+static void put_group(struct tsr_text *help, const struct cli_cmd *cmd, const struct cli_opts *all,
+		      size_t group, bool brief)
 {
 	bool any = false;
+	char *words;
 
 	for (unsigned i = 0; i < all->n; i++) {
 		const char *name = all->opt[i]->name;
@@ -73,14 +99,17 @@ static void put_group(struct tsr_text *help, const struct cli_opts *all, size_t 
 			continue;
 		if (!any)
 			tsr_text_printf(help, "\n%s:\n", groups[group].title);
-		put_option(help, all->opt[i], brief);
+		words = cli_option_words(cmd, all->opt[i]);
+		put_option(help, all->opt[i], words ? words : "", brief);
+		free(words);
 		any = true;
 	}
 }
 
 void cli_print_help(const struct cli_cmd *cmd, bool brief)
 {
-	const char *end = cmd->examples; /* of so many lines */
+	const char *examples = strstr(cmd->help, "\n\n") + 2,
+		   *end = examples; /* of so many lines */
 	unsigned most = brief ? 3 : UINT_MAX;
 	struct tsr_text help = { 0 };
 	struct cli_opts all;
@@ -89,17 +118,14 @@ void cli_print_help(const struct cli_cmd *cmd, bool brief)
 			*cmd->operands ? " " : "", cmd->operands);
 	if (!brief) {
 		tsr_text_puts(&help, "\n");
-		tsr_put_wrapped(&help, cmd->details, 0, 0);
+		tsr_put_wrapped(&help, cmd->help, 0, 0);
 	}
 	cli_collect_opts(cmd, &all);
 	for (size_t i = 0; i < (brief ? 1 : NGROUPS); i++)
-		put_group(&help, &all, i, brief);
-	while (end && *end && most--)
+		put_group(&help, cmd, &all, i, brief);
+	while (*end && *end != '\n' && most--)
 		end += strcspn(end, "\n") + 1;
-	if (end)
-		tsr_text_printf(&help, "\nExamples:\n%.*s", (int)(end - cmd->examples),
-				cmd->examples);
-	tsr_text_puts(&help, "\n");
+	tsr_text_printf(&help, "\nExamples:\n%.*s\n", (int)(end - examples), examples);
 	if (brief)
 		tsr_text_printf(&help, "All %u options: tersor %s --help\n", all.n, cmd->name);
 	else

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/fail.h"
+#include "container/containers.h"
 #include "io/spool.h"
 #include "tersor/recording.h"
 
@@ -90,13 +91,11 @@ static int read_params(const struct cli_cmd *cmd, struct cli_common *common, str
 }
 
 /* The parameters of a model that keeps their order, as names that live as long as it is open. */
-static int read_order(const struct cli_cmd *cmd, struct cli_common *common, struct cli_input *in)
+static int read_order(struct cli_common *common, struct cli_input *in)
 {
 	struct tsr_open_options *open = &common->open;
 	struct tsr_err err = { 0 };
 
-	if (common->params)
-		return cli_usage(cmd, "option --params-from does not go with --params");
 	if (tsr_checkpoint_open(&common->params_from, 1, open, &in->model, &err) != TSR_OK)
 		return cli_error(&err);
 	in->names = calloc(in->model->ntensors + 1, sizeof(*in->names));
@@ -137,7 +136,7 @@ int cli_parse_input(const struct cli_cmd *cmd, struct cli_common *common, struct
 	if (status == CLI_OK && common->params)
 		status = read_params(cmd, common, ret);
 	if (status == CLI_OK && common->params_from)
-		status = read_order(cmd, common, ret);
+		status = read_order(common, ret);
 	if (status != CLI_OK)
 		cli_input_free(ret);
 	return status;
@@ -152,37 +151,17 @@ void cli_input_free(struct cli_input *input)
 
 /* --- Outputs --------------------------------------------------------------------------------- */
 
-static const struct {
-	const char *extension;
-	enum tsr_container container;
-} extensions[] = {
-	{ ".safetensors", TSR_CONTAINER_SAFETENSORS },
-	{ ".pt", TSR_CONTAINER_TORCH },
-	{ ".pth", TSR_CONTAINER_TORCH },
-	{ ".bin", TSR_CONTAINER_TORCH },
-	{ ".ckpt", TSR_CONTAINER_TORCH },
-	{ ".npz", TSR_CONTAINER_NPZ },
-	{ ".npy", TSR_CONTAINER_NPY },
-};
-
 struct tsr_write_options cli_write_options(const struct cli_common *common, const char *to)
 {
 	struct tsr_write_options o = tsr_write_defaults();
-	const size_t len = to ? 0 : strlen(common->output);
 
 	o.flashoptim = to && strcmp(to, "flashoptim") == 0;
 	if (o.flashoptim)
 		o.container = TSR_CONTAINER_TORCH;
 	else if (to)
 		(void)tsr_container_find(to, &o.container);
-	else
+	else if (!tsr_container_stem(common->output, &o.container))
 		o.container = TSR_CONTAINER_COUNT;
-	for (size_t i = 0; !to && i < sizeof(extensions) / sizeof(*extensions); i++) {
-		const size_t n = strlen(extensions[i].extension);
-
-		if (len > n && strcmp(common->output + len - n, extensions[i].extension) == 0)
-			o.container = extensions[i].container;
-	}
 	o.max_shard_nbytes = common->max_shard;
 	o.open = &common->open;
 	o.force = common->force;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A function of somebody else's library over FP32 bit patterns, in child processes. */
+/* A function of somebody else's library, or a kernel, over FP32 bit patterns, in child processes. */
 #include "cli/library.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +23,13 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "codec/math.h"
+#include "sweep/cuda_kernel.h"
 
 /* Bit patterns of a call, aligned: they have one exponent field. */
 #define TILE (UINT32_C(1) << 16)
+
+/* Processes that share a GPU: it works for one while the others compute what a codec makes of numbers. */
+#define GPU_CHILDREN 4u
 
 #define LOOK_NS 5000000 /* how often the parent looks at its children */
 
@@ -46,10 +51,17 @@ struct shared {
 
 /* --- In a child ---------------------------------------------------------------------------------- */
 
+/* One of the two. */
+struct callee {
+	cli_library_fn *function;
+	void *kernel;
+};
+
 struct calling {
-	const struct cli_library_plan *plan;
+	const struct tsr_results_plan *plan;
 	struct shown *shown;
-	cli_library_fn *function, *other;
+	struct tsr_cuda_kernels kernels;
+	struct callee callee, other;
 	float *in; /* ends of arrays, behind which is no memory */
 	unsigned char *out, *expected;
 	float copy[TILE]; /* of the numbers, for a codec: the function may have written there */
@@ -68,38 +80,63 @@ static void *guarded(size_t element_nbytes)
 	return p + nbytes;
 }
 
-static bool refuse(struct calling *c, const char *what, const char *which)
+/* Have the parent say why the library is no use.  Returns false. */
+static __attribute__((format(printf, 2, 3))) bool refuse(struct calling *c, const char *fmt, ...)
 {
-	snprintf(c->shown->message, sizeof(c->shown->message), "%s%.300s", what, which);
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(c->shown->message, sizeof(c->shown->message), fmt, args);
+	va_end(args);
 	c->shown->stage = REFUSED;
 	return false;
 }
 
-static bool find(struct calling *c, void *library, const char *symbol, cli_library_fn **ret)
+static bool find(struct calling *c, void *library, const char *symbol, struct callee *ret)
 {
 	void *found = dlsym(library, symbol);
 
 	if (!found)
-		return refuse(c, "found no symbol ", symbol);
-	memcpy(ret, &found, sizeof(found));
+		return refuse(c, "%s: found no symbol %.300s", c->plan->library, symbol);
+	memcpy(&ret->function, &found, sizeof(found));
 	return true;
+}
+
+static bool load_library(struct calling *c, const char *path)
+{
+	const struct tsr_results_plan *p = c->plan;
+	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+	if (!library)
+		return refuse(c, "%s: cannot be loaded: %s", p->library, dlerror());
+	return find(c, library, p->symbol, &c->callee) &&
+	       (!p->against || find(c, library, p->against, &c->other));
+}
+
+static bool load_kernels(struct calling *c, size_t nbytes)
+{
+	const struct tsr_results_plan *p = c->plan;
+	struct tsr_err err;
+	enum tsr_status status = tsr_cuda_kernels_open(&c->kernels, p->library, p->gpu,
+						       TILE * sizeof(float), TILE * nbytes, &err);
+
+	TSR_THEN(status, tsr_cuda_kernels_find(&c->kernels, p->symbol, &c->callee.kernel, &err));
+	if (p->against)
+		TSR_THEN(status,
+			 tsr_cuda_kernels_find(&c->kernels, p->against, &c->other.kernel, &err));
+	return status == TSR_OK || refuse(c, "%s", err.msg);
 }
 
 static bool load(struct calling *c, const char *path)
 {
-	const struct cli_library_plan *p = c->plan;
-	const size_t nbytes = tsr_dtype_bits(p->out) / 8;
-	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	const size_t nbytes = tsr_dtype_bits(c->plan->out) / 8;
 
-	if (!library)
-		return refuse(c, "cannot be loaded: ", dlerror());
 	c->in = guarded(sizeof(float));
 	c->out = guarded(nbytes);
 	c->expected = guarded(nbytes);
 	if (!c->in || !c->out || !c->expected)
-		return refuse(c, "out of memory", "");
-	return find(c, library, p->symbol, &c->function) &&
-	       (!p->against || find(c, library, p->against, &c->other));
+		return refuse(c, "%s: out of memory", c->plan->library);
+	return c->plan->on_gpu ? load_kernels(c, nbytes) : load_library(c, path);
 }
 
 /* What the codec makes of the numbers. */
@@ -122,20 +159,35 @@ static const void *by_codec(struct calling *c, uint32_t from, size_t n)
 	return c->copy;
 }
 
-static void call(struct calling *c, enum stage stage, cli_library_fn *function, uint32_t from,
+/* Which inputs a call has. */
+#define INPUTS "on inputs 0x%08x to 0x%08x"
+
+/* False if a kernel failed: nothing else can be called then. */
+static bool call(struct calling *c, enum stage stage, const struct callee *callee, uint32_t from,
 		 size_t n, void *out)
 {
+	const struct tsr_results_plan *p = c->plan;
 	float *in = c->in - n;
+	struct tsr_err err;
 
 	for (size_t i = 0; i < n; i++)
 		in[i] = tsr_f32_from_bits(from + (uint32_t)i);
 	c->shown->stage = (int)stage;
-	function(in, out, n);
+	if (!p->on_gpu) {
+		callee->function(in, out, n);
+		return true;
+	}
+	return tsr_cuda_kernels_call(&c->kernels, callee->kernel, in, n, out,
+				     n * (tsr_dtype_bits(p->out) / 8), &err) == TSR_OK ||
+	       refuse(c, "%s: kernel %s " INPUTS " %s", p->library,
+		      stage == CALLING ? p->symbol : p->against, from, from + (uint32_t)(n - 1),
+		      err.msg);
 }
 
-static void call_tile(struct calling *c, uint64_t tile)
+/* False if it cannot go on. */
+static bool call_tile(struct calling *c, uint64_t tile)
 {
-	const struct cli_library_plan *p = c->plan;
+	const struct tsr_results_plan *p = c->plan;
 	const uint32_t start = (uint32_t)(tile * TILE), end = start + (TILE - 1);
 	const uint32_t from = p->first > start ? p->first : start;
 	const size_t n = (p->last < end ? p->last : end) - from + 1;
@@ -143,16 +195,17 @@ static void call_tile(struct calling *c, uint64_t tile)
 	const void *expected = c->expected - nbytes;
 
 	c->shown->from = from;
-	call(c, CALLING, c->function, from, n, c->out - nbytes);
-	if (c->other)
-		call(c, CALLING_OTHER, c->other, from, n, c->expected - nbytes);
-	else
+	if (!call(c, CALLING, &c->callee, from, n, c->out - nbytes) ||
+	    (p->against && !call(c, CALLING_OTHER, &c->other, from, n, c->expected - nbytes)))
+		return false;
+	if (!p->against)
 		expected = by_codec(c, from, n);
 	tsr_results_add(&c->shown->found, p->out, from, c->out - nbytes, expected, n);
 	c->shown->ndone += n;
+	return true;
 }
 
-static _Noreturn void be_child(const struct cli_library_plan *p, const char *path, struct shared *s,
+static _Noreturn void be_child(const struct tsr_results_plan *p, const char *path, struct shared *s,
 			       unsigned index)
 {
 	static struct calling c;
@@ -168,9 +221,13 @@ static _Noreturn void be_child(const struct cli_library_plan *p, const char *pat
 	dup2(STDERR_FILENO, STDOUT_FILENO);
 	c = (struct calling){ .plan = p, .shown = &s->child[index] };
 	if (load(&c, path)) {
-		for (uint64_t tile; (tile = atomic_fetch_add(&s->next, 1)) <= last;)
-			call_tile(&c, tile);
-		c.shown->stage = DONE;
+		uint64_t tile;
+
+		do {
+			tile = atomic_fetch_add(&s->next, 1);
+		} while (tile <= last && call_tile(&c, tile));
+		if (tile > last)
+			c.shown->stage = DONE;
 	}
 	_exit(0);
 }
@@ -178,7 +235,7 @@ static _Noreturn void be_child(const struct cli_library_plan *p, const char *pat
 /* --- In the parent ------------------------------------------------------------------------------- */
 
 struct watching {
-	const struct cli_library_plan *plan;
+	const struct tsr_results_plan *plan;
 	const char *path; /* of the library, which dlopen() does not look for elsewhere */
 	struct shared *shared;
 	size_t shared_nbytes;
@@ -196,20 +253,20 @@ struct watching {
 static enum tsr_status fail_of(const struct watching *w, unsigned i, const char *how,
 			       struct tsr_err *err)
 {
-	const struct cli_library_plan *p = w->plan;
+	const struct tsr_results_plan *p = w->plan;
 	struct shown *s = &w->shared->child[i];
 	const int stage = s->stage;
 	const uint32_t from = s->from, end = from | (TILE - 1);
 
 	if (stage == REFUSED) {
 		s->message[sizeof(s->message) - 1] = '\0';
-		return tsr_fail(err, TSR_E_FORMAT, "%s: %s", p->library, s->message);
+		return tsr_fail(err, TSR_E_FORMAT, "%s", s->message);
 	}
 	if (stage != CALLING && stage != CALLING_OTHER)
 		return tsr_fail(err, TSR_E_FORMAT, "%s: the library %s before %s was called",
 				p->library, how, p->symbol);
-	return tsr_fail(err, TSR_E_FORMAT, "%s: symbol %s %s on inputs 0x%08x to 0x%08x",
-			p->library, stage == CALLING ? p->symbol : p->against, how, from,
+	return tsr_fail(err, TSR_E_FORMAT, "%s: symbol %s %s " INPUTS, p->library,
+			stage == CALLING ? p->symbol : p->against, how, from,
 			p->last < end ? p->last : end);
 }
 
@@ -243,9 +300,9 @@ static enum tsr_status look_at(struct watching *w, unsigned i, struct tsr_err *e
 		c->ndone = ndone;
 		c->since = tsr_seconds();
 	}
-	if (tsr_seconds() - c->since < w->plan->timeout_s)
+	if (tsr_seconds() - c->since < (double)w->plan->timeout_s)
 		return TSR_OK;
-	snprintf(how, sizeof(how), "did not return in %u s", w->plan->timeout_s);
+	snprintf(how, sizeof(how), "did not return in %" PRIu64 " s", w->plan->timeout_s);
 	return fail_of(w, i, how, err);
 }
 
@@ -309,13 +366,14 @@ static enum tsr_status gather(const struct watching *w, struct tsr_results *ret,
 	return TSR_OK;
 }
 
-enum tsr_status cli_library_run(const struct cli_library_plan *plan, const struct tsr_run *run,
+enum tsr_status cli_library_run(const struct tsr_results_plan *plan, const struct tsr_run *run,
 				struct tsr_results *ret, struct tsr_err *err)
 {
 	const uint64_t n = (uint64_t)plan->last - plan->first + 1;
 	struct watching w = {
 		.progress = { .run = run, .what = plan->library, .total_nbytes = n * sizeof(float) }
 	};
+	const unsigned most = plan->on_gpu ? GPU_CHILDREN : TSR_THREADS_MAX;
 	char *path = realpath(plan->library, NULL);
 	enum tsr_status status;
 
@@ -324,7 +382,7 @@ enum tsr_status cli_library_run(const struct cli_library_plan *plan, const struc
 	w.plan = plan;
 	w.path = path;
 	w.nchildren = tsr_run_threads(run);
-	w.nchildren = w.nchildren < TSR_THREADS_MAX ? w.nchildren : TSR_THREADS_MAX;
+	w.nchildren = w.nchildren < most ? w.nchildren : most;
 	w.shared_nbytes = sizeof(struct shared) + w.nchildren * sizeof(struct shown);
 	w.shared = mmap(NULL, w.shared_nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 			-1, 0);

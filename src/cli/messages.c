@@ -40,13 +40,6 @@ int cli_usage(const struct cli_cmd *cmd, const char *fmt, ...)
 	return cli_fail(CLI_USAGE, "%s: %s (see 'tersor %s --help')", cmd->name, raw, cmd->name);
 }
 
-int cli_check(const struct cli_cmd *cmd, const struct cli_misuse *misuses)
-{
-	while (misuses->words && !misuses->holds)
-		misuses++;
-	return misuses->words ? cli_usage(cmd, "%s", misuses->words) : CLI_OK;
-}
-
 int cli_unknown(const struct cli_cmd *cmd, const char *what, const struct tsr_nearest *nearest,
 		const char *advice)
 {

@@ -7,6 +7,7 @@
 #include "cli/work.h"
 #include "pack/packing.h"
 #include "report/remarks.h"
+#include "sweep/results.h"
 #include "tersor/recording.h"
 
 /* --- One checkpoint from another: unpack, convert, apply and recoding ------------------------ */
@@ -29,11 +30,8 @@ int cli_end_unpacking(const struct cli_cmd *cmd, const struct cli_common *common
 
 /* --- Directories that are packed file by file, recordings that are coded --------------------- */
 
-/* What pack says of a packed file, alone or in a directory. */
-struct cli_packing_report {
-	void (*warn)(const struct cli_common *common, const struct tsr_packing *p);
-	void (*summarize)(const struct tsr_packing *p, struct tsr_summary *s);
-};
+/* Warnings of pack about a packed file, alone or in a directory. */
+typedef void cli_warn_packing(const struct cli_common *common, const struct tsr_packing *p);
 
 /* Whether pack makes a directory: of one directory, unless the output's name is a safetensors file's. */
 bool cli_packs_directory(const struct cli_common *common);
@@ -43,7 +41,7 @@ bool cli_diffs_directories(const struct cli_common *common);
 
 /* Each does the work of its command and returns the exit status. */
 int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
-		       const struct tsr_pack_options *o, const struct cli_packing_report *how);
+		       const struct tsr_pack_options *o, cli_warn_packing *warn);
 int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
 			 const struct tsr_write_options *o);
 int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *common);
@@ -104,7 +102,7 @@ void cli_put_coded(struct tsr_text *out, uint64_t nbytes, uint64_t plain_nbytes,
 void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
 		      const struct tsr_written_delta *d);
 
-/* Which planes --entropy means, if it is given. */
+/* Which planes --entropy means; none without it. */
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy);
 
 /* Misuse if @base is a packed directory, naming a file of it: with @model one with the weights alone. */
@@ -141,17 +139,14 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 
 /* --- tersor sweep --library: a function of somebody else's library --------------------------- */
 
-struct cli_sweep_library {
-	const char *library, *symbol, *out, *against;
-	const struct tsr_codec *codec; /* the only one that is named; NULL: none is */
-	uint64_t max_ulp, timeout_s; /* UINT64_MAX, 0: not given */
-	uint32_t first, last;
-	const struct tsr_json *baseline; /* a report of the same range, or NULL */
-};
-
-/* Sweep and report.  Exit status: CLI_DIFFERS if a result is too far off, or a figure not as it was. */
+/*
+ * Sweep and report.  @max_ulp: the largest distance allowed, UINT64_MAX: not a bit may differ.  @baseline: a
+ * report of the same range, or NULL.  Exit status: CLI_DIFFERS if a result is too far off, or a figure not as
+ * it was.
+ */
 int cli_sweep_library(const struct cli_cmd *cmd, const struct cli_common *common,
-		      const struct cli_sweep_library *s);
+		      struct tsr_results_plan *p, uint64_t max_ulp,
+		      const struct tsr_json *baseline);
 
 /* --- tersor replay --audit: what each codec would do to the state after every step in FP32 --- */
 

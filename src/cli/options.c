@@ -18,7 +18,7 @@
 
 /* --- Parsing -------------------------------------------------------------------------------- */
 
-/* A number, or a size: 5K, 5m and 5GiB count by 1024, 5GB by 1000. */
+/* A number, also in hexadecimal, or a size: 5K, 5m and 5GiB count by 1024, 5GB by 1000. */
 static bool parse_number(const char *text, uint64_t *ret)
 {
 	static const char units[] = "KMGTkmgt";
@@ -28,7 +28,7 @@ static bool parse_number(const char *text, uint64_t *ret)
 	if (*text < '0' || *text > '9')
 		return false;
 	errno = 0;
-	*ret = strtoull(text, &end, 10);
+	*ret = strtoull(text, &end, strncasecmp(text, "0x", 2) == 0 ? 16 : 10);
 	unit = *end ? strchr(units, *end) : NULL;
 	if (errno || (*end && !unit))
 		return false;
@@ -59,21 +59,26 @@ bool cli_next_word(const char **list_ref, char word[CLI_WORD_NBYTES])
 	return true;
 }
 
-/* "a b c" as "a, b or c". */
+/* "a b c" as "a, b or c", each with @lead before it. */
+static const char *list_words(const char *words, const char *lead, char list[256])
+{
+	size_t at = 0, n;
+
+	for (const char *w = words; *w && at < 256; w += n + (w[n] == ' ')) {
+		const char *gap = w == words ? "" : strchr(w, ' ') ? ", " : " or ";
+
+		n = strcspn(w, " ");
+		at += (size_t)snprintf(list + at, 256 - at, "%s%s%.*s", gap, lead, (int)n, w);
+	}
+	return list;
+}
+
 static int bad_word(const struct cli_cmd *cmd, const struct cli_opt *o, const char *found)
 {
-	char list[200];
-	size_t at = 0;
+	char list[256];
 
-	for (const char *w = o->values; *w && at + 5 < sizeof(list); w++) {
-		const char *end = strrchr(w, ' ');
-		const char *gap = *w != ' ' ? NULL : end == w ? " or " : ", ";
-
-		at += (size_t)snprintf(list + at, sizeof(list) - at, "%.*s", gap ? 4 : 1,
-				       gap ? gap : w);
-	}
-	list[at] = '\0';
-	return cli_usage(cmd, "option --%s: found '%s', expected %s%s", o->name, found, list,
+	return cli_usage(cmd, "option --%s: found '%s', expected %s%s", o->name, found,
+			 list_words(o->values, "", list),
 			 o->type == CLI_WORDS ? ", or several with commas" : "");
 }
 
@@ -123,16 +128,25 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		break;
 	}
 	case CLI_NUMBER:
-		if (!parse_number(value, at) || *(uint64_t *)at < o->min ||
-		    *(uint64_t *)at > o->max)
+		if (parse_number(value, at) && *(uint64_t *)at >= o->min &&
+		    *(uint64_t *)at <= o->max)
+			break;
+		return cli_usage(cmd,
+				 "option --%s: found '%s', expected a number from "
+				 "%" PRIu64 " to %" PRIu64 "%s",
+				 o->name, value, o->min, o->max,
+				 strcmp(o->arg, "SIZE") == 0 ? ", such as 5G (2^30) or 5GB (10^9)"
+							     : "");
+	case CLI_REAL:
+		if (cli_parse_double(value, at) &&
+		    (o->least >= o->most ||
+		     (*(double *)at >= o->least && *(double *)at <= o->most)))
+			break;
+		if (o->least < o->most)
 			return cli_usage(cmd,
-					 "option --%s: found '%s', expected a number from "
-					 "%" PRIu64 " to %" PRIu64 "%s",
-					 o->name, value, o->min, o->max,
-					 strcmp(o->arg, "SIZE") == 0
-						 ? ", such as 5G (2^30) or 5GB (10^9)"
-						 : "");
-		break;
+					 "option --%s: found '%s', expected a number from %g to %g",
+					 o->name, value, o->least, o->most);
+		return cli_usage(cmd, "option --%s: found '%s', expected a number", o->name, value);
 	}
 	return CLI_OK;
 }
@@ -253,6 +267,39 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 	return CLI_OK;
 }
 
+const char *cli_given(const struct cli_common *common, const char *names)
+{
+	char with[CLI_WORD_NBYTES];
+
+	for (unsigned i = 0; i < common->ngiven; i++) {
+		const struct cli_given *g = &common->given[i];
+
+		snprintf(with, sizeof(with), "%s=%s", g->opt->name, g->value ? g->value : "");
+		if (cli_is_among(g->opt->name, strlen(g->opt->name), names) ||
+		    cli_is_among(with, strlen(with), names))
+			return g->opt->name;
+	}
+	return common->output && cli_is_among("output", strlen("output"), names) ? "output" : NULL;
+}
+
+/* What the rows of the options that are given say of others. */
+static int check_given(const struct cli_cmd *cmd, const struct cli_common *common)
+{
+	char list[256];
+
+	for (unsigned i = 0; i < common->ngiven; i++) {
+		const struct cli_opt *o = common->given[i].opt;
+		const char *other = o->excludes ? cli_given(common, o->excludes) : NULL;
+
+		if (other)
+			return cli_usage(cmd, "--%s and --%s exclude each other", o->name, other);
+		if (o->needs && !cli_given(common, o->needs))
+			return cli_usage(cmd, "--%s needs %s", o->name,
+					 list_words(o->needs, "--", list));
+	}
+	return CLI_OK;
+}
+
 /* As many as the usage line says: "A B", "IN...", "[FILE]". */
 static int check_operands(const struct cli_cmd *cmd, const struct cli_common *common)
 {
@@ -326,6 +373,7 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 		name_output(cmd, common, output);
 	if (cmd->output_needed && !common->output)
 		return cli_usage(cmd, "no output; give it with -o OUT");
+	CLI_TRY(check_given(cmd, common));
 	CLI_TRY(cli_take_streams(cmd, all, args));
 	CLI_TRY(cli_check_paths(all, args));
 	CLI_TRY(take_share(cmd, common));

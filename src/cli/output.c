@@ -93,15 +93,13 @@ int cli_write_report(struct tsr_text *text, const char *path)
 	return status == TSR_OK ? CLI_OK : cli_error(&err);
 }
 
-unsigned cli_report_paths(const struct cli_common *common, const char *paths[4])
+unsigned cli_report_paths(const struct cli_common *common, const char *paths[CLI_NREPORTS])
 {
-	const char *const all[] = { common->json.value, common->csv.value, common->svg,
-				    common->html };
 	unsigned n = 0;
 
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-		if (all[i])
-			paths[n++] = all[i];
+	for (unsigned i = 0; i < CLI_NREPORTS; i++) {
+		if (common->report[i].value)
+			paths[n++] = common->report[i].value;
 	}
 	return n;
 }
@@ -116,7 +114,7 @@ static void warn_of_extension(const struct cli_common *common, const char *path,
 
 int cli_check_reports(const struct cli_common *common)
 {
-	const char *paths[4];
+	const char *paths[CLI_NREPORTS];
 	const unsigned n = cli_report_paths(common, paths);
 
 	for (unsigned i = 0; i < n; i++) {
@@ -163,10 +161,10 @@ struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common 
 			     const char *part)
 {
 	struct tsr_report r = { .wants_text = cli_wants_text(common),
-				.wants_csv = common->csv.given,
-				.wants_svg = common->svg,
-				.wants_html = common->html,
-				.wants_json = common->json.given,
+				.wants_csv = common->report[CLI_CSV].given,
+				.wants_svg = common->report[CLI_SVG].value,
+				.wants_html = common->report[CLI_HTML].value,
+				.wants_json = common->report[CLI_JSON].given,
 				.verbose = common->verbose };
 	char schema[64];
 
@@ -186,16 +184,16 @@ int cli_end_report(struct tsr_report *r, const struct cli_common *common)
 		bool wanted;
 		const char *path;
 	} all[] = {
-		{ &r->csv, r->wants_csv, common->csv.value },
-		{ &r->svg, r->wants_svg, common->svg },
-		{ &r->html, r->wants_html, common->html },
-		{ &r->json, r->wants_json, common->json.value },
+		{ &r->csv, r->wants_csv, common->report[CLI_CSV].value },
+		{ &r->svg, r->wants_svg, common->report[CLI_SVG].value },
+		{ &r->html, r->wants_html, common->report[CLI_HTML].value },
+		{ &r->json, r->wants_json, common->report[CLI_JSON].value },
 	};
 	int status = r->wants_text ? cli_print_report(common, &r->text) : CLI_OK;
 
 	tsr_text_free(&r->text);
-	warn_of_extension(common, common->svg, ".svg", "SVG");
-	warn_of_extension(common, common->html, ".html", "HTML");
+	warn_of_extension(common, common->report[CLI_SVG].value, ".svg", "SVG");
+	warn_of_extension(common, common->report[CLI_HTML].value, ".html", "HTML");
 	tsr_json_close(&r->json, '}');
 	tsr_text_puts(&r->json, "\n");
 	if (r->wants_json && !r->json.failed)
@@ -220,24 +218,18 @@ void cli_json_output(struct tsr_text *json, const struct cli_common *common)
 static void put_of(struct tsr_table *t, const char *key, const char *line, const char *what,
 		   const char *name)
 {
-	char text[192];
-
 	if (!name)
 		return;
-	snprintf(text, sizeof(text), "%s %s", what, tsr_format_name(name, 60).text);
 	TSR_CELL(t, key, NULL, name);
-	TSR_CELL(t, line, ":4|", tsr_keep(t, text));
+	TSR_CELL(t, line, ":4|", tsr_keepf(t, "%s %s", what, tsr_format_name(name, 60).text));
 }
 
 void cli_put_tensor(struct tsr_table *t, const struct tsr_tensor *x)
 {
-	char what[32];
-
-	snprintf(what, sizeof(what), "%s of", tsr_kind_name(x->kind));
 	tsr_row(t);
 	TSR_CELL(t, "name", "tensor:n", x->name);
 	TSR_CELL(t, "kind", "kind", tsr_kind_name(x->kind));
-	put_of(t, "weight", "-weight", what, x->weight);
+	put_of(t, "weight", "-weight", tsr_keepf(t, "%s of", tsr_kind_name(x->kind)), x->weight);
 	put_of(t, "quantized", "-quantized", "of the quantized", x->quantized);
 	TSR_CELL(t, "dtype", "dtype", tsr_dtype_name(x->dtype));
 	tsr_cell_shape(t, "shape", "shape", x->rank, x->shape);

@@ -4,33 +4,29 @@
 
 #include <sys/stat.h>
 
+#include "container/containers.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"
 
-/* The directory of a path, resolved as far as stat() does. */
-static bool stat_directory(const char *path, struct stat *st)
+static bool same_inode(const char *a, const char *b)
 {
-	const char *slash = strrchr(path, '/');
-	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-	const bool found = dir && stat(dir, st) == 0;
+	struct stat sa, sb;
 
-	free(dir);
-	return found;
+	return a && b && stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
+	       sa.st_ino == sb.st_ino;
 }
 
 /* Whether two paths name the same file, or would once created. */
 static bool same_file(const char *a, const char *b)
 {
-	const char *a_name = strrchr(a, '/'), *b_name = strrchr(b, '/');
-	struct stat sa, sb;
+	char *da = tsr_path_directory(a), *db = tsr_path_directory(b);
+	const bool same = same_inode(a, b) ||
+			  (strcmp(tsr_path_name(a), tsr_path_name(b)) == 0 && same_inode(da, db));
 
-	if (stat(a, &sa) == 0 && stat(b, &sb) == 0)
-		return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
-	if (strcmp(a_name ? a_name + 1 : a, b_name ? b_name + 1 : b) != 0)
-		return false;
-	return stat_directory(a, &sa) && stat_directory(b, &sb) && sa.st_dev == sb.st_dev &&
-	       sa.st_ino == sb.st_ino;
+	free(da);
+	free(db);
+	return same;
 }
 
 /* --- Bases of deltas ------------------------------------------------------------------------------ */
@@ -76,16 +72,13 @@ static size_t name_length(const char *in)
 
 bool cli_name_packed(const char *in, char *out, size_t room)
 {
-	static const char *const ends[] = {
-		".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz"
-	};
 	size_t len = name_length(in);
 	const bool directory = tsr_dir_is(in);
+	enum tsr_container container;
+	const size_t stem = directory ? 0 : tsr_container_stem(in, &container);
 
-	for (size_t i = 0; !directory && i < sizeof(ends) / sizeof(*ends); i++) {
-		if (take_end(in, &len, ends[i]))
-			break;
-	}
+	if (len && stem && container != TSR_CONTAINER_NPY)
+		len = stem;
 	return len && !take_end(in, &len, ".packed") &&
 	       (size_t)snprintf(out, room, "%.*s%s", (int)len, in,
 				directory ? ".packed" : ".packed.safetensors") < room;
@@ -162,25 +155,20 @@ static bool is_stdout(const char *path)
 /* The output, or the first, second ... of the reports. */
 static bool fills(const struct cli_common *common, unsigned which)
 {
-	switch (which) {
-	case 0:
+	const struct cli_optional *report = &common->report[which - (which > 0)];
+
+	if (which == 0)
 		return is_stdout(common->output) && !common->dry_run;
-	case 1:
-		return common->json.given && !common->json.value;
-	case 2:
-		return common->csv.given && !common->csv.value;
-	default:
-		return is_stdout(which == 3 ? common->svg : common->html);
-	}
+	return (report->given && !report->value) || is_stdout(report->value);
 }
 
 bool cli_fills_stdout(const struct cli_common *common)
 {
 	unsigned i = 0;
 
-	while (i < 5 && !fills(common, i))
+	while (i <= CLI_NREPORTS && !fills(common, i))
 		i++;
-	return i < 5;
+	return i <= CLI_NREPORTS;
 }
 
 const char *cli_report_path(const struct cli_opt *o, const char *value)
@@ -208,7 +196,7 @@ bool cli_is_other_json(const char *path)
 
 int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void *args)
 {
-	static const char *const names[] = { "the output", "--json", "--csv", "--svg", "--html" };
+	static const char *const names[] = { "the output", "--json", "--csv", "--html", "--svg" };
 	struct cli_common *common = args;
 	const char *first = NULL;
 	unsigned n = 0;
@@ -232,7 +220,7 @@ int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void
 	if (is_stdout(common->output) && common->max_shard)
 		return cli_usage(cmd, "--max-shard-size needs a file as output");
 	/* Standard output takes one thing. */
-	for (unsigned i = 0; i < sizeof(names) / sizeof(*names); i++) {
+	for (unsigned i = 0; i <= CLI_NREPORTS; i++) {
 		if (fills(common, i) && first)
 			return cli_usage(cmd, "%s and %s both on the standard output", first,
 					 names[i]);

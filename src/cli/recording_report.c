@@ -73,10 +73,8 @@ static void put_step(struct tsr_table *t, const struct tsr_recording_summary *s,
 {
 	const struct tsr_recording_step *step = &s->recording->steps[i];
 	const char *names[TSR_DTYPE_COUNT];
-	char file[160];
+	const struct tsr_cell file = tsr_format_name(step->files[0], 27);
 
-	snprintf(file, sizeof(file), step->nfiles > 1 ? "%s +%zu" : "%s",
-		 tsr_format_name(step->files[0], 27).text, step->nfiles - 1);
 	tsr_row(t);
 	TSR_CELL(t, "step", "step:9", step->step);
 	tsr_cell_strings(t, "files", step->files, step->nfiles);
@@ -91,7 +89,9 @@ static void put_step(struct tsr_table *t, const struct tsr_recording_summary *s,
 		TSR_CELL(t, "-lr", "lr:11.6g", (double)NAN);
 	}
 	TSR_CELL(t, "loss", "loss:11.6g", step->has_loss ? step->loss : (double)NAN);
-	TSR_CELL(t, "-file", "file", tsr_keep(t, file));
+	TSR_CELL(t, "-file", "file",
+		 step->nfiles > 1 ? tsr_keepf(t, "%s +%zu", file.text, step->nfiles - 1)
+				  : tsr_keep(t, file.text));
 }
 
 /* "order    torch-cuda-fused, PyTorch 2.11.0, NVIDIA H100, fused" */

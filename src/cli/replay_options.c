@@ -3,45 +3,57 @@
 #include "cli/words.h"
 
 #include "cli/files.h"
+#include "text/bytes.h"
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
-/* The options that are a hyperparameter, or two with a comma between them. */
+/* The hyperparameter that an option calls so. */
+static int find_hyper(const struct cli_cmd *cmd, const char *option, const char *text,
+		      enum tsr_hyper_name *ret)
+{
+	struct tsr_nearest nearest = { .wrong = text };
+	char what[48];
+
+	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
+		*ret = (enum tsr_hyper_name)i;
+		if (strcmp(tsr_hyper_name(*ret), text) == 0)
+			return CLI_OK;
+		tsr_nearest_offer(&nearest, tsr_hyper_name(*ret));
+	}
+	snprintf(what, sizeof(what), "option --%s: unknown name", option);
+	return cli_unknown(cmd, what, &nearest, ", expected lr, momentum, beta2 or similar");
+}
+
+/* The options that are a hyperparameter. */
 static int parse_hyper(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		       struct tsr_hyper *h)
 {
 	const struct {
-		const char *option, *text;
-		enum tsr_hyper_name first, second;
+		const char *option;
+		enum tsr_hyper_name name;
+		double value;
 	} rows[] = {
-		{ "lr", a->lr, TSR_HYPER_LR, TSR_HYPER_COUNT },
-		{ "betas", a->betas, TSR_HYPER_BETA1, TSR_HYPER_BETA2 },
-		{ "eps", a->eps, TSR_HYPER_EPS, TSR_HYPER_COUNT },
-		{ "weight-decay", a->weight_decay, TSR_HYPER_WEIGHT_DECAY, TSR_HYPER_COUNT },
+		{ "lr", TSR_HYPER_LR, a->lr },
+		{ "eps", TSR_HYPER_EPS, a->eps },
+		{ "weight-decay", TSR_HYPER_WEIGHT_DECAY, a->weight_decay },
+		{ "nesterov", TSR_HYPER_NESTEROV, 1 },
+		{ "decouple-lr", TSR_HYPER_DECOUPLE_LR, 1 },
 	};
-	double value[2];
-	char first[64];
+	const char *betas = a->betas;
+	char first[CLI_WORD_NBYTES];
+	double beta1, beta2;
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		const bool two = rows[i].second != TSR_HYPER_COUNT;
-		const char *text = rows[i].text, *comma = text && two ? strchr(text, ',') : NULL;
-
-		if (!text)
-			continue;
-		snprintf(first, sizeof(first), "%.*s", comma ? (int)(comma - text) : 0, text);
-		if ((two && !comma) || !cli_parse_double(two ? first : text, &value[0]) ||
-		    (two && !cli_parse_double(comma + 1, &value[1])))
-			return cli_usage(cmd, "option --%s: found '%s', expected %s",
-					 rows[i].option, text,
-					 two ? "two numbers B1,B2" : "a number");
-		tsr_hyper_put(h, rows[i].first, value[0]);
-		if (two)
-			tsr_hyper_put(h, rows[i].second, value[1]);
+		if (cli_given(&a->common, rows[i].option))
+			tsr_hyper_put(h, rows[i].name, rows[i].value);
 	}
-	if (a->nesterov)
-		tsr_hyper_put(h, TSR_HYPER_NESTEROV, 1);
-	if (a->decouple_lr)
-		tsr_hyper_put(h, TSR_HYPER_DECOUPLE_LR, 1);
+	if (!cli_next_word(&betas, first))
+		return CLI_OK;
+	if (!betas || !cli_parse_double(first, &beta1) || !cli_parse_double(betas, &beta2))
+		return cli_usage(cmd, "option --betas: found '%s', expected two numbers B1,B2",
+				 a->betas);
+	tsr_hyper_put(h, TSR_HYPER_BETA1, beta1);
+	tsr_hyper_put(h, TSR_HYPER_BETA2, beta2);
 	return CLI_OK;
 }
 
@@ -53,22 +65,16 @@ static int parse_optimizer(const struct cli_cmd *cmd, const struct cli_replay_ar
 	if (a->optimizer)
 		tsr_optimizer_find(a->optimizer, &o->optimizer);
 	for (unsigned i = 0; i < a->hyper.n; i++) {
+		enum tsr_hyper_name name;
 		char text[32];
-		struct tsr_nearest nearest = { .wrong = text };
-		unsigned name = 0;
 		double value;
 
 		if (!cli_split_setting(a->hyper.items[i], text, &value))
 			return cli_usage(
 				cmd, "option --hyper: found '%s', expected NAME=X with a number",
 				a->hyper.items[i]);
-		while (name < TSR_HYPER_COUNT &&
-		       strcmp(tsr_hyper_name((enum tsr_hyper_name)name), text) != 0)
-			tsr_nearest_offer(&nearest, tsr_hyper_name((enum tsr_hyper_name)name++));
-		if (name == TSR_HYPER_COUNT)
-			return cli_unknown(cmd, "option --hyper: unknown name", &nearest,
-					   ", expected momentum or similar");
-		tsr_hyper_put(&o->hyper, (enum tsr_hyper_name)name, value);
+		CLI_TRY(find_hyper(cmd, "hyper", text, &name));
+		tsr_hyper_put(&o->hyper, name, value);
 	}
 	CLI_TRY(parse_hyper(cmd, a, &o->hyper));
 	/* Only one state of FlashOptim's form implies an order; others are compared in one. */
@@ -169,21 +175,79 @@ static int parse_forms(const struct cli_cmd *cmd, const struct cli_replay_args *
 	return CLI_OK;
 }
 
+/* --- Variants: all combinations of values of hyperparameters ------------------------------------ */
+
+/* NAME=X,X,...: its name is cut off and found, and *values_ret is what follows it. */
+static int parse_name(const struct cli_cmd *cmd, const char *item, enum tsr_hyper_name *name_ret,
+		      const char **values_ret)
+{
+	const char *equals = strchr(item, '=');
+	char text[32];
+
+	if (!equals || equals == item)
+		return cli_usage(cmd, "option --vary: found '%s', expected NAME=X,X,...", item);
+	snprintf(text, sizeof(text), "%.*s", (int)(equals - item), item);
+	*values_ret = equals + 1;
+	return find_hyper(cmd, "vary", text, name_ret);
+}
+
+/* Each variant so far with each of the values. */
+static int multiply(const struct cli_cmd *cmd, const char *item, struct cli_replay_parsed *ret)
+{
+	const unsigned before = ret->nforms;
+	struct tsr_replay_form was[TSR_REPLAY_FORMS_MAX];
+	enum tsr_hyper_name name = TSR_HYPER_LR;
+	char word[CLI_WORD_NBYTES], names[TSR_REPLAY_FORMS_MAX][CLI_VARIANT_NBYTES];
+	const char *values;
+	double value;
+
+	CLI_TRY(parse_name(cmd, item, &name, &values));
+	if (tsr_hyper_is_set(&ret->forms[before - 1].hyper, name))
+		return cli_usage(cmd, "option --vary: found %s twice", tsr_hyper_name(name));
+	memcpy(was, ret->forms, sizeof(was));
+	memcpy(names, ret->names, sizeof(names));
+	ret->nforms = 1;
+	/* The first is as recorded; a single one so far is nothing to vary. */
+	while (cli_next_word(&values, word)) {
+		if (!cli_parse_double(word, &value))
+			return cli_usage(cmd, "option --vary: found '%s', expected a number", word);
+		for (unsigned i = before > 1 ? 1 : 0; i < before; i++) {
+			const unsigned to = ret->nforms++;
+
+			if (to == TSR_REPLAY_FORMS_MAX)
+				return cli_usage(cmd,
+						 "option --vary: found more than %u combinations",
+						 TSR_REPLAY_FORMS_MAX - 1);
+			ret->forms[to] = was[i];
+			tsr_hyper_put(&ret->forms[to].hyper, name, value);
+			snprintf(ret->names[to], sizeof(ret->names[to]), "%.60s%s%.20s=%.40s",
+				 i ? names[i] : "", i ? " " : "", tsr_hyper_name(name), word);
+		}
+	}
+	return CLI_OK;
+}
+
+static int parse_vary(const struct cli_cmd *cmd, const struct cli_replay_args *a,
+		      struct cli_replay_parsed *ret)
+{
+	ret->nforms = 1;
+	snprintf(ret->names[0], sizeof(ret->names[0]), "as recorded");
+	ret->forms[0] = (struct tsr_replay_form){ .name = NULL };
+	for (unsigned p = 0; p < TSR_SLOTS; p++)
+		ret->forms[0].coding[p] = tsr_coding_default(tsr_codec_find("f32"));
+	for (unsigned i = 0; i < a->vary.n; i++)
+		CLI_TRY(multiply(cmd, a->vary.items[i], ret));
+	for (unsigned i = 0; i < ret->nforms; i++)
+		ret->forms[i].name = ret->names[i];
+	ret->options.compare = true;
+	return CLI_OK;
+}
+
 /* --- Steps ------------------------------------------------------------------------------------ */
 
-static bool parse_step(const char *text, size_t n, uint64_t least, uint64_t *ret)
+static bool parse_step(const char *text, size_t n, uint64_t *ret)
 {
-	uint64_t value = 0;
-
-	if (!n || n > 15)
-		return false;
-	for (size_t i = 0; i < n; i++) {
-		if (text[i] < '0' || text[i] > '9')
-			return false;
-		value = 10 * value + (uint64_t)(text[i] - '0');
-	}
-	*ret = value;
-	return value >= least;
+	return tsr_digits(text, n, TSR_JSON_INT_MAX, ret) && *ret > 0;
 }
 
 /* "401..416", "401..", "..416" or "401". */
@@ -195,12 +259,11 @@ static int parse_steps(const struct cli_cmd *cmd, const char *steps, struct tsr_
 	if (!steps)
 		return CLI_OK;
 	if (!dots) {
-		ok = parse_step(steps, strlen(steps), 1, &o->first_step);
+		ok = parse_step(steps, strlen(steps), &o->first_step);
 		o->last_step = o->first_step;
 	} else {
-		ok = (dots == steps ||
-		      parse_step(steps, (size_t)(dots - steps), 1, &o->first_step)) &&
-		     (!dots[2] || parse_step(dots + 2, strlen(dots + 2), 1, &o->last_step));
+		ok = (dots == steps || parse_step(steps, (size_t)(dots - steps), &o->first_step)) &&
+		     (!dots[2] || parse_step(dots + 2, strlen(dots + 2), &o->last_step));
 	}
 	if (!ok || (o->first_step && o->last_step && o->first_step > o->last_step))
 		return cli_usage(cmd, "option --steps: found '%s', expected A..B with A up to B",
@@ -215,13 +278,10 @@ static int parse_modes(const struct cli_cmd *cmd, const struct cli_replay_args *
 		o->on_nonfinite = TSR_NONFINITE_SKIP;
 	if (a->on_missing && strcmp(a->on_missing, "fail") == 0)
 		o->on_missing = TSR_MISSING_FAIL;
-	if (a->count && !parse_step(a->count, strlen(a->count), 0, &o->count))
-		return cli_usage(cmd, "option --count: found '%s', expected a number of steps",
-				 a->count);
-	o->has_count = a->count != NULL;
+	o->count = a->count;
+	o->has_count = cli_given(&a->common, "count") != NULL;
 	o->zero_state = a->zero_state;
-	o->compare = o->compare || a->compare || a->max_error.n || a->common.csv.given ||
-		     a->common.svg || a->common.html;
+	o->compare = o->compare || cli_given(&a->common, "compare max-error csv svg html");
 	o->check_numerics = a->check_numerics;
 	o->state_dir = a->state_on_disk;
 	return parse_steps(cmd, a->steps, o);
@@ -248,7 +308,7 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	CLI_TRY(a->state && strchr(a->state, ',') ? parse_forms(cmd, a, ret)
 						  : parse_coding(cmd, a, a->state, o->coding));
 	if (a->vary.n)
-		CLI_TRY(cli_parse_vary(cmd, a, ret));
+		CLI_TRY(parse_vary(cmd, a, ret));
 	CLI_TRY(parse_modes(cmd, a, o));
 	CLI_TRY(cli_split_bounds(cmd, &a->max_error, words, &o->ngates));
 	for (unsigned i = 0; i < o->ngates; i++) {
@@ -271,9 +331,6 @@ int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 	o->gates = ret->gates;
 	o->rules = ret->rules;
 	CLI_TRY(cli_parse_rules(cmd, NULL, &a->map, ret->rules, &o->nrules));
-	if (!common->output && (a->to || common->max_shard || common->force))
-		return cli_usage(cmd, "--to, --max-shard-size and --force need an output; give it "
-				      "with -o OUT");
 	if (!common->output)
 		return CLI_OK;
 	write = cli_write_options(common, a->to);

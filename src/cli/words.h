@@ -42,19 +42,12 @@ int cli_parse_bounds(const struct cli_cmd *cmd, const struct cli_list *list, boo
 int cli_parse_rules(const struct cli_cmd *cmd, const struct cli_list *keep,
 		    const struct cli_list *map, struct tsr_name_rule *ret, unsigned *n_ret);
 
-/* A number that is not infinite, and nothing else. */
-bool cli_parse_double(const char *text, double *ret);
-
 /* Split KEY=NUMBER: whether the item is one.  @key is cut off at its end. */
 bool cli_split_setting(const char *item, char key[32], double *ret);
 
 /* --- Learning blocks and a codebook, as codebook and pack do ------------------------------------ */
 
 #define CLI_PARTITION_RULES "adjacent variance"
-#define CLI_PARTITION_HELP \
-	"how blocks are chosen: adjacent, by what differs between neighbours (default), or " \
-	"variance, by the deviation within blocks"
-#define CLI_FEW_HELP "accept values in fewer than 256 bins of the histogram"
 
 /* What the options say. */
 struct cli_learning {
@@ -75,13 +68,10 @@ int cli_learn(const struct cli_learning *learning, const struct cli_common *comm
 /* --- The options of pack that choose codecs by their errors ---------------------------------- */
 
 struct cli_choosing {
-	const char *bound; /* --auto; NULL: not given */
+	double bound; /* --auto */
 	uint64_t max_bytes; /* --max-bytes; 0: not given */
 	const char *codecs; /* --auto-codecs; NULL: the usual ones */
 };
-
-/* Whether codecs are chosen. */
-bool cli_chooses(const struct cli_choosing *choosing);
 
 /*
  * The options for the library, with scales and groups as given (tsr_coding_with()).  CLI_OK, or CLI_USAGE
@@ -99,12 +89,14 @@ bool cli_chooses_weights(const struct tsr_choice_options *o);
 struct cli_replay_args {
 	struct cli_common common;
 	const char *to;
-	const char *optimizer, *lr, *schedule, *betas, *eps, *weight_decay;
+	const char *optimizer, *schedule, *betas;
+	double lr, eps, weight_decay;
 	bool nesterov, decouple_lr;
 	struct cli_list hyper;
 	const char *state, *codec[TSR_SLOTS], *scale, *order;
 	uint64_t group, seed;
-	const char *steps, *count, *on_nonfinite, *on_missing, *compare;
+	uint64_t count;
+	const char *steps, *on_nonfinite, *on_missing, *compare;
 	bool zero_state, check_numerics, audit;
 	struct cli_learning learning; /* without `compat` */
 	const char *state_on_disk;
@@ -130,9 +122,5 @@ struct cli_replay_parsed {
 /* CLI_OK, or the exit status after a message.  Splits the strings of --map in place. */
 int cli_replay_parse(const struct cli_cmd *cmd, const struct cli_replay_args *a,
 		     struct cli_replay_parsed *ret);
-
-/* --vary: variants as forms of the state, the first as recorded.  CLI_OK, or CLI_USAGE after a message. */
-int cli_parse_vary(const struct cli_cmd *cmd, const struct cli_replay_args *a,
-		   struct cli_replay_parsed *ret);
 
 #endif

@@ -20,6 +20,9 @@ struct cli_device {
 	unsigned ngpus;
 };
 
+/* Whether --device names no GPU. */
+bool cli_is_cpu(const char *device);
+
 /*
  * What --device means; NULL is auto: every usable GPU if the work is @worth_it, else the CPU.  "cuda:all"
  * is every GPU, "cuda:N,M" a list, "cuda" the first.  CLI_OK, or the exit status after a message: every

@@ -224,8 +224,8 @@ static void compare_keys(struct comparing *w, const struct tsr_value *a, const s
 {
 	const size_t step = a->type == TSR_VALUE_DICT ? 2 : 1;
 	const size_t na = a->list.n / step, nb = b->list.n / step;
-	size_t *in_b = malloc((na + 1) * sizeof(*in_b));
-	bool *hit = calloc(nb + 1, sizeof(*hit));
+	TSR_OWNED(free) size_t *in_b = malloc((na + 1) * sizeof(*in_b));
+	TSR_OWNED(free) bool *hit = calloc(nb + 1, sizeof(*hit));
 
 	if (!in_b || !hit || !tsr_value_pair_keys(a, b, step, in_b))
 		w->nomem = true;
@@ -248,8 +248,6 @@ static void compare_keys(struct comparing *w, const struct tsr_value *a, const s
 		if (!hit[k])
 			differ_alone(w, NULL, b->list.items[k * step + step - 1]);
 	}
-	free(in_b);
-	free(hit);
 }
 
 static void compare_children(struct comparing *w, const struct tsr_value *a,
@@ -356,11 +354,10 @@ static enum tsr_status compare_all(struct comparing *w, struct tsr_err *err)
 enum tsr_status tsr_besides_compare(struct tsr_checkpoint *a, struct tsr_checkpoint *b,
 				    struct tsr_besides *ret, struct tsr_err *err)
 {
-	struct comparing *w = calloc(1, sizeof(*w));
+	struct comparing *w = NULL;
 	enum tsr_status status = TSR_OK;
 
-	if (!w)
-		return tsr_fail_nomem(err, a->path);
+	TSR_TRY(TSR_NEW(&w, 1, err, a->path));
 	w->side[0] = a;
 	w->side[1] = b;
 	w->found = ret;

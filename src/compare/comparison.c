@@ -82,3 +82,20 @@ const struct tsr_value_difference *tsr_comparison_value(const struct tsr_compari
 {
 	return listed(&c->besides, index);
 }
+
+const struct tsr_diff_tensor *tsr_comparison_worst(const struct tsr_comparison *r)
+{
+	const struct tsr_diff_tensor *worst = NULL;
+
+	for (size_t i = 0; i < r->ntensors; i++) {
+		const struct tsr_diff_tensor *d = &r->tensors[i];
+
+		if (d->kind != TSR_DIFF_COMPARED || !d->different)
+			continue;
+		if (!worst || d->nonfinite_different > worst->nonfinite_different ||
+		    (d->nonfinite_different == worst->nonfinite_different &&
+		     d->measure.nmse > worst->measure.nmse))
+			worst = d;
+	}
+	return worst;
+}

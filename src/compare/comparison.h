@@ -4,6 +4,7 @@
 
 /* The outcomes of verify and diff; users of the library have the functions of tersor/compare.h. */
 
+#include "base/scope.h"
 #include "compare/besides.h"
 #include "pack/outcome/moments.h"
 #include "tersor/compare.h"
@@ -37,5 +38,9 @@ struct tsr_comparison {
 	struct tsr_moments_found moments; /* with steps */
 	uint64_t nnoted; /* those that one side lacks without that being a difference */
 };
+
+TSR_OWNED_BY(tsr_comparison_free, struct tsr_comparison)
+
+TSR_OWNED_BY(tsr_verification_free, struct tsr_verification)
 
 #endif

@@ -31,6 +31,11 @@ struct diffing {
 	struct tsr_measure sum; /* of the tensor whose tiles are being committed */
 };
 
+static void free_tiles(struct diffing *d)
+{
+	tsr_tiles_free(&d->tiles);
+}
+
 /* What one tile contributes; of equally bad elements the first is the worst. */
 struct tally {
 	struct tsr_measure measure;
@@ -263,9 +268,7 @@ static void pair(struct tsr_comparison *r, const struct tsr_tensor *a, const str
 
 static enum tsr_status pair_all(struct tsr_comparison *r, struct tsr_err *err)
 {
-	r->tensors = calloc(r->a->ntensors + r->b->ntensors + 1, sizeof(*r->tensors));
-	if (!r->tensors)
-		return tsr_fail_nomem(err, r->a->path);
+	TSR_TRY(TSR_NEW(&r->tensors, r->a->ntensors + r->b->ntensors + 1, err, r->a->path));
 	for (size_t i = 0; i < r->a->ntensors; i++)
 		pair(r, &r->a->tensors[i], tsr_checkpoint_find(r->b, r->a->tensors[i].name));
 	for (size_t i = 0; i < r->b->ntensors; i++) {
@@ -398,25 +401,18 @@ enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b
 			 struct tsr_comparison **ret, struct tsr_err *err)
 {
 	struct tsr_diff_options o = tsr_diff_defaults();
+	TSR_OWNED(tsr_comparison_free) struct tsr_comparison *c = NULL;
+	TSR_SCOPED(free_tiles)
 	struct diffing d = { .options = &o, .progress = { .run = run } };
-	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	d.result = calloc(1, sizeof(*d.result));
-	if (!d.result)
-		return tsr_fail_nomem(err, a[0]);
-	status = tsr_checkpoint_open(a, na, o.open, &d.result->a, err);
-	if (status == TSR_OK)
-		status = tsr_checkpoint_open(b, nb, o.open_b ? o.open_b : o.open, &d.result->b,
-					     err);
-	if (status == TSR_OK)
-		status = run_diff(&d, err);
-	tsr_tiles_free(&d.tiles);
-	if (status != TSR_OK) {
-		tsr_comparison_free(d.result);
-		return status;
-	}
-	*ret = d.result;
+	TSR_TRY(TSR_NEW(&c, 1, err, a[0]));
+	d.result = c;
+	TSR_TRY(tsr_checkpoint_open(a, na, o.open, &c->a, err));
+	TSR_TRY(tsr_checkpoint_open(b, nb, o.open_b ? o.open_b : o.open, &c->b, err));
+	TSR_TRY(run_diff(&d, err));
+	*ret = c;
+	c = NULL;
 	return TSR_OK;
 }
 

@@ -62,14 +62,11 @@ struct extra {
 static enum tsr_status read_decoded(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				    uint64_t first, size_t n, float *x, struct tsr_err *err)
 {
-	struct tsr_read_scratch *scratch = malloc(sizeof(*scratch));
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_read_scratch *scratch = malloc(sizeof(*scratch));
 
 	if (!scratch)
 		return tsr_fail_nomem(err, c->path);
-	status = tsr_tensor_read_f32(c, t, first, n, scratch, x, err);
-	free(scratch);
-	return status;
+	return tsr_tensor_read_f32(c, t, first, n, scratch, x, err);
 }
 
 /* What a part of the original holds: FP32 values where the packed tensor has a codec, else bytes. */
@@ -376,22 +373,19 @@ static enum tsr_status measure_muon(struct verifying *w, const bool *chosen, str
 {
 	const struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
 	struct tsr_update_measure u;
-	struct tsr_muon_matrix m;
 
 	for (size_t i = 0; i < c->ntensors; i++) {
+		TSR_SCOPED(tsr_muon_matrix_close) struct tsr_muon_matrix m = { 0 };
 		const struct tsr_tensor *of = w->original[i];
-		enum tsr_status status = TSR_OK;
 
 		if (!of || !chosen[of - original->tensors] || !c->tensors[i].coding.codec)
 			continue;
 		TSR_TRY(tsr_muon_matrix_open(original, of, &m, err));
-		for (size_t first = 0, n; status == TSR_OK && first < m.n; first += n) {
+		for (size_t first = 0, n; first < m.n; first += n) {
 			n = m.n - first < TSR_READ_MAX ? m.n - first : TSR_READ_MAX;
-			status = read_decoded(c, &c->tensors[i], first, n, m.after + first, err);
+			TSR_TRY(read_decoded(c, &c->tensors[i], first, n, m.after + first, err));
 		}
 		tsr_muon_matrix_compare(&m, &u);
-		tsr_muon_matrix_close(&m);
-		TSR_TRY(status);
 		w->v->tensors[i].update = tsr_update_measure_result(&u);
 	}
 	return TSR_OK;
@@ -400,15 +394,11 @@ static enum tsr_status measure_muon(struct verifying *w, const bool *chosen, str
 static enum tsr_status choose_muon(struct verifying *w, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *original = w->v->original;
-	bool *chosen = calloc(original->ntensors + 1, sizeof(*chosen));
-	enum tsr_status status;
+	TSR_OWNED(free) bool *chosen = NULL;
 
-	if (!chosen)
-		return tsr_fail_nomem(err, original->path);
+	TSR_TRY(TSR_NEW(&chosen, original->ntensors + 1, err, original->path));
 	tsr_muon_choose(original->tensors, original->ntensors, TSR_MUON_COST, 2, chosen);
-	status = measure_muon(w, chosen, err);
-	free(chosen);
-	return status;
+	return measure_muon(w, chosen, err);
 }
 
 static void judge(struct verifying *w)
@@ -566,9 +556,7 @@ enum tsr_status tsr_verify(const char *path, const struct tsr_verify_options *op
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
-	w.v = calloc(1, sizeof(*w.v));
-	if (!w.v)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&w.v, 1, err, path));
 	status = run_verify(&w, path, run, err);
 	free(w.original);
 	if (status != TSR_OK &&

@@ -11,6 +11,7 @@
 #include "container/writer_layout.h"
 #include "format/safetensors.h"
 #include "format/zip.h"
+#include "io/dir.h"
 #include "torch/torch.h"
 #include "torch/torch_write.h"
 
@@ -37,36 +38,38 @@ static enum tsr_status read_torch(struct tsr_checkpoint *c, struct tsr_file *f,
 static enum tsr_status lay_out_torch(struct tsr_writer *w, struct tsr_err *err)
 {
 	struct tsr_zip_members *zip;
-	size_t *member = NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) size_t *member = NULL;
 
 	TSR_TRY(tsr_writer_add_files(w, 1, err));
 	TSR_TRY(tsr_writer_add_archives(w, 1, err));
 	zip = &w->archives[0].zip;
-	status = tsr_torch_write_members(w->plan.c, w->plan.generation, zip, &member, w->plan.path,
-					 err);
-	if (status == TSR_OK)
-		w->files[0].nbytes = tsr_zip_layout(zip->entries, zip->n);
-	for (size_t i = 0; i < w->plan.narrays && status == TSR_OK; i++) {
+	TSR_TRY(tsr_torch_write_members(w->plan.c, w->plan.generation, zip, &member, w->plan.path,
+					err));
+	w->files[0].nbytes = tsr_zip_layout(zip->entries, zip->n);
+	for (size_t i = 0; i < w->plan.narrays; i++) {
 		const size_t tag = w->arrays[i].tag, at = member[TSR_TAG_TENSOR(tag)];
 
 		w->places[tag] = (struct tsr_place){ .offset = tsr_zip_members_data(zip, at),
 						     .member = (uint32_t)at };
 	}
-	free(member);
-	return status;
+	return TSR_OK;
 }
 
 /* --- The table ---------------------------------------------------------------------------------- */
 
 /* DCP is a directory, which open.c detects and reads (torch/dcp.h). */
 static const struct tsr_container_row rows[TSR_CONTAINER_COUNT] = {
-	[TSR_CONTAINER_SAFETENSORS] = { tsr_safetensors_detect, tsr_safetensors_read,
-					tsr_safetensors_lay_out },
-	[TSR_CONTAINER_TORCH] = { detect_torch, read_torch, lay_out_torch },
-	[TSR_CONTAINER_NPZ] = { tsr_npz_detect, tsr_npz_read, tsr_npz_lay_out },
-	[TSR_CONTAINER_NPY] = { tsr_npy_detect, tsr_npy_read, tsr_npy_lay_out },
-	[TSR_CONTAINER_DCP] = { NULL, NULL, tsr_dcp_lay_out },
+	[TSR_CONTAINER_SAFETENSORS] = { tsr_safetensors_detect,
+					tsr_safetensors_read,
+					tsr_safetensors_lay_out,
+					{ ".safetensors" } },
+	[TSR_CONTAINER_TORCH] = { detect_torch,
+				  read_torch,
+				  lay_out_torch,
+				  { ".pt", ".pth", ".bin", ".ckpt" } },
+	[TSR_CONTAINER_NPZ] = { tsr_npz_detect, tsr_npz_read, tsr_npz_lay_out, { ".npz" } },
+	[TSR_CONTAINER_NPY] = { tsr_npy_detect, tsr_npy_read, tsr_npy_lay_out, { ".npy" } },
+	[TSR_CONTAINER_DCP] = { NULL, NULL, tsr_dcp_lay_out, { NULL } },
 };
 
 const struct tsr_container_row *tsr_container_row(enum tsr_container container)
@@ -74,14 +77,22 @@ const struct tsr_container_row *tsr_container_row(enum tsr_container container)
 	return &rows[container];
 }
 
-/* --- What a file is ----------------------------------------------------------------------------- */
-
-static bool ends_with(const char *name, const char *end)
+size_t tsr_container_stem(const char *name, enum tsr_container *ret)
 {
-	const size_t len = strlen(name), n = strlen(end);
+	const size_t len = strlen(name);
 
-	return len > n && strcmp(name + len - n, end) == 0;
+	for (unsigned i = 0; i < 4 * TSR_CONTAINER_COUNT; i++) {
+		const char *end = rows[i / 4].ends[i % 4];
+
+		if (!end || len == strlen(end) || !tsr_dir_name_ends_with(name, end))
+			continue;
+		*ret = (enum tsr_container)(i / 4);
+		return len - strlen(end);
+	}
+	return 0;
 }
+
+/* --- What a file is ----------------------------------------------------------------------------- */
 
 /* What the members of an archive show. */
 struct members {
@@ -92,15 +103,15 @@ struct members {
 static enum tsr_status list_members(const struct tsr_file *f, struct members *ret,
 				    struct tsr_err *err)
 {
-	struct tsr_zip *z = NULL;
+	TSR_OWNED(tsr_zip_free) struct tsr_zip *z = NULL;
 
 	TSR_TRY(tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, err));
 	*ret = (struct members){ .n = z->nmembers };
 	for (size_t i = 0; i < z->nmembers; i++) {
-		ret->arrays = ret->arrays || ends_with(z->members[i].name, ".npy");
-		ret->pickle = ret->pickle || ends_with(z->members[i].name, "/data.pkl");
+		ret->arrays = ret->arrays || tsr_dir_name_ends_with(z->members[i].name, ".npy");
+		ret->pickle = ret->pickle ||
+			      tsr_dir_name_ends_with(z->members[i].name, "/data.pkl");
 	}
-	tsr_zip_free(z);
 	return TSR_OK;
 }
 
@@ -217,8 +228,8 @@ static bool begins_like_ours(const struct tsr_file_head *head)
 		return false;
 	memcpy(name, head->bytes + lead, n);
 	name[n] = '\0';
-	return ends_with(name, ".npy") || ends_with(name, "/data.pkl") ||
-	       ends_with(name, "/.format_version");
+	return tsr_dir_name_ends_with(name, ".npy") || tsr_dir_name_ends_with(name, "/data.pkl") ||
+	       tsr_dir_name_ends_with(name, "/.format_version");
 }
 
 enum tsr_status tsr_container_probe(const struct tsr_file *f, bool *ret, struct tsr_err *err)

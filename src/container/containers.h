@@ -14,15 +14,20 @@ struct tsr_writer;
  * @read:    add what a file holds to a checkpoint; takes ownership of @f, also on failure; NULL for
  *           directories
  * @lay_out: plan the files for the arrays of a writer (container/writer_layout.h)
+ * @ends:    with which names of such files end, at most four; NULL: none
  */
 struct tsr_container_row {
 	bool (*detect)(const struct tsr_file_head *head);
 	enum tsr_status (*read)(struct tsr_checkpoint *c, struct tsr_file *f,
 				const struct tsr_open_options *options, struct tsr_err *err);
 	enum tsr_status (*lay_out)(struct tsr_writer *w, struct tsr_err *err);
+	const char *ends[4];
 };
 
 const struct tsr_container_row *tsr_container_row(enum tsr_container container);
+
+/* The container that the name of a file ends like, and how long it is before that; 0: it ends like none. */
+size_t tsr_container_stem(const char *name, enum tsr_container *ret);
 
 /*
  * Whether a file is in one of the containers, or was written by PyTorch in a form that is refused by

@@ -37,20 +37,16 @@ static size_t divide(struct tsr_writer *w, struct tsr_dcp_items *items)
 
 static enum tsr_status name_files(struct tsr_writer *w, size_t n, struct tsr_err *err)
 {
-	char **names = calloc(n, sizeof(char *));
-	bool ok = names != NULL;
+	const char **names;
 
-	for (size_t i = 0; i < n && ok; i++) {
-		names[i] = strdup(tsr_dcp_file_name(i).text);
-		ok = names[i] != NULL;
+	TSR_TRY(TSR_TAKE(&names, n, w->arena, err, w->plan.path));
+	for (size_t i = 0; i < n; i++) {
+		names[i] = tsr_arena_printf(w->arena, "%s", tsr_dcp_file_name(i).text);
+		if (!names[i])
+			return tsr_fail_nomem(err, w->plan.path);
 	}
-	if (ok)
-		return tsr_outputs_plan_directory(&w->outputs, w->plan.path, w->plan.force, INDEX,
-						  names, n, err);
-	for (size_t i = 0; names && i < n; i++)
-		free(names[i]);
-	free(names);
-	return tsr_fail_nomem(err, w->plan.path);
+	return tsr_outputs_plan_directory(&w->outputs, w->plan.path, w->plan.force, INDEX, names, n,
+					  err);
 }
 
 static enum tsr_status add_files(struct tsr_writer *w, struct tsr_dcp_items *items,
@@ -58,9 +54,7 @@ static enum tsr_status add_files(struct tsr_writer *w, struct tsr_dcp_items *ite
 {
 	const size_t n = divide(w, items);
 
-	w->files = calloc(n, sizeof(*w->files));
-	if (!w->files)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_TAKE(&w->files, n, w->arena, err, w->plan.path));
 	w->nfiles = n;
 	for (size_t i = 0; i < items->n; i++)
 		w->files[items->items[i].file].nbytes += items->items[i].nbytes;
@@ -81,7 +75,8 @@ static enum tsr_status add_place(struct tsr_writer *w, size_t tag, bool *placed,
 		w->places[tag] = *place;
 		return TSR_OK;
 	}
-	places = realloc(w->places, (w->nplaces + 1) * sizeof(*places));
+	places = tsr_arena_grow(w->arena, w->places, w->nplaces * sizeof(*places),
+				(w->nplaces + 1) * sizeof(*places));
 	if (!places)
 		return tsr_fail_nomem(err, w->plan.path);
 	w->places = places;
@@ -113,19 +108,15 @@ static enum tsr_status add_archive(struct tsr_writer *w, struct tsr_dcp_archivin
 static enum tsr_status add_archives(struct tsr_writer *w, struct tsr_dcp_items *items,
 				    struct tsr_err *err)
 {
-	bool *placed = calloc(w->ntags + 1, sizeof(*placed));
-	struct tsr_dcp_archiving a = { 0 };
-	enum tsr_status status = placed ? TSR_OK : tsr_fail_nomem(err, w->plan.path);
+	TSR_OWNED(free) bool *placed = NULL;
+	TSR_SCOPED(tsr_dcp_archiving_free) struct tsr_dcp_archiving a = { 0 };
 
-	if (status == TSR_OK)
-		status = tsr_writer_add_archives(w, items->n, err);
-	if (status == TSR_OK)
-		status = tsr_dcp_archiving_init(&a, items, err);
-	for (size_t i = 0; i < items->n && status == TSR_OK; i++)
-		status = add_archive(w, &a, items, i, placed, err);
-	tsr_dcp_archiving_free(&a);
-	free(placed);
-	return status;
+	TSR_TRY(TSR_NEW(&placed, w->ntags + 1, err, w->plan.path));
+	TSR_TRY(tsr_writer_add_archives(w, items->n, err));
+	TSR_TRY(tsr_dcp_archiving_init(&a, items, err));
+	for (size_t i = 0; i < items->n; i++)
+		TSR_TRY(add_archive(w, &a, items, i, placed, err));
+	return TSR_OK;
 }
 
 static void set_offsets(struct tsr_writer *w)
@@ -169,22 +160,21 @@ static enum tsr_status note_losses(const struct tsr_dcp_items *items, struct tsr
 	return TSR_OK;
 }
 
+static void free_items(struct tsr_dcp_items *items)
+{
+	free(items->items);
+}
+
 enum tsr_status tsr_dcp_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
-	struct tsr_dcp_items items = { 0 };
-	enum tsr_status status = tsr_dcp_flatten(w->plan.c, NULL, w->plan.path, &items, err);
+	TSR_SCOPED(free_items) struct tsr_dcp_items items = { 0 };
 
-	if (status == TSR_OK)
-		status = note_losses(&items, err);
-	if (status == TSR_OK)
-		status = add_archives(w, &items, err);
-	if (status == TSR_OK)
-		status = add_files(w, &items, err);
-	if (status == TSR_OK) {
-		set_offsets(w);
-		status = tsr_dcp_compose_metadata(&items, &w->index, err);
-		w->index_nbytes = w->index.nbytes;
-	}
-	free(items.items);
-	return status;
+	TSR_TRY(tsr_dcp_flatten(w->plan.c, NULL, w->plan.path, &items, err));
+	TSR_TRY(note_losses(&items, err));
+	TSR_TRY(add_archives(w, &items, err));
+	TSR_TRY(add_files(w, &items, err));
+	set_offsets(w);
+	TSR_TRY(tsr_dcp_compose_metadata(&items, &w->index, err));
+	w->index_nbytes = w->index.nbytes;
+	return TSR_OK;
 }

@@ -80,21 +80,16 @@ enum tsr_status tsr_npy_read(struct tsr_checkpoint *c, struct tsr_file *f,
 	const uint64_t size = tsr_file_size(f);
 	const size_t n = size < TSR_NPY_HEADER_MAX ? (size_t)size : TSR_NPY_HEADER_MAX;
 	const char *path = tsr_file_path(f);
+	TSR_OWNED(free) char *head = NULL;
 	struct tsr_npy_header header;
 	struct tsr_array a = { 0 };
-	enum tsr_status status;
-	char *head;
 
 	tsr_build_container(c, TSR_CONTAINER_NPY);
 	TSR_TRY(tsr_build_file(c, f, &a.file, err));
-	head = malloc(n + 1);
-	if (!head)
-		return tsr_fail_nomem(err, path);
-	status = tsr_file_read(f, head, n, 0, err);
-	if (status == TSR_OK)
-		status = tsr_npy_parse(head, n, size, options->as, path, &header, err);
-	free(head);
-	return status == TSR_OK ? add_file(c, path, &header, &a, err) : status;
+	TSR_TRY(TSR_NEW(&head, n + 1, err, path));
+	TSR_TRY(tsr_file_read(f, head, n, 0, err));
+	TSR_TRY(tsr_npy_parse(head, n, size, options->as, path, &header, err));
+	return add_file(c, path, &header, &a, err);
 }
 
 /* A scratch file for a deflated member, where any part of it can be read. */
@@ -127,10 +122,9 @@ static enum tsr_status add_member(struct tsr_checkpoint *c, unsigned file,
 {
 	const char *path = tsr_file_path(c->files[file]);
 	const char *name = stem_of(c, m->name);
+	TSR_SCOPED(tsr_text_free) struct tsr_text where = { 0 };
 	struct tsr_array a = { .file = file, .offset = m->offset };
 	struct tsr_npy_header header;
-	struct tsr_text where = { 0 };
-	enum tsr_status status;
 	size_t got;
 
 	if (!has_extension(m->name))
@@ -142,15 +136,11 @@ static enum tsr_status add_member(struct tsr_checkpoint *c, unsigned file,
 	tsr_text_printf(&where, "%s: %.200s", path, m->name);
 	if (where.failed)
 		return tsr_fail_nomem(err, path);
-	status = tsr_zip_peek(c->files[file], m, head, TSR_NPY_HEADER_MAX, &got, where.bytes, err);
-	if (status == TSR_OK)
-		status = tsr_npy_parse(head, got, m->nbytes, as, where.bytes, &header, err);
-	if (status == TSR_OK && m->deflated)
-		status = inflate_member(c, c->files[file], m, &a, err);
-	tsr_text_free(&where);
-	if (status != TSR_OK)
-		return status;
-	if (!m->deflated)
+	TSR_TRY(tsr_zip_peek(c->files[file], m, head, TSR_NPY_HEADER_MAX, &got, where.bytes, err));
+	TSR_TRY(tsr_npy_parse(head, got, m->nbytes, as, where.bytes, &header, err));
+	if (m->deflated)
+		TSR_TRY(inflate_member(c, c->files[file], m, &a, err));
+	else
 		set_data_crc(c, m, head, &header, &a);
 	a.offset += header.data_offset;
 	return add_npy(c, &header, name, &a, err);
@@ -159,21 +149,17 @@ static enum tsr_status add_member(struct tsr_checkpoint *c, unsigned file,
 enum tsr_status tsr_npz_read(struct tsr_checkpoint *c, struct tsr_file *f,
 			     const struct tsr_open_options *options, struct tsr_err *err)
 {
-	struct tsr_zip *z = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_zip_free) struct tsr_zip *z = NULL;
+	TSR_OWNED(free) char *head = NULL;
 	unsigned file;
-	char *head;
 
 	tsr_build_container(c, TSR_CONTAINER_NPZ);
 	TSR_TRY(tsr_build_file(c, f, &file, err));
 	TSR_TRY(tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, err));
-	head = malloc(TSR_NPY_HEADER_MAX);
-	status = head ? TSR_OK : tsr_fail_nomem(err, tsr_file_path(f));
-	for (size_t i = 0; i < z->nmembers && status == TSR_OK; i++)
-		status = add_member(c, file, &z->members[i], options->as, head, err);
-	free(head);
-	tsr_zip_free(z);
-	return status;
+	TSR_TRY(TSR_NEW(&head, TSR_NPY_HEADER_MAX, err, tsr_file_path(f)));
+	for (size_t i = 0; i < z->nmembers; i++)
+		TSR_TRY(add_member(c, file, &z->members[i], options->as, head, err));
+	return TSR_OK;
 }
 
 /* --- Writing ------------------------------------------------------------------------------------ */
@@ -181,31 +167,24 @@ enum tsr_status tsr_npz_read(struct tsr_checkpoint *c, struct tsr_file *f,
 static enum tsr_status compose_header(const struct tsr_writer *w, const struct tsr_st_entry *a,
 				      struct tsr_text *header, struct tsr_err *err)
 {
-	struct tsr_text where = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text where = { 0 };
 
 	tsr_text_printf(&where, "%s: tensor %.200s", w->plan.path, a->name);
 	if (where.failed)
 		return tsr_fail_nomem(err, w->plan.path);
-	status = tsr_npy_compose(a->dtype, a->rank, a->shape, where.bytes, header, err);
-	tsr_text_free(&where);
-	if (status == TSR_OK && header->failed)
-		status = tsr_fail_nomem(err, w->plan.path);
-	return status;
+	TSR_TRY(tsr_npy_compose(a->dtype, a->rank, a->shape, where.bytes, header, err));
+	return header->failed ? tsr_fail_nomem(err, w->plan.path) : TSR_OK;
 }
 
 static enum tsr_status add_array(struct tsr_writer *w, const struct tsr_st_entry *a,
 				 struct tsr_err *err)
 {
 	struct tsr_zip_members *zip = &w->archives[0].zip;
-	struct tsr_text header = { 0 };
-	enum tsr_status status = compose_header(w, a, &header, err);
+	TSR_SCOPED(tsr_text_free) struct tsr_text header = { 0 };
 
+	TSR_TRY(compose_header(w, a, &header, err));
 	w->places[a->tag].member = (uint32_t)zip->n;
-	if (status == TSR_OK)
-		status = tsr_zip_members_add(zip, "", a->name, ".npy", &header, a->nbytes, err);
-	tsr_text_free(&header);
-	return status;
+	return tsr_zip_members_add(zip, "", a->name, ".npy", &header, a->nbytes, err);
 }
 
 enum tsr_status tsr_npz_lay_out(struct tsr_writer *w, struct tsr_err *err)

@@ -23,16 +23,6 @@ static size_t directory_len(const char *path)
 	return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-static enum tsr_status take_path(struct tsr_outputs *o, size_t i, struct tsr_text *text,
-				 struct tsr_err *err)
-{
-	if (text->failed)
-		return tsr_fail_nomem(err, o->path);
-	o->paths[i] = text->bytes;
-	*text = (struct tsr_text){ 0 };
-	return TSR_OK;
-}
-
 /* NAME.safetensors, or NAME-rN.safetensors for a round after the first. */
 static void put_round_name(struct tsr_text *text, const char *name, unsigned round)
 {
@@ -47,22 +37,20 @@ static void put_round_name(struct tsr_text *text, const char *name, unsigned rou
 static enum tsr_status name_round(struct tsr_outputs *o, unsigned round, struct tsr_err *err)
 {
 	const size_t dir = directory_len(o->path);
-	struct tsr_text name = { 0 }, text = { 0 };
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_text_free) struct tsr_text name = { 0 };
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 
 	put_round_name(&name, o->path + dir, round);
-	if (name.failed)
-		status = tsr_fail_nomem(err, o->path);
-	for (size_t i = 0; i < o->n && status == TSR_OK; i++) {
-		free(o->paths[i]);
-		o->paths[i] = NULL;
+	for (size_t i = 0; i < o->n && !name.failed; i++) {
+		text.nbytes = 0;
 		tsr_text_put(&text, o->path, dir);
 		tsr_shard_name(name.bytes, i, o->n, &text);
-		status = take_path(o, i, &text, err);
+		o->paths[i] = text.failed ? NULL
+					  : tsr_arena_copy(o->arena, text.bytes, text.nbytes);
+		if (!o->paths[i])
+			return tsr_fail_nomem(err, o->path);
 	}
-	tsr_text_free(&name);
-	tsr_text_free(&text);
-	return status;
+	return name.failed ? tsr_fail_nomem(err, o->path) : TSR_OK;
 }
 
 static bool any_exists(const struct tsr_outputs *o)
@@ -79,52 +67,42 @@ static enum tsr_status list_old(struct tsr_outputs *o, struct tsr_err *err)
 {
 	const size_t dir = directory_len(o->path);
 	const size_t stem = strlen(o->path) - strlen(EXTENSION) - dir;
-	struct tsr_index *index = NULL;
-	struct tsr_file *f = NULL;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(tsr_index_free) struct tsr_index *index = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
+	enum tsr_status status;
 
 	if (!tsr_dir_has(o->paths[o->n]))
 		return TSR_OK;
 	TSR_TRY(tsr_file_open(o->paths[o->n], &f, err));
 	status = tsr_index_read(f, &index, err);
-	if (status == TSR_OK) {
-		o->old = calloc(index->nshards + 1, sizeof(char *));
-		status = o->old ? TSR_OK : tsr_fail_nomem(err, o->path);
-	} else if (status != TSR_E_IO && status != TSR_E_NOMEM) {
-		status = TSR_OK;
-	}
-	for (size_t i = 0; index && i < index->nshards && status == TSR_OK; i++) {
-		struct tsr_text text = { 0 };
+	if (status != TSR_OK)
+		return status == TSR_E_IO || status == TSR_E_NOMEM ? status : TSR_OK;
+	TSR_TRY(TSR_TAKE(&o->old, index->nshards + 1, o->arena, err, o->path));
+	for (size_t i = 0; i < index->nshards; i++) {
+		const char *shard = index->shards[i];
 
 		/* Only files that are named as this output names its shards. */
-		if (strncmp(index->shards[i], o->path + dir, stem) != 0 ||
-		    index->shards[i][stem] != '-')
+		if (strncmp(shard, o->path + dir, stem) != 0 || shard[stem] != '-')
 			continue;
-		tsr_text_put(&text, o->path, dir);
-		tsr_text_puts(&text, index->shards[i]);
-		if (text.failed)
-			status = tsr_fail_nomem(err, o->path);
-		else
-			o->old[o->nold++] = text.bytes;
+		o->old[o->nold] = tsr_arena_printf(o->arena, "%.*s%s", (int)dir, o->path, shard);
+		if (!o->old[o->nold++])
+			return tsr_fail_nomem(err, o->path);
 	}
-	tsr_index_free(index);
-	tsr_file_close(f);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status name_shards(struct tsr_outputs *o, struct tsr_err *err)
 {
 	const size_t dir = directory_len(o->path), len = strlen(o->path);
 	const size_t ext = strlen(EXTENSION);
-	struct tsr_text text = { 0 };
 
 	if (len <= dir + ext || strcmp(o->path + len - ext, EXTENSION) != 0)
 		return tsr_fail(err, TSR_E_USAGE,
 				"%s: the name of an output in shards must end in " EXTENSION,
 				o->path);
-	tsr_text_puts(&text, o->path);
-	tsr_text_puts(&text, ".index.json");
-	TSR_TRY(take_path(o, o->n, &text, err));
+	o->paths[o->n] = tsr_arena_printf(o->arena, "%s.index.json", o->path);
+	if (!o->paths[o->n])
+		return tsr_fail_nomem(err, o->path);
 	TSR_TRY(name_round(o, 1, err));
 	for (unsigned round = 2; o->force && any_exists(o); round++)
 		TSR_TRY(name_round(o, round, err));
@@ -134,10 +112,11 @@ static enum tsr_status name_shards(struct tsr_outputs *o, struct tsr_err *err)
 static enum tsr_status start(struct tsr_outputs *o, const char *path, bool force, size_t n,
 			     struct tsr_err *err)
 {
-	*o = (struct tsr_outputs){ .path = path, .force = force, .n = n };
-	o->paths = calloc(n + 1, sizeof(char *));
-	o->files = calloc(n, sizeof(struct tsr_outfile *));
-	return o->paths && o->files ? TSR_OK : tsr_fail_nomem(err, path);
+	*o = (struct tsr_outputs){
+		.path = path, .force = force, .n = n, .arena = tsr_arena_new(SIZE_MAX)
+	};
+	TSR_TRY(TSR_TAKE(&o->paths, n + 1, o->arena, err, path));
+	return TSR_TAKE(&o->files, n + 1, o->arena, err, path);
 }
 
 enum tsr_status tsr_outputs_plan_shards(struct tsr_outputs *o, const char *path, bool force,
@@ -154,19 +133,19 @@ enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool f
 	if (n > 1)
 		return tsr_outputs_plan_shards(o, path, force, n, err);
 	TSR_TRY(start(o, path, force, n, err));
-	o->paths[0] = strdup(path);
-	return o->paths[0] ? TSR_OK : tsr_fail_nomem(err, path);
+	o->paths[0] = path;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_outputs_plan_directory(struct tsr_outputs *o, const char *path, bool force,
-					   const char *index, char **names, size_t n,
+					   const char *index, const char *const *names, size_t n,
 					   struct tsr_err *err)
 {
-	*o = (struct tsr_outputs){
-		.path = path, .force = force, .index = index, .n = n, .paths = names
-	};
-	o->files = calloc(n + 1, sizeof(struct tsr_outfile *));
-	return o->files ? TSR_OK : tsr_fail_nomem(err, path);
+	TSR_TRY(start(o, path, force, n, err));
+	o->index = index;
+	for (size_t i = 0; i < n; i++)
+		o->paths[i] = names[i];
+	return TSR_OK;
 }
 
 enum tsr_status tsr_outputs_plan_pair(struct tsr_outputs *o, const char *path, const char *weights,
@@ -179,9 +158,9 @@ enum tsr_status tsr_outputs_plan_pair(struct tsr_outputs *o, const char *path, c
 	    !tsr_dir_is_name(weights + dir) || strcmp(weights, path) == 0)
 		return tsr_fail(err, TSR_E_USAGE,
 				"%s: expected another name in the directory of %s", weights, path);
-	o->paths[0] = strdup(weights);
-	o->paths[1] = strdup(path);
-	return o->paths[0] && o->paths[1] ? TSR_OK : tsr_fail_nomem(err, path);
+	o->paths[0] = weights;
+	o->paths[1] = path;
+	return TSR_OK;
 }
 
 const char *tsr_outputs_name(const struct tsr_outputs *o, size_t i)
@@ -246,15 +225,12 @@ enum tsr_status tsr_outputs_check(struct tsr_outputs *o, const struct tsr_checkp
 static enum tsr_status meet(struct tsr_outputs *o, size_t i, uint64_t nbytes,
 			    struct tsr_parts *part, struct tsr_err *err)
 {
-	enum tsr_status status;
-	char *temp;
+	TSR_OWNED(free) char *temp = NULL;
 
 	TSR_TRY(tsr_outfile_meet(o->paths[i], o->force && o->n == 1 && !o->indexed, nbytes,
 				 tsr_part_id(part), tsr_part_joins(part), &o->files[i], err));
 	temp = tsr_outfile_temporary(o->files[i]);
-	status = temp ? tsr_part_meet(part, temp, err) : tsr_fail_nomem(err, o->path);
-	free(temp);
-	return status;
+	return temp ? tsr_part_meet(part, temp, err) : tsr_fail_nomem(err, o->path);
 }
 
 static enum tsr_status meet_all(struct tsr_outputs *o, const uint64_t *nbytes,
@@ -320,19 +296,17 @@ enum tsr_status tsr_outputs_create(struct tsr_outputs *o, const uint64_t *nbytes
 static enum tsr_status publish_index(const struct tsr_outputs *o, const struct tsr_text *index,
 				     struct tsr_err *err)
 {
-	struct tsr_outfile *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_outfile_discard) struct tsr_outfile *f = NULL;
+	struct tsr_outfile *written;
 
 	TSR_TRY(o->index ? tsr_outdir_file(o->dir, o->index, index->nbytes, &f, err)
 			 : tsr_outfile_create(o->paths[o->n], o->force, index->nbytes, &f, err));
 	/* Publishing replaces the index that is there now: it has to be the one that was read. */
-	status = tsr_checkpoint_check_unchanged(o->replaced, err);
-	if (status == TSR_OK)
-		status = tsr_outfile_write(f, index->bytes, index->nbytes, 0, err);
-	if (status == TSR_OK)
-		return tsr_outfile_publish(f, err);
-	tsr_outfile_discard(f);
-	return status;
+	TSR_TRY(tsr_checkpoint_check_unchanged(o->replaced, err));
+	TSR_TRY(tsr_outfile_write(f, index->bytes, index->nbytes, 0, err));
+	written = f;
+	f = NULL;
+	return tsr_outfile_publish(written, err);
 }
 
 /* All of them are tried; the message is about the first that stays. */
@@ -417,12 +391,6 @@ void tsr_outputs_discard(struct tsr_outputs *o)
 void tsr_outputs_free(struct tsr_outputs *o)
 {
 	tsr_outputs_discard(o);
-	for (size_t i = 0; o->paths && i < o->n + !o->index; i++)
-		free(o->paths[i]);
-	for (size_t i = 0; i < o->nold; i++)
-		free(o->old[i]);
-	free(o->old);
-	free(o->paths);
-	free(o->files);
+	tsr_arena_free(o->arena);
 	*o = (struct tsr_outputs){ 0 };
 }

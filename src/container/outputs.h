@@ -3,6 +3,7 @@
 #ifndef TSR_CONTAINER_OUTPUTS_H
 #define TSR_CONTAINER_OUTPUTS_H
 
+#include "base/arena.h"
 #include "io/dir_output.h"
 #include "io/file.h"
 #include "parts/part.h"
@@ -16,10 +17,11 @@ struct tsr_outputs {
 	struct tsr_outdir *dir; /* the directory, once created */
 	size_t n; /* files that hold tensors: 1, the shards, or a file of weights and the rest */
 	bool indexed; /* they are shards */
-	char **paths; /* of the n files, then of the index of shards; in a directory, names */
+	struct tsr_arena *arena; /* has what these lists are */
+	const char **paths; /* of the n files, then of the index of shards; in a directory, names */
 	struct tsr_outfile **files; /* once created, n of them */
 	size_t nold;
-	char **old; /* shards of the index that will be replaced */
+	const char **old; /* shards of the index that will be replaced */
 	const struct tsr_checkpoint *replaced; /* the input whose files they are; or NULL */
 	struct tsr_parts *part; /* who write the files together, or are joined; or NULL */
 };
@@ -37,9 +39,9 @@ enum tsr_status tsr_outputs_plan(struct tsr_outputs *o, const char *path, bool f
 enum tsr_status tsr_outputs_plan_shards(struct tsr_outputs *o, const char *path, bool force,
 					size_t n, struct tsr_err *err);
 
-/* A directory @path of the files @names, which are taken over, and of @index, which is published last. */
+/* A directory @path of the files @names, which live as long, and of @index, which is published last. */
 enum tsr_status tsr_outputs_plan_directory(struct tsr_outputs *o, const char *path, bool force,
-					   const char *index, char **names, size_t n,
+					   const char *index, const char *const *names, size_t n,
 					   struct tsr_err *err);
 
 /*

@@ -50,6 +50,11 @@ struct contents {
 	size_t narrays;
 };
 
+static void free_contents(struct contents *c)
+{
+	free(c->arrays);
+}
+
 /* Add the arrays of file number @file. */
 static enum tsr_status add_arrays(struct contents *to, const struct tsr_st_contents *contents,
 				  unsigned file, const char *path, struct tsr_err *err)
@@ -97,43 +102,34 @@ static enum tsr_status add_contents(struct tsr_checkpoint *c, const struct conte
 static enum tsr_status open_weights(const char *path, const char *name, bool follow,
 				    struct tsr_file **ret, struct tsr_err *err)
 {
-	char *directory = tsr_path_directory(path);
-	char *beside = directory ? tsr_path_join(directory, name) : NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) char *directory = tsr_path_directory(path);
+	TSR_OWNED(free) char *beside = directory ? tsr_path_join(directory, name) : NULL;
 
 	if (!beside)
-		status = tsr_fail_nomem(err, path);
-	else if (!tsr_dir_has(beside))
-		status = tsr_fail(err, TSR_E_IO,
-				  "%s: its weights are in %s beside it, which is missing", path,
-				  name);
-	else
-		status = tsr_file_open_in(directory, name, follow, ret, err);
-	free(beside);
-	free(directory);
-	return status;
+		return tsr_fail_nomem(err, path);
+	if (!tsr_dir_has(beside))
+		return tsr_fail(err, TSR_E_IO,
+				"%s: its weights are in %s beside it, which is missing", path,
+				name);
+	return tsr_file_open_in(directory, name, follow, ret, err);
 }
 
 /* Add the arrays of the file that has the weights of the packed file @path. */
 static enum tsr_status read_weights(struct tsr_checkpoint *c, const char *path, const char *name,
 				    bool follow, struct contents *to, struct tsr_err *err)
 {
-	struct tsr_st_contents contents = { 0 };
+	TSR_SCOPED(tsr_st_contents_free) struct tsr_st_contents contents = { 0 };
 	struct tsr_file *f = NULL;
-	enum tsr_status status;
 	unsigned file;
 
 	TSR_TRY(open_weights(path, name, follow, &f, err));
 	TSR_TRY(tsr_build_file(c, f, &file, err));
 	TSR_TRY(tsr_st_read(f, c->arena, &contents, err));
 	if (has_meta(&contents, TSR_PACKED_KEY) || has_meta(&contents, TSR_PACKED_CHECK_KEY))
-		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: is a packed file, expected the weights of %s beside it",
-				  tsr_file_path(f), path);
-	else
-		status = add_arrays(to, &contents, file, path, err);
-	tsr_st_contents_free(&contents);
-	return status;
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: is a packed file, expected the weights of %s beside it",
+				tsr_file_path(f), path);
+	return add_arrays(to, &contents, file, path, err);
 }
 
 /* Whether a packed file may be the next of a checkpoint. */
@@ -160,26 +156,22 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 				   struct tsr_st_contents *st, bool follow,
 				   struct contents *contents, struct tsr_err *err)
 {
-	struct tsr_packed_text text = { .root = NULL };
+	TSR_SCOPED(tsr_packed_text_free) struct tsr_packed_text text = { .root = NULL };
 	const char *weights = NULL;
-	enum tsr_status status;
 
 	TSR_TRY(tsr_packed_read(part, st->header, st->header_nbytes, &text, &weights, err));
 	tsr_st_drop_header(st);
-	status = check_shard(c, part, err);
-	if (status == TSR_OK && weights) {
-		status = read_weights(c, part->path, weights, follow, contents, err);
+	TSR_TRY(check_shard(c, part, err));
+	if (weights) {
+		TSR_TRY(read_weights(c, part->path, weights, follow, contents, err));
 		c->weights = tsr_arena_copy(c->arena, weights, strlen(weights));
-		if (status == TSR_OK && !c->weights)
-			status = tsr_build_nomem(c, err);
+		if (!c->weights)
+			return tsr_build_nomem(c, err);
 	}
 	part->files = c->files;
 	part->arrays = contents->arrays;
 	part->narrays = contents->narrays;
-	if (status == TSR_OK)
-		status = tsr_packed_read_tensors(part, &text, err);
-	tsr_json_free(text.root);
-	return status;
+	return tsr_packed_read_tensors(part, &text, err);
 }
 
 /* All files of a delta that have coded planes name the same base. */
@@ -265,23 +257,17 @@ static enum tsr_status add_file(struct tsr_checkpoint *c, const char *path,
 enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *f,
 				     const struct tsr_open_options *options, struct tsr_err *err)
 {
-	struct tsr_st_contents st = { 0 };
-	struct contents contents = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_st_contents_free) struct tsr_st_contents st = { 0 };
+	TSR_SCOPED(free_contents) struct contents contents = { 0 };
 	unsigned file;
 
 	tsr_build_container(c, TSR_CONTAINER_SAFETENSORS);
 	TSR_TRY(tsr_build_file(c, f, &file, err));
 	TSR_TRY(tsr_st_read(f, c->arena, &st, err));
-	status = options->parts ? TSR_OK
-				: tsr_hf_parts_check(tsr_file_path(f), st.meta, st.nmeta, err);
-	if (status == TSR_OK)
-		status = add_arrays(&contents, &st, file, tsr_file_path(f), err);
-	if (status == TSR_OK)
-		status = add_file(c, tsr_file_path(f), &st, options->follow, &contents, err);
-	free(contents.arrays);
-	tsr_st_contents_free(&st);
-	return status;
+	if (!options->parts)
+		TSR_TRY(tsr_hf_parts_check(tsr_file_path(f), st.meta, st.nmeta, err));
+	TSR_TRY(add_arrays(&contents, &st, file, tsr_file_path(f), err));
+	return add_file(c, tsr_file_path(f), &st, options->follow, &contents, err);
 }
 
 /* --- Shards ------------------------------------------------------------------------------------- */
@@ -311,26 +297,23 @@ enum tsr_status tsr_safetensors_compose(struct tsr_writer *w, const struct tsr_w
 {
 	const struct tsr_meta *from = f->plain ? w->plan.weights_meta : w->plan.meta;
 	const size_t from_n = f->plain ? w->plan.nweights_meta : w->plan.nmeta;
-	struct tsr_meta *meta = calloc(from_n + 1, sizeof(*meta));
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) struct tsr_meta *meta = NULL;
 	size_t n = 0;
 
-	if (!meta)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_NEW(&meta, from_n + 1, err, w->plan.path));
 	/* What was saved around the tensors is in the first file only; one of weights has its own. */
 	for (size_t i = 0; i < from_n; i++) {
 		if (f == w->files || w->plan.weights_path || strcmp(from[i].key, TSR_TREE_KEY) != 0)
 			meta[n++] = from[i];
 	}
 	if (w->plan.packed && !f->plain) {
-		status = compose_packed(w, f, meta, n, header, json_nbytes, err);
+		TSR_TRY(compose_packed(w, f, meta, n, header, json_nbytes, err));
 	} else {
 		tsr_st_compose(w->arrays + f->first, f->end - f->first, meta, n, header);
-		status = header->failed ? tsr_fail_nomem(err, w->plan.path)
-					: tsr_st_frame(header, header->nbytes, w->plan.path, err);
+		TSR_TRY(header->failed ? tsr_fail_nomem(err, w->plan.path)
+				       : tsr_st_frame(header, header->nbytes, w->plan.path, err));
 	}
-	free(meta);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status lay_out_shard(struct tsr_writer *w, struct tsr_writer_file *f,
@@ -379,12 +362,11 @@ static const char **list_index(const struct tsr_writer *w)
 enum tsr_status tsr_safetensors_compose_index(struct tsr_writer *w, struct tsr_err *err)
 {
 	const size_t n = w->plan.narrays;
-	const char **names = list_index(w);
+	TSR_OWNED(free) const char **names = list_index(w);
 
 	if (!names)
 		return tsr_fail_nomem(err, w->plan.path);
 	tsr_index_compose(names, names + n, n, tsr_writer_data_nbytes(w), &w->index);
-	free(names);
 	return w->index.failed ? tsr_fail_nomem(err, w->plan.path) : TSR_OK;
 }
 
@@ -484,7 +466,6 @@ static enum tsr_status lay_out_shards(struct tsr_writer *w, const struct tsr_sha
 enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
 	struct tsr_shard_cuts cuts;
-	enum tsr_status status;
 
 	TSR_TRY(check_names(w, err));
 	if (w->plan.weights_path)
@@ -493,13 +474,9 @@ enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *er
 		tsr_st_sort(w->arrays, w->plan.narrays);
 	if (w->plan.like) {
 		TSR_TRY(tsr_shards_keep(w, &cuts, err));
-		status = TSR_OK;
 	} else {
 		TSR_TRY(tsr_shards_cut(w, &cuts, err));
-		status = add_shards(w, &cuts, err);
+		TSR_TRY(add_shards(w, &cuts, err));
 	}
-	if (status == TSR_OK)
-		status = lay_out_shards(w, &cuts, err);
-	free(cuts.ends);
-	return status;
+	return lay_out_shards(w, &cuts, err);
 }

@@ -159,24 +159,29 @@ enum tsr_status tsr_sharded_detect(const struct tsr_file *f, bool *is_ret, struc
 	return TSR_OK;
 }
 
+static enum tsr_status read_index(struct sharded *s, const struct tsr_file *f)
+{
+	TSR_OWNED(tsr_index_free) struct tsr_index *index = NULL;
+	TSR_OWNED(free) char *directory = tsr_path_directory(s->path);
+	TSR_OWNED(free) bool *found = NULL;
+
+	TSR_TRY(tsr_index_read(f, &index, s->err));
+	if (!directory)
+		return tsr_fail_nomem(s->err, s->path);
+	TSR_TRY(TSR_NEW(&found, index->nentries + 1, s->err, s->path));
+	s->index = index;
+	s->directory = directory;
+	s->found = found;
+	return read_all(s);
+}
+
 enum tsr_status tsr_sharded_read(struct tsr_checkpoint *c, struct tsr_file *f,
 				 const struct tsr_open_options *options, struct tsr_err *err)
 {
-	struct sharded s = { .c = c, .options = options, .err = err };
-	struct tsr_index *index = NULL;
-	enum tsr_status status = tsr_index_read(f, &index, err);
+	struct sharded s = { .c = c, .options = options, .path = tsr_file_path(f), .err = err };
+	const enum tsr_status status = read_index(&s, f);
 	unsigned file;
 
-	if (status == TSR_OK) {
-		s.index = index;
-		s.path = tsr_file_path(f);
-		s.directory = tsr_path_directory(s.path);
-		s.found = calloc(index->nentries + 1, sizeof(*s.found));
-		status = s.directory && s.found ? read_all(&s) : tsr_fail_nomem(err, s.path);
-	}
-	free(s.directory);
-	free(s.found);
-	tsr_index_free(index);
 	if (status != TSR_OK) {
 		tsr_file_close(f);
 		return status;

@@ -22,19 +22,16 @@
 static enum tsr_status attach_meta(struct tsr_checkpoint *c, const struct tsr_text *pickle,
 				   struct tsr_err *err)
 {
-	struct tsr_text text = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 	const char *value;
-	size_t at;
 
 	tsr_base64_put(&text, pickle->bytes, pickle->nbytes);
 	value = text.failed ? NULL : tsr_arena_copy(c->arena, text.bytes, text.nbytes);
-	tsr_text_free(&text);
 	if (!value)
 		return tsr_build_nomem(c, err);
-	status = tsr_build_meta(c, TSR_TREE_KEY, value, err);
+	TSR_TRY(tsr_build_meta(c, TSR_TREE_KEY, value, err));
 	/* Metadata is sorted. */
-	for (at = c->nmeta - 1; status == TSR_OK && at > 0; at--) {
+	for (size_t at = c->nmeta - 1; at > 0; at--) {
 		const struct tsr_meta m = c->meta[at];
 
 		if (strcmp(c->meta[at - 1].key, m.key) < 0)
@@ -42,7 +39,7 @@ static enum tsr_status attach_meta(struct tsr_checkpoint *c, const struct tsr_te
 		c->meta[at] = c->meta[at - 1];
 		c->meta[at - 1] = m;
 	}
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status attach_tensor(struct tsr_checkpoint *c, const struct tsr_text *pickle,
@@ -77,49 +74,40 @@ static enum tsr_status attach_tensor(struct tsr_checkpoint *c, const struct tsr_
 static enum tsr_status put_tree(struct tsr_checkpoint *c, struct tsr_text *pickle,
 				struct tsr_err *err)
 {
-	const char **names;
+	TSR_OWNED(free) const char **names = NULL;
 	struct tsr_value *root = NULL;
-	enum tsr_status status;
 
 	TSR_TRY(tsr_torch_root(c, &root, err));
 	if (!root)
 		return TSR_OK;
-	names = calloc(c->ntensors + 1, sizeof(*names));
-	if (!names)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&names, c->ntensors + 1, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++)
 		names[i] = c->tensors[i].name;
-	status = tsr_torch_pickle(c, root, names, pickle, err);
-	free(names);
-	return status;
+	return tsr_torch_pickle(c, root, names, pickle, err);
 }
 
 enum tsr_status tsr_tree_attach(struct tsr_checkpoint *c, struct tsr_err *err)
 {
-	struct tsr_text pickle = { 0 };
-	enum tsr_status status = put_tree(c, &pickle, err);
+	TSR_SCOPED(tsr_text_free) struct tsr_text pickle = { 0 };
 
-	if (status == TSR_OK && pickle.nbytes)
-		status = pickle.nbytes <= TSR_TREE_META_MAX ? attach_meta(c, &pickle, err)
-							    : attach_tensor(c, &pickle, err);
-	tsr_text_free(&pickle);
-	return status;
+	TSR_TRY(put_tree(c, &pickle, err));
+	if (pickle.nbytes)
+		TSR_TRY(pickle.nbytes <= TSR_TREE_META_MAX ? attach_meta(c, &pickle, err)
+							   : attach_tensor(c, &pickle, err));
+	return TSR_OK;
 }
 
 enum tsr_status tsr_checkpoint_tree(struct tsr_checkpoint *c, const void **ret, size_t *nbytes_ret,
 				    struct tsr_err *err)
 {
-	struct tsr_text pickle = { 0 };
-	enum tsr_status status = put_tree(c, &pickle, err);
+	TSR_SCOPED(tsr_text_free) struct tsr_text pickle = { 0 };
 
-	if (status == TSR_OK) {
-		*ret = pickle.nbytes ? tsr_arena_copy(c->arena, pickle.bytes, pickle.nbytes) : NULL;
-		*nbytes_ret = pickle.nbytes;
-		if (pickle.nbytes && !*ret)
-			status = tsr_build_nomem(c, err);
-	}
-	tsr_text_free(&pickle);
-	return status;
+	TSR_TRY(put_tree(c, &pickle, err));
+	*ret = pickle.nbytes ? tsr_arena_copy(c->arena, pickle.bytes, pickle.nbytes) : NULL;
+	*nbytes_ret = pickle.nbytes;
+	if (pickle.nbytes && !*ret)
+		TSR_TRY(tsr_build_nomem(c, err));
+	return TSR_OK;
 }
 
 /* --- Reading ------------------------------------------------------------------------------------ */
@@ -311,17 +299,13 @@ static enum tsr_status restore(struct tsr_checkpoint *c, const void *pickle, siz
 			       struct tsr_err *err)
 {
 	struct binding b = { .c = c, .err = err };
+	TSR_SCOPED(tsr_text_free) struct tsr_text where = { 0 };
 	struct tsr_value *root = NULL;
-	struct tsr_text where = { 0 };
-	enum tsr_status status;
 
 	tsr_text_printf(&where, "%s: " TSR_TREE_KEY, c->path);
 	if (where.failed)
 		return tsr_fail_nomem(err, c->path);
-	status = tsr_pickle_read(pickle, nbytes, where.bytes, c->arena, &root, err);
-	tsr_text_free(&where);
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(tsr_pickle_read(pickle, nbytes, where.bytes, c->arena, &root, err));
 	TSR_TRY(bind(&b, root));
 	return tsr_build_tree(c, root, err);
 }
@@ -349,9 +333,8 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 {
 	const struct tsr_array a = c->arrays[t->plane[0]];
 	const size_t at = (size_t)(t - c->tensors);
-	enum tsr_status status;
 	uint64_t hash = 0;
-	char *pickle;
+	TSR_OWNED(free) char *pickle = NULL;
 
 	if (t->dtype != TSR_U8 || t->coding.codec || a.nbytes > TSR_PICKLE_NBYTES_MAX)
 		return tsr_fail(err, TSR_E_FORMAT,
@@ -359,14 +342,11 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 				" bytes of %s, expected at most %" PRIu64 " of U8",
 				c->path, a.nbytes, tsr_dtype_name(t->dtype),
 				(uint64_t)TSR_PICKLE_NBYTES_MAX);
-	pickle = malloc(a.nbytes + 1);
-	if (!pickle)
-		return tsr_fail_nomem(err, c->path);
-	status = tsr_array_read(c, &a, 0, a.nbytes, pickle, err);
-	if (status == TSR_OK)
-		status = tsr_plane_hashes_whole(t, (void *const[]){ pickle }, &hash, c->path, err);
-	if (status == TSR_OK && c->packed)
-		status = tsr_plane_hashes_check(c, t, &hash, err);
+	TSR_TRY(TSR_NEW(&pickle, a.nbytes + 1, err, c->path));
+	TSR_TRY(tsr_array_read(c, &a, 0, a.nbytes, pickle, err));
+	TSR_TRY(tsr_plane_hashes_whole(t, (void *const[]){ pickle }, &hash, c->path, err));
+	if (c->packed)
+		TSR_TRY(tsr_plane_hashes_check(c, t, &hash, err));
 	/* It is not a tensor of the checkpoint, so it leaves the list and the sorted names. */
 	c->ntensors--;
 	memmove(&c->tensors[at], &c->tensors[at + 1], (c->ntensors - at) * sizeof(*c->tensors));
@@ -376,10 +356,7 @@ static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr
 		if (index != at)
 			c->tensor_by_name[k++] = index - (index > at);
 	}
-	if (status == TSR_OK)
-		status = restore(c, pickle, a.nbytes, err);
-	free(pickle);
-	return status;
+	return restore(c, pickle, a.nbytes, err);
 }
 
 enum tsr_status tsr_tree_restore(struct tsr_checkpoint *c, struct tsr_err *err)
@@ -487,20 +464,16 @@ static enum tsr_status complete(struct tsr_checkpoint *c, bool joined, struct ts
 
 enum tsr_status tsr_tree_complete(struct tsr_checkpoint *c, bool joined, struct tsr_err *err)
 {
+	TSR_OWNED(free) bool *reached = NULL;
 	struct tsr_value *flat;
-	enum tsr_status status;
-	bool *reached;
 
 	if (!c->ntrees)
 		return TSR_OK;
 	flat = tsr_value_new(c->arena, TSR_VALUE_DICT);
 	if (!flat)
 		return tsr_build_nomem(c, err);
-	reached = calloc(c->narrays + 1, sizeof(*reached));
-	if (!reached)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&reached, c->narrays + 1, err, c->path));
 	mark_reached(c, reached);
-	status = collect_others(c, reached, flat, err);
-	free(reached);
-	return status == TSR_OK ? complete(c, joined, flat, err) : status;
+	TSR_TRY(collect_others(c, reached, flat, err));
+	return complete(c, joined, flat, err);
 }

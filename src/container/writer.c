@@ -28,10 +28,9 @@ static enum tsr_status lay_out(struct tsr_writer *w, struct tsr_err *err)
 	if (w->nplaces > UINT32_MAX / 2)
 		return tsr_fail(err, TSR_E_LIMIT, "%s: found %zu arrays, expected at most %u",
 				w->plan.path, w->nplaces, UINT32_MAX / 2);
-	w->arrays = calloc(w->plan.narrays + 1, sizeof(*w->arrays));
-	w->places = calloc(w->nplaces, sizeof(*w->places));
-	if (!w->arrays || !w->places)
-		return tsr_fail_nomem(err, w->plan.path);
+	w->arena = tsr_arena_new(SIZE_MAX);
+	TSR_TRY(TSR_TAKE(&w->arrays, w->plan.narrays + 1, w->arena, err, w->plan.path));
+	TSR_TRY(TSR_TAKE(&w->places, w->nplaces, w->arena, err, w->plan.path));
 	if (w->plan.narrays)
 		memcpy(w->arrays, w->plan.arrays, w->plan.narrays * sizeof(*w->arrays));
 	return row->lay_out(w, err);
@@ -40,18 +39,13 @@ static enum tsr_status lay_out(struct tsr_writer *w, struct tsr_err *err)
 enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_writer **ret,
 			       struct tsr_err *err)
 {
-	struct tsr_writer *w = calloc(1, sizeof(*w));
-	enum tsr_status status;
+	TSR_OWNED(tsr_writer_free) struct tsr_writer *w = NULL;
 
-	if (!w)
-		return tsr_fail_nomem(err, plan->path);
+	TSR_TRY(TSR_NEW(&w, 1, err, plan->path));
 	w->plan = *plan;
-	status = lay_out(w, err);
-	if (status != TSR_OK) {
-		tsr_writer_free(w);
-		return status;
-	}
+	TSR_TRY(lay_out(w, err));
 	*ret = w;
+	w = NULL;
 	return TSR_OK;
 }
 
@@ -86,19 +80,15 @@ enum tsr_status tsr_writer_check(struct tsr_writer *w, struct tsr_err *err)
 /* Files with coded arrays get shorter than they are laid out: nothing is reserved for them. */
 static enum tsr_status create_outputs(struct tsr_writer *w, struct tsr_err *err)
 {
-	uint64_t *nbytes = calloc(w->nfiles, sizeof(*nbytes));
-	enum tsr_status status;
+	TSR_OWNED(free) uint64_t *nbytes = NULL;
 
-	if (!nbytes)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_NEW(&nbytes, w->nfiles, err, w->plan.path));
 	for (size_t i = 0; i < w->nfiles && w->plan.coded == TSR_CODED_NONE; i++)
 		nbytes[i] = w->files[i].nbytes;
 	/* What is coded has its places only when all of it is: parts do not share these files. */
-	status = tsr_outputs_create(
+	return tsr_outputs_create(
 		&w->outputs, nbytes,
 		w->plan.coded == TSR_CODED_NONE && !w->copies ? w->plan.part : NULL, err);
-	free(nbytes);
-	return status;
 }
 
 /*
@@ -109,24 +99,20 @@ static enum tsr_status meet_spool(struct tsr_writer *w, struct tsr_err *err)
 {
 	const struct tsr_part_request *request = tsr_part_request(w->plan.part);
 	uint64_t id = tsr_part_file_id(w->plan.part), nbytes = 0;
-	enum tsr_status status;
-	char *path;
+	TSR_OWNED(free) char *path = NULL;
 
 	for (size_t i = 0; i < w->nfiles; i++)
 		nbytes += w->files[i].nbytes;
 	id = tsr_hash(&id, sizeof(id), 1);
 	TSR_TRY(tsr_file_meet(tsr_part_is_of_files(w->plan.part) ? request->path : w->plan.path, id,
 			      nbytes, tsr_part_joins(w->plan.part), &path, &w->spool, err));
-	status = tsr_part_meet(w->plan.part, path, err);
-	free(path);
-	return status;
+	return tsr_part_meet(w->plan.part, path, err);
 }
 
 /* Beside the output, where there will be room. */
 static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
 {
-	enum tsr_status status;
-	char *dir;
+	TSR_OWNED(free) char *dir = NULL;
 
 	if (w->plan.part)
 		return meet_spool(w, err);
@@ -135,9 +121,7 @@ static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
 	dir = tsr_path_directory(w->plan.path);
 	if (!dir)
 		return tsr_fail_nomem(err, w->plan.path);
-	status = tsr_file_scratch_in(dir, w->plan.path, &w->spool, err);
-	free(dir);
-	return status;
+	return tsr_file_scratch_in(dir, w->plan.path, &w->spool, err);
 }
 
 /* In a directory that is made in parts, who failed to join them may have put files in place. */
@@ -337,7 +321,6 @@ static enum tsr_status check_place(const struct tsr_writer *w, const struct tsr_
 static enum tsr_status check_strided(const struct tsr_writer *w, size_t tag, struct tsr_err *err)
 {
 	const uint64_t nbytes = tsr_tensor_nbytes(&w->plan.c->tensors[TSR_TAG_TENSOR(tag)]);
-	enum tsr_status status = TSR_OK;
 	struct tsr_strided strided;
 	size_t at = tag;
 
@@ -345,17 +328,16 @@ static enum tsr_status check_strided(const struct tsr_writer *w, size_t tag, str
 		return TSR_OK;
 	do {
 		const struct tsr_place *p = &w->places[at];
-		char *path = tsr_outfile_temporary(w->outputs.files[p->file]);
-		struct tsr_file *f = NULL;
+		TSR_OWNED(free) char *path = tsr_outfile_temporary(w->outputs.files[p->file]);
+		TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
-		status = path ? tsr_file_open(path, &f, err) : tsr_fail_nomem(err, w->plan.path);
-		if (status == TSR_OK)
-			status = check_place(w, p, f, nbytes, err);
-		tsr_file_close(f);
-		free(path);
+		if (!path)
+			return tsr_fail_nomem(err, w->plan.path);
+		TSR_TRY(tsr_file_open(path, &f, err));
+		TSR_TRY(check_place(w, p, f, nbytes, err));
 		at = p->next;
-	} while (at && status == TSR_OK);
-	return status;
+	} while (at);
+	return TSR_OK;
 }
 
 /* One at a time: those of packed files are large, and hold what is known only now. */
@@ -407,11 +389,6 @@ void tsr_writer_free(struct tsr_writer *w)
 	for (size_t i = 0; i < w->narchives; i++)
 		tsr_zip_members_free(&w->archives[i].zip);
 	tsr_file_close(w->spool);
-	free(w->coded_nbytes);
-	free(w->differs);
-	free(w->archives);
-	free(w->files);
-	free(w->arrays);
-	free(w->places);
+	tsr_arena_free(w->arena);
 	free(w);
 }

@@ -3,6 +3,7 @@
 #ifndef TSR_CONTAINER_WRITER_H
 #define TSR_CONTAINER_WRITER_H
 
+#include "base/scope.h"
 #include "format/safetensors.h"
 #include "ckpt/checkpoint_model.h"
 #include "tersor/pack.h"
@@ -115,5 +116,6 @@ enum tsr_status tsr_writer_end_part(struct tsr_writer *w, struct tsr_err *err);
 /* Write headers and directories, then publish.  The header of a packed file says what @packed says now. */
 enum tsr_status tsr_writer_publish(struct tsr_writer *w, struct tsr_err *err);
 void tsr_writer_free(struct tsr_writer *w);
+TSR_OWNED_BY(tsr_writer_free, struct tsr_writer)
 
 #endif

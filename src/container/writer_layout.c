@@ -20,9 +20,7 @@ struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag)
 enum tsr_status tsr_writer_add_files(struct tsr_writer *w, size_t n, struct tsr_err *err)
 {
 	w->nfiles = n;
-	w->files = calloc(n, sizeof(*w->files));
-	if (!w->files)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_TAKE(&w->files, n, w->arena, err, w->plan.path));
 	if (w->plan.weights_path)
 		return tsr_outputs_plan_pair(&w->outputs, w->plan.path, w->plan.weights_path,
 					     w->plan.force, err);
@@ -31,9 +29,7 @@ enum tsr_status tsr_writer_add_files(struct tsr_writer *w, size_t n, struct tsr_
 
 enum tsr_status tsr_writer_add_archives(struct tsr_writer *w, size_t n, struct tsr_err *err)
 {
-	w->archives = calloc(n + 1, sizeof(*w->archives));
-	if (!w->archives)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_TAKE(&w->archives, n + 1, w->arena, err, w->plan.path));
 	w->narchives = n;
 	return TSR_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef TSR_CONTAINER_WRITER_LAYOUT_H
 #define TSR_CONTAINER_WRITER_LAYOUT_H
 
+#include "base/arena.h"
 #include "container/outputs.h"
 #include "container/writer.h"
 #include "format/zip_members.h"
@@ -34,6 +35,7 @@ struct tsr_writer_file {
 
 struct tsr_writer {
 	struct tsr_writer_plan plan;
+	struct tsr_arena *arena; /* has the lists */
 	struct tsr_st_entry *arrays; /* a copy, in the order of the output */
 	size_t ntags, nplaces;
 	struct tsr_place *places; /* per tag; behind these the ones that `next` leads to */

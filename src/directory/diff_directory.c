@@ -27,16 +27,13 @@ struct diffing {
 static enum tsr_status open_side(const char *path, bool follow, struct tsr_directory **ret,
 				 struct tsr_err *err)
 {
-	struct tsr_nodes nodes = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_nodes_free) struct tsr_nodes nodes = { 0 };
 
 	if (!tsr_dir_is(path))
 		return tsr_fail(err, TSR_E_USAGE, "%s: is not a directory", path);
 	if (tsr_directory_is_packed(path))
 		return tsr_directory_open(path, ret, err);
-	status = tsr_directory_list(path, follow, &nodes, ret, err);
-	tsr_nodes_free(&nodes);
-	return status;
+	return tsr_directory_list(path, follow, &nodes, ret, err);
 }
 
 /* What to open for an entry; .metadata stands for its checkpoint. */
@@ -56,9 +53,8 @@ static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_e
 				       const struct tsr_run *run)
 {
 	struct tsr_traversal *t = &d->t;
-	struct tsr_comparison *c = NULL;
+	TSR_OWNED(tsr_comparison_free) struct tsr_comparison *c = NULL;
 	char text[TSR_BESIDES_TEXT];
-	enum tsr_status status = TSR_OK;
 	uint64_t n;
 
 	TSR_TRY(tsr_traversal_settle(t, tsr_diff(&a, 1, &b, 1, d->options, run, &c, t->err)));
@@ -68,14 +64,13 @@ static enum tsr_status compare_tensors(struct diffing *d, struct tsr_directory_e
 		t->watch.compared(t->watch.ctx, e, c);
 	n = tsr_comparison_nexceeding(c);
 	if (differ && !tsr_comparison_ntensors(c))
-		status = tsr_traversal_fault(t, e, "bytes differ");
+		TSR_TRY(tsr_traversal_fault(t, e, "bytes differ"));
 	if (n)
-		status = tsr_traversal_fault(t, e, "%" PRIu64 " of %zu tensors differ", n,
-					     tsr_comparison_ntensors(c));
+		TSR_TRY(tsr_traversal_fault(t, e, "%" PRIu64 " of %zu tensors differ", n,
+					    tsr_comparison_ntensors(c)));
 	else if (c->besides.ndiffering)
-		status = tsr_traversal_fault(t, e, "%s", tsr_besides_first(&c->besides, text));
-	tsr_comparison_free(c);
-	return status;
+		TSR_TRY(tsr_traversal_fault(t, e, "%s", tsr_besides_first(&c->besides, text)));
+	return TSR_OK;
 }
 
 /* Whether the bytes are equal, and if not, whether the files can hold tensors. */

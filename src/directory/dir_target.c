@@ -46,7 +46,7 @@ static bool is_written(const void *ctx, const char *path)
 	       (tsr_dir_is_dcp_part(tsr_path_name(path)) && tsr_directory_metadata_of(o->d, &e));
 }
 
-/* End with disown().  An index that cannot be read lists nothing. */
+/* End with disown(), also on failure.  An index that cannot be read lists nothing. */
 static enum tsr_status own(struct owned *o, const struct tsr_traversal *t)
 {
 	const struct tsr_dir_output *to = &t->output;
@@ -57,10 +57,7 @@ static enum tsr_status own(struct owned *o, const struct tsr_traversal *t)
 	    tsr_directory_open(to->path, &o->old, NULL) != TSR_OK)
 		return TSR_OK;
 	o->names = tsr_directory_known(o->old, &o->n);
-	if (o->names)
-		return TSR_OK;
-	tsr_directory_close(o->old);
-	return tsr_fail_nomem(t->err, to->path);
+	return o->names ? TSR_OK : tsr_fail_nomem(t->err, to->path);
 }
 
 static void disown(struct owned *o)
@@ -72,8 +69,7 @@ static void disown(struct owned *o)
 enum tsr_status tsr_dir_check_target(const struct tsr_traversal *t, uint64_t nbytes)
 {
 	const char *path = t->output.path;
-	enum tsr_status status;
-	struct owned o;
+	TSR_SCOPED(disown) struct owned o = { 0 };
 
 	/* What a dry run without an output has for one; starting it fails. */
 	if (is_stream(t))
@@ -82,10 +78,7 @@ enum tsr_status tsr_dir_check_target(const struct tsr_traversal *t, uint64_t nby
 	TSR_TRY(tsr_outdir_check_not_below(path, t->d->path, t->err));
 	TSR_TRY(own(&o, t));
 	/* Parts, and the joining process, find some of it there. */
-	status = tsr_outdir_check_target(path, &o.rule, tsr_traversal_parts(t) ? 0 : nbytes,
-					 t->err);
-	disown(&o);
-	return status;
+	return tsr_outdir_check_target(path, &o.rule, tsr_traversal_parts(t) ? 0 : nbytes, t->err);
 }
 
 /* What tells it from that of other parts, or of other files. */
@@ -104,22 +97,18 @@ static uint64_t shared_id(const struct tsr_directory *d, const struct tsr_parts 
 
 enum tsr_status tsr_dir_start(struct tsr_traversal *t, struct tsr_outdir **ret)
 {
+	TSR_SCOPED(disown) struct owned o = { 0 };
 	struct tsr_parts *parts = tsr_traversal_parts(t);
 	const char *path = t->output.path;
 	enum tsr_status status;
-	struct owned o;
 
 	if (is_stream(t))
 		return tsr_fail(t->err, TSR_E_USAGE, "%s: expected a name for the output directory",
 				path);
 	TSR_TRY(own(&o, t));
-	if (parts)
-		status = tsr_outdir_meet(path, &o.rule, shared_id(t->d, parts),
-					 tsr_part_joins(parts), ret, t->err);
-	else
-		status = tsr_outdir_create(path, &o.rule, ret, t->err);
-	disown(&o);
-	TSR_TRY(status);
+	TSR_TRY(parts ? tsr_outdir_meet(path, &o.rule, shared_id(t->d, parts),
+					tsr_part_joins(parts), ret, t->err)
+		      : tsr_outdir_create(path, &o.rule, ret, t->err));
 	t->out = tsr_outdir_path(*ret);
 	if (parts)
 		return TSR_OK;
@@ -173,34 +162,28 @@ static enum tsr_status remove_stray(struct tsr_traversal *t, const struct tsr_no
 
 static enum tsr_status remove_strays(struct tsr_traversal *t)
 {
-	struct tsr_nodes nodes = { 0 };
-	enum tsr_status status = tsr_nodes_list(t->out, false, &nodes, t->err);
+	TSR_SCOPED(tsr_nodes_free) struct tsr_nodes nodes = { 0 };
 
-	for (size_t i = 0; i < nodes.n && status == TSR_OK; i++)
-		status = remove_stray(t, &nodes.list[i]);
-	tsr_nodes_free(&nodes);
-	return status;
+	TSR_TRY(tsr_nodes_list(t->out, false, &nodes, t->err));
+	for (size_t i = 0; i < nodes.n; i++)
+		TSR_TRY(remove_stray(t, &nodes.list[i]));
+	return TSR_OK;
 }
 
 enum tsr_status tsr_dir_end(struct tsr_traversal *t, struct tsr_outdir *made,
 			    enum tsr_status status)
 {
+	TSR_SCOPED(disown) struct owned o = { 0 };
 	struct tsr_parts *parts = tsr_traversal_parts(t);
 	const bool given_up = tsr_part_joins(parts) && status == TSR_E_BOUND;
-	struct owned o;
 
-	if (status == TSR_OK && parts)
-		status = remove_strays(t);
-	if (status == TSR_OK)
-		status = finish(t);
+	if (parts)
+		TSR_THEN(status, remove_strays(t));
+	TSR_THEN(status, finish(t));
 	/* What may be replaced is looked at again. */
+	TSR_THEN(status, own(&o, t));
 	if (status == TSR_OK)
-		status = own(&o, t);
-	if (status == TSR_OK) {
-		status = tsr_outdir_publish(made, &o.rule, t->err);
-		disown(&o);
-		return status;
-	}
+		return tsr_outdir_publish(made, &o.rule, t->err);
 	if (parts && !given_up)
 		tsr_outdir_leave(made);
 	else

@@ -33,18 +33,16 @@ struct tsr_directory_watch tsr_directory_watch_defaults(void)
 enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directory **ret,
 				  struct tsr_err *err)
 {
-	struct tsr_directory *d = calloc(1, sizeof(*d));
+	TSR_OWNED(tsr_directory_close) struct tsr_directory *d = NULL;
 
-	if (!d)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&d, 1, err, path));
 	d->arena = tsr_arena_new(ARENA_NBYTES_MAX);
 	d->path = d->arena ? tsr_arena_copy(d->arena, path, strlen(path)) : NULL;
 	d->entries = d->path ? tsr_arena_alloc(d->arena, (n + 1) * sizeof(*d->entries)) : NULL;
-	if (!d->entries) {
-		tsr_directory_close(d);
+	if (!d->entries)
 		return tsr_fail_nomem(err, path);
-	}
 	*ret = d;
+	d = NULL;
 	return TSR_OK;
 }
 
@@ -289,28 +287,26 @@ bool tsr_directory_knows(const char *const *known, size_t n, const char *path)
 enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow,
 					    struct tsr_err *err)
 {
-	const char **known, *first = NULL;
-	struct tsr_nodes nodes = { 0 };
+	TSR_SCOPED(tsr_nodes_free) struct tsr_nodes nodes = { 0 };
+	TSR_OWNED(free) const char **known = NULL;
+	const char *first = NULL;
 	size_t nknown = 0, n = 0;
 
 	TSR_TRY(tsr_nodes_list(d->path, follow, &nodes, err));
 	known = tsr_directory_known(d, &nknown);
-	for (size_t i = 0; known && i < nodes.n; i++) {
+	if (!known)
+		return tsr_directory_nomem(d, err);
+	for (size_t i = 0; i < nodes.n; i++) {
 		const struct tsr_node *node = &nodes.list[i];
 
 		if (tsr_directory_knows(known, nknown, node->path))
 			continue;
 		first = n++ ? first : node->path;
 	}
-	if (n)
-		d->remark = tsr_directory_text(
-			d, "%s: left out %zu %s not in its index, such as %.255s", d->path, n,
-			n == 1 ? "entry that is" : "entries that are", first);
-	tsr_nodes_free(&nodes);
-	if (known && (!n || d->remark)) {
-		free(known);
+	if (!n)
 		return TSR_OK;
-	}
-	free(known);
-	return tsr_directory_nomem(d, err);
+	d->remark = tsr_directory_text(d, "%s: left out %zu %s not in its index, such as %.255s",
+				       d->path, n, n == 1 ? "entry that is" : "entries that are",
+				       first);
+	return d->remark ? TSR_OK : tsr_directory_nomem(d, err);
 }

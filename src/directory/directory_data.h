@@ -3,6 +3,7 @@
 #ifndef TSR_DIRECTORY_DIRECTORY_DATA_H
 #define TSR_DIRECTORY_DIRECTORY_DATA_H
 
+#include "base/scope.h"
 #include "base/arena.h"
 #include "io/node_list.h"
 #include "pack/packing.h"
@@ -102,5 +103,7 @@ enum tsr_status tsr_directory_write_index(struct tsr_traversal *t, const char *p
 
 /* Bytes that the index will have. */
 enum tsr_status tsr_directory_measure_index(struct tsr_directory *d, struct tsr_err *err);
+
+TSR_OWNED_BY(tsr_directory_close, struct tsr_directory)
 
 #endif

@@ -214,7 +214,7 @@ static enum tsr_status check_parent(struct reading *r, const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	const struct tsr_directory_entry *parent;
-	char *name;
+	TSR_OWNED(free) char *name = NULL;
 
 	if (!slash)
 		return TSR_OK;
@@ -222,7 +222,6 @@ static enum tsr_status check_parent(struct reading *r, const char *path)
 	if (!name)
 		return tsr_fail_nomem(r->err, r->file);
 	parent = tsr_directory_find(r->d, name);
-	free(name);
 	if (!parent || parent->as != TSR_STORED_DIRECTORY)
 		return wrong(r, "path", "one in a directory that is an entry before it");
 	return TSR_OK;
@@ -310,8 +309,7 @@ static enum tsr_status check_names(struct reading *r, struct tsr_named *stored)
 /* Reports add sizes up, of all entries. */
 static enum tsr_status check_entries(struct reading *r)
 {
-	struct tsr_named *stored;
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_named *stored = NULL;
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < r->d->n; i++) {
@@ -325,10 +323,8 @@ static enum tsr_status check_entries(struct reading *r)
 			return wrong(r, "nbytes",
 				     "sizes of all entries that are below 2^63 together");
 	}
-	stored = calloc(TSR_DIRECTORY_STORED_MAX * r->d->n + 1, sizeof(*stored));
-	status = stored ? check_names(r, stored) : tsr_fail_nomem(r->err, r->file);
-	free(stored);
-	return status;
+	TSR_TRY(TSR_NEW(&stored, TSR_DIRECTORY_STORED_MAX * r->d->n + 1, r->err, r->file));
+	return check_names(r, stored);
 }
 
 /* --- The whole -------------------------------------------------------------------------------- */
@@ -399,46 +395,34 @@ static enum tsr_status check_text(const char *file, char *text, size_t nbytes, s
 	return TSR_OK;
 }
 
-static enum tsr_status read_file(const char *path, const struct tsr_file *f,
-				 struct tsr_directory **ret, struct tsr_err *err)
+static enum tsr_status parse(const struct tsr_file *f, const struct tsr_json_rules *rules,
+			     struct tsr_json **ret, struct tsr_err *err)
 {
-	const struct tsr_json_rules rules = { .file = tsr_file_path(f),
-					      .part = "index",
-					      .max_depth = 6,
-					      .max_values = TSR_DIRECTORY_VALUES_MAX,
-					      .integers_only = true };
 	const size_t nbytes = (size_t)tsr_file_size(f);
-	struct tsr_json *root = NULL;
-	enum tsr_status status;
-	char *text = NULL;
+	TSR_OWNED(free) char *text = NULL;
 
 	TSR_TRY(tsr_file_load(f, TSR_DIRECTORY_INDEX_NBYTES_MAX, "an index", &text, err));
-	status = check_text(rules.file, text, nbytes, err);
-	if (status == TSR_OK)
-		status = tsr_json_parse(text, nbytes, &rules, &root, err);
-	free(text);
-	if (status == TSR_OK)
-		status = read_root(path, rules.file, root, ret, err);
-	tsr_json_free(root);
-	if (status == TSR_OK)
-		(*ret)->index_nbytes = nbytes;
-	return status;
+	TSR_TRY(check_text(rules->file, text, nbytes, err));
+	return tsr_json_parse(text, nbytes, rules, ret, err);
 }
 
 enum tsr_status tsr_directory_open(const char *path, struct tsr_directory **ret,
 				   struct tsr_err *err)
 {
-	struct tsr_directory *d = NULL;
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_directory_close) struct tsr_directory *d = NULL;
+	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
+	struct tsr_json_rules rules = { .part = "index",
+					.max_depth = 6,
+					.max_values = TSR_DIRECTORY_VALUES_MAX,
+					.integers_only = true };
 
 	TSR_TRY(tsr_file_open_in(path, TSR_DIRECTORY_INDEX, false, &f, err));
-	status = read_file(path, f, &d, err);
-	tsr_file_close(f);
-	if (status != TSR_OK) {
-		tsr_directory_close(d);
-		return status;
-	}
+	rules.file = tsr_file_path(f);
+	TSR_TRY(parse(f, &rules, &root, err));
+	TSR_TRY(read_root(path, rules.file, root, &d, err));
+	d->index_nbytes = tsr_file_size(f);
 	*ret = d;
+	d = NULL;
 	return TSR_OK;
 }

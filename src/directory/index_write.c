@@ -101,12 +101,9 @@ enum tsr_status tsr_directory_measure_index(struct tsr_directory *d, struct tsr_
 
 enum tsr_status tsr_directory_write_index(struct tsr_traversal *t, const char *path)
 {
-	struct tsr_text text = { 0 };
-	enum tsr_status status = compose(t->d, &text, t->err);
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 
+	TSR_TRY(compose(t->d, &text, t->err));
 	t->d->index_nbytes = text.nbytes;
-	if (status == TSR_OK)
-		status = tsr_write_text(t, path, false, &text);
-	tsr_text_free(&text);
-	return status;
+	return tsr_write_text(t, path, false, &text);
 }

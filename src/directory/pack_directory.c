@@ -60,21 +60,19 @@ static enum tsr_status pack(struct tsr_traversal *t, struct tsr_directory_entry 
 {
 	struct tsr_dir_packing *p = (struct tsr_dir_packing *)t;
 	const char *from, *to, *weights = NULL;
-	struct tsr_packing *packing = NULL;
+	TSR_OWNED(tsr_packing_free) struct tsr_packing *packing = NULL;
 	struct tsr_pack_options o;
-	enum tsr_status status;
 
 	TSR_TRY(tsr_traversal_path(t, t->d->path, e->path, &from));
 	TSR_TRY(tsr_traversal_path(t, t->out, tsr_opened_file(e)->path, &to));
 	if (e->nstored > 1)
 		TSR_TRY(tsr_traversal_path(t, t->out, e->path, &weights));
 	TSR_TRY(tsr_dir_file_options(p, e, weights, &o));
-	status = tsr_traversal_settle(
-		t, tsr_pack(&from, 1, to, &o, tsr_traversal_run(t), &packing, t->err));
-	if (status == TSR_OK && packing)
-		status = keep_or_copy(p, e, packing);
-	tsr_packing_free(packing);
-	return status;
+	TSR_TRY(tsr_traversal_settle(
+		t, tsr_pack(&from, 1, to, &o, tsr_traversal_run(t), &packing, t->err)));
+	if (packing)
+		TSR_TRY(keep_or_copy(p, e, packing));
+	return TSR_OK;
 }
 
 /* Rules are for all files together. */

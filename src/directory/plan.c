@@ -121,18 +121,16 @@ static bool is_named_so(const char *path)
 
 static enum tsr_status holds_tensors(struct tsr_dir_packing *p, const char *path, bool *ret)
 {
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 	bool is_index = false;
 
 	TSR_TRY(tsr_open_below(&p->t, p->t.d->path, path, &f));
-	status = tsr_container_probe(f, ret, p->t.err);
-	if (status == TSR_OK && !*ret && is_named_so(path)) {
-		status = tsr_sharded_detect(f, &is_index, p->t.err);
+	TSR_TRY(tsr_container_probe(f, ret, p->t.err));
+	if (!*ret && is_named_so(path)) {
+		TSR_TRY(tsr_sharded_detect(f, &is_index, p->t.err));
 		*ret = !is_index;
 	}
-	tsr_file_close(f);
-	return status;
+	return TSR_OK;
 }
 
 /* Why a packed file cannot stand beside the others; NULL: it can. */
@@ -254,8 +252,7 @@ static const char *unnamed_parts(const struct tsr_dir_packing *p,
 static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 				    const char *full)
 {
-	struct tsr_packing *packing = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_packing_free) struct tsr_packing *packing = NULL;
 	const char *reason;
 	bool two;
 
@@ -274,12 +271,11 @@ static enum tsr_status plan_packing(struct tsr_dir_packing *p, struct tsr_direct
 	if (!reason && is_quantized(p, e, tsr_packing_source(packing)))
 		reason = "is a quantized model, which is opened in the types that it has";
 	two = tsr_stored_as_model(tsr_packing_source(packing), p->options->coded);
-	status = reason ? tsr_dir_plan_copy(p, e, reason)
-			: tsr_stored_list(p->t.d, e, two, p->t.err);
-	if (status == TSR_OK && p->t.watch.packed && (reason || p->options->dry_run))
+	TSR_TRY(reason ? tsr_dir_plan_copy(p, e, reason)
+		       : tsr_stored_list(p->t.d, e, two, p->t.err));
+	if (p->t.watch.packed && (reason || p->options->dry_run))
 		p->t.watch.packed(p->t.watch.ctx, e, packing);
-	tsr_packing_free(packing);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status plan_file(struct tsr_dir_packing *p, struct tsr_directory_entry *e)

@@ -15,11 +15,10 @@ struct recoding {
 /* Whether a file becomes two: a packed directory opens as a model unless it is coded as an archive. */
 static enum tsr_status becomes_two(const struct recoding *r, const char *from, bool *ret)
 {
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 
 	TSR_TRY(tsr_checkpoint_open(&from, 1, r->options->open, &c, r->t.err));
 	*ret = tsr_stored_as_model(c, r->options->coded);
-	tsr_checkpoint_close(c);
 	return TSR_OK;
 }
 

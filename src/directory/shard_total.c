@@ -39,17 +39,15 @@ static bool find_total(const char *text, double total, size_t *at_ret, size_t *n
 static enum tsr_status data_nbytes(struct tsr_traversal *t, const char *path, uint64_t *ret)
 {
 	unsigned char length[8] = { 0 };
-	struct tsr_file *f = NULL;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(tsr_open_below(t, t->out, path, &f));
 	*ret = tsr_file_size(f);
 	if (*ret >= 8)
-		status = tsr_file_read(f, length, 8, 0, t->err);
+		TSR_TRY(tsr_file_read(f, length, 8, 0, t->err));
 	*ret -= *ret >= 8 ? 8 : 0;
 	*ret -= tsr_get_le(length, 8) <= *ret ? tsr_get_le(length, 8) : 0;
-	tsr_file_close(f);
-	return status;
+	return TSR_OK;
 }
 
 /* The bytes of data of all shards as they are stored; *narrow_ret: whether some have narrow weights. */
@@ -85,20 +83,17 @@ static enum tsr_status replace(const struct tsr_file *f, const struct tsr_direct
 			       struct tsr_err *err)
 {
 	const size_t nbytes = (size_t)tsr_file_size(f), n = strlen(was);
-	char *text = NULL;
+	TSR_OWNED(free) char *text = NULL;
 
 	TSR_TRY(tsr_file_load(f, TSR_INDEX_NBYTES_MAX, "an index", &text, err));
 	if (e->total_at > nbytes || nbytes - e->total_at < n ||
-	    memcmp(text + e->total_at, was, n) != 0) {
-		free(text);
+	    memcmp(text + e->total_at, was, n) != 0)
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: damaged: found no total_size of %s at offset %" PRIu64,
 				tsr_file_path(f), was, e->total_at);
-	}
 	tsr_text_put(ret, text, (size_t)e->total_at);
 	tsr_text_puts(ret, is);
 	tsr_text_put(ret, text + e->total_at + n, nbytes - (size_t)e->total_at - n);
-	free(text);
 	return TSR_OK;
 }
 
@@ -107,27 +102,24 @@ static enum tsr_status edit(struct tsr_traversal *t, struct tsr_directory_entry 
 			    const struct tsr_file *f, uint64_t total)
 {
 	struct tsr_stored_file *stored = (struct tsr_stored_file *)e->stored;
-	struct tsr_text text = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 	const char *path;
 
 	e->total_is = tsr_directory_text(t->d, "%" PRIu64, total);
 	if (!e->total_was || !e->total_is)
 		return tsr_directory_nomem(t->d, t->err);
 	TSR_TRY(tsr_traversal_path(t, t->out, e->path, &path));
-	status = replace(f, e, e->total_was, e->total_is, &text, t->err);
-	if (status == TSR_OK)
-		status = tsr_write_text(t, path, true, &text);
+	TSR_TRY(replace(f, e, e->total_was, e->total_is, &text, t->err));
+	TSR_TRY(tsr_write_text(t, path, true, &text));
 	stored->nbytes = text.nbytes;
 	e->stored_nbytes = text.nbytes;
-	tsr_text_free(&text);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status correct(struct tsr_traversal *t, struct tsr_directory_entry *e,
 			       const struct tsr_file *f, const struct tsr_index *index)
 {
-	char *text = NULL;
+	TSR_OWNED(free) char *text = NULL;
 	uint64_t total;
 	bool narrow;
 	size_t at, n;
@@ -136,22 +128,19 @@ static enum tsr_status correct(struct tsr_traversal *t, struct tsr_directory_ent
 	if (!narrow)
 		return TSR_OK;
 	TSR_TRY(tsr_file_load(f, TSR_INDEX_NBYTES_MAX, "an index", &text, t->err));
-	narrow = find_total(text, index->total, &at, &n);
-	if (narrow) {
-		e->total_at = at;
-		e->total_was = tsr_directory_text(t->d, "%.*s", (int)n, text + at);
-	}
-	free(text);
-	return narrow ? edit(t, e, f, total) : TSR_OK;
+	if (!find_total(text, index->total, &at, &n))
+		return TSR_OK;
+	e->total_at = at;
+	e->total_was = tsr_directory_text(t->d, "%.*s", (int)n, text + at);
+	return edit(t, e, f, total);
 }
 
 enum tsr_status tsr_correct_totals(struct tsr_traversal *t)
 {
 	for (size_t i = 0; i < t->d->n; i++) {
+		TSR_OWNED(tsr_index_free) struct tsr_index *index = NULL;
+		TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 		struct tsr_directory_entry *e = &t->d->entries[i];
-		struct tsr_index *index = NULL;
-		struct tsr_file *f = NULL;
-		enum tsr_status status = TSR_OK;
 
 		if (e->as != TSR_STORED_COPY ||
 		    !tsr_dir_name_ends_with(e->path, TSR_SHARD_INDEX_SUFFIX))
@@ -159,10 +148,7 @@ enum tsr_status tsr_correct_totals(struct tsr_traversal *t)
 		TSR_TRY(tsr_open_below(t, t->out, e->path, &f));
 		/* What is no index of shards stays as it is. */
 		if (tsr_index_read(f, &index, NULL) == TSR_OK && index->has_total)
-			status = correct(t, e, f, index);
-		tsr_index_free(index);
-		tsr_file_close(f);
-		TSR_TRY(status);
+			TSR_TRY(correct(t, e, f, index));
 	}
 	return TSR_OK;
 }
@@ -171,23 +157,18 @@ enum tsr_status tsr_copy_original(struct tsr_traversal *t, const char *root,
 				  const struct tsr_directory_entry *e, const char *to,
 				  struct tsr_stored_file *ret)
 {
-	struct tsr_text text = { 0 };
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	if (!e->total_was)
 		return tsr_copy_file(t, root, e->path, to, ret);
 	TSR_TRY(tsr_open_below(t, root, e->path, &f));
-	status = replace(f, e, e->total_is, e->total_was, &text, t->err);
-	if (status == TSR_OK && to)
-		status = tsr_write_text(t, to, false, &text);
-	if (status == TSR_OK && text.failed)
-		status = tsr_fail_nomem(t->err, tsr_file_path(f));
-	if (status == TSR_OK) {
-		ret->nbytes = text.nbytes;
-		ret->hash = tsr_hash(text.bytes, text.nbytes, 0);
-	}
-	tsr_text_free(&text);
-	tsr_file_close(f);
-	return status;
+	TSR_TRY(replace(f, e, e->total_is, e->total_was, &text, t->err));
+	if (to)
+		TSR_TRY(tsr_write_text(t, to, false, &text));
+	if (text.failed)
+		return tsr_fail_nomem(t->err, tsr_file_path(f));
+	ret->nbytes = text.nbytes;
+	ret->hash = tsr_hash(text.bytes, text.nbytes, 0);
+	return TSR_OK;
 }

@@ -65,16 +65,13 @@ const struct tsr_stored_file *tsr_opened_file(const struct tsr_directory_entry *
 
 static enum tsr_status check_size(struct tsr_traversal *t, const struct tsr_stored_file *stored)
 {
-	struct tsr_file *f = NULL;
-	uint64_t found;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(tsr_open_below(t, t->d->path, stored->path, &f));
-	found = tsr_file_size(f);
-	tsr_file_close(f);
-	if (found == stored->nbytes)
+	if (tsr_file_size(f) == stored->nbytes)
 		return TSR_OK;
 	return tsr_fail(t->err, TSR_E_FORMAT, "%s/%s: found %" PRIu64 " bytes, expected %" PRIu64,
-			t->d->path, stored->path, found, stored->nbytes);
+			t->d->path, stored->path, tsr_file_size(f), stored->nbytes);
 }
 
 enum tsr_status tsr_check_stored(struct tsr_traversal *t, const struct tsr_directory_entry *e)

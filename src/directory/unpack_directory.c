@@ -21,7 +21,7 @@ static enum tsr_status unpack(struct tsr_traversal *t, struct tsr_directory_entr
 	struct tsr_write_options o = *((const struct unpacking *)t)->options;
 	const bool dcp = e->container == TSR_CONTAINER_DCP;
 	const char *packed = tsr_opened_file(e)->path, *from, *to;
-	struct tsr_unpacking *u = NULL;
+	TSR_OWNED(tsr_unpacking_free) struct tsr_unpacking *u = NULL;
 
 	o.container = e->container;
 	o.force = false;
@@ -33,7 +33,6 @@ static enum tsr_status unpack(struct tsr_traversal *t, struct tsr_directory_entr
 		e->nbytes = tsr_unpacking_nbytes(u);
 	if (u && t->watch.unpacked)
 		t->watch.unpacked(t->watch.ctx, e, u);
-	tsr_unpacking_free(u);
 	if (dcp)
 		return tsr_dir_move_up(to, e->mode, t->err);
 	if (tsr_part_is_one(tsr_traversal_parts(t)))

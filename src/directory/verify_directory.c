@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/option_size.h"
+#include "compare/comparison.h"
 #include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "parts/part.h"
@@ -89,8 +90,8 @@ static enum tsr_status check_entry(const struct verifying *v, const struct tsr_d
 static enum tsr_status run_verify(struct verifying *v, struct tsr_directory_entry *e,
 				  const char *path, const char *source)
 {
+	TSR_OWNED(tsr_verification_free) struct tsr_verification *verification = NULL;
 	struct tsr_verify_options o = *v->options;
-	struct tsr_verification *verification = NULL;
 	enum tsr_status status;
 
 	o.against = source ? &source : NULL;
@@ -101,9 +102,7 @@ static enum tsr_status run_verify(struct verifying *v, struct tsr_directory_entr
 	if (verification && v->t.watch.verified)
 		v->t.watch.verified(v->t.watch.ctx, e, verification);
 	v->nother += source && status == TSR_E_BOUND;
-	if (status == TSR_OK)
-		status = check_entry(v, e, tsr_verification_checked(verification));
-	tsr_verification_free(verification);
+	TSR_THEN(status, check_entry(v, e, tsr_verification_checked(verification)));
 	return take(v, e, status);
 }
 
@@ -243,9 +242,8 @@ static enum tsr_status summarize(struct verifying *v)
 
 static enum tsr_status verify_all(struct verifying *v, const struct tsr_run *run)
 {
+	TSR_OWNED(free) const char **known = NULL;
 	struct tsr_traversal *t = &v->t;
-	const char **known;
-	enum tsr_status status;
 	size_t nknown = 0;
 
 	TSR_TRY(tsr_nodes_list(t->d->path, t->follow, &t->nodes, t->err));
@@ -254,9 +252,9 @@ static enum tsr_status verify_all(struct verifying *v, const struct tsr_run *run
 	tsr_traversal_start(t, run, false);
 	TSR_TRY(tsr_traversal_each(t, verify_entry));
 	known = tsr_directory_known(t->d, &nknown);
-	status = known ? add_extras(v, known, nknown) : tsr_fail_nomem(t->err, t->d->path);
-	free(known);
-	TSR_TRY(status);
+	if (!known)
+		return tsr_fail_nomem(t->err, t->d->path);
+	TSR_TRY(add_extras(v, known, nknown));
 	return remark(v);
 }
 

@@ -267,23 +267,19 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json_rules 
 {
 	const char *text = r->c->header;
 	const size_t nbytes = r->c->header_nbytes;
-	enum tsr_status status = TSR_OK;
-	struct tsr_json *v;
 	size_t at = 0;
 
 	if (text[strspn(text, " \t\n\r")] != '{')
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: header is not a JSON object", r->path);
-	while (status == TSR_OK) {
+	for (;;) {
+		TSR_OWNED(tsr_json_free) struct tsr_json *v = NULL;
+
 		TSR_TRY(tsr_json_take_member(text, nbytes, &at, rules, &v, r->err));
 		if (!v)
 			return check_coverage(r, data_start);
-		if (strcmp(tsr_json_key(v), "__metadata__") == 0)
-			status = read_metadata(r, v);
-		else
-			status = read_entry(r, v);
-		tsr_json_free(v);
+		TSR_TRY(strcmp(tsr_json_key(v), "__metadata__") == 0 ? read_metadata(r, v)
+								     : read_entry(r, v));
 	}
-	return status;
 }
 
 /* Read the bytes of the header, once its length is known to fit the file. */
@@ -335,22 +331,16 @@ struct tsr_json_rules tsr_st_rules(const char *path)
 enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
 			    struct tsr_st_contents *ret, struct tsr_err *err)
 {
-	struct tsr_st_contents c = { 0 };
+	TSR_SCOPED(tsr_st_contents_free) struct tsr_st_contents c = { 0 };
 	struct reading r = { .path = tsr_file_path(f), .c = &c, .arena = arena, .err = err };
 	const struct tsr_json_rules rules = tsr_st_rules(r.path);
-	enum tsr_status status = read_header(f, &c, err);
 
-	if (status == TSR_OK) {
-		r.data_nbytes = tsr_file_size(f) - 8 - c.header_nbytes;
-		status = tsr_json_check(c.header, c.header_nbytes, &rules, err);
-	}
-	if (status == TSR_OK)
-		status = read_root(&r, &rules, 8 + c.header_nbytes);
-	if (status != TSR_OK) {
-		tsr_st_contents_free(&c);
-		return status;
-	}
+	TSR_TRY(read_header(f, &c, err));
+	r.data_nbytes = tsr_file_size(f) - 8 - c.header_nbytes;
+	TSR_TRY(tsr_json_check(c.header, c.header_nbytes, &rules, err));
+	TSR_TRY(read_root(&r, &rules, 8 + c.header_nbytes));
 	*ret = c;
+	c = (struct tsr_st_contents){ 0 };
 	return TSR_OK;
 }
 

@@ -68,18 +68,16 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 /* One member at a time: a tree of all of them would be several times as large. */
 static enum tsr_status read_members(struct reading *r, const char *map, size_t nbytes)
 {
-	enum tsr_status status = TSR_OK;
-	struct tsr_json *v;
 	size_t at = 0;
 
-	while (status == TSR_OK) {
+	for (;;) {
+		TSR_OWNED(tsr_json_free) struct tsr_json *v = NULL;
+
 		TSR_TRY(tsr_json_take_member(map, nbytes, &at, &r->rules, &v, r->err));
 		if (!v)
-			break;
-		status = read_entry(r, v);
-		tsr_json_free(v);
+			return TSR_OK;
+		TSR_TRY(read_entry(r, v));
 	}
-	return status;
 }
 
 static enum tsr_status read_map(struct reading *r)
@@ -96,10 +94,8 @@ static enum tsr_status read_map(struct reading *r)
 	n = tsr_json_count_elements(r->text + first, end - first);
 	if (!n)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: weight_map: has no tensors", r->path);
-	r->x->entries = calloc(n, sizeof(*r->x->entries));
-	r->shard_of = calloc(n, sizeof(*r->shard_of));
-	if (!r->x->entries || !r->shard_of)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&r->x->entries, n, r->err, r->path));
+	TSR_TRY(TSR_NEW(&r->shard_of, n, r->err, r->path));
 	return read_members(r, r->text + first, end - first);
 }
 
@@ -127,9 +123,7 @@ static enum tsr_status number_shards(struct reading *r)
 	struct tsr_index *x = r->x;
 	const char *last = NULL;
 
-	x->shards = calloc(x->nentries, sizeof(*x->shards));
-	if (!x->shards)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&x->shards, x->nentries, r->err, r->path));
 	tsr_named_sort(r->shard_of, x->nentries);
 	for (size_t i = 0; i < x->nentries; i++) {
 		const struct tsr_named *shard = &r->shard_of[i];
@@ -165,17 +159,13 @@ static enum tsr_status read_root(struct reading *r)
 
 static enum tsr_status read_text(struct reading *r, const struct tsr_file *f)
 {
-	enum tsr_status status;
-	char *text = NULL;
+	TSR_OWNED(free) char *text = NULL;
 
 	TSR_TRY(tsr_file_load(f, TSR_INDEX_NBYTES_MAX, r->rules.part, &text, r->err));
 	r->text = text;
 	r->nbytes = (size_t)tsr_file_size(f);
-	status = tsr_json_check(text, r->nbytes, &r->rules, r->err);
-	if (status == TSR_OK)
-		status = read_root(r);
-	free(text);
-	return status;
+	TSR_TRY(tsr_json_check(text, r->nbytes, &r->rules, r->err));
+	return read_root(r);
 }
 
 enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
@@ -189,9 +179,7 @@ enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
 			     .err = err };
 	enum tsr_status status;
 
-	r.x = calloc(1, sizeof(*r.x));
-	if (!r.x)
-		return tsr_fail_nomem(err, r.path);
+	TSR_TRY(TSR_NEW(&r.x, 1, err, r.path));
 	/* Names are shorter than the text that has them. */
 	r.x->names = tsr_arena_new((size_t)TSR_INDEX_NBYTES_MAX);
 	status = r.x->names ? read_text(&r, f) : tsr_fail_nomem(err, r.path);
@@ -269,8 +257,7 @@ void tsr_index_compose(const char *const *tensors, const char *const *shard_of, 
 bool tsr_index_measure(const char *const *tensors, const char *const *shard_of, size_t n,
 		       uint64_t total_nbytes, uint64_t *nbytes_ret)
 {
-	struct tsr_text piece = { 0 };
-	bool failed;
+	TSR_SCOPED(tsr_text_free) struct tsr_text piece = { 0 };
 
 	tsr_index_compose(NULL, NULL, 0, total_nbytes, &piece);
 	*nbytes_ret = piece.nbytes;
@@ -280,9 +267,7 @@ bool tsr_index_measure(const char *const *tensors, const char *const *shard_of, 
 		*nbytes_ret += piece.nbytes;
 	}
 	*nbytes_ret += n ? strlen(MAP_END) : 0;
-	failed = piece.failed;
-	tsr_text_free(&piece);
-	return !failed;
+	return !piece.failed;
 }
 
 void tsr_shard_name(const char *file_name, size_t shard, size_t nshards, struct tsr_text *out)

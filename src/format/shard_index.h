@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/scope.h"
 #include "base/arena.h"
 #include "io/file.h"
 #include "text/text.h"
@@ -48,6 +49,7 @@ struct tsr_index {
 enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
 			       struct tsr_err *err);
 void tsr_index_free(struct tsr_index *x);
+TSR_OWNED_BY(tsr_index_free, struct tsr_index)
 
 /* The entry of a tensor, or NULL. */
 const struct tsr_index_entry *tsr_index_find(const struct tsr_index *x, const char *tensor);

@@ -193,6 +193,7 @@ uint64_t tsr_value_keys_nbytes(const struct tsr_value *dict)
 
 bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **ret)
 {
+	TSR_SCOPED(tsr_map_free)
 	struct tsr_map keys = { .item_nbytes = sizeof(dict), .same = is_same_key };
 	const struct tsr_value **item = ret;
 
@@ -209,7 +210,6 @@ bool tsr_value_find_twin(const struct tsr_value *dict, const struct tsr_value **
 		else
 			*ret = key;
 	}
-	tsr_map_free(&keys);
 	return item != NULL;
 }
 

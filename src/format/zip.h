@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/scope.h"
 #include "io/file.h"
 #include "text/named.h"
 #include "tersor/status.h"
@@ -52,6 +53,7 @@ struct tsr_zip {
 enum tsr_status tsr_zip_read(const struct tsr_file *f, uint64_t base, uint64_t nbytes,
 			     const char *where, struct tsr_zip **ret, struct tsr_err *err);
 void tsr_zip_free(struct tsr_zip *z);
+TSR_OWNED_BY(tsr_zip_free, struct tsr_zip)
 
 /* The member with this name, or NULL. */
 const struct tsr_zip_member *tsr_zip_find(const struct tsr_zip *z, const char *name);

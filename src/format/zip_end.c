@@ -143,21 +143,14 @@ enum tsr_status tsr_zip_find_directory(const struct tsr_zip_part *a, struct tsr_
 {
 	const uint64_t most = TSR_ZIP_END_NBYTES + 0xffff;
 	const size_t n = (size_t)(a->nbytes < most ? a->nbytes : most);
-	unsigned char *tail = malloc(n + 1);
-	enum tsr_status status;
+	TSR_OWNED(free) unsigned char *tail = NULL;
 	uint64_t end_at;
 	size_t at = 0;
 
-	if (!tail)
-		return tsr_fail_nomem(a->err, a->where);
-	status = tsr_zip_read_part(a, tail, n, a->nbytes - n);
-	if (status == TSR_OK)
-		status = search_end(a, tail, n, &at);
+	TSR_TRY(TSR_NEW(&tail, n + 1, a->err, a->where));
+	TSR_TRY(tsr_zip_read_part(a, tail, n, a->nbytes - n));
+	TSR_TRY(search_end(a, tail, n, &at));
 	end_at = a->nbytes - n + at;
-	if (status == TSR_OK)
-		status = read_end(a, d, tail + at, &end_at);
-	free(tail);
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(read_end(a, d, tail + at, &end_at));
 	return check_directory(a, d, end_at);
 }

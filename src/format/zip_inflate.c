@@ -157,9 +157,8 @@ enum tsr_status tsr_zip_load(const struct tsr_file *f, const struct tsr_zip_memb
 			     uint64_t max_nbytes, const char *where, void **ret,
 			     struct tsr_err *err)
 {
-	struct stream s = { .f = f, .m = m, .where = where, .err = err };
-	enum tsr_status status;
-	unsigned char *out;
+	TSR_SCOPED(stream_free) struct stream s = { .f = f, .m = m, .where = where, .err = err };
+	TSR_OWNED(free) unsigned char *out = NULL;
 
 	if (m->nbytes > max_nbytes)
 		return tsr_fail(err, TSR_E_LIMIT,
@@ -169,36 +168,29 @@ enum tsr_status tsr_zip_load(const struct tsr_file *f, const struct tsr_zip_memb
 	out = malloc(m->nbytes ? (size_t)m->nbytes : 1);
 	if (!out)
 		return tsr_fail_nomem(err, where);
-	status = stream_start(&s);
-	if (status == TSR_OK)
-		status = copy_all(&s, out, NULL);
-	stream_free(&s);
-	if (status != TSR_OK) {
-		free(out);
-		return status;
-	}
+	TSR_TRY(stream_start(&s));
+	TSR_TRY(copy_all(&s, out, NULL));
 	*ret = out;
+	out = NULL;
 	return TSR_OK;
 }
 
 enum tsr_status tsr_zip_peek(const struct tsr_file *f, const struct tsr_zip_member *m, void *buf,
 			     size_t nbytes, size_t *got_ret, const char *where, struct tsr_err *err)
 {
-	struct stream s = { .f = f, .m = m, .where = where, .err = err };
+	TSR_SCOPED(stream_free) struct stream s = { .f = f, .m = m, .where = where, .err = err };
 	const size_t want = m->nbytes < nbytes ? (size_t)m->nbytes : nbytes;
-	enum tsr_status status = stream_start(&s);
 	unsigned char *out = buf;
 
-	for (size_t at = 0; at < want && status == TSR_OK;) {
+	TSR_TRY(stream_start(&s));
+	for (size_t at = 0; at < want;) {
 		const size_t n = want - at < BUFFER_NBYTES ? want - at : BUFFER_NBYTES;
 
-		status = stream_read(&s, out + at, n);
+		TSR_TRY(stream_read(&s, out + at, n));
 		at += n;
 	}
-	stream_free(&s);
-	if (status == TSR_OK)
-		*got_ret = want;
-	return status;
+	*got_ret = want;
+	return TSR_OK;
 }
 
 /* What is inflated when it is wanted. */
@@ -220,19 +212,16 @@ static void free_later(void *ctx)
 static enum tsr_status inflate_all(void *ctx, struct tsr_file *into, struct tsr_err *err)
 {
 	const struct later *later = ctx;
+	TSR_SCOPED(stream_free)
 	struct stream s = { .f = later->f, .m = &later->m, .where = later->where, .err = err };
 	const uint64_t nbytes = later->m.nbytes;
+	TSR_OWNED(free)
 	unsigned char *buffer = malloc(nbytes < BUFFER_NBYTES ? (size_t)nbytes + 1 : BUFFER_NBYTES);
-	enum tsr_status status;
 
 	if (!buffer)
 		return tsr_fail_nomem(err, later->where);
-	status = stream_start(&s);
-	if (status == TSR_OK)
-		status = copy_all(&s, buffer, into);
-	stream_free(&s);
-	free(buffer);
-	return status;
+	TSR_TRY(stream_start(&s));
+	return copy_all(&s, buffer, into);
 }
 
 enum tsr_status tsr_zip_inflated(const struct tsr_file *f, const struct tsr_zip_member *m,

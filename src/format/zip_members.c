@@ -15,22 +15,18 @@
 enum tsr_status tsr_zip_members_init(struct tsr_zip_members *m, size_t room, const char *path,
 				     struct tsr_err *err)
 {
-	*m = (struct tsr_zip_members){ .path = path, .room = room };
-	m->entries = calloc(room + 1, sizeof(*m->entries));
-	m->heads = calloc(room + 1, sizeof(*m->heads));
-	m->names = calloc(room + 1, sizeof(char *));
-	return m->entries && m->heads && m->names ? TSR_OK : tsr_fail_nomem(err, path);
+	*m = (struct tsr_zip_members){ .path = path,
+				       .room = room,
+				       .arena = tsr_arena_new(SIZE_MAX) };
+	TSR_TRY(TSR_TAKE(&m->entries, room + 1, m->arena, err, path));
+	return TSR_TAKE(&m->heads, room + 1, m->arena, err, path);
 }
 
 void tsr_zip_members_free(struct tsr_zip_members *m)
 {
-	for (size_t i = 0; i < m->n; i++) {
-		free(m->names[i]);
+	for (size_t i = 0; i < m->n; i++)
 		tsr_text_free(&m->heads[i]);
-	}
-	free(m->entries);
-	free(m->heads);
-	free(m->names);
+	tsr_arena_free(m->arena);
 	*m = (struct tsr_zip_members){ .n = 0 };
 }
 
@@ -65,12 +61,12 @@ const char *tsr_zip_name_flaw(const char *name, size_t n)
 }
 
 /* Whether readers take the name, ours among them. */
-static enum tsr_status check_name(const char *path, const char *name, const struct tsr_text *member,
+static enum tsr_status check_name(const char *path, const char *name, const char *member,
 				  struct tsr_err *err)
 {
-	const char *flaw = *name ? tsr_zip_name_flaw(member->bytes, member->nbytes) : "nothing";
+	const char *flaw = *name ? tsr_zip_name_flaw(member, strlen(member)) : "nothing";
 
-	if (member->nbytes > TSR_ZIP_NAME_MAX)
+	if (strlen(member) > TSR_ZIP_NAME_MAX)
 		return tsr_fail(err, TSR_E_LIMIT,
 				"%s: tensor %.40s...: its name is over the limit of a zip archive",
 				path, name);
@@ -90,23 +86,12 @@ enum tsr_status tsr_zip_members_add(struct tsr_zip_members *m, const char *prefi
 				    struct tsr_err *err)
 {
 	struct tsr_zip_entry *e = &m->entries[m->n];
-	struct tsr_text text = { 0 };
-	enum tsr_status status;
+	const char *full = tsr_arena_printf(m->arena, "%s%s%s", prefix, name, suffix);
 
-	tsr_text_puts(&text, prefix);
-	tsr_text_puts(&text, name);
-	tsr_text_puts(&text, suffix);
-	if (text.failed || (head && head->failed)) {
-		tsr_text_free(&text);
+	if (!full || (head && head->failed))
 		return tsr_fail_nomem(err, m->path);
-	}
-	status = check_name(m->path, name, &text, err);
-	if (status != TSR_OK) {
-		tsr_text_free(&text);
-		return status;
-	}
-	*e = (struct tsr_zip_entry){ .name = text.bytes, .nbytes = data_nbytes, .align = ALIGN };
-	m->names[m->n] = text.bytes;
+	TSR_TRY(check_name(m->path, name, full, err));
+	*e = (struct tsr_zip_entry){ .name = full, .nbytes = data_nbytes, .align = ALIGN };
 	if (head) {
 		e->crc = tsr_crc32(0, head->bytes, head->nbytes);
 		e->nbytes += head->nbytes;

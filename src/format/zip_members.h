@@ -3,6 +3,7 @@
 #ifndef TSR_FORMAT_ZIP_MEMBERS_H
 #define TSR_FORMAT_ZIP_MEMBERS_H
 
+#include "base/arena.h"
 #include "format/zip.h"
 #include "text/text.h"
 
@@ -10,9 +11,9 @@ struct tsr_zip_members {
 	const char *path; /* of the archive, for messages */
 	uint64_t base; /* where the archive begins in its file */
 	size_t n, room;
+	struct tsr_arena *arena; /* has the lists and names */
 	struct tsr_zip_entry *entries;
 	struct tsr_text *heads; /* per member: the bytes that it begins with */
-	char **names;
 };
 
 /* Room for @room members; free with tsr_zip_members_free(), also on failure. */

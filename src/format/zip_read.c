@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 #include "format/zip_format.h"
 
@@ -41,6 +42,7 @@ struct reading {
 	size_t names_nbytes;
 	struct extent *extents;
 	struct buffer buffer;
+	struct tsr_arena *arena; /* while it is read */
 	struct tsr_zip *z;
 };
 
@@ -213,13 +215,11 @@ static enum tsr_status read_directory(struct reading *r)
 	size_t spare = nbytes - n * TSR_ZIP_CENTRAL_NBYTES;
 	const unsigned char *p;
 
-	r->entries = malloc(nbytes + 1);
-	r->extents = calloc(n + 1, sizeof(*r->extents));
-	r->z->members = calloc(n + 1, sizeof(*r->z->members));
-	r->z->by_name = calloc(n + 1, sizeof(*r->z->by_name));
-	r->z->names = malloc(spare + n + 1);
-	if (!r->entries || !r->extents || !r->z->members || !r->z->by_name || !r->z->names)
-		return tsr_fail_nomem(r->part.err, r->part.where);
+	TSR_TRY(TSR_TAKE(&r->entries, nbytes + 1, r->arena, r->part.err, r->part.where));
+	TSR_TRY(TSR_TAKE(&r->extents, n + 1, r->arena, r->part.err, r->part.where));
+	TSR_TRY(TSR_NEW(&r->z->members, n + 1, r->part.err, r->part.where));
+	TSR_TRY(TSR_NEW(&r->z->by_name, n + 1, r->part.err, r->part.where));
+	TSR_TRY(TSR_NEW(&r->z->names, spare + n + 1, r->part.err, r->part.where));
 	TSR_TRY(tsr_zip_read_part(&r->part, r->entries, nbytes, r->directory.offset));
 	p = r->entries;
 	for (size_t i = 0; i < n; i++) {
@@ -345,9 +345,8 @@ static enum tsr_status check_members(struct reading *r)
 	const size_t n = r->z->nmembers;
 	const uint64_t first_expected = 0, end = r->directory.offset;
 
-	r->buffer.bytes = malloc(end < BUFFER_NBYTES ? (size_t)end + 1 : BUFFER_NBYTES);
-	if (!r->buffer.bytes)
-		return tsr_fail_nomem(r->part.err, r->part.where);
+	TSR_TRY(TSR_TAKE(&r->buffer.bytes, end < BUFFER_NBYTES ? (size_t)end + 1 : BUFFER_NBYTES,
+			 r->arena, r->part.err, r->part.where));
 	qsort(x, n, sizeof(*x), compare_headers);
 	if (n && x[n - 1].header > end)
 		return FAIL(r, TSR_E_FORMAT, r->z->members[x[n - 1].member].name,
@@ -409,23 +408,18 @@ static enum tsr_status read_all(struct reading *r)
 enum tsr_status tsr_zip_read(const struct tsr_file *f, uint64_t base, uint64_t nbytes,
 			     const char *where, struct tsr_zip **ret, struct tsr_err *err)
 {
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
+	TSR_OWNED(tsr_zip_free) struct tsr_zip *z = NULL;
 	struct reading r = {
-		.part = { .f = f, .base = base, .nbytes = nbytes, .where = where, .err = err }
+		.part = { .f = f, .base = base, .nbytes = nbytes, .where = where, .err = err },
+		.arena = arena,
 	};
-	enum tsr_status status;
 
-	r.z = calloc(1, sizeof(*r.z));
-	if (!r.z)
-		return tsr_fail_nomem(err, where);
-	status = read_all(&r);
-	free(r.entries);
-	free(r.extents);
-	free(r.buffer.bytes);
-	if (status != TSR_OK) {
-		tsr_zip_free(r.z);
-		return status;
-	}
-	*ret = r.z;
+	TSR_TRY(TSR_NEW(&z, 1, err, where));
+	r.z = z;
+	TSR_TRY(read_all(&r));
+	*ret = z;
+	z = NULL;
 	return TSR_OK;
 }
 

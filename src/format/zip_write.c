@@ -267,8 +267,7 @@ enum tsr_status tsr_zip_write_headers(struct tsr_outfile *f, uint64_t base,
 				      const struct tsr_zip_entry *entries, size_t n,
 				      struct tsr_err *err)
 {
-	struct output *o;
-	enum tsr_status status;
+	TSR_OWNED(free) struct output *o = NULL;
 
 	for (size_t i = 0; i < n; i++) {
 		if (strlen(entries[i].name) > TSR_ZIP_NAME_MAX)
@@ -277,13 +276,9 @@ enum tsr_status tsr_zip_write_headers(struct tsr_outfile *f, uint64_t base,
 					"%u of zip archives",
 					entries[i].name, strlen(entries[i].name), TSR_ZIP_NAME_MAX);
 	}
-	o = calloc(1, sizeof(*o));
-	if (!o)
-		return tsr_fail_nomem(err, "the headers of a zip archive");
+	TSR_TRY(TSR_NEW(&o, 1, err, "the headers of a zip archive"));
 	o->f = f;
 	o->base = base;
 	o->err = err;
-	status = write_all(o, entries, n);
-	free(o);
-	return status;
+	return write_all(o, entries, n);
 }

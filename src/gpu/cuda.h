@@ -29,8 +29,8 @@ struct tsr_gpu {
 	struct tsr_gpu_tables tables[TSR_TABLES_COUNT];
 };
 
-#define TSR_GPU_SCRATCH_MATRIX 3 /* a step of a matrix */
-#define TSR_GPU_SCRATCH 5 /* before it three parts of a step, behind it a comparison */
+#define TSR_GPU_SCRATCH_MATRIX TSR_SLOTS /* a step of a matrix; before it the slots of a step */
+#define TSR_GPU_SCRATCH (TSR_SLOTS + 2) /* the last: a comparison */
 
 struct tsr_gpu_stream {
 	struct tsr_gpu *gpu;

@@ -159,22 +159,17 @@ enum tsr_status tsr_dir_set_mode(const char *path, unsigned mode, struct tsr_err
 static enum tsr_status move_up(const char *path, const char *name, unsigned mode,
 			       struct tsr_err *err)
 {
-	char *from = tsr_path_join(path, name), *parent = tsr_path_directory(path);
-	char *to = parent ? tsr_path_join(parent, name) : NULL;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *from = tsr_path_join(path, name);
+	TSR_OWNED(free) char *parent = tsr_path_directory(path);
+	TSR_OWNED(free) char *to = parent ? tsr_path_join(parent, name) : NULL;
 
 	if (!from || !to)
-		status = tsr_fail_nomem(err, path);
-	else if (tsr_dir_has(to))
-		status = tsr_fail(err, TSR_E_FORMAT, "%s: is there already", to);
-	else if (rename(from, to) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot rename to it", to);
-	else
-		status = tsr_dir_set_mode(to, mode, err);
-	free(from);
-	free(parent);
-	free(to);
-	return status;
+		return tsr_fail_nomem(err, path);
+	if (tsr_dir_has(to))
+		return tsr_fail(err, TSR_E_FORMAT, "%s: is there already", to);
+	if (rename(from, to) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot rename to it", to);
+	return tsr_dir_set_mode(to, mode, err);
 }
 
 enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err *err)

@@ -3,6 +3,7 @@
 #ifndef TSR_BASE_DIR_OUTPUT_H
 #define TSR_BASE_DIR_OUTPUT_H
 
+#include "base/scope.h"
 #include "io/file.h"
 
 /*
@@ -75,5 +76,6 @@ void tsr_outdir_leave(struct tsr_outdir *d);
 
 /* Remove the directory and all in it, and free @d, which may be NULL. */
 void tsr_outdir_discard(struct tsr_outdir *d);
+TSR_OWNED_BY(tsr_outdir_discard, struct tsr_outdir)
 
 #endif

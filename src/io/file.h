@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/scope.h"
 #include "tersor/status.h"
 
 /* Paths of the standard streams. */
@@ -21,6 +22,7 @@ struct tsr_file;
 /* TSR_E_IO for anything but a regular file that can be read; does not wait on a FIFO (io/spool.h does). */
 enum tsr_status tsr_file_open(const char *path, struct tsr_file **ret, struct tsr_err *err);
 void tsr_file_close(struct tsr_file *f);
+TSR_OWNED_BY(tsr_file_close, struct tsr_file)
 
 /*
  * The file @name, which has no '/' (TSR_E_FORMAT), in a directory.  Unless @follow, a symbolic link
@@ -154,8 +156,13 @@ enum tsr_status tsr_outfile_read(const struct tsr_outfile *f, void *buf, size_t 
  */
 enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err);
 
+/* A file of these bytes, started, written and published. */
+enum tsr_status tsr_outfile_write_whole(const char *path, bool force, const void *bytes,
+					size_t nbytes, struct tsr_err *err);
+
 /* Remove the temporary file and free @f, which may be NULL. */
 void tsr_outfile_discard(struct tsr_outfile *f);
+TSR_OWNED_BY(tsr_outfile_discard, struct tsr_outfile)
 
 /* Whether tsr_outfile_create() would accept this target now. */
 enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct tsr_err *err);

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/scope.h"
 #include "base/isa.h"
 
 /* Of bytes in one place. */
@@ -23,6 +24,7 @@ void tsr_hasher_reset(struct tsr_hasher *h);
 void tsr_hasher_add(struct tsr_hasher *h, const void *bytes, size_t nbytes);
 uint64_t tsr_hasher_value(const struct tsr_hasher *h);
 void tsr_hasher_free(struct tsr_hasher *h);
+TSR_OWNED_BY(tsr_hasher_free, struct tsr_hasher)
 
 /* tsr_hasher_add() and tsr_hash(), per SIMD level. */
 typedef void tsr_hash_add_fn(struct tsr_hasher *h, const void *bytes, size_t nbytes);

@@ -78,11 +78,10 @@ static enum tsr_status start(struct tsr_mapped *m, struct tsr_err *err)
 enum tsr_status tsr_mapped_new(const char *directory, const char *what, uint64_t nbytes,
 			       struct tsr_mapped **ret, struct tsr_err *err)
 {
-	struct tsr_mapped *m = calloc(1, sizeof(*m));
+	struct tsr_mapped *m = NULL;
 	enum tsr_status status;
 
-	if (!m)
-		return tsr_fail_nomem(err, what);
+	TSR_TRY(TSR_NEW(&m, 1, err, what));
 	*m = (struct tsr_mapped){ .fd = -1,
 				  .what = strdup(what),
 				  .directory = strdup(directory),

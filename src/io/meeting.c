@@ -54,18 +54,13 @@ enum tsr_status tsr_file_met(int dir_fd, const char *name, unsigned mode, uint64
 /* The path of the temporary name that follows from @id. */
 static enum tsr_status name_met(const char *path, uint64_t id, char **ret, struct tsr_err *err)
 {
-	char *dir = tsr_path_directory(path), *name = NULL;
-	enum tsr_status status = dir ? TSR_OK : tsr_fail_nomem(err, path);
+	TSR_OWNED(free) char *name = NULL;
+	TSR_OWNED(free) char *dir = tsr_path_directory(path);
 
-	if (status == TSR_OK)
-		status = tsr_temporary_name_of(tsr_path_name(path), id, path, &name, err);
-	if (status == TSR_OK) {
-		*ret = tsr_path_join(dir, name);
-		status = *ret ? TSR_OK : tsr_fail_nomem(err, path);
-	}
-	free(name);
-	free(dir);
-	return status;
+	TSR_TRY(dir ? TSR_OK : tsr_fail_nomem(err, path));
+	TSR_TRY(tsr_temporary_name_of(tsr_path_name(path), id, path, &name, err));
+	*ret = tsr_path_join(dir, name);
+	return *ret ? TSR_OK : tsr_fail_nomem(err, path);
 }
 
 enum tsr_status tsr_file_meet(const char *path, uint64_t id, uint64_t nbytes, bool joins,

@@ -561,3 +561,16 @@ void tsr_outfile_discard(struct tsr_outfile *f)
 	free(f->path);
 	free(f);
 }
+
+enum tsr_status tsr_outfile_write_whole(const char *path, bool force, const void *bytes,
+					size_t nbytes, struct tsr_err *err)
+{
+	TSR_OWNED(tsr_outfile_discard) struct tsr_outfile *f = NULL;
+	struct tsr_outfile *written;
+
+	TSR_TRY(tsr_outfile_create(path, force, nbytes, &f, err));
+	TSR_TRY(tsr_outfile_write(f, bytes, nbytes, 0, err));
+	written = f;
+	f = NULL;
+	return tsr_outfile_publish(written, err);
+}

@@ -54,8 +54,7 @@ static enum tsr_status read_dcp(struct tsr_folder *d, void *ctx)
 {
 	const unsigned first = d->c->nfiles;
 	size_t n;
-	struct tsr_named *files;
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_named *files = NULL;
 
 	(void)ctx;
 	if (!first)
@@ -70,9 +69,7 @@ static enum tsr_status read_dcp(struct tsr_folder *d, void *ctx)
 		files[i] = (struct tsr_named){ slash ? slash + 1 : path, i };
 	}
 	tsr_named_sort(files, n);
-	status = account_for(d, files, n);
-	free(files);
-	return status;
+	return account_for(d, files, n);
 }
 
 bool tsr_dcp_folder_detect(const struct tsr_folder *d)

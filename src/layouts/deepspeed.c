@@ -51,16 +51,13 @@ static enum tsr_status join(struct tsr_zero *z)
 
 static enum tsr_status read_checkpoint(struct tsr_folder *d, void *ctx)
 {
-	struct tsr_zero z;
-	enum tsr_status status;
+	TSR_SCOPED(tsr_zero_free) struct tsr_zero z = { 0 };
 
 	(void)ctx;
 	if (tsr_universal_is(d))
 		return tsr_universal_read(d);
-	status = tsr_zero_read(d, false, &z);
-	TSR_THEN(status, join(&z));
-	tsr_zero_free(&z);
-	return status;
+	TSR_TRY(tsr_zero_read(d, false, &z));
+	return join(&z);
 }
 
 /* --- The directory above ------------------------------------------------------------------------ */
@@ -68,17 +65,10 @@ static enum tsr_status read_checkpoint(struct tsr_folder *d, void *ctx)
 /* A directory that holds one. */
 static bool is_other(const struct tsr_folder *d, const char *name)
 {
-	char *path = tsr_path_join(d->path, name);
-	const bool is_folder = path && tsr_dir_is(path) && !tsr_dir_is_link(path);
-	struct tsr_folder child;
-	bool is;
+	TSR_SCOPED(tsr_folder_leave) struct tsr_folder child = { 0 };
 
-	free(path);
-	if (!is_folder)
-		return false;
-	is = tsr_folder_enter(d, name, &child) == TSR_OK && is_checkpoint(&child);
-	tsr_folder_leave(&child);
-	return is;
+	return tsr_folder_has_folder(d, name) && tsr_folder_enter(d, name, &child) == TSR_OK &&
+	       is_checkpoint(&child);
 }
 
 /* Transformers and Accelerate write the model in 16 bits beside DeepSpeed's directory. */
@@ -113,18 +103,15 @@ static enum tsr_status skip_copies(struct tsr_folder *d)
 enum tsr_status tsr_deepspeed_read(struct tsr_folder *d)
 {
 	const bool has_latest = tsr_folder_has(d, "latest");
-	enum tsr_status status;
-	char *tag = NULL;
+	const char *tag;
 
 	if (is_checkpoint(d))
 		return read_checkpoint(d, NULL);
 	TSR_TRY(tsr_folder_line(d, has_latest ? "latest" : "latest_universal", &tag));
 	if (has_latest && tsr_folder_has(d, "latest_universal"))
 		d->taken[tsr_folder_find(d, "latest_universal")] = true;
-	status = tsr_folder_within(d, tag, read_checkpoint, NULL);
-	TSR_THEN(status, tsr_folder_skip_others(d, tag, is_other));
-	free(tag);
-	TSR_TRY(status);
+	TSR_TRY(tsr_folder_within(d, tag, read_checkpoint, NULL));
+	TSR_TRY(tsr_folder_skip_others(d, tag, is_other));
 	TSR_TRY(skip_copies(d));
 	return tsr_folder_states(d);
 }

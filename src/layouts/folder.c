@@ -55,15 +55,20 @@ enum tsr_status tsr_folder_within(struct tsr_folder *d, const char *name, tsr_fo
 				  void *ctx)
 {
 	const size_t at = tsr_folder_find(d, name);
-	struct tsr_folder child;
-	enum tsr_status status = tsr_folder_enter(d, name, &child);
+	TSR_SCOPED(tsr_folder_leave) struct tsr_folder child = { 0 };
 
-	TSR_THEN(status, read(&child, ctx));
-	TSR_THEN(status, tsr_folder_account(&child));
-	tsr_folder_leave(&child);
 	if (at != SIZE_MAX)
 		d->taken[at] = true;
-	return status;
+	TSR_TRY(tsr_folder_enter(d, name, &child));
+	TSR_TRY(read(&child, ctx));
+	return tsr_folder_account(&child);
+}
+
+bool tsr_folder_has_folder(const struct tsr_folder *d, const char *name)
+{
+	TSR_OWNED(free) char *path = tsr_path_join(d->path, name);
+
+	return path && tsr_dir_is(path) && !tsr_dir_is_link(path);
 }
 
 size_t tsr_folder_find(const struct tsr_folder *d, const char *name)
@@ -143,24 +148,19 @@ static enum tsr_status open_in(struct tsr_folder *d, const char *name, struct ts
 	return tsr_file_open_in(d->path, name, d->options->follow, ret, d->err);
 }
 
-enum tsr_status tsr_folder_line(struct tsr_folder *d, const char *name, char **ret)
+enum tsr_status tsr_folder_line(struct tsr_folder *d, const char *name, const char **ret)
 {
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
-	char *text = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
+	TSR_OWNED(free) char *text = NULL;
 	size_t n;
 
 	TSR_TRY(open_in(d, name, &f));
-	status = tsr_file_load(f, LINE_MAX_NBYTES, "a file of one line", &text, d->err);
-	tsr_file_close(f);
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(tsr_file_load(f, LINE_MAX_NBYTES, "a file of one line", &text, d->err));
 	n = strcspn(text, "\r\n");
 	while (n && isspace((unsigned char)text[n - 1]))
 		n--;
-	text[n] = '\0';
-	*ret = text;
-	return TSR_OK;
+	*ret = tsr_arena_copy(d->c->arena, text, n);
+	return *ret ? TSR_OK : tsr_build_nomem(d->c, d->err);
 }
 
 enum tsr_status tsr_folder_add(struct tsr_folder *d, const char *name)
@@ -298,7 +298,7 @@ static void mark_read(struct tsr_folder *d)
 /* An archive of torch.save without a storage in it has plain values only: training_args.bin. */
 static bool has_records(const struct tsr_file *f)
 {
-	struct tsr_zip *z = NULL;
+	TSR_OWNED(tsr_zip_free) struct tsr_zip *z = NULL;
 	bool found = false;
 
 	if (tsr_zip_read(f, 0, tsr_file_size(f), tsr_file_path(f), &z, NULL) != TSR_OK)
@@ -306,28 +306,25 @@ static bool has_records(const struct tsr_file *f)
 	for (size_t i = 0; i < z->nmembers; i++)
 		found = found || strstr(z->members[i].name, "/data/") ||
 			tsr_dir_name_ends_with(z->members[i].name, ".npy");
-	tsr_zip_free(z);
 	return found;
 }
 
 static bool may_hold_tensors(const struct tsr_folder *d, const char *name)
 {
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 	struct tsr_file_head head = { .n = 0 };
-	struct tsr_file *f = NULL;
-	bool named = false, holds;
+	bool named = false;
 
 	for (size_t i = 0; i < sizeof(endings) / sizeof(*endings); i++)
 		named = named || tsr_dir_name_ends_with(name, endings[i]);
 	if (tsr_file_open_in(d->path, name, true, &f, NULL) != TSR_OK)
 		return named;
-	holds = tsr_file_head_read(f, &head, NULL) != TSR_OK || tsr_safetensors_detect(&head) ||
-		tsr_npy_detect(&head);
-	if (!holds && head.n >= 4 && memcmp(head.bytes, "PK\3\4", 4) == 0)
-		holds = has_records(f);
-	else
-		holds = holds || (named && head.n > 0);
-	tsr_file_close(f);
-	return holds;
+	if (tsr_file_head_read(f, &head, NULL) != TSR_OK || tsr_safetensors_detect(&head) ||
+	    tsr_npy_detect(&head))
+		return true;
+	if (head.n >= 4 && memcmp(head.bytes, "PK\3\4", 4) == 0)
+		return has_records(f);
+	return named && head.n > 0;
 }
 
 /*
@@ -337,31 +334,27 @@ static bool may_hold_tensors(const struct tsr_folder *d, const char *name)
 static enum tsr_status search(const struct tsr_folder *d, unsigned depth, struct tsr_text *found)
 {
 	const size_t nbytes = found->nbytes;
-	enum tsr_status status = TSR_OK;
 
-	for (size_t i = 0; i < d->names.n && status == TSR_OK; i++) {
+	for (size_t i = 0; i < d->names.n; i++) {
 		const char *name = d->names.names[i];
-		struct tsr_folder child;
-		char *path = tsr_path_join(d->path, name);
+		TSR_SCOPED(tsr_folder_leave) struct tsr_folder child = { 0 };
+		TSR_OWNED(free) char *path = tsr_path_join(d->path, name);
 
 		if (!path)
 			return tsr_fail_nomem(d->err, d->path);
 		if (tsr_dir_is(path) && !tsr_dir_is_link(path) && depth < SEARCH_DEPTH) {
 			tsr_text_printf(found, "%s/", name);
-			status = tsr_folder_enter(d, name, &child);
-			TSR_THEN(status, search(&child, depth + 1, found));
-			tsr_folder_leave(&child);
+			TSR_TRY(tsr_folder_enter(d, name, &child));
+			TSR_TRY(search(&child, depth + 1, found));
 		} else if (tsr_dir_is(path) || may_hold_tensors(d, name)) {
 			tsr_text_puts(found, name);
-			free(path);
 			return TSR_OK;
 		}
-		free(path);
 		if (found->nbytes && found->bytes[found->nbytes - 1] != '/')
-			return status;
+			return TSR_OK;
 		found->nbytes = nbytes;
 	}
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status refuse(const struct tsr_folder *d, const char *name)
@@ -375,56 +368,50 @@ static enum tsr_status refuse(const struct tsr_folder *d, const char *name)
 /* One name that was not read: refuse it, or add it to the names that are left out. */
 static enum tsr_status leave_out(const struct tsr_folder *d, const char *name, struct tsr_text *out)
 {
-	struct tsr_text found = { 0 };
-	struct tsr_folder child;
-	char *path = tsr_path_join(d->path, name);
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_text_free) struct tsr_text found = { 0 };
+	TSR_SCOPED(tsr_folder_leave) struct tsr_folder child = { 0 };
+	TSR_OWNED(free) char *path = tsr_path_join(d->path, name);
 	const bool is_directory = path && tsr_dir_is(path);
 
 	if (!path)
 		return tsr_fail_nomem(d->err, d->path);
-	free(path);
 	if (is_directory) {
-		status = tsr_folder_enter(d, name, &child);
+		TSR_TRY(tsr_folder_enter(d, name, &child));
 		tsr_text_printf(&found, "%s/", name);
-		TSR_THEN(status, search(&child, 0, &found));
-		tsr_folder_leave(&child);
-		if (status == TSR_OK && found.nbytes > strlen(name) + 1)
-			status = refuse(d, found.bytes);
+		TSR_TRY(search(&child, 0, &found));
+		if (found.nbytes > strlen(name) + 1)
+			return refuse(d, found.bytes);
 	} else if (may_hold_tensors(d, name)) {
-		status = refuse(d, name);
+		return refuse(d, name);
 	}
-	tsr_text_free(&found);
 	tsr_text_printf(out, "%s%s%s", out->nbytes ? ", " : "", name, is_directory ? "/" : "");
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_folder_account(struct tsr_folder *d)
 {
-	struct tsr_text out = { 0 };
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_text_free) struct tsr_text out = { 0 };
 	size_t shown = 0, n = 0;
 
 	mark_read(d);
-	for (size_t i = 0; i < d->names.n && status == TSR_OK; i++) {
+	for (size_t i = 0; i < d->names.n; i++) {
 		if (d->taken[i])
 			continue;
-		status = leave_out(d, d->names.names[i], &out);
-		TSR_THEN(status, note_not_read(d, d->names.names[i]));
+		TSR_TRY(leave_out(d, d->names.names[i], &out));
+		TSR_TRY(note_not_read(d, d->names.names[i]));
 		n++;
 		if (out.nbytes <= 300)
 			shown = out.nbytes;
 	}
-	if (status == TSR_OK && out.failed)
-		status = tsr_fail_nomem(d->err, d->path);
-	if (status == TSR_OK && n)
-		status = tsr_build_note(d->c, d->err,
-					"%.100s: left out: %.*s%s: no tensors in it; a directory "
-					"as output keeps such files",
-					d->path, (int)shown, out.bytes,
-					shown < out.nbytes ? " and others" : "");
-	if (status == TSR_OK && n && d->c->nnotes <= 64)
+	if (out.failed)
+		return tsr_fail_nomem(d->err, d->path);
+	if (n)
+		TSR_TRY(tsr_build_note(d->c, d->err,
+				       "%.100s: left out: %.*s%s: no tensors in it; a directory "
+				       "as output keeps such files",
+				       d->path, (int)shown, out.bytes,
+				       shown < out.nbytes ? " and others" : ""));
+	if (n && d->c->nnotes <= 64)
 		d->c->not_read_notes |= UINT64_C(1) << (d->c->nnotes - 1);
-	tsr_text_free(&out);
-	return status;
+	return TSR_OK;
 }

@@ -63,8 +63,11 @@ enum tsr_status tsr_folder_skip_others(struct tsr_folder *d, const char *latest,
 bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffix,
 			 uint64_t *number_ret);
 
-/* What the file @name holds in its first line, without space at its ends; to be freed. */
-enum tsr_status tsr_folder_line(struct tsr_folder *d, const char *name, char **ret);
+/* Whether it has a directory of this name, which is no link. */
+bool tsr_folder_has_folder(const struct tsr_folder *d, const char *name);
+
+/* What the file @name holds in its first line, without space at its ends. */
+enum tsr_status tsr_folder_line(struct tsr_folder *d, const char *name, const char **ret);
 
 /* Read a file of a container into the checkpoint; its trees are added to it. */
 enum tsr_status tsr_folder_add(struct tsr_folder *d, const char *name);

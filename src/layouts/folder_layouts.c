@@ -30,6 +30,11 @@ struct listing {
 	size_t n;
 };
 
+static void free_listing(struct listing *l)
+{
+	tsr_text_free(&l->names);
+}
+
 static void list_name(struct listing *l, const char *name, bool is_folder)
 {
 	if (l->names.nbytes < 200)
@@ -49,18 +54,16 @@ bool tsr_packed_folder_detect(const struct tsr_folder *d)
 
 enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
 {
-	struct listing packed = { .n = 0 };
+	TSR_SCOPED(free_listing) struct listing packed = { .n = 0 };
 
 	for (size_t i = 0; i < d->names.n; i++) {
 		if (tsr_dir_name_ends_with(d->names.names[i], TSR_DIRECTORY_SUFFIX))
 			list_name(&packed, d->names.names[i], false);
 	}
-	tsr_fail_hint(d->err, TSR_E_UNSUPPORTED, TSR_HINT_PACKED_DIRECTORY,
-		      "%s: is a packed directory%s%.400s%s", d->path,
-		      packed.n ? "; name a packed file in it (" : "",
-		      packed.names.bytes ? packed.names.bytes : "", packed.n ? ")" : "");
-	tsr_text_free(&packed.names);
-	return TSR_E_UNSUPPORTED;
+	return tsr_fail_hint(d->err, TSR_E_UNSUPPORTED, TSR_HINT_PACKED_DIRECTORY,
+			     "%s: is a packed directory%s%.400s%s", d->path,
+			     packed.n ? "; name a packed file in it (" : "",
+			     packed.names.bytes ? packed.names.bytes : "", packed.n ? ")" : "");
 }
 
 static bool is_layout(const struct tsr_folder *d)
@@ -77,48 +80,39 @@ static void list_names(const struct tsr_folder *d, struct listing *all, struct l
 {
 	for (size_t i = 0; i < d->names.n; i++) {
 		const char *name = d->names.names[i];
-		char *path = tsr_path_join(d->path, name);
-		const bool is_folder = path && tsr_dir_is(path) && !tsr_dir_is_link(path);
-		struct tsr_folder child;
+		const bool is_folder = tsr_folder_has_folder(d, name);
+		TSR_SCOPED(tsr_folder_leave) struct tsr_folder child = { 0 };
 
-		free(path);
 		list_name(all, name, is_folder);
-		if (!is_folder)
-			continue;
-		if (tsr_folder_enter(d, name, &child) == TSR_OK && is_layout(&child))
+		if (is_folder && tsr_folder_enter(d, name, &child) == TSR_OK && is_layout(&child))
 			list_name(checkpoints, name, true);
-		tsr_folder_leave(&child);
 	}
 }
 
 static enum tsr_status refuse(const struct tsr_folder *d)
 {
-	struct listing all = { .n = 0 }, checkpoints = { .n = 0 };
-	bool ranks = false;
+	TSR_SCOPED(free_listing) struct listing all = { .n = 0 };
+	TSR_SCOPED(free_listing) struct listing checkpoints = { .n = 0 };
 
 	TSR_TRY(tsr_foreign_refuse_directory(d->path, d->err));
 	list_names(d, &all, &checkpoints);
-	for (size_t i = 0; i < d->names.n && !ranks; i++)
-		ranks = strstr(d->names.names[i], "_world_size_") != NULL;
-	if (ranks)
-		tsr_fail(d->err, TSR_E_UNSUPPORTED,
-			 "%s: found the files of several ranks (%.400s), which have tensors of the "
-			 "same names; name those of one rank",
-			 d->path, all.names.bytes);
-	else if (checkpoints.n)
-		tsr_fail(d->err, TSR_E_UNSUPPORTED,
-			 "%s: found checkpoints in directories of it (%.400s); name the one that "
-			 "is meant",
-			 d->path, checkpoints.names.bytes ? checkpoints.names.bytes : "?");
-	else
-		tsr_fail(d->err, TSR_E_UNSUPPORTED,
-			 "%s: found a directory in no layout that tersor knows (%.400s), expected "
-			 "a .metadata file, one *.index.json, one *.safetensors or a directory of "
-			 "DeepSpeed or Megatron; name the files that are meant",
-			 d->path, all.names.bytes ? all.names.bytes : "nothing in it");
-	tsr_text_free(&all.names);
-	tsr_text_free(&checkpoints.names);
-	return TSR_E_UNSUPPORTED;
+	for (size_t i = 0; i < d->names.n; i++) {
+		if (strstr(d->names.names[i], "_world_size_"))
+			return tsr_fail(d->err, TSR_E_UNSUPPORTED,
+					"%s: found the files of several ranks (%.400s), which have "
+					"tensors of the same names; name those of one rank",
+					d->path, all.names.bytes);
+	}
+	if (checkpoints.n)
+		return tsr_fail(d->err, TSR_E_UNSUPPORTED,
+				"%s: found checkpoints in directories of it (%.400s); name the one "
+				"that is meant",
+				d->path, checkpoints.names.bytes ? checkpoints.names.bytes : "?");
+	return tsr_fail(d->err, TSR_E_UNSUPPORTED,
+			"%s: found a directory in no layout that tersor knows (%.400s), expected "
+			"a .metadata file, one *.index.json, one *.safetensors or a directory of "
+			"DeepSpeed or Megatron; name the files that are meant",
+			d->path, all.names.bytes ? all.names.bytes : "nothing in it");
 }
 
 /* --- Reading ------------------------------------------------------------------------------------ */
@@ -185,9 +179,9 @@ static enum tsr_status read_layout(struct tsr_folder *d)
 enum tsr_status tsr_folder_read(struct tsr_checkpoint *c, const char *path,
 				const struct tsr_open_options *options, struct tsr_err *err)
 {
+	TSR_SCOPED(tsr_folder_leave)
 	struct tsr_folder d = { .c = c, .options = options, .err = err };
 	const bool is_first = !c->path;
-	enum tsr_status status;
 
 	d.path = tsr_arena_copy(c->arena, path, strlen(path));
 	d.root = tsr_value_new(c->arena, TSR_VALUE_DICT);
@@ -196,8 +190,6 @@ enum tsr_status tsr_folder_read(struct tsr_checkpoint *c, const char *path,
 	if (is_first)
 		c->path = d.path;
 	TSR_TRY(tsr_dir_list(path, "", &d.names, err));
-	d.taken = calloc(d.names.n + 1, sizeof(*d.taken));
-	status = d.taken ? read_layout(&d) : tsr_fail_nomem(err, path);
-	tsr_folder_leave(&d);
-	return status;
+	TSR_TRY(TSR_NEW(&d.taken, d.names.n + 1, err, path));
+	return read_layout(&d);
 }

@@ -44,11 +44,9 @@ static enum tsr_status ambiguous(const struct tsr_folder *d, const char *first, 
 /* Whether a file is one of those that DCP's writer made of one model on several ranks. */
 static bool is_part(const struct tsr_folder *d, const char *name)
 {
-	char *path = tsr_path_join(d->path, name);
-	const bool part = path && tsr_hf_parts_named(path);
+	TSR_OWNED(free) char *path = tsr_path_join(d->path, name);
 
-	free(path);
-	return part;
+	return path && tsr_hf_parts_named(path);
 }
 
 /* The name of the file that stands for all weights; NULL: none. */
@@ -120,11 +118,10 @@ static enum tsr_status make_model(struct tsr_folder *d, size_t first_array, size
 /* A directory of weights alone stands for their file. */
 static enum tsr_status name_file(const struct tsr_folder *d, const char *name)
 {
-	char *path = tsr_path_join(d->path, name);
+	TSR_OWNED(free) char *path = tsr_path_join(d->path, name);
 
 	if (path)
 		d->c->path = tsr_arena_copy(d->c->arena, path, strlen(path));
-	free(path);
 	return path && d->c->path ? TSR_OK : tsr_build_nomem(d->c, d->err);
 }
 

@@ -156,21 +156,16 @@ bool tsr_megatron_detect(const struct tsr_folder *d)
 
 static enum tsr_status name_iteration(struct tsr_folder *d, char out[40])
 {
-	char *line = NULL, *end;
-	unsigned long long number;
+	const char *line;
+	char *end;
 
 	TSR_TRY(tsr_folder_line(d, TRACKER, &line));
-	number = strtoull(line, &end, 10);
+	snprintf(out, 40, "iter_%07llu", strtoull(line, &end, 10));
 	if (strcmp(line, "release") == 0)
 		strcpy(out, "release");
-	else
-		snprintf(out, 40, "iter_%07llu", number);
-	if (strcmp(line, "release") != 0 && (*line < '0' || *line > '9' || *end)) {
-		free(line);
+	else if (*line < '0' || *line > '9' || *end)
 		return tsr_fail(d->err, TSR_E_FORMAT,
 				"%s: " TRACKER ": expected the number of an iteration", d->path);
-	}
-	free(line);
 	return TSR_OK;
 }
 

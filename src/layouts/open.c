@@ -176,19 +176,15 @@ static enum tsr_status check_base(struct tsr_checkpoint *c, const char *path, bo
 static enum tsr_status open_named(struct tsr_checkpoint *c, const char *path,
 				  const struct tsr_open_options *o, bool named, struct tsr_err *err)
 {
-	char *directory = tsr_path_directory(path);
-	struct tsr_file *f = NULL;
-	enum tsr_status status = directory ? TSR_OK : tsr_fail_nomem(err, path);
+	TSR_OWNED(free) char *directory = tsr_path_directory(path);
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
-	if (status == TSR_OK && named)
-		status = tsr_file_open_in(directory, tsr_path_name(path), o->follow, &f, err);
-	TSR_THEN(status,
-		 open_checkpoint(&path, 1, o, c->base_name.depth - 1, false, &c->base, err));
-	if (status == TSR_OK && f)
-		status = tsr_file_check_unchanged(f, err);
-	tsr_file_close(f);
-	free(directory);
-	return status;
+	if (!directory)
+		return tsr_fail_nomem(err, path);
+	if (named)
+		TSR_TRY(tsr_file_open_in(directory, tsr_path_name(path), o->follow, &f, err));
+	TSR_TRY(open_checkpoint(&path, 1, o, c->base_name.depth - 1, false, &c->base, err));
+	return f ? tsr_file_check_unchanged(f, err) : TSR_OK;
 }
 
 /*
@@ -199,9 +195,7 @@ static enum tsr_status open_base(struct tsr_checkpoint *c, const struct tsr_open
 				 unsigned depth, bool later, struct tsr_err *err)
 {
 	struct tsr_open_options o = *options;
-	const char *path;
-	char *joined;
-	enum tsr_status status;
+	TSR_OWNED(free) char *path = NULL;
 
 	if (!c->base_name.name)
 		return TSR_OK;
@@ -209,19 +203,16 @@ static enum tsr_status open_base(struct tsr_checkpoint *c, const struct tsr_open
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: is a delta at depth %u in a chain that ends at depth %u",
 				c->path, c->base_name.depth, depth);
-	joined = base_path(c, options);
-	path = joined;
+	path = base_path(c, options);
 	o.base = NULL;
-	if (!joined)
-		status = tsr_fail_nomem(err, c->path);
-	else if (!tsr_dir_has(path))
-		status = tsr_fail_hint(err, TSR_E_IO, TSR_HINT_BASE,
-				       "%s: is a delta to %s, which is missing", c->path, path);
-	else
-		status = open_named(c, path, &o, !options->base, err);
-	TSR_THEN(status, check_base(c, path, later, options->run, err));
-	free(joined);
-	return status == TSR_OK ? tsr_delta_link(c, err) : status;
+	if (!path)
+		return tsr_fail_nomem(err, c->path);
+	if (!tsr_dir_has(path))
+		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_BASE,
+				     "%s: is a delta to %s, which is missing", c->path, path);
+	TSR_TRY(open_named(c, path, &o, !options->base, err));
+	TSR_TRY(check_base(c, path, later, options->run, err));
+	return tsr_delta_link(c, err);
 }
 
 static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *paths, unsigned npaths,
@@ -266,22 +257,19 @@ static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths
 				       const struct tsr_open_options *o, unsigned depth, bool later,
 				       struct tsr_checkpoint **ret, struct tsr_err *err)
 {
-	struct tsr_checkpoint *c;
-	enum tsr_status status;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 
 	TSR_TRY(TSR_NEW(&c, 1, err, paths[0]));
 	c->opaque = o->opaque;
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_FREE);
-	status = c->arena ? read_all(c, paths, npaths, o, depth, later, err)
-			  : tsr_fail_nomem(err, paths[0]);
-	if (status != TSR_OK) {
-		tsr_checkpoint_close(c);
-		return status;
-	}
+	if (!c->arena)
+		return tsr_fail_nomem(err, paths[0]);
+	TSR_TRY(read_all(c, paths, npaths, o, depth, later, err));
 	/* What their headers and indices were parsed into is as large as the model of them. */
 	if (c->narrays >= TRIM_ARRAYS)
 		tsr_pages_trim();
 	*ret = c;
+	c = NULL;
 	return TSR_OK;
 }
 

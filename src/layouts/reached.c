@@ -28,24 +28,19 @@ static void visit(struct tsr_value *root, size_t first, size_t *number, bool ren
 enum tsr_status tsr_keep_reached(struct tsr_checkpoint *c, size_t first, struct tsr_value *root,
 				 struct tsr_err *err)
 {
-	size_t *number = calloc(c->narrays - first + 1, sizeof(*number)), kept = first;
-	enum tsr_status status;
+	TSR_OWNED(free) size_t *number = NULL;
+	size_t kept = first;
 
-	if (!number)
-		return tsr_fail_nomem(err, c->path);
-	status = tsr_value_check(root, c->path, err);
-	if (status == TSR_OK)
-		visit(root, first, number, false);
-	for (size_t i = first; i < c->narrays && status == TSR_OK; i++) {
+	TSR_TRY(TSR_NEW(&number, c->narrays - first + 1, err, c->path));
+	TSR_TRY(tsr_value_check(root, c->path, err));
+	visit(root, first, number, false);
+	for (size_t i = first; i < c->narrays; i++) {
 		if (!number[i - first])
 			continue;
 		number[i - first] = kept;
 		c->arrays[kept++] = c->arrays[i];
 	}
-	if (status == TSR_OK) {
-		visit(root, first, number, true);
-		c->narrays = kept;
-	}
-	free(number);
-	return status;
+	visit(root, first, number, true);
+	c->narrays = kept;
+	return TSR_OK;
 }

@@ -24,9 +24,9 @@ static struct tsr_value *value_of(struct tsr_value *root)
 static enum tsr_status shape_tensor(const struct tsr_zero *z, const struct tsr_zero_param *p,
 				    const char *file, const struct tsr_value *v, size_t *array_ret)
 {
+	TSR_SCOPED(tsr_flat_join_free)
 	struct tsr_flat_join j = { .c = z->d->c, .name = p->name, .err = z->d->err };
 	const uint64_t found = j.c->arrays[v->tensor.array].numel;
-	enum tsr_status status;
 
 	if (found != p->numel)
 		return tsr_fail(z->d->err, TSR_E_FORMAT,
@@ -34,10 +34,8 @@ static enum tsr_status shape_tensor(const struct tsr_zero *z, const struct tsr_z
 				" elements, expected %" PRIu64 " as param_shapes says",
 				z->d->path, p->name, file, found, p->numel);
 	j.dtype = j.c->arrays[v->tensor.array].dtype;
-	status = found ? tsr_flat_join_add(&j, v->tensor.array, 0, found) : TSR_OK;
-	TSR_THEN(status, tsr_flat_join_finish(&j, p->rank, p->shape, array_ret));
-	tsr_flat_join_free(&j);
-	return status;
+	TSR_TRY(found ? tsr_flat_join_add(&j, v->tensor.array, 0, found) : TSR_OK);
+	return tsr_flat_join_finish(&j, p->rank, p->shape, array_ret);
 }
 
 static enum tsr_status read_file(const struct tsr_zero *z, struct tsr_zero_param *p,
@@ -90,15 +88,11 @@ static bool is_copy(const struct tsr_zero *z, const struct tsr_folder *zero, con
 {
 	const struct tsr_value *module = tsr_value_at(z->model[0], "module");
 	const struct tsr_value *v = tsr_value_at(module, name);
-	struct tsr_folder d;
-	bool is = false;
+	TSR_SCOPED(tsr_folder_leave) struct tsr_folder d = { 0 };
 
-	if (!v || v->type != TSR_VALUE_TENSOR || z->divided)
-		return false;
-	if (tsr_folder_enter(zero, name, &d) == TSR_OK)
-		is = d.names.n == 1 && tsr_folder_has(&d, "fp32.pt");
-	tsr_folder_leave(&d);
-	return is;
+	return v && v->type == TSR_VALUE_TENSOR && !z->divided &&
+	       tsr_folder_enter(zero, name, &d) == TSR_OK && d.names.n == 1 &&
+	       tsr_folder_has(&d, "fp32.pt");
 }
 
 /* ds_to_universal adds buffers and frozen parameters, widened; the model file has them as they were. */
@@ -139,22 +133,18 @@ static enum tsr_status read_params(struct tsr_folder *zero, void *ctx)
 
 bool tsr_universal_is(const struct tsr_folder *d)
 {
-	char *path = tsr_path_join(d->path, "zero");
-	const bool is = path && tsr_dir_is(path);
+	TSR_OWNED(free) char *path = tsr_path_join(d->path, "zero");
 
-	free(path);
-	return is;
+	return path && tsr_dir_is(path);
 }
 
 enum tsr_status tsr_universal_read(struct tsr_folder *d)
 {
-	struct tsr_zero z;
-	enum tsr_status status = tsr_zero_read(d, true, &z);
+	TSR_SCOPED(tsr_zero_free) struct tsr_zero z = { 0 };
 
-	TSR_THEN(status, tsr_folder_within(d, "zero", read_params, &z));
+	TSR_TRY(tsr_zero_read(d, true, &z));
+	TSR_TRY(tsr_folder_within(d, "zero", read_params, &z));
 	z.narrays = d->c->narrays - z.first;
-	TSR_THEN(status, tsr_zero_put(&z));
-	TSR_THEN(status, tsr_keep_reached(d->c, z.first, d->root, d->err));
-	tsr_zero_free(&z);
-	return status;
+	TSR_TRY(tsr_zero_put(&z));
+	return tsr_keep_reached(d->c, z.first, d->root, d->err);
 }

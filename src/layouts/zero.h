@@ -28,6 +28,7 @@ struct tsr_zero_param {
 
 struct tsr_zero {
 	struct tsr_folder *d; /* with the files of all ranks */
+	struct tsr_arena *arena; /* has the lists */
 	size_t first; /* array of the checkpoint that is of this directory */
 	size_t narrays; /* of this directory, before any was joined */
 	size_t nranks;

@@ -114,8 +114,8 @@ static enum tsr_status read_file(struct tsr_zero *z, const char *name, const str
 
 static enum tsr_status read_files(struct tsr_zero *z)
 {
-	TSR_TRY(TSR_NEW(&z->model, z->nmodels + 1, z->d->err, z->d->path));
-	TSR_TRY(TSR_NEW(&z->optim, z->nranks + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_TAKE(&z->model, z->nmodels + 1, z->arena, z->d->err, z->d->path));
+	TSR_TRY(TSR_TAKE(&z->optim, z->nranks + 1, z->arena, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->d->names.n; i++) {
 		struct rank_file f;
 
@@ -338,14 +338,14 @@ static enum tsr_status read_shapes(struct tsr_zero *z)
 					i);
 		n += group->list.n / 2;
 	}
-	TSR_TRY(TSR_NEW(&z->params, n + 1, z->d->err, z->d->path));
-	TSR_TRY(TSR_NEW(&z->needed, z->ngroups + 1, z->d->err, z->d->path));
-	TSR_TRY(TSR_NEW(&z->group_at, z->ngroups + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_TAKE(&z->params, n + 1, z->arena, z->d->err, z->d->path));
+	TSR_TRY(TSR_TAKE(&z->needed, z->ngroups + 1, z->arena, z->d->err, z->d->path));
+	TSR_TRY(TSR_TAKE(&z->group_at, z->ngroups + 1, z->arena, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->ngroups; i++) {
 		TSR_TRY(read_group(z, i, tsr_value_mapping(shapes->list.items[i])));
 		z->group_at[i + 1] = z->nparams;
 	}
-	TSR_TRY(TSR_NEW(&z->by_name, z->nparams + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_TAKE(&z->by_name, z->nparams + 1, z->arena, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->nparams; i++)
 		z->by_name[i] = (struct tsr_named){ z->params[i].name, i };
 	tsr_named_sort(z->by_name, z->nparams);
@@ -395,8 +395,8 @@ static enum tsr_status read_params(struct tsr_zero *z)
 	/* The flat weights and the states of each rank; what is allocated is as much as was read. */
 	for (size_t i = 0; i < z->nranks; i++)
 		TSR_TRY(check_flat(z, i));
-	TSR_TRY(TSR_NEW(&z->flat, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
-	TSR_TRY(TSR_NEW(&z->state, z->nranks * z->ngroups + 1, z->d->err, z->d->path));
+	TSR_TRY(TSR_TAKE(&z->flat, z->nranks * z->ngroups + 1, z->arena, z->d->err, z->d->path));
+	TSR_TRY(TSR_TAKE(&z->state, z->nranks * z->ngroups + 1, z->arena, z->d->err, z->d->path));
 	for (size_t i = 0; i < z->nranks; i++) {
 		const struct tsr_value *flat = flat_list(z, i);
 
@@ -409,7 +409,9 @@ static enum tsr_status read_params(struct tsr_zero *z)
 
 enum tsr_status tsr_zero_read(struct tsr_folder *d, bool universal, struct tsr_zero *ret)
 {
-	*ret = (struct tsr_zero){ .d = d, .first = d->c->narrays };
+	*ret = (struct tsr_zero){ .d = d,
+				  .arena = tsr_arena_new(SIZE_MAX),
+				  .first = d->c->narrays };
 	TSR_TRY(count_files(ret));
 	TSR_TRY(read_files(ret));
 	if (ret->nranks && universal)
@@ -423,12 +425,5 @@ enum tsr_status tsr_zero_read(struct tsr_folder *d, bool universal, struct tsr_z
 
 void tsr_zero_free(struct tsr_zero *z)
 {
-	free(z->model);
-	free(z->optim);
-	free(z->params);
-	free(z->by_name);
-	free(z->needed);
-	free(z->group_at);
-	free(z->flat);
-	free(z->state);
+	tsr_arena_free(z->arena);
 }

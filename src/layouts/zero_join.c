@@ -124,19 +124,17 @@ static const char *join_name(const struct tsr_zero *z, const char *name, const c
 static enum tsr_status join_param(const struct tsr_zero *z, const struct tsr_zero_param *p,
 				  const struct pieces *pieces, size_t *array_ret)
 {
+	TSR_SCOPED(tsr_flat_join_free)
 	struct tsr_flat_join j = { .c = z->d->c,
 				   .name = join_name(z, p->name, pieces->field),
 				   .err = z->d->err,
 				   .dtype = z->d->c->arrays[pieces->array[0]].dtype };
-	enum tsr_status status;
 
 	if (!j.name)
 		return tsr_build_nomem(j.c, j.err);
-	status = z->stage3 ? add_divided_param(z, p, pieces, &j)
-			   : add_divided_group(z, p, pieces, &j);
-	TSR_THEN(status, tsr_flat_join_finish(&j, p->rank, p->shape, array_ret));
-	tsr_flat_join_free(&j);
-	return status;
+	TSR_TRY(z->stage3 ? add_divided_param(z, p, pieces, &j)
+			  : add_divided_group(z, p, pieces, &j));
+	return tsr_flat_join_finish(&j, p->rank, p->shape, array_ret);
 }
 
 /* --- Groups ------------------------------------------------------------------------------------- */
@@ -301,15 +299,14 @@ static enum tsr_status join_group(const struct tsr_zero *z, size_t group, struct
 
 enum tsr_status tsr_zero_join(struct tsr_zero *z)
 {
-	struct pieces pieces = { .array = calloc(z->nranks + 1, sizeof(size_t)) };
-	enum tsr_status status = pieces.array ? TSR_OK : tsr_fail_nomem(z->d->err, z->d->path);
+	struct pieces pieces = { .array = NULL };
 
-	for (size_t g = 0; g < z->ngroups && status == TSR_OK; g++) {
+	TSR_TRY(TSR_TAKE(&pieces.array, z->nranks + 1, z->arena, z->d->err, z->d->path));
+	for (size_t g = 0; g < z->ngroups; g++) {
 		const struct span span = { z->params + z->group_at[g],
 					   z->group_at[g + 1] - z->group_at[g] };
 
-		status = join_group(z, g, &pieces, &span);
+		TSR_TRY(join_group(z, g, &pieces, &span));
 	}
-	free(pieces.array);
-	return status;
+	return TSR_OK;
 }

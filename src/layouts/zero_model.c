@@ -26,12 +26,12 @@ struct modelling {
 
 /* --- Lookups ------------------------------------------------------------------------------------ */
 
-static bool index_keys(struct keyed *k, const struct tsr_value *v)
+static enum tsr_status index_keys(const struct tsr_zero *z, struct keyed *k,
+				  const struct tsr_value *v)
 {
 	k->mapping = tsr_value_mapping(v);
-	k->sorted = calloc((k->mapping ? k->mapping->list.n / 2 : 0) + 1, sizeof(*k->sorted));
-	if (!k->sorted)
-		return false;
+	TSR_TRY(TSR_TAKE(&k->sorted, (k->mapping ? k->mapping->list.n / 2 : 0) + 1, z->arena,
+			 z->d->err, z->d->path));
 	for (size_t i = 0; k->mapping && i + 1 < k->mapping->list.n; i += 2) {
 		const struct tsr_value *key = k->mapping->list.items[i];
 
@@ -39,7 +39,7 @@ static bool index_keys(struct keyed *k, const struct tsr_value *v)
 			k->sorted[k->n++] = (struct tsr_named){ key->text.bytes, i + 1 };
 	}
 	tsr_named_sort(k->sorted, k->n);
-	return true;
+	return TSR_OK;
 }
 
 static struct tsr_value *at(const struct keyed *k, const char *name)
@@ -105,7 +105,6 @@ static enum tsr_status replace(struct modelling *m, const char *name, struct tsr
 	const struct tsr_zero_param *p = original_of(m, name, *v);
 	const struct tsr_value *shape = p ? NULL : at(&m->frozen, name);
 	size_t array = (*v)->tensor.array;
-	enum tsr_status status;
 	const uint64_t *dims;
 	uint64_t numel;
 	unsigned rank;
@@ -115,13 +114,12 @@ static enum tsr_status replace(struct modelling *m, const char *name, struct tsr
 		m->copy = a->numel && !m->ncopies++ ? name : m->copy;
 	} else if (shape && z->divided) {
 		/* A parameter that the optimizer does not have: stage 3 divides it all the same. */
+		TSR_SCOPED(tsr_flat_join_free)
 		struct tsr_flat_join j = { .c = z->d->c, .name = name, .err = z->d->err };
 
 		TSR_TRY(tsr_zero_shape(z, name, shape, &rank, &dims, &numel));
-		status = add_fragments(m, &j, numel);
-		TSR_THEN(status, tsr_flat_join_finish(&j, rank, dims, &array));
-		tsr_flat_join_free(&j);
-		TSR_TRY(status);
+		TSR_TRY(add_fragments(m, &j, numel));
+		TSR_TRY(tsr_flat_join_finish(&j, rank, dims, &array));
 	} else {
 		return TSR_OK;
 	}
@@ -150,28 +148,25 @@ static enum tsr_status make_model(struct modelling *m, const struct tsr_value *o
 {
 	struct tsr_arena *arena = m->z->d->c->arena;
 	struct keyed names = { .n = 0 };
-	enum tsr_status status = TSR_OK;
 
 	find_owners(m, old);
-	for (size_t i = 0; i + 1 < old->list.n && status == TSR_OK; i += 2) {
+	for (size_t i = 0; i + 1 < old->list.n; i += 2) {
 		struct tsr_value *key = old->list.items[i], *v = old->list.items[i + 1];
 
 		if (key->type == TSR_VALUE_STRING && v->type == TSR_VALUE_TENSOR)
-			status = replace(m, key->text.bytes, &v);
-		if (status == TSR_OK && !tsr_value_put(arena, model, key, v))
-			status = tsr_build_nomem(m->z->d->c, m->z->d->err);
+			TSR_TRY(replace(m, key->text.bytes, &v));
+		if (!tsr_value_put(arena, model, key, v))
+			return tsr_build_nomem(m->z->d->c, m->z->d->err);
 	}
-	if (status == TSR_OK && !index_keys(&names, old))
-		status = tsr_fail_nomem(m->z->d->err, m->z->d->path);
-	for (size_t i = 0; i < m->z->nparams && status == TSR_OK; i++) {
+	TSR_TRY(index_keys(m->z, &names, old));
+	for (size_t i = 0; i < m->z->nparams; i++) {
 		const struct tsr_zero_param *p = &m->z->params[i];
 
 		if (!at(&names, p->name))
-			status = tsr_folder_set(m->z->d, model, p->name,
-						tsr_value_tensor(arena, p->weight));
+			TSR_TRY(tsr_folder_set(m->z->d, model, p->name,
+					       tsr_value_tensor(arena, p->weight)));
 	}
-	free(names.sorted);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status note_copies(const struct modelling *m)
@@ -187,27 +182,24 @@ static enum tsr_status note_copies(const struct modelling *m)
 		d->path, m->ncopies, m->copy);
 }
 
-static bool index_all(struct modelling *m)
+static enum tsr_status index_all(struct modelling *m)
 {
 	const struct tsr_zero *z = m->z;
-	bool ok;
 
-	m->fragments = calloc(z->nmodels + 1, sizeof(*m->fragments));
-	m->owner = calloc(m->narrays + 1, sizeof(*m->owner));
-	ok = m->fragments && m->owner &&
-	     index_keys(&m->shared, tsr_value_at(z->model[0], "shared_params")) &&
-	     index_keys(&m->frozen, tsr_value_at(z->model[0], "frozen_param_shapes"));
-	for (size_t i = 0; i < z->nmodels && ok; i++)
-		ok = index_keys(&m->fragments[i],
-				tsr_value_at(z->model[i], "frozen_param_fragments"));
-	return ok;
+	TSR_TRY(TSR_TAKE(&m->fragments, z->nmodels + 1, z->arena, z->d->err, z->d->path));
+	TSR_TRY(TSR_TAKE(&m->owner, m->narrays + 1, z->arena, z->d->err, z->d->path));
+	TSR_TRY(index_keys(z, &m->shared, tsr_value_at(z->model[0], "shared_params")));
+	TSR_TRY(index_keys(z, &m->frozen, tsr_value_at(z->model[0], "frozen_param_shapes")));
+	for (size_t i = 0; i < z->nmodels; i++)
+		TSR_TRY(index_keys(z, &m->fragments[i],
+				   tsr_value_at(z->model[i], "frozen_param_fragments")));
+	return TSR_OK;
 }
 
 enum tsr_status tsr_zero_model(const struct tsr_zero *z, struct tsr_value **ret)
 {
 	const struct tsr_value *old = tsr_value_mapping(tsr_value_at(z->model[0], "module"));
 	struct modelling m = { .z = z, .narrays = z->narrays };
-	enum tsr_status status;
 
 	*ret = tsr_value_new(z->d->c->arena, TSR_VALUE_DICT);
 	if (!*ret)
@@ -215,13 +207,7 @@ enum tsr_status tsr_zero_model(const struct tsr_zero *z, struct tsr_value **ret)
 	if (!old)
 		return tsr_fail(z->d->err, TSR_E_FORMAT, "%s: model states: found no dict module",
 				z->d->path);
-	status = index_all(&m) ? make_model(&m, old, *ret) : tsr_fail_nomem(z->d->err, z->d->path);
-	TSR_THEN(status, note_copies(&m));
-	for (size_t i = 0; m.fragments && i < z->nmodels; i++)
-		free(m.fragments[i].sorted);
-	free(m.fragments);
-	free(m.owner);
-	free(m.shared.sorted);
-	free(m.frozen.sorted);
-	return status;
+	TSR_TRY(index_all(&m));
+	TSR_TRY(make_model(&m, old, *ret));
+	return note_copies(&m);
 }

@@ -124,7 +124,6 @@ static enum tsr_status make_optimizer(const struct tsr_zero *z, struct tsr_value
 	struct tsr_value *state = tsr_value_new(arena, TSR_VALUE_DICT);
 	struct tsr_value *groups = tsr_value_new(arena, TSR_VALUE_LIST);
 	bool *listed;
-	enum tsr_status status;
 
 	if (!state || !groups)
 		return tsr_build_nomem(z->d->c, z->d->err);
@@ -132,11 +131,10 @@ static enum tsr_status make_optimizer(const struct tsr_zero *z, struct tsr_value
 		if (z->params[i].state->list.n)
 			TSR_TRY(tsr_folder_set(z->d, state, z->params[i].name, z->params[i].state));
 	}
-	TSR_TRY(TSR_NEW(&listed, z->ngroups + 1, z->d->err, z->d->path));
-	status = name_groups(z, listed, groups);
-	free(listed);
-	TSR_THEN(status, tsr_folder_set(z->d, optimizer, "state", state));
-	return status == TSR_OK ? tsr_folder_set(z->d, optimizer, "param_groups", groups) : status;
+	TSR_TRY(TSR_TAKE(&listed, z->ngroups + 1, z->arena, z->d->err, z->d->path));
+	TSR_TRY(name_groups(z, listed, groups));
+	TSR_TRY(tsr_folder_set(z->d, optimizer, "state", state));
+	return tsr_folder_set(z->d, optimizer, "param_groups", groups);
 }
 
 /* --- The rest ----------------------------------------------------------------------------------- */

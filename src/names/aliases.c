@@ -6,7 +6,7 @@
 
 #include "text/bytes.h"
 
-/* docs/reading.md has the same table, with the frameworks. */
+/* tersor-pack(1), KINDS BY NAME, has the same table, with the frameworks. */
 static const struct tsr_alias aliases[] = {
 	{ "exp_avg", TSR_ROLE_MOMENTUM, false, false }, /* torch.optim */
 	{ "exp_avg_sq", TSR_ROLE_VARIANCE, false, false },

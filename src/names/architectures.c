@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 #include "text/bytes.h"
 #include "text/named.h"
@@ -112,9 +113,9 @@ static bool is_number(const char *component, size_t len)
 }
 
 /* A text that sorts as the name is to: numbers by value, siblings by their place. */
-static char *sort_key(const char *const *siblings, const char *name)
+static const char *sort_key(struct tsr_arena *arena, const char *const *siblings, const char *name)
 {
-	struct tsr_text key = { 0 };
+	TSR_SCOPED(tsr_text_free) struct tsr_text key = { 0 };
 	unsigned row, place;
 
 	for (const char *at = name; *at;) {
@@ -128,11 +129,7 @@ static char *sort_key(const char *const *siblings, const char *name)
 			tsr_text_printf(&key, "3%.*s.", (int)len, at);
 		at += len + (at[len] == '.');
 	}
-	tsr_text_puts(&key, "");
-	if (!key.failed)
-		return key.bytes;
-	tsr_text_free(&key);
-	return NULL;
+	return key.failed ? NULL : tsr_arena_copy(arena, key.bytes, key.nbytes);
 }
 
 /* Whether the table says in which order two names stand: what they first differ in is in one row. */
@@ -159,25 +156,23 @@ static bool are_ordered(const char *const *siblings, const char *a, const char *
 enum tsr_status tsr_architecture_sort(size_t architecture, const char *const *names, size_t n,
 				      size_t *order, bool *applies_ret, struct tsr_err *err)
 {
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
 	const char *const *siblings = architectures[architecture].siblings;
-	struct tsr_named *keys = calloc(n + 1, sizeof(*keys));
-	enum tsr_status status = keys ? TSR_OK : tsr_fail_nomem(err, "architecture");
+	struct tsr_named *keys;
 
-	for (size_t i = 0; i < n && status == TSR_OK; i++) {
-		keys[i] = (struct tsr_named){ sort_key(siblings, names[i]), i };
+	*applies_ret = false;
+	TSR_TRY(TSR_TAKE(&keys, n + 1, arena, err, "architecture"));
+	for (size_t i = 0; i < n; i++) {
+		keys[i] = (struct tsr_named){ sort_key(arena, siblings, names[i]), i };
 		if (!keys[i].name)
-			status = tsr_fail_nomem(err, names[i]);
+			return tsr_fail_nomem(err, names[i]);
 	}
-	*applies_ret = status == TSR_OK;
-	if (status == TSR_OK)
-		tsr_named_sort(keys, n);
-	for (size_t i = 0; i < n && status == TSR_OK; i++) {
+	*applies_ret = true;
+	tsr_named_sort(keys, n);
+	for (size_t i = 0; i < n; i++) {
 		order[i] = keys[i].index;
 		if (i && !are_ordered(siblings, names[order[i - 1]], names[order[i]]))
 			*applies_ret = false;
 	}
-	for (size_t i = 0; keys && i < n; i++)
-		free((char *)keys[i].name);
-	free(keys);
-	return status;
+	return TSR_OK;
 }

@@ -93,17 +93,13 @@ enum tsr_status tsr_gefen_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 			       const struct tsr_param *params, size_t nparams, bool ordered,
 			       bool *joined_ret, struct tsr_err *err)
 {
-	struct tsr_named *sorted = NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_named *sorted = NULL;
 
 	*joined_ret = false;
 	if (!is_gefen(o))
 		return TSR_OK;
-	status = sort_lower(c, params, nparams, &sorted, err);
-	if (status == TSR_OK)
-		*joined_ret = join_all(c, o, params, nparams, sorted) ||
-			      (ordered && o->nids == nparams &&
-			       join_all(c, o, params, nparams, NULL));
-	free(sorted);
-	return status;
+	TSR_TRY(sort_lower(c, params, nparams, &sorted, err));
+	*joined_ret = join_all(c, o, params, nparams, sorted) ||
+		      (ordered && o->nids == nparams && join_all(c, o, params, nparams, NULL));
+	return TSR_OK;
 }

@@ -32,28 +32,22 @@ static bool looks_like_glob(const char *regex)
 
 enum tsr_status tsr_name_rule_fail(const char *regex, const char *reason, struct tsr_err *err)
 {
-	struct tsr_text text = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 
 	if (looks_like_glob(regex))
 		put_glob(&text, regex);
-	if (text.nbytes)
-		status = tsr_fail(err, TSR_E_USAGE,
-				  "regular expression '%.200s': %s; the glob of that form is the "
-				  "expression '%.400s'",
-				  regex, reason, text.bytes);
-	else
-		status = tsr_fail(err, TSR_E_USAGE, "regular expression '%.200s': %s", regex,
-				  reason);
-	tsr_text_free(&text);
-	return status;
+	if (!text.nbytes)
+		return tsr_fail(err, TSR_E_USAGE, "regular expression '%.200s': %s", regex, reason);
+	return tsr_fail(err, TSR_E_USAGE,
+			"regular expression '%.200s': %s; the glob of that form is the "
+			"expression '%.400s'",
+			regex, reason, text.bytes);
 }
 
 static enum tsr_status note_glob(struct tsr_checkpoint *c, const char *regex, size_t nmatches,
 				 struct tsr_err *err)
 {
-	struct tsr_text text = { 0 };
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 	size_t n = 0;
 
 	for (size_t i = 0; i < c->ntensors; i++)
@@ -63,13 +57,10 @@ static enum tsr_status note_glob(struct tsr_checkpoint *c, const char *regex, si
 	put_glob(&text, regex);
 	if (text.failed)
 		return tsr_fail_nomem(err, c->path);
-	status = tsr_build_note(
-		c, err,
-		"regular expression '%.200s' matches %zu tensors of %.200s; the glob "
-		"of that form would match %zu and is the expression '%.400s'",
-		regex, nmatches, c->path, n, text.bytes);
-	tsr_text_free(&text);
-	return status;
+	return tsr_build_note(c, err,
+			      "regular expression '%.200s' matches %zu tensors of %.200s; the glob "
+			      "of that form would match %zu and is the expression '%.400s'",
+			      regex, nmatches, c->path, n, text.bytes);
 }
 
 enum tsr_status tsr_name_rule_note(struct tsr_checkpoint *c, const char *regex, size_t nmatches,

@@ -38,6 +38,7 @@ struct assigning {
 	struct tsr_named *weights;
 	size_t nweights;
 	struct tsr_wrappers wrappers;
+	struct tsr_arena *arena;
 	struct tsr_err *err;
 };
 
@@ -104,10 +105,9 @@ static bool is_model_key(const char *component, size_t len)
 	       (len == 6 && memcmp(component, "params", 6) == 0);
 }
 
-/* The name without wrappers and without leading keys of a model; NULL when out of memory. */
-char *tsr_names_canonical(const char *name)
+char *tsr_names_canonical(struct tsr_arena *a, const char *name)
 {
-	char *out = malloc(strlen(name) + 1), *end = out;
+	char *out = tsr_arena_copy(a, name, strlen(name)), *end = out;
 	bool leading = true;
 
 	if (!out)
@@ -137,14 +137,11 @@ char *tsr_names_canonical(const char *name)
 static char *canonical_of(const struct assigning *a, const struct tsr_candidate *k,
 			  const char *name)
 {
-	char *inner = tsr_names_canonical(name), *whole;
+	char *inner = tsr_names_canonical(a->arena, name);
 
 	if (!inner || !k->wrapper || a->wrappers.n < 2)
 		return inner;
-	if (asprintf(&whole, "%.*s%s", (int)k->wrapper, k->t->name, inner) < 0)
-		whole = NULL;
-	free(inner);
-	return whole;
+	return tsr_arena_printf(a->arena, "%.*s%s", (int)k->wrapper, k->t->name, inner);
 }
 
 /* Split a name into base and role.  base stays NULL if the name is not a state's. */
@@ -159,12 +156,12 @@ static enum tsr_status parse_name(const struct assigning *a, struct tsr_candidat
 	if (last > name + 1) {
 		alias = tsr_alias_find(last, strlen(last));
 		if (alias)
-			k->base = strndup(name, (size_t)(last - 1 - name));
+			k->base = tsr_arena_copy(a->arena, name, (size_t)(last - 1 - name));
 	}
 	if (!alias && rooted && dot && dot[1]) {
 		alias = tsr_alias_find(name, (size_t)(dot - name));
 		if (alias)
-			k->base = strdup(dot + 1);
+			k->base = tsr_arena_copy(a->arena, dot + 1, strlen(dot + 1));
 	}
 	if (alias) {
 		k->role = alias->role;
@@ -236,7 +233,7 @@ static bool is_master(const struct tsr_candidate *k)
 /* A weak alias is also a name of its own: for a weight list it stands under its whole name. */
 static enum tsr_status list_weights(struct assigning *a)
 {
-	TSR_TRY(TSR_NEW(&a->weights, a->n + 1, a->err, a->c->path));
+	TSR_TRY(TSR_TAKE(&a->weights, a->n + 1, a->arena, a->err, a->c->path));
 	for (size_t i = 0; i < a->n; i++) {
 		const struct tsr_candidate *k = &a->all[i];
 
@@ -390,7 +387,7 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 			      unsigned nrules, const bool *params, struct tsr_parameters *p)
 {
 	TSR_TRY(tsr_quantized_find(a->c, a->err));
-	TSR_TRY(tsr_wrappers_find(a->c, &a->wrappers, a->err));
+	TSR_TRY(tsr_wrappers_find(a->c, a->arena, &a->wrappers, a->err));
 	for (size_t i = 0; i < a->n; i++) {
 		struct tsr_candidate *k = &a->all[i];
 
@@ -456,32 +453,21 @@ enum tsr_status tsr_names_fill(struct tsr_checkpoint *c, const struct tsr_name_r
 			       unsigned nrules, const bool *params, struct tsr_parameters *p,
 			       struct tsr_err *err)
 {
-	struct assigning a = { .c = c, .n = c->ntensors, .err = err };
-	enum tsr_status status;
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
+	struct assigning a = { .c = c, .n = c->ntensors, .arena = arena, .err = err };
 
 	TSR_TRY(tsr_parameters_init(p, c, err));
-	TSR_TRY(TSR_NEW(&a.all, a.n + 1, err, c->path));
-	status = assign(&a, rules, c->packed ? 0 : nrules, params, p);
-	TSR_THEN(status, tell_roles(&a, p));
-	for (size_t i = 0; i < a.n; i++) {
-		free(a.all[i].base);
-		free(a.all[i].canonical);
-	}
-	free(a.all);
-	free(a.weights);
-	free(a.wrappers.list);
-	return status;
+	TSR_TRY(TSR_TAKE(&a.all, a.n + 1, arena, err, c->path));
+	TSR_TRY(assign(&a, rules, c->packed ? 0 : nrules, params, p));
+	return tell_roles(&a, p);
 }
 
 enum tsr_status tsr_names_assign(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				 unsigned nrules, struct tsr_err *err)
 {
-	struct tsr_parameters p = { .n = 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_parameters_free) struct tsr_parameters p = { .n = 0 };
 
 	if (c->packed)
 		return tsr_quantized_find(c, err);
-	status = tsr_names_fill(c, rules, nrules, NULL, &p, err);
-	tsr_parameters_free(&p);
-	return status;
+	return tsr_names_fill(c, rules, nrules, NULL, &p, err);
 }

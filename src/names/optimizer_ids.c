@@ -220,9 +220,8 @@ enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value 
 			       .prefix = prefix,
 			       .state = tsr_value_at(v, "state"),
 			       .groups = tsr_value_at(v, "param_groups") };
+	TSR_OWNED(free) struct tsr_optim_id **sorted = NULL;
 	size_t n = 0;
-	struct tsr_optim_id **sorted;
-	enum tsr_status status;
 
 	for (size_t i = 0; i < o.groups->list.n; i++)
 		n += params_of(&o, i)->list.n;
@@ -234,9 +233,7 @@ enum tsr_status tsr_optim_read(struct tsr_checkpoint *c, const struct tsr_value 
 		sorted[i] = &o.ids[i];
 	if (o.nids)
 		qsort(sorted, o.nids, sizeof(struct tsr_optim_id *), by_id);
-	status = hand_out(c, &o, sorted, err);
-	free(sorted);
-	TSR_TRY(status);
+	TSR_TRY(hand_out(c, &o, sorted, err));
 	*ret = o;
 	return TSR_OK;
 }
@@ -373,17 +370,14 @@ static enum tsr_status join_by_shape(const struct joining *j)
 {
 	const struct tsr_optim *o = j->o;
 	const size_t nparams = j->nparams;
-	struct shaped *ids = calloc(o->nids + nparams + 1, sizeof(*ids)), *model = ids + o->nids;
-	size_t *places = calloc(o->nids + 1, sizeof(*places));
+	TSR_OWNED(free) struct shaped *ids = calloc(o->nids + nparams + 1, sizeof(*ids));
+	TSR_OWNED(free) size_t *places = calloc(o->nids + 1, sizeof(*places));
 	const struct tsr_array *alike = NULL; /* one of several parameters of one shape */
-	enum tsr_status status = TSR_OK;
+	struct shaped *model = ids + o->nids;
 	size_t nids = 0, nalike = 0, at = 0;
 
-	if (!ids || !places) {
-		free(ids);
-		free(places);
+	if (!ids || !places)
 		return tsr_fail_nomem(j->err, j->c->path);
-	}
 	for (size_t i = 0; i < o->nids; i++) {
 		if (o->ids[i].array != SIZE_MAX && !o->ids[i].name)
 			ids[nids++] = (struct shaped){ &j->c->arrays[o->ids[i].array], i };
@@ -394,7 +388,7 @@ static enum tsr_status join_by_shape(const struct joining *j)
 		qsort(ids, nids, sizeof(*ids), by_shape);
 	if (nparams)
 		qsort(model, nparams, sizeof(*model), by_shape);
-	for (size_t i = 0; i < nids && status == TSR_OK;) {
+	for (size_t i = 0; i < nids;) {
 		size_t n = 1, nmodel = 0;
 
 		while (i + n < nids && compare_shapes(ids[i].array, ids[i + n].array) == 0)
@@ -404,7 +398,7 @@ static enum tsr_status join_by_shape(const struct joining *j)
 		while (at + nmodel < nparams &&
 		       compare_shapes(model[at + nmodel].array, ids[i].array) == 0)
 			nmodel++;
-		status = join_shape(j, ids + i, n, model + at, nmodel, places);
+		TSR_TRY(join_shape(j, ids + i, n, model + at, nmodel, places));
 		if (n > 1) {
 			alike = ids[i].array;
 			nalike = n;
@@ -415,12 +409,9 @@ static enum tsr_status join_by_shape(const struct joining *j)
 	 * Where order has decided, one group of all must have that of the model.  Several have it as a rule
 	 * even where the model's tensors were sorted by name since.
 	 */
-	if (status == TSR_OK && alike && o->groups->list.n == 1 &&
-	    find_disorder(o, places) < o->nids)
-		status = ambiguous(j, alike, nalike, nalike);
-	free(places);
-	free(ids);
-	return status;
+	if (alike && o->groups->list.n == 1 && find_disorder(o, places) < o->nids)
+		return ambiguous(j, alike, nalike, nalike);
+	return TSR_OK;
 }
 
 static void forget_names(struct tsr_optim *o)
@@ -432,9 +423,8 @@ static void forget_names(struct tsr_optim *o)
 /* By shape among the parameters that are no buffers by their names. */
 static enum tsr_status join_without_buffers(const struct joining *j)
 {
-	struct tsr_param *trained;
+	TSR_OWNED(free) struct tsr_param *trained = NULL;
 	struct joining fewer = *j;
-	enum tsr_status status;
 
 	TSR_TRY(TSR_NEW(&trained, j->nparams + 1, j->err, j->c->path));
 	fewer.params = trained;
@@ -443,9 +433,7 @@ static enum tsr_status join_without_buffers(const struct joining *j)
 		if (!tsr_alias_is_buffer(j->params[i].name))
 			trained[fewer.nparams++] = j->params[i];
 	}
-	status = join_by_shape(&fewer);
-	free(trained);
-	return status;
+	return join_by_shape(&fewer);
 }
 
 /* By shape, or where shapes alone are ambiguous, by rules. */
@@ -505,24 +493,22 @@ static enum tsr_status check_name(const struct joining *j, const struct tsr_opti
 static enum tsr_status check_names(const struct joining *j, bool given)
 {
 	const size_t n = j->nparams;
-	struct tsr_named *sorted;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) struct tsr_named *sorted = NULL;
 
 	TSR_TRY(TSR_NEW(&sorted, n + 1, j->err, j->c->path));
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = (struct tsr_named){ j->params[i].name, j->params[i].array };
 	tsr_named_sort(sorted, n);
-	for (size_t i = 0; i < j->o->nids && status == TSR_OK; i++) {
+	for (size_t i = 0; i < j->o->nids; i++) {
 		const struct tsr_optim_id *id = &j->o->ids[i];
 		const struct tsr_named *found = id->name ? tsr_named_find(sorted, n, id->name)
 							 : NULL;
 
 		if (id->name)
-			status = check_name(j, id, found ? &j->c->arrays[found->index] : NULL,
-					    given);
+			TSR_TRY(check_name(j, id, found ? &j->c->arrays[found->index] : NULL,
+					   given));
 	}
-	free(sorted);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,

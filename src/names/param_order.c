@@ -303,18 +303,19 @@ static void list_trained(struct proving *p)
 static enum tsr_status try_architectures(struct proving *p)
 {
 	const size_t n = p->trained.n;
-	const char **names = calloc(n + 1, sizeof(*names));
-	size_t *order = calloc(n + 1, sizeof(*order));
-	enum tsr_status status = names && order ? TSR_OK : tsr_fail_nomem(p->err, p->c->path);
+	TSR_OWNED(free) const char **names = NULL;
+	TSR_OWNED(free) size_t *order = NULL;
 
-	for (size_t i = 0; i < tsr_architecture_count() && status == TSR_OK; i++) {
+	TSR_TRY(TSR_NEW(&names, n + 1, p->err, p->c->path));
+	TSR_TRY(TSR_NEW(&order, n + 1, p->err, p->c->path));
+	for (size_t i = 0; i < tsr_architecture_count(); i++) {
 		bool applies = false;
 
 		list_trained(p);
 		for (size_t k = 0; k < n; k++)
 			names[k] = p->params[p->trained.items[k]].name;
-		status = tsr_architecture_sort(i, names, n, order, &applies, p->err);
-		if (status != TSR_OK || !applies)
+		TSR_TRY(tsr_architecture_sort(i, names, n, order, &applies, p->err));
+		if (!applies)
 			continue;
 		for (size_t k = 0; k < n; k++)
 			order[k] = p->trained.items[order[k]];
@@ -322,9 +323,7 @@ static enum tsr_status try_architectures(struct proving *p)
 		p->order = tsr_architecture_name(i);
 		try_rules(p);
 	}
-	free(names);
-	free(order);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status prove(struct proving *p, bool ordered, bool *proved_ret)
@@ -357,12 +356,10 @@ enum tsr_status tsr_order_prove(struct tsr_checkpoint *c, struct tsr_optim *o,
 				bool *proved_ret, struct tsr_err *err)
 {
 	struct proving p = { .c = c, .o = o, .params = params, .nparams = nparams, .err = err };
-	size_t *room = calloc(5 * (o->nids + 1) + 2 * (nparams + 1), sizeof(*room));
-	enum tsr_status status;
+	TSR_OWNED(free) size_t *room = NULL;
 
 	*proved_ret = false;
-	if (!room)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&room, 5 * (o->nids + 1) + 2 * (nparams + 1), err, c->path));
 	p.ids.items = room;
 	p.left = p.ids.items + o->nids + 1;
 	p.right = p.left + o->nids + 1;
@@ -370,7 +367,5 @@ enum tsr_status tsr_order_prove(struct tsr_checkpoint *c, struct tsr_optim *o,
 	p.found = p.fit + o->nids + 1;
 	p.trained.items = p.found + o->nids + 1;
 	p.class.items = p.trained.items + nparams + 1;
-	status = prove(&p, ordered, proved_ret);
-	free(room);
-	return status;
+	return prove(&p, ordered, proved_ret);
 }

@@ -6,9 +6,9 @@
 #include "names/optimizer_ids.h"
 
 /*
- * Name the ids of an optimizer by the rules of docs/reading.md, section 7, from @params of the
- * model, in its order if @ordered.  Where rules fit and all that do agree, *proved_ret is true, ids
- * have names and a note says which rule it was; otherwise ids are left as they are.
+ * Name the ids of an optimizer by the rules of docs/reading.md, "Matching state to parameters", from
+ * @params of the model, in its order if @ordered.  Where rules fit and all that do agree, *proved_ret is
+ * true, ids have names and a note says which rule it was; otherwise ids are left as they are.
  */
 enum tsr_status tsr_order_prove(struct tsr_checkpoint *c, struct tsr_optim *o,
 				const struct tsr_param *params, size_t nparams, bool ordered,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "names/optimizer_ids.h"
@@ -19,7 +20,7 @@ struct placing {
 	size_t *tensor; /* per array: the tensor whose first plane it is, or SIZE_MAX */
 	bool *placed; /* per tensor */
 	size_t nmodel; /* tensors of models so far */
-	struct tsr_key_path field; /* the keys below a parameter */
+	struct tsr_key_path *field; /* the keys below a parameter */
 	struct tsr_err *err;
 };
 
@@ -38,10 +39,10 @@ static enum tsr_status place_tensor(struct placing *p, size_t array, enum place 
 		t->model = ++p->nmodel;
 	if (place != PLACE_STATE)
 		return TSR_OK;
-	TSR_TRY(tsr_key_path_text(&p->field, 0, NULL, p->c->path, p->err));
-	if (!p->field.text.nbytes)
+	TSR_TRY(tsr_key_path_text(p->field, 0, NULL, p->c->path, p->err));
+	if (!p->field->text.nbytes)
 		return TSR_OK;
-	t->field = tsr_arena_copy(p->c->arena, p->field.text.bytes, p->field.text.nbytes);
+	t->field = tsr_arena_copy(p->c->arena, p->field->text.bytes, p->field->text.nbytes);
 	return t->field ? TSR_OK : tsr_build_nomem(p->c, p->err);
 }
 
@@ -49,12 +50,12 @@ static enum tsr_status walk(struct placing *p, struct tsr_value *v, enum place p
 
 static enum tsr_status walk_state(struct placing *p, const struct tsr_value *mapping)
 {
-	const size_t depth = p->field.n;
+	const size_t depth = p->field->n;
 
 	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
-		tsr_key_path_push(&p->field, mapping->list.items[i], i / 2);
+		tsr_key_path_push(p->field, mapping->list.items[i], i / 2);
 		TSR_TRY(walk(p, mapping->list.items[i + 1], PLACE_STATE));
-		p->field.n = depth;
+		p->field->n = depth;
 	}
 	return TSR_OK;
 }
@@ -88,16 +89,16 @@ static enum tsr_status walk_flattened(struct placing *p, const struct tsr_value 
 
 	if (!field || !field[1])
 		return walk(p, v, PLACE_ELSEWHERE);
-	tsr_key_path_push_bytes(&p->field, field + 1, strlen(field + 1));
+	tsr_key_path_push_bytes(p->field, field + 1, strlen(field + 1));
 	status = walk(p, v, PLACE_STATE);
-	p->field.n = 0;
+	p->field->n = 0;
 	return status;
 }
 
 static enum tsr_status walk(struct placing *p, struct tsr_value *v, enum place place)
 {
 	const struct tsr_value *mapping = tsr_value_mapping(v);
-	const size_t depth = p->field.n;
+	const size_t depth = p->field->n;
 
 	if (v->type == TSR_VALUE_TENSOR)
 		return place_tensor(p, v->tensor.array, place);
@@ -122,9 +123,9 @@ static enum tsr_status walk(struct placing *p, struct tsr_value *v, enum place p
 		return TSR_OK;
 	for (size_t i = 0; i < v->list.n; i++) {
 		if (place == PLACE_STATE)
-			tsr_key_path_push_index(&p->field, i);
+			tsr_key_path_push_index(p->field, i);
 		TSR_TRY(walk(p, v->list.items[i], place));
-		p->field.n = depth;
+		p->field->n = depth;
 	}
 	return TSR_OK;
 }
@@ -151,16 +152,14 @@ static enum tsr_status mark_all(struct placing *p)
 
 enum tsr_status tsr_places_mark(struct tsr_checkpoint *c, struct tsr_err *err)
 {
-	struct placing p = { .c = c, .err = err };
-	enum tsr_status status;
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = NULL;
+	TSR_SCOPED(tsr_key_path_free) struct tsr_key_path field = { .n = 0 };
+	struct placing p = { .c = c, .field = &field, .err = err };
 
 	if (!c->ntrees)
 		return TSR_OK;
-	p.tensor = calloc(c->narrays + 1, sizeof(*p.tensor));
-	p.placed = calloc(c->ntensors + 1, sizeof(*p.placed));
-	status = p.tensor && p.placed ? mark_all(&p) : tsr_fail_nomem(err, c->path);
-	free(p.tensor);
-	free(p.placed);
-	tsr_key_path_free(&p.field);
-	return status;
+	arena = tsr_arena_new(SIZE_MAX);
+	TSR_TRY(TSR_TAKE(&p.tensor, c->narrays + 1, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&p.placed, c->ntensors + 1, arena, err, c->path));
+	return mark_all(&p);
 }

@@ -151,22 +151,17 @@ static bool may_belong(const struct tsr_checkpoint *c, const struct tsr_tensor *
 
 enum tsr_status tsr_quantized_find(struct tsr_checkpoint *c, struct tsr_err *err)
 {
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
 	struct finding f = { .c = c };
-	enum tsr_status status = TSR_OK;
 
-	f.weights.list = calloc(c->ntensors + 1, sizeof(*f.weights.list));
-	f.modules.list = calloc(c->ntensors + 1, sizeof(*f.modules.list));
-	if (f.weights.list && f.modules.list)
-		list_scopes(&f);
-	else
-		status = tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_TAKE(&f.weights.list, c->ntensors + 1, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&f.modules.list, c->ntensors + 1, arena, err, c->path));
+	list_scopes(&f);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		struct tsr_tensor *t = &c->tensors[i];
 		const struct tsr_tensor *weight = may_belong(c, t) ? weight_of(&f, t) : NULL;
 
 		t->quantized = weight ? weight->name : NULL;
 	}
-	free(f.weights.list);
-	free(f.modules.list);
-	return status;
+	return TSR_OK;
 }

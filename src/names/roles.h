@@ -3,6 +3,7 @@
 #ifndef TSR_NAMES_ROLES_H
 #define TSR_NAMES_ROLES_H
 
+#include "base/arena.h"
 #include "tersor/names.h"
 
 /* What a tensor is to a parameter, finer than its kind. */
@@ -27,8 +28,8 @@ bool tsr_names_is_floating(enum tsr_dtype dtype);
 
 /*
  * The name without what wrappers add and without leading "model." or "params.": equal for the same parameter
- * under different names.  To be freed; NULL when out of memory.
+ * under different names.  In the arena; NULL when out of memory.
  */
-char *tsr_names_canonical(const char *name);
+char *tsr_names_canonical(struct tsr_arena *a, const char *name);
 
 #endif

@@ -29,11 +29,12 @@ struct naming {
 	size_t nparams;
 	struct tsr_param *params; /* of the model */
 	bool unordered; /* some of them came with names, in an order that is not the model's */
-	size_t noptims, optims_room;
+	struct tsr_arena *arena;
+	size_t noptims; /* room for a power of two */
 	struct tsr_optim *optims;
 	size_t nshared; /* names that stand for a parameter of several optimizers, sorted */
 	struct tsr_named *shared;
-	struct tsr_key_path at; /* to the value being walked */
+	struct tsr_key_path *at; /* to the value being walked */
 	struct tsr_err *err;
 };
 
@@ -42,7 +43,7 @@ struct naming {
 /* The text of the path from byte @from on, in the arena. */
 static enum tsr_status copy_path(struct naming *n, size_t from, const char **ret)
 {
-	const struct tsr_text *t = &n->at.text;
+	const struct tsr_text *t = &n->at->text;
 
 	if (from && from < t->nbytes && t->bytes[from] == '.')
 		from++;
@@ -56,13 +57,13 @@ static enum tsr_status copy_path(struct naming *n, size_t from, const char **ret
 /* A tensor gets the first name by which it is found. */
 static enum tsr_status name_tensor(struct naming *n, size_t array, size_t dropped, bool param)
 {
-	const struct tsr_text *path = &n->at.text;
+	const struct tsr_text *path = &n->at->text;
 	size_t from;
 
 	if (n->name[array])
 		return TSR_OK;
-	TSR_TRY(tsr_key_path_text(&n->at, dropped, &from, n->c->path, n->err));
-	if (!path->nbytes && n->at.n)
+	TSR_TRY(tsr_key_path_text(n->at, dropped, &from, n->c->path, n->err));
+	if (!path->nbytes && n->at->n)
 		return tsr_fail(n->err, TSR_E_UNSUPPORTED,
 				"%s: found a tensor with an empty key, expected one with a name",
 				n->c->path);
@@ -83,16 +84,16 @@ static enum tsr_status add_optim(struct naming *n, const struct tsr_value *v)
 {
 	const char *path;
 
-	TSR_TRY(tsr_key_path_text(&n->at, 0, NULL, n->c->path, n->err));
+	TSR_TRY(tsr_key_path_text(n->at, 0, NULL, n->c->path, n->err));
 	TSR_TRY(copy_path(n, 0, &path));
-	if (n->noptims == n->optims_room) {
-		const size_t room = n->optims_room ? 2 * n->optims_room : 4;
-		struct tsr_optim *optims = realloc(n->optims, room * sizeof(*optims));
+	if ((n->noptims & (n->noptims - 1)) == 0) { /* room for a power of two */
+		const size_t nbytes = n->noptims * sizeof(*n->optims);
+		struct tsr_optim *optims = tsr_arena_grow(n->arena, n->optims, nbytes,
+							  nbytes ? 2 * nbytes : sizeof(*optims));
 
 		if (!optims)
 			return tsr_fail_nomem(n->err, n->c->path);
 		n->optims = optims;
-		n->optims_room = room;
 	}
 	TSR_TRY(tsr_optim_read(n->c, v, *path ? path : "optimizer", path, &n->optims[n->noptims],
 			       n->err));
@@ -113,7 +114,7 @@ static bool is_flattened_state(const struct tsr_value *key)
 static enum tsr_status walk_mapping(struct naming *n, const struct tsr_value *mapping,
 				    const struct tsr_value *skipped, size_t dropped, bool param)
 {
-	const size_t depth = n->at.n, len = strlen("state");
+	const size_t depth = n->at->n, len = strlen("state");
 
 	for (size_t i = 0; i + 1 < mapping->list.n; i += 2) {
 		const struct tsr_value *key = mapping->list.items[i];
@@ -124,14 +125,14 @@ static enum tsr_status walk_mapping(struct naming *n, const struct tsr_value *ma
 		if (value == skipped)
 			continue;
 		if (state) {
-			tsr_key_path_push_bytes(&n->at, key->text.bytes, len);
-			tsr_key_path_push_bytes(&n->at, key->text.bytes + len + 1,
+			tsr_key_path_push_bytes(n->at, key->text.bytes, len);
+			tsr_key_path_push_bytes(n->at, key->text.bytes + len + 1,
 						key->text.nbytes - len - 1);
 		} else {
-			tsr_key_path_push(&n->at, key, i / 2);
+			tsr_key_path_push(n->at, key, i / 2);
 		}
 		TSR_TRY(walk(n, value, state ? depth + 1 : dropped, param));
-		n->at.n = depth;
+		n->at->n = depth;
 	}
 	return TSR_OK;
 }
@@ -140,7 +141,7 @@ static enum tsr_status walk_mapping(struct naming *n, const struct tsr_value *ma
 static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t dropped, bool param)
 {
 	const struct tsr_value *mapping = tsr_value_mapping(v);
-	const size_t depth = n->at.n;
+	const size_t depth = n->at->n;
 
 	if (v->type == TSR_VALUE_TENSOR) {
 		TSR_TRY(name_tensor(n, v->tensor.array, dropped, param));
@@ -159,9 +160,9 @@ static enum tsr_status walk(struct naming *n, struct tsr_value *v, size_t droppe
 	if (v->type != TSR_VALUE_LIST && v->type != TSR_VALUE_TUPLE)
 		return TSR_OK;
 	for (size_t i = 0; i < v->list.n; i++) {
-		tsr_key_path_push_index(&n->at, i);
+		tsr_key_path_push_index(n->at, i);
 		TSR_TRY(walk(n, v->list.items[i], dropped, param));
-		n->at.n = depth;
+		n->at->n = depth;
 	}
 	return TSR_OK;
 }
@@ -174,9 +175,9 @@ static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 	struct tsr_value *inner = root, **wrapper, *model;
 	const struct tsr_value *mapping;
 
-	n->at.n = 0;
+	n->at->n = 0;
 	while ((wrapper = tsr_model_wrapper(inner)) != NULL) {
-		tsr_key_path_push(&n->at, wrapper[0], 0);
+		tsr_key_path_push(n->at, wrapper[0], 0);
 		inner = wrapper[1];
 	}
 	model = tsr_state_dict_model(inner);
@@ -186,11 +187,11 @@ static enum tsr_status name_tree(struct naming *n, struct tsr_value *root)
 	for (size_t i = 0; model && i + 1 < mapping->list.n; i += 2) {
 		if (mapping->list.items[i + 1] != model)
 			continue;
-		tsr_key_path_push(&n->at, mapping->list.items[i], i / 2);
-		TSR_TRY(walk(n, model, n->at.n, true));
+		tsr_key_path_push(n->at, mapping->list.items[i], i / 2);
+		TSR_TRY(walk(n, model, n->at->n, true));
 		break;
 	}
-	n->at.n = 0;
+	n->at->n = 0;
 	return walk(n, root, 0, false);
 }
 
@@ -203,7 +204,7 @@ static enum tsr_status list_shared(struct naming *n)
 
 	for (size_t i = 0; i < n->noptims; i++)
 		nnames += n->optims[i].nids;
-	TSR_TRY(TSR_NEW(&n->shared, nnames + 1, n->err, n->c->path));
+	TSR_TRY(TSR_TAKE(&n->shared, nnames + 1, n->arena, n->err, n->c->path));
 	nnames = 0;
 	for (size_t i = 0; i < n->noptims; i++) {
 		for (size_t k = 0; k < n->optims[i].nids; k++) {
@@ -232,10 +233,10 @@ static bool is_shared(const struct naming *n, const char *name)
 /* Start the path anew, at the state of an optimizer. */
 static void go_to_state(struct naming *n, const struct tsr_optim *o)
 {
-	n->at.n = 0;
+	n->at->n = 0;
 	if (*o->prefix)
-		tsr_key_path_push_bytes(&n->at, o->prefix, strlen(o->prefix));
-	tsr_key_path_push_bytes(&n->at, "state", strlen("state"));
+		tsr_key_path_push_bytes(n->at, o->prefix, strlen(o->prefix));
+	tsr_key_path_push_bytes(n->at, "state", strlen("state"));
 }
 
 static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
@@ -252,11 +253,11 @@ static enum tsr_status name_states(struct naming *n, const struct tsr_optim *o)
 					"%s: %.200s: a parameter's name is not text", n->c->path,
 					o->path);
 		go_to_state(n, o);
-		dropped = id->name && !is_shared(n, id->name) ? n->at.n : 0;
+		dropped = id->name && !is_shared(n, id->name) ? n->at->n : 0;
 		if (id->name)
-			tsr_key_path_push_bytes(&n->at, id->name, strlen(id->name));
+			tsr_key_path_push_bytes(n->at, id->name, strlen(id->name));
 		else
-			tsr_key_path_push(&n->at, id->id, i);
+			tsr_key_path_push(n->at, id->id, i);
 		TSR_TRY(walk(n, id->state, dropped, false));
 		if (!n->options->as_stored)
 			TSR_TRY(tsr_import_flashoptim_type(n->c, o, id, n->err));
@@ -295,8 +296,7 @@ static enum tsr_status number_twins(struct naming *n, struct tsr_named *sorted)
 static enum tsr_status settle_names(struct naming *n)
 {
 	struct tsr_checkpoint *c = n->c;
-	struct tsr_named *sorted;
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_named *sorted = NULL;
 	size_t last = SIZE_MAX;
 
 	TSR_TRY(TSR_NEW(&sorted, c->narrays + 1, n->err, c->path));
@@ -315,9 +315,7 @@ static enum tsr_status settle_names(struct naming *n)
 			c->arrays[last].name = n->path[last];
 		last = again ? last : a;
 	}
-	status = number_twins(n, sorted);
-	free(sorted);
-	return status;
+	return number_twins(n, sorted);
 }
 
 /* A model whose arrays came with names, in an order that is not the model's. */
@@ -333,42 +331,36 @@ static void list_named(struct naming *n)
 static enum tsr_status put_in_order(struct naming *n)
 {
 	const struct tsr_open_options *o = n->options;
-	struct tsr_named *by_name = calloc(n->nparams + 1, sizeof(*by_name));
-	struct tsr_param *ordered = calloc(n->nparams + 1, sizeof(*ordered));
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) struct tsr_named *by_name = calloc(n->nparams + 1, sizeof(*by_name));
+	TSR_OWNED(free) struct tsr_param *ordered = calloc(n->nparams + 1, sizeof(*ordered));
 	size_t kept = 0;
 
 	if (!by_name || !ordered)
-		status = tsr_fail_nomem(n->err, n->c->path);
-	for (size_t i = 0; i < n->nparams && status == TSR_OK; i++)
+		return tsr_fail_nomem(n->err, n->c->path);
+	for (size_t i = 0; i < n->nparams; i++)
 		by_name[i] = (struct tsr_named){ n->params[i].name, i };
-	if (status == TSR_OK)
-		tsr_named_sort(by_name, n->nparams);
-	for (size_t i = 0; i < o->norder && status == TSR_OK; i++) {
+	tsr_named_sort(by_name, n->nparams);
+	for (size_t i = 0; i < o->norder; i++) {
 		const struct tsr_named *found = tsr_named_find(by_name, n->nparams, o->order[i]);
 
 		if (found && kept < n->nparams)
 			ordered[kept++] = n->params[found->index];
 	}
-	if (status == TSR_OK && n->nparams && !kept)
-		status = tsr_fail(n->err, TSR_E_USAGE,
-				  "%s: none of the %zu names in the order that was given is a "
-				  "parameter of the model",
-				  n->c->path, o->norder);
-	if (status == TSR_OK) {
-		memcpy(n->params, ordered, kept * sizeof(*ordered));
-		n->nparams = kept;
-	}
-	free(by_name);
-	free(ordered);
-	return status;
+	if (n->nparams && !kept)
+		return tsr_fail(n->err, TSR_E_USAGE,
+				"%s: none of the %zu names in the order that was given is a "
+				"parameter of the model",
+				n->c->path, o->norder);
+	memcpy(n->params, ordered, kept * sizeof(*ordered));
+	n->nparams = kept;
+	return TSR_OK;
 }
 
 /* A directory is read in any case: states whose parameters cannot be told keep their numbers. */
 static enum tsr_status join_optim(struct naming *n, struct tsr_optim *o, bool ordered)
 {
+	TSR_OWNED(free) const char **own = NULL;
 	struct tsr_err reason = { .msg = "" };
-	const char **own;
 	enum tsr_status status;
 
 	TSR_TRY(TSR_NEW(&own, o->nids + 1, n->err, n->c->path));
@@ -378,16 +370,15 @@ static enum tsr_status join_optim(struct naming *n, struct tsr_optim *o, bool or
 				n->options->nparams, &reason);
 	if (status != TSR_OK && n->err)
 		*n->err = reason;
-	if (status == TSR_E_UNSUPPORTED && reason.hint == TSR_HINT_PARAMS && n->options->numbered) {
-		for (size_t i = 0; i < o->nids; i++)
-			o->ids[i].name = own[i];
-		status = tsr_build_note(n->c, n->err,
-					"%s: these states are called by the optimizer's numbers; a "
-					"list of its parameters' names settles it",
-					reason.msg);
-	}
-	free(own);
-	return status;
+	if (status != TSR_E_UNSUPPORTED || reason.hint != TSR_HINT_PARAMS || !n->options->numbered)
+		return status;
+	for (size_t i = 0; i < o->nids; i++)
+		o->ids[i].name = own[i];
+	return tsr_build_note(
+		n->c, n->err,
+		"%s: these states are called by the optimizer's numbers; a list of its "
+		"parameters' names settles it",
+		reason.msg);
 }
 
 static enum tsr_status name_all(struct naming *n)
@@ -417,20 +408,15 @@ static enum tsr_status name_all(struct naming *n)
 enum tsr_status tsr_state_dict_name(struct tsr_checkpoint *c,
 				    const struct tsr_open_options *options, struct tsr_err *err)
 {
-	struct naming n = { .c = c, .options = options, .err = err };
-	enum tsr_status status;
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = NULL;
+	TSR_SCOPED(tsr_key_path_free) struct tsr_key_path at = { .n = 0 };
+	struct naming n = { .c = c, .options = options, .at = &at, .err = err };
 
 	if (!c->ntrees)
 		return TSR_OK;
-	n.name = calloc(c->narrays + 1, sizeof(*n.name));
-	n.path = calloc(c->narrays + 1, sizeof(*n.path));
-	n.params = calloc(c->narrays + 1, sizeof(*n.params));
-	status = n.name && n.path && n.params ? name_all(&n) : tsr_fail_nomem(err, c->path);
-	free(n.name);
-	free(n.path);
-	free(n.params);
-	free(n.optims);
-	free(n.shared);
-	tsr_key_path_free(&n.at);
-	return status;
+	n.arena = arena = tsr_arena_new(SIZE_MAX);
+	TSR_TRY(TSR_TAKE(&n.name, c->narrays + 1, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&n.path, c->narrays + 1, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&n.params, c->narrays + 1, arena, err, c->path));
+	return name_all(&n);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 #include "text/bytes.h"
 
@@ -66,12 +67,11 @@ static bool begins_any(const struct tsr_checkpoint *c, const struct tsr_wrapper 
 }
 
 /* Names that begin alike stand side by side, so only the last one can be there already. */
-enum tsr_status tsr_wrappers_find(const struct tsr_checkpoint *c, struct tsr_wrappers *ret,
-				  struct tsr_err *err)
+enum tsr_status tsr_wrappers_find(const struct tsr_checkpoint *c, struct tsr_arena *arena,
+				  struct tsr_wrappers *ret, struct tsr_err *err)
 {
-	*ret = (struct tsr_wrappers){ .list = calloc(c->ntensors + 1, sizeof(*ret->list)) };
-	if (!ret->list)
-		return tsr_fail_nomem(err, c->path);
+	ret->n = 0;
+	TSR_TRY(TSR_TAKE(&ret->list, c->ntensors + 1, arena, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_wrapper w = wrapper_of(c->tensors[c->tensor_by_name[i]].name);
 

@@ -18,10 +18,10 @@ struct tsr_wrappers {
 
 /*
  * The wrappers of a checkpoint: what stands both before "optim.state." or "optimizer.state." and
- * before "model." or "module.".  Free the list, also on failure.
+ * before "model." or "module.".  The list is in the arena.
  */
-enum tsr_status tsr_wrappers_find(const struct tsr_checkpoint *c, struct tsr_wrappers *ret,
-				  struct tsr_err *err);
+enum tsr_status tsr_wrappers_find(const struct tsr_checkpoint *c, struct tsr_arena *arena,
+				  struct tsr_wrappers *ret, struct tsr_err *err);
 
 /* How many bytes of a name are its wrapper; 0: none. */
 size_t tsr_wrappers_len(const struct tsr_wrappers *w, const char *name);

@@ -72,22 +72,17 @@ enum tsr_status tsr_delta_base_open(const struct tsr_delta_options *options,
 				    struct tsr_base_name *name_ret, struct tsr_err *err)
 {
 	struct tsr_open_options o = options->open ? *options->open : tsr_open_defaults();
-	struct tsr_checkpoint *base = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *base = NULL;
 
 	o.base = NULL;
 	o.run = run;
 	TSR_TRY(tsr_checkpoint_open(&options->path, 1, &o, &base, err));
-	status = base->packed || !options->plain ? TSR_OK : tsr_plain_set(base, run, err);
-	if (status == TSR_OK)
-		status = check(base, options, err);
-	if (status == TSR_OK)
-		status = name_base(base, options, name_ret, err);
-	if (status != TSR_OK) {
-		tsr_checkpoint_close(base);
-		return status;
-	}
+	if (!base->packed && options->plain)
+		TSR_TRY(tsr_plain_set(base, run, err));
+	TSR_TRY(check(base, options, err));
+	TSR_TRY(name_base(base, options, name_ret, err));
 	*ret = base;
+	base = NULL;
 	return TSR_OK;
 }
 

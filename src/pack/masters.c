@@ -28,6 +28,11 @@ struct candidates {
 	size_t n;
 };
 
+static void candidates_free(struct candidates *k)
+{
+	free(k->list);
+}
+
 /* Memory for a sample. */
 struct sample {
 	struct tsr_read_scratch scratch;
@@ -83,9 +88,7 @@ static enum tsr_status list_candidates(const struct tsr_checkpoint *c, struct ca
 {
 	size_t kept = 0, master, end;
 
-	k->list = calloc(c->ntensors + 1, sizeof(*k->list));
-	if (!k->list)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&k->list, c->ntensors + 1, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 		const bool is_master = may_be_master(t);
@@ -146,13 +149,12 @@ static enum tsr_status sample_all(const struct tsr_checkpoint *stored,
 				  const struct tsr_checkpoint *c, const struct candidates *k,
 				  struct tsr_err *err)
 {
-	struct sample *s = k->n ? malloc(sizeof(*s)) : NULL;
-	enum tsr_status status = s || !k->n ? TSR_OK : tsr_fail_nomem(err, c->path);
+	TSR_OWNED(free) struct sample *s = k->n ? malloc(sizeof(*s)) : NULL;
 
-	for (size_t i = 0; i < k->n && status == TSR_OK; i++)
-		status = sample(stored, c, &k->list[i], s, err);
-	free(s);
-	return status;
+	TSR_TRY(s || !k->n ? TSR_OK : tsr_fail_nomem(err, c->path));
+	for (size_t i = 0; i < k->n; i++)
+		TSR_TRY(sample(stored, c, &k->list[i], s, err));
+	return TSR_OK;
 }
 
 /* --- Pairs -------------------------------------------------------------------------------------- */
@@ -160,15 +162,14 @@ static enum tsr_status sample_all(const struct tsr_checkpoint *stored,
 enum tsr_status tsr_masters_find(const struct tsr_checkpoint *stored, struct tsr_checkpoint *c,
 				 struct tsr_err *err)
 {
-	struct candidates k = { .n = 0 };
-	enum tsr_status status = list_candidates(c, &k, err);
+	TSR_SCOPED(candidates_free) struct candidates k = { .n = 0 };
 	size_t master, end;
 
-	if (status == TSR_OK)
-		status = sample_all(stored, c, &k, err);
+	TSR_TRY(list_candidates(c, &k, err));
+	TSR_TRY(sample_all(stored, c, &k, err));
 	sort(&k);
 	/* Copies of one tensor, such as new norms, are told apart by their order. */
-	for (size_t i = 0; i < k.n && status == TSR_OK; i = end) {
+	for (size_t i = 0; i < k.n; i = end) {
 		end = end_of_run(&k, i, &master);
 		for (size_t j = master; j < end && master > i; j++) {
 			const size_t narrow = k.list[i + (j - master) % (master - i)].tensor;
@@ -178,8 +179,7 @@ enum tsr_status tsr_masters_find(const struct tsr_checkpoint *stored, struct tsr
 				t->narrow = c->tensors[narrow].name;
 		}
 	}
-	free(k.list);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_masters_check(const struct tsr_checkpoint *stored, const struct tsr_tensor *t,
@@ -294,10 +294,9 @@ bool tsr_masters_settle(const struct tsr_coding *coding, void *const plane[TSR_P
 static enum tsr_status mark_named(const struct tsr_checkpoint *c, bool **named_ret,
 				  size_t *npairs_ret, struct tsr_err *err)
 {
-	bool *named = calloc(c->ntensors + 1, sizeof(*named));
+	bool *named = NULL;
 
-	if (!named)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&named, c->ntensors + 1, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (!c->tensors[i].narrow)
 			continue;
@@ -310,15 +309,14 @@ static enum tsr_status mark_named(const struct tsr_checkpoint *c, bool **named_r
 
 enum tsr_status tsr_masters_note(struct tsr_checkpoint *c, struct tsr_err *err)
 {
-	struct candidates k = { .n = 0 };
+	TSR_SCOPED(candidates_free) struct candidates k = { .n = 0 };
+	TSR_OWNED(free) bool *named = NULL;
 	size_t npairs = 0, n = 0, master, end;
 	const char *one = NULL;
-	bool *named = NULL;
-	enum tsr_status status = mark_named(c, &named, &npairs, err);
 
-	if (status == TSR_OK)
-		status = list_candidates(c, &k, err);
-	for (size_t i = 0; i < k.n && status == TSR_OK; i = end) {
+	TSR_TRY(mark_named(c, &named, &npairs, err));
+	TSR_TRY(list_candidates(c, &k, err));
+	for (size_t i = 0; i < k.n; i = end) {
 		size_t unnamed = 0;
 
 		end = end_of_run(&k, i, &master);
@@ -335,10 +333,8 @@ enum tsr_status tsr_masters_note(struct tsr_checkpoint *c, struct tsr_err *err)
 			n++;
 		}
 	}
-	free(k.list);
-	free(named);
-	if (!n || status != TSR_OK)
-		return status;
+	if (!n)
+		return TSR_OK;
 	return tsr_build_note(c, err,
 			      "%s: tensor %.200s: is not the master of any tensor of its shape, so "
 			      "it is stored whole (%zu such tensors, %zu masters)",

@@ -100,9 +100,7 @@ static enum tsr_status take_model(struct taking *t, struct tsr_value *model)
 {
 	struct tsr_checkpoint *c = t->c;
 
-	t->tensor = calloc(c->narrays + 1, sizeof(*t->tensor));
-	if (!t->tensor)
-		return tsr_fail_nomem(t->err, c->path);
+	TSR_TRY(TSR_NEW(&t->tensor, c->narrays + 1, t->err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		t->tensor[i] = SIZE_MAX;
 	for (size_t i = 0; i < c->ntensors; i++)
@@ -123,20 +121,15 @@ static enum tsr_status take_model(struct taking *t, struct tsr_value *model)
 
 static enum tsr_status take_by_name(struct tsr_checkpoint *c, struct tsr_err *err)
 {
-	bool *model = calloc(c->ntensors + 1, sizeof(*model));
-	enum tsr_status status;
+	TSR_OWNED(free) bool *model = NULL;
 	size_t kept = 0;
 
-	if (!model)
-		return tsr_fail_nomem(err, c->path);
-	status = tsr_names_model(c, NULL, 0, model, err);
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
+	TSR_TRY(TSR_NEW(&model, c->ntensors + 1, err, c->path));
+	TSR_TRY(tsr_names_model(c, NULL, 0, model, err));
+	for (size_t i = 0; i < c->ntensors; i++) {
 		if (model[i])
 			c->tensors[kept++] = c->tensors[i];
 	}
-	free(model);
-	if (status != TSR_OK)
-		return status;
 	c->ntensors = kept;
 	c->ntrees = 0;
 	return TSR_OK;

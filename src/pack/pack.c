@@ -267,8 +267,7 @@ static void take_sizes(struct packing *p)
 static enum tsr_status plan(struct packing *p)
 {
 	const struct tsr_checkpoint *c = p->c;
-	struct tsr_st_entry *arrays = NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_st_entry *arrays = NULL;
 	size_t n = 0;
 
 	p->source = (struct tsr_packed_source){
@@ -286,12 +285,8 @@ static enum tsr_status plan(struct packing *p)
 		p->errors[i] = tsr_error_widest(c->tensors[i].numel);
 		c->tensors[i].error = c->tensors[i].coding.codec ? &p->errors[i] : NULL;
 	}
-	status = tsr_packed_arrays(p->c, &arrays, &n, p->err);
-	if (status == TSR_OK)
-		status = plan_writer(p, arrays, n);
-	free(arrays);
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(tsr_packed_arrays(p->c, &arrays, &n, p->err));
+	TSR_TRY(plan_writer(p, arrays, n));
 	p->result->plain_nbytes = tsr_writer_nbytes(p->writer);
 	take_sizes(p);
 	return TSR_OK;
@@ -300,9 +295,8 @@ static enum tsr_status plan(struct packing *p)
 /* What is the model's own, before the tree is a tensor too, which is not. */
 static enum tsr_status find_model(struct packing *p)
 {
-	p->model = calloc(p->c->ntensors + 2, sizeof(*p->model));
-	if (!p->model)
-		return tsr_fail_nomem(p->err, p->out_path);
+	TSR_TRY(TSR_ARENA_NEW(&p->model, p->c->ntensors + 2, p->c->arena,
+			      tsr_build_nomem(p->c, p->err)));
 	return tsr_names_model(p->c, p->options->rules, p->options->nrules, p->model, p->err);
 }
 
@@ -377,9 +371,7 @@ static enum tsr_status choose(struct packing *p)
 
 	if (!p->options->choice)
 		return TSR_OK;
-	choosing.choices = calloc(p->c->ntensors + 1, sizeof(*choosing.choices));
-	if (!choosing.choices)
-		return tsr_fail_nomem(p->err, p->out_path);
+	TSR_TRY(TSR_NEW(&choosing.choices, p->c->ntensors + 1, p->err, p->out_path));
 	p->result->choices = choosing.choices;
 	for (size_t i = 0; i < p->c->ntensors; i++)
 		p->result->tensors[i].choice = &choosing.choices[i];
@@ -397,6 +389,7 @@ static enum tsr_status choose(struct packing *p)
 static enum tsr_status prepare(struct packing *p)
 {
 	struct tsr_checkpoint *c = p->c;
+	size_t n;
 
 	TSR_TRY(check_source(p));
 	if (p->options->strict)
@@ -409,10 +402,11 @@ static enum tsr_status prepare(struct packing *p)
 	TSR_TRY(tsr_note_shared_views(c, p->err));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	TSR_TRY(tsr_build_index(c, p->err));
+	n = c->ntensors + 1;
 	p->result->source_nbytes = tsr_checkpoint_stored_nbytes(c);
 	p->stored = *c;
-	p->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
-	p->result->tensors = calloc(c->ntensors + 1, sizeof(*p->result->tensors));
+	p->stored.tensors = tsr_arena_alloc(c->arena, n * sizeof(*c->tensors));
+	TSR_TRY(TSR_NEW(&p->result->tensors, n, p->err, p->out_path));
 	p->encoding = (struct tsr_encoding){
 		.stored = &p->stored,
 		.wanted = c,
@@ -420,15 +414,13 @@ static enum tsr_status prepare(struct packing *p)
 		.bound = p->result->moments.bound,
 		.results = p->result->tensors,
 		.sums = p->sums,
-		.integers = calloc(c->ntensors + 1, sizeof(*p->encoding.integers)),
-		.apart = calloc(c->ntensors + 1, sizeof(*p->encoding.apart)),
+		.integers = tsr_arena_alloc(c->arena, n * sizeof(*p->encoding.integers)),
+		.apart = tsr_arena_alloc(c->arena, n * sizeof(*p->encoding.apart)),
 	};
-	p->nbytes = calloc(c->ntensors + 1, sizeof(*p->nbytes));
-	if (!p->stored.tensors || !p->result->tensors || !p->encoding.integers ||
-	    !p->encoding.apart || !p->nbytes)
-		return tsr_fail_nomem(p->err, p->out_path);
-	p->errors = tsr_arena_alloc(c->arena, (c->ntensors + 1) * sizeof(*p->errors));
-	if (!p->errors)
+	p->nbytes = tsr_arena_alloc(c->arena, n * sizeof(*p->nbytes));
+	p->errors = tsr_arena_alloc(c->arena, n * sizeof(*p->errors));
+	if (!p->stored.tensors || !p->encoding.integers || !p->encoding.apart || !p->nbytes ||
+	    !p->errors)
 		return tsr_build_nomem(c, p->err);
 	TSR_TRY(tsr_pack_learn(c, p->options, p->run, &p->learned, p->err));
 	for (size_t i = 0; i < c->ntensors; i++) {
@@ -537,9 +529,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	};
 	enum tsr_status status;
 
-	p.result = calloc(1, sizeof(*p.result));
-	if (!p.result)
-		return tsr_fail_nomem(err, out);
+	TSR_TRY(TSR_NEW(&p.result, 1, err, out));
 	p.result->source = c;
 	p.result->eps = tsr_names_eps(c, &p.result->eps_known);
 	p.result->lr = tsr_names_lr(c);
@@ -550,12 +540,7 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	tsr_pack_learned_free(&p.learned);
 	free(p.meta);
 	free(p.weights_meta);
-	free(p.model);
-	free(p.stored.tensors);
-	free(p.nbytes);
-	free(p.encoding.integers);
-	free(p.encoding.apart);
-	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY) {
+	if (!tsr_is_packed(status)) {
 		p.result->source = NULL;
 		tsr_packing_free(p.result);
 		return status;
@@ -578,9 +563,8 @@ enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *
 		o.coded = TSR_CODED_ALL;
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, o.open, &c, err));
 	status = tsr_pack_note_decoded(c, err);
-	if (status == TSR_OK)
-		status = tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err);
-	if (status != TSR_OK && status != TSR_E_BOUND && status != TSR_E_DURABILITY)
+	TSR_THEN(status, tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err));
+	if (!tsr_is_packed(status))
 		tsr_checkpoint_close(c);
 	return status;
 }

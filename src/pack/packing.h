@@ -4,6 +4,7 @@
 
 /* The outcomes of packing and unpacking; users of the library have the functions of tersor/pack.h. */
 
+#include "base/scope.h"
 #include "io/file.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/writer.h"
@@ -30,6 +31,17 @@ void tsr_written_delta_take(struct tsr_written_delta *d, const struct tsr_writer
 bool tsr_written_delta_differs(const struct tsr_written_delta *d, size_t ntensors);
 
 void tsr_written_delta_free(struct tsr_written_delta *d);
+
+/* Whether an output is complete, after which there is an outcome; of packing, a bound may not be kept. */
+static inline bool tsr_is_written(enum tsr_status status)
+{
+	return status == TSR_OK || status == TSR_E_DURABILITY;
+}
+
+static inline bool tsr_is_packed(enum tsr_status status)
+{
+	return tsr_is_written(status) || status == TSR_E_BOUND;
+}
 
 /* The outcome of tsr_pack(). */
 struct tsr_packing {
@@ -64,5 +76,9 @@ struct tsr_unpacking {
  */
 enum tsr_status tsr_unpacks_to(const char *path, const struct tsr_open_options *open,
 			       const struct tsr_file *original, bool *ret, struct tsr_err *err);
+
+TSR_OWNED_BY(tsr_packing_free, struct tsr_packing)
+
+TSR_OWNED_BY(tsr_unpacking_free, struct tsr_unpacking)
 
 #endif

@@ -43,9 +43,8 @@ struct tsr_recode_options tsr_recode_defaults(void)
 /* What is the model's own, before the tree is a tensor too, which is not. */
 static enum tsr_status find_model(struct recoding *r)
 {
-	r->model = calloc(r->c->ntensors + 2, sizeof(*r->model));
-	if (!r->model)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_ARENA_NEW(&r->model, r->c->ntensors + 2, r->c->arena,
+			      tsr_build_nomem(r->c, r->err)));
 	return tsr_names_model(r->c, NULL, 0, r->model, r->err);
 }
 
@@ -54,10 +53,8 @@ static enum tsr_status widen_errors(struct recoding *r)
 {
 	const size_t n = r->c->ntensors + 1;
 
-	r->errors = calloc(n, sizeof(struct tsr_error_summary *));
-	r->widest = calloc(n, sizeof(*r->widest));
-	if (!r->errors || !r->widest)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_ARENA_NEW(&r->errors, n, r->c->arena, tsr_build_nomem(r->c, r->err)));
+	TSR_TRY(TSR_ARENA_NEW(&r->widest, n, r->c->arena, tsr_build_nomem(r->c, r->err)));
 	for (size_t i = 0; i < r->c->ntensors; i++) {
 		struct tsr_tensor *t = &r->c->tensors[i];
 
@@ -163,9 +160,6 @@ static void free_recoding(struct recoding *r)
 	restore_errors(r);
 	tsr_writer_free(r->writer);
 	tsr_checkpoint_close(r->base);
-	free(r->model);
-	free(r->errors);
-	free(r->widest);
 	free(r->arrays);
 	free(r->meta);
 	free(r->weights_meta);
@@ -177,13 +171,12 @@ enum tsr_status tsr_recode_checkpoint(struct tsr_checkpoint *c, const char *out,
 				      struct tsr_err *err)
 {
 	struct recoding r = { .c = c, .options = options, .run = run, .path = out, .err = err };
-	struct tsr_unpacking *u = calloc(1, sizeof(*u));
+	struct tsr_unpacking *u = NULL;
 	enum tsr_status status;
 
 	struct tsr_recode_options o = *options;
 
-	if (!u)
-		return tsr_fail_nomem(err, out);
+	TSR_TRY(TSR_NEW(&u, 1, err, out));
 	if (o.delta && o.coded == TSR_CODED_NONE)
 		o.coded = TSR_CODED_ALL;
 	r.options = &o;
@@ -213,7 +206,7 @@ enum tsr_status tsr_recode(const char *path, const char *out,
 	status = c->packed ? tsr_recode_checkpoint(c, out, &o, run, ret, err)
 			   : tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_PACK_CODED,
 					   "%s: is not a packed file", path);
-	if (status != TSR_OK && status != TSR_E_DURABILITY)
+	if (!tsr_is_written(status))
 		tsr_checkpoint_close(c);
 	return status;
 }

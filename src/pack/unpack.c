@@ -42,6 +42,14 @@ struct writing {
 	struct tsr_writer *writer;
 };
 
+static void end_writing(struct writing *w)
+{
+	tsr_writer_free(w->writer);
+	free(w->meta);
+	free(w->arrays);
+	free(w->stored.tensors);
+}
+
 struct tsr_write_options tsr_write_defaults(void)
 {
 	return (struct tsr_write_options){ .size = sizeof(struct tsr_write_options),
@@ -195,8 +203,7 @@ static enum tsr_status note_strides(struct writing *w, enum tsr_container contai
 				    struct tsr_err *err)
 {
 	struct tsr_checkpoint *const c = w->c;
-	struct tsr_text names = { 0 };
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_text_free) struct tsr_text names = { 0 };
 	size_t n = 0;
 
 	if (container == TSR_CONTAINER_TORCH || container == TSR_CONTAINER_DCP)
@@ -206,15 +213,14 @@ static enum tsr_status note_strides(struct writing *w, enum tsr_container contai
 			tsr_text_printf(&names, "%s%.100s", n > 1 ? ", " : "", c->tensors[i].name);
 	}
 	if (n)
-		status = tsr_build_note(c, err,
-					"%s: only .pt and DCP keep a memory format, such as "
-					"channels_last; here %zu "
-					"tensor%s row-major: %s%s",
-					w->path, n, n == 1 ? " is" : "s are",
-					names.failed ? "(out of memory)" : names.bytes,
-					n > NAMES_NOTED ? ", ..." : "");
-	tsr_text_free(&names);
-	return status;
+		TSR_TRY(tsr_build_note(c, err,
+				       "%s: only .pt and DCP keep a memory format, such as "
+				       "channels_last; here %zu "
+				       "tensor%s row-major: %s%s",
+				       w->path, n, n == 1 ? " is" : "s are",
+				       names.failed ? "(out of memory)" : names.bytes,
+				       n > NAMES_NOTED ? ", ..." : ""));
+	return TSR_OK;
 }
 
 /* Name what the container cannot hold. */
@@ -250,9 +256,7 @@ static enum tsr_status change_types(struct writing *w, struct tsr_err *err)
 			"expected plain tensors for another type",
 			c->path);
 	w->stored = *c;
-	w->stored.tensors = calloc(c->ntensors + 1, sizeof(*c->tensors));
-	if (!w->stored.tensors)
-		return tsr_fail_nomem(err, w->path);
+	TSR_TRY(TSR_NEW(&w->stored.tensors, c->ntensors + 1, err, w->path));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		w->stored.tensors[i] = c->tensors[i];
 		if (w->options->as != TSR_DTYPE_COUNT && tsr_takes_dtype(&c->tensors[i]))
@@ -263,9 +267,7 @@ static enum tsr_status change_types(struct writing *w, struct tsr_err *err)
 
 static enum tsr_status list_arrays(struct writing *w, struct tsr_err *err)
 {
-	w->arrays = calloc(w->c->ntensors + 1, sizeof(*w->arrays));
-	if (!w->arrays)
-		return tsr_fail_nomem(err, w->path);
+	TSR_TRY(TSR_NEW(&w->arrays, w->c->ntensors + 1, err, w->path));
 	for (size_t i = 0; i < w->c->ntensors; i++)
 		w->arrays[i] = tsr_stored_array(&w->c->tensors[i], TSR_ARRAY_TAG(i, 0));
 	return TSR_OK;
@@ -402,39 +404,24 @@ static enum tsr_status check_delta(struct tsr_checkpoint *c, const struct tsr_ru
 	return status == TSR_OK ? TSR_OK : tsr_delta_prove(c, status, run, err);
 }
 
-static enum tsr_status run_writing(struct tsr_unpacking *u, const char *path,
-				   const struct tsr_write_options *options,
+static enum tsr_status run_writing(struct writing *w, struct tsr_unpacking *u,
 				   const struct tsr_run *run, struct tsr_err *err)
 {
-	struct writing w = {
-		.c = u->source, .options = options, .path = path, .parts = run ? run->parts : NULL
-	};
-	enum tsr_status status;
+	const struct tsr_write_options *o = w->options;
 
-	status = tsr_inputs_name((const struct tsr_checkpoint *const[]){ u->source }, 1, 0, run,
-				 err);
-	if (status != TSR_OK)
-		return status;
-	u->container = choose(options, u->source, path);
+	TSR_TRY(tsr_inputs_name((const struct tsr_checkpoint *const[]){ u->source }, 1, 0, run,
+				err));
+	u->container = choose(o, u->source, w->path);
 	/* Kinds are only for the report here, so what is ambiguous does not matter. */
 	(void)tsr_names_assign(u->source, NULL, 0, NULL);
-	if (options->flashoptim)
-		status = arrange(u->source, options, run, err);
-	if (options->only_model)
-		status = tsr_model_part(u->source, u->container, err);
-	if (status == TSR_OK)
-		status = check_delta(u->source, run, err);
-	if (status == TSR_OK)
-		status = plan(&w, u->container, err);
-	if (status == TSR_OK) {
-		u->nbytes = tsr_writer_nbytes(w.writer);
-		status = write_out(&w, run, err);
-	}
-	tsr_writer_free(w.writer);
-	free(w.meta);
-	free(w.arrays);
-	free(w.stored.tensors);
-	return status;
+	if (o->flashoptim)
+		TSR_TRY(arrange(u->source, o, run, err));
+	if (o->only_model)
+		TSR_TRY(tsr_model_part(u->source, u->container, err));
+	TSR_TRY(check_delta(u->source, run, err));
+	TSR_TRY(plan(w, u->container, err));
+	u->nbytes = tsr_writer_nbytes(w->writer);
+	return write_out(w, run, err);
 }
 
 enum tsr_status tsr_write_checkpoint(struct tsr_checkpoint *c, const char *out,
@@ -442,17 +429,20 @@ enum tsr_status tsr_write_checkpoint(struct tsr_checkpoint *c, const char *out,
 				     const struct tsr_run *run, struct tsr_unpacking **ret,
 				     struct tsr_err *err)
 {
-	struct tsr_unpacking *u = calloc(1, sizeof(*u));
+	TSR_SCOPED(end_writing)
+	struct writing w = {
+		.c = c, .options = options, .path = out, .parts = run ? run->parts : NULL
+	};
+	TSR_OWNED(free) struct tsr_unpacking *u = NULL;
 	enum tsr_status status;
 
-	if (!u)
-		return tsr_fail_nomem(err, out);
+	TSR_TRY(TSR_NEW(&u, 1, err, out));
 	u->source = c;
-	status = run_writing(u, out, options, run, err);
-	if (status == TSR_OK || status == TSR_E_DURABILITY)
+	status = run_writing(&w, u, run, err);
+	if (tsr_is_written(status)) {
 		*ret = u;
-	else
-		free(u);
+		u = NULL;
+	}
 	return status;
 }
 
@@ -466,7 +456,7 @@ static enum tsr_status write_and_close(struct tsr_checkpoint *c, const char *out
 {
 	const enum tsr_status status = tsr_write_checkpoint(c, out, options, run, ret, err);
 
-	if (status != TSR_OK && status != TSR_E_DURABILITY)
+	if (!tsr_is_written(status))
 		tsr_checkpoint_close(c);
 	return status;
 }
@@ -515,39 +505,29 @@ static enum tsr_status compare_header(const struct tsr_writer *writer, const str
 				      bool *ret, struct tsr_err *err)
 {
 	const struct tsr_text *header = tsr_writer_header(writer);
-	enum tsr_status status;
-	char *found;
+	TSR_OWNED(free) char *found = NULL;
 
 	*ret = false;
 	if (!header || tsr_writer_nbytes(writer) != tsr_file_size(f))
 		return TSR_OK;
-	found = malloc(header->nbytes + 1);
-	if (!found)
-		return tsr_fail_nomem(err, tsr_file_path(f));
-	status = tsr_file_read(f, found, header->nbytes, 0, err);
-	*ret = status == TSR_OK && memcmp(found, header->bytes, header->nbytes) == 0;
-	free(found);
-	return status;
+	TSR_TRY(TSR_NEW(&found, header->nbytes + 1, err, tsr_file_path(f)));
+	TSR_TRY(tsr_file_read(f, found, header->nbytes, 0, err));
+	*ret = memcmp(found, header->bytes, header->nbytes) == 0;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_unpacks_to(const char *path, const struct tsr_open_options *open,
 			       const struct tsr_file *original, bool *ret, struct tsr_err *err)
 {
 	struct tsr_write_options o = tsr_write_defaults();
-	struct writing w = { .options = &o, .path = path };
-	enum tsr_status status;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
+	TSR_SCOPED(end_writing) struct writing w = { .options = &o, .path = path };
 
 	o.force = true;
-	TSR_TRY(tsr_checkpoint_open(&path, 1, open, &w.c, err));
-	status = plan(&w, w.c->container, err);
-	if (status == TSR_OK)
-		status = compare_header(w.writer, original, ret, err);
-	tsr_writer_free(w.writer);
-	free(w.arrays);
-	free(w.meta);
-	free(w.stored.tensors);
-	tsr_checkpoint_close(w.c);
-	return status;
+	TSR_TRY(tsr_checkpoint_open(&path, 1, open, &c, err));
+	w.c = c;
+	TSR_TRY(plan(&w, c->container, err));
+	return compare_header(w.writer, original, ret, err);
 }
 
 void tsr_unpacking_free(struct tsr_unpacking *u)

@@ -75,17 +75,15 @@ static enum tsr_status read_decoded(const struct walking *w, const struct tsr_te
 				    const struct tsr_walked *t, float *x, struct tsr_err *err)
 {
 	const size_t size = tsr_dtype_bits(stored->dtype) / 8;
-	struct tsr_read_scratch *scratch = malloc(sizeof(*scratch));
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_read_scratch *scratch = malloc(sizeof(*scratch));
 
 	if (!scratch)
 		return tsr_fail_nomem(err, w->walk->c->path);
-	status = tsr_tensor_read_f32(w->walk->c, stored, t->offset / size, t->nbytes / size,
-				     scratch, x, err);
-	free(scratch);
+	TSR_TRY(tsr_tensor_read_f32(w->walk->c, stored, t->offset / size, t->nbytes / size, scratch,
+				    x, err));
 	if (!t->tensor->coding.codec)
 		tsr_narrow_in_place(stored->dtype, x, t->nbytes / size);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status read_planes(const struct walking *w, const struct tsr_tensor *stored,

@@ -75,11 +75,10 @@ static void deal_units(const struct tsr_deal *d, const uint64_t *end, uint64_t *
 enum tsr_status tsr_deal_jobs(const struct tsr_deal *deal, uint64_t *load, unsigned n,
 			      unsigned number, struct tsr_job_range *ret, struct tsr_err *err)
 {
-	uint64_t *end = malloc(n * sizeof(*end));
+	TSR_OWNED(free) uint64_t *end = NULL;
 	uint64_t total = 0, at = 0, level;
 
-	if (!end)
-		return tsr_fail_nomem(err, "parts");
+	TSR_TRY(TSR_NEW(&end, n, err, "parts"));
 	for (uint64_t job = 0; job < deal->njobs; job++)
 		total += weigh(deal, job);
 	memcpy(end, load, n * sizeof(*end));
@@ -90,6 +89,5 @@ enum tsr_status tsr_deal_jobs(const struct tsr_deal *deal, uint64_t *load, unsig
 		end[i] = at;
 	}
 	deal_units(deal, end, load, n, number, ret);
-	free(end);
 	return TSR_OK;
 }

@@ -57,8 +57,7 @@ static enum tsr_status start(struct tsr_parts *p, struct tsr_err *err)
 enum tsr_status tsr_part_new(const struct tsr_part_request *request, struct tsr_parts **ret,
 			     struct tsr_err *err)
 {
-	struct tsr_parts *p;
-	enum tsr_status status;
+	TSR_OWNED(tsr_part_free) struct tsr_parts *p = NULL;
 
 	if (request->number < 1 || request->number > request->count ||
 	    request->count > TSR_PARTS_MAX)
@@ -66,32 +65,24 @@ enum tsr_status tsr_part_new(const struct tsr_part_request *request, struct tsr_
 				"%s: found part %u of %u, expected 1 of 1 to %u of %u",
 				request->path, request->number, request->count, TSR_PARTS_MAX,
 				TSR_PARTS_MAX);
-	p = calloc(1, sizeof(*p));
-	if (!p)
-		return tsr_fail_nomem(err, request->path);
+	TSR_TRY(TSR_NEW(&p, 1, err, request->path));
 	p->request = *request;
 	put_words(request, &p->words);
-	p->load = calloc(request->count, sizeof(*p->load));
-	status = p->load ? start(p, err) : tsr_fail_nomem(err, request->path);
-	if (status != TSR_OK) {
-		tsr_part_free(p);
-		return status;
-	}
+	TSR_TRY(TSR_NEW(&p->load, request->count, err, request->path));
+	TSR_TRY(start(p, err));
 	tsr_part_report_begin(&p->words, &p->text);
 	*ret = p;
+	p = NULL;
 	return TSR_OK;
 }
 
 static enum tsr_status create_report(struct tsr_parts *p, struct tsr_err *err)
 {
-	char *path = tsr_part_report_path(p->request.path, p->request.number, p->request.count);
-	enum tsr_status status;
+	const struct tsr_part_request *r = &p->request;
+	TSR_OWNED(free) char *path = NULL;
 
-	if (!path)
-		return tsr_fail_nomem(err, p->request.path);
-	status = tsr_outfile_create(path, true, 0, &p->out, err);
-	free(path);
-	return status;
+	TSR_TRY(tsr_part_report_path(r->path, r->number, r->count, &path, err));
+	return tsr_outfile_create(path, true, 0, &p->out, err);
 }
 
 /* The header goes before the coded pieces, which are there, and the rest behind them. */
@@ -246,95 +237,73 @@ static enum tsr_status check_reports(const char *path, const struct tsr_parts *p
 	return TSR_OK;
 }
 
-/* Takes over the reports, also on failure. */
-static enum tsr_status join(const char *path, struct tsr_part_report *reports, unsigned n,
-			    struct tsr_parts **ret, struct tsr_err *err)
+/* Of the reports that @p has. */
+static enum tsr_status join(struct tsr_parts *p, const char *path, struct tsr_err *err)
 {
-	struct tsr_parts *p = calloc(1, sizeof(*p));
-	enum tsr_status status;
-
-	if (!p) {
-		tsr_part_reports_free(reports, n);
-		return tsr_fail_nomem(err, path);
-	}
 	p->joins = true;
-	p->reports = reports;
-	p->request.count = n;
-	tsr_text_put(&p->words, reports[0].bytes, (size_t)reports[0].header.words_nbytes);
-	status = start(p, err);
-	if (status == TSR_OK)
-		status = check_reports(path, p, err);
-	if (status == TSR_OK)
-		*ret = p;
-	else
-		tsr_part_free(p);
-	return status;
+	tsr_text_put(&p->words, p->reports[0].bytes, (size_t)p->reports[0].header.words_nbytes);
+	TSR_TRY(start(p, err));
+	return check_reports(path, p, err);
 }
 
 enum tsr_status tsr_part_join(const char *path, struct tsr_parts **ret, struct tsr_err *err)
 {
-	struct tsr_part_report *reports = NULL;
-	unsigned n = 0;
+	TSR_OWNED(tsr_part_free) struct tsr_parts *p = NULL;
 
-	TSR_TRY(tsr_part_reports_find(path, &reports, &n, err));
-	return join(path, reports, n, ret, err);
+	TSR_TRY(TSR_NEW(&p, 1, err, path));
+	TSR_TRY(tsr_part_reports_find(path, &p->reports, &p->request.count, err));
+	TSR_TRY(join(p, path, err));
+	*ret = p;
+	p = NULL;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_part_join_texts(const char *path, const struct tsr_text *texts, unsigned n,
 				    struct tsr_parts **ret, struct tsr_err *err)
 {
-	struct tsr_part_report *reports = n && n <= TSR_PARTS_MAX ? calloc(n, sizeof(*reports))
-								  : NULL;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(tsr_part_free) struct tsr_parts *p = NULL;
 
-	if (!reports)
+	TSR_TRY(TSR_NEW(&p, 1, err, path));
+	if (!n || n > TSR_PARTS_MAX)
 		return tsr_fail_nomem(err, path);
-	for (unsigned i = 0; i < n && status == TSR_OK; i++) {
-		char *name = tsr_part_report_path(path, i + 1, n);
+	p->request.count = n;
+	TSR_TRY(TSR_NEW(&p->reports, n, err, path));
+	for (unsigned i = 0; i < n; i++) {
+		TSR_OWNED(free) char *name = NULL;
 
-		status = name ? tsr_part_report_take(name, texts[i].bytes, texts[i].nbytes,
-						     &reports[i], err)
-			      : tsr_fail_nomem(err, path);
-		free(name);
+		TSR_TRY(tsr_part_report_path(path, i + 1, n, &name, err));
+		TSR_TRY(tsr_part_report_take(name, texts[i].bytes, texts[i].nbytes, &p->reports[i],
+					     err));
 	}
-	if (status == TSR_OK)
-		return join(path, reports, n, ret, err);
-	tsr_part_reports_free(reports, n);
-	return status;
+	TSR_TRY(join(p, path, err));
+	*ret = p;
+	p = NULL;
+	return TSR_OK;
 }
 
 /* --- A part that was done before ----------------------------------------------------------------- */
 
 static bool fits_request(const struct tsr_part_report *r, const struct tsr_part_request *request)
 {
-	struct tsr_text words = { 0 };
-	bool fits;
+	TSR_SCOPED(tsr_text_free) struct tsr_text words = { 0 };
 
 	put_words(request, &words);
-	fits = !words.failed && r->header.number == request->number &&
+	return !words.failed && r->header.number == request->number &&
 	       r->header.count == request->count && r->header.words_nbytes == words.nbytes &&
 	       memcmp(r->bytes, words.bytes, words.nbytes) == 0;
-	tsr_text_free(&words);
-	return fits;
 }
 
 enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *ret,
 				 struct tsr_err *err)
 {
-	char *path = tsr_part_report_path(request->path, request->number, request->count);
-	struct tsr_part_report r;
+	TSR_SCOPED(tsr_part_report_free) struct tsr_part_report r = { 0 };
+	TSR_OWNED(free) char *path = NULL;
 	struct tsr_err damaged;
 
-	*ret = false;
-	if (!path)
-		return tsr_fail_nomem(err, request->path);
+	TSR_TRY(tsr_part_report_path(request->path, request->number, request->count, &path, err));
 	/* One that is damaged is made anew, and one whose bytes are not in the files of all parts. */
-	if (tsr_dir_has(path) && tsr_part_report_take(path, NULL, 0, &r, &damaged) == TSR_OK) {
-		*ret = fits_request(&r, request) &&
-		       tsr_part_report_wrote(&r, NULL, &damaged) == TSR_OK;
-		tsr_part_report_free(&r);
-	}
-	free(path);
+	*ret = tsr_dir_has(path) && tsr_part_report_take(path, NULL, 0, &r, &damaged) == TSR_OK &&
+	       fits_request(&r, request) && tsr_part_report_wrote(&r, NULL, &damaged) == TSR_OK;
 	return TSR_OK;
 }
 
@@ -392,13 +361,15 @@ void tsr_part_free(struct tsr_parts *p)
 {
 	if (!p)
 		return;
-	tsr_part_reports_free(p->reports, p->request.count);
+	for (unsigned i = 0; p->reports && i < p->request.count; i++)
+		tsr_part_report_free(&p->reports[i]);
 	for (size_t i = 0; i < p->nmet; i++) {
 		free((char *)p->met[i].path);
 		tsr_text_free(&p->met[i].wrote);
 	}
 	tsr_outfile_discard(p->out);
 	tsr_file_close(p->read);
+	free(p->reports);
 	free(p->met);
 	free(p->load);
 	tsr_text_free(&p->text);

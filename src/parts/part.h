@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/scope.h"
 #include "tersor/run.h"
 #include "tersor/status.h"
 #include "text/text.h"
@@ -60,6 +61,7 @@ enum tsr_status tsr_part_join(const char *path, struct tsr_parts **ret, struct t
 enum tsr_status tsr_part_join_texts(const char *path, const struct tsr_text *texts, unsigned n,
 				    struct tsr_parts **ret, struct tsr_err *err);
 void tsr_part_free(struct tsr_parts *p);
+TSR_OWNED_BY(tsr_part_free, struct tsr_parts)
 
 /* What is done in parts, as in the request; of those to be joined, as their reports say. */
 const struct tsr_part_request *tsr_part_request(const struct tsr_parts *p);

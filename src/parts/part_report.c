@@ -255,9 +255,7 @@ static enum tsr_status read_report(const struct source *from, struct tsr_part_re
 	TSR_TRY(read_at(from, &r->header, from->nbytes < size ? from->nbytes : size, 0, err));
 	TSR_TRY(check_header(r, from->nbytes, err));
 	rest = from->nbytes - size - r->header.data_nbytes;
-	r->bytes = malloc((size_t)rest + 1);
-	if (!r->bytes)
-		return tsr_fail_nomem(err, r->name);
+	TSR_TRY(TSR_NEW(&r->bytes, (size_t)rest + 1, err, r->name));
 	r->end = r->bytes + rest;
 	TSR_TRY(read_at(from, r->bytes, rest, from->nbytes - rest, err));
 	return check_all(r, err);
@@ -272,30 +270,19 @@ void tsr_part_report_free(struct tsr_part_report *r)
 enum tsr_status tsr_part_report_take(const char *name, const char *text, size_t nbytes,
 				     struct tsr_part_report *ret, struct tsr_err *err)
 {
-	struct source from = { .text = text, .nbytes = nbytes };
-	struct tsr_part_report r = { .name = strdup(name) };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_part_report_free) struct tsr_part_report r = { .name = strdup(name) };
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	if (!r.name)
 		return tsr_fail_nomem(err, name);
-	status = text ? TSR_OK : tsr_file_open(name, &from.file, err);
-	if (status == TSR_OK) {
-		from.nbytes = from.file ? tsr_file_size(from.file) : nbytes;
-		status = read_report(&from, &r, err);
+	if (!text) {
+		TSR_TRY(tsr_file_open(name, &f, err));
+		nbytes = (size_t)tsr_file_size(f);
 	}
-	tsr_file_close(from.file);
-	if (status == TSR_OK)
-		*ret = r;
-	else
-		tsr_part_report_free(&r);
-	return status;
-}
-
-void tsr_part_reports_free(struct tsr_part_report *reports, unsigned n)
-{
-	for (unsigned i = 0; reports && i < n; i++)
-		tsr_part_report_free(&reports[i]);
-	free(reports);
+	TSR_TRY(read_report(&(struct source){ text, f, nbytes }, &r, err));
+	*ret = r;
+	r = (struct tsr_part_report){ 0 };
+	return TSR_OK;
 }
 
 enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
@@ -345,35 +332,32 @@ static enum tsr_status check_range(const struct tsr_part_report *r, const struct
 				   const struct tsr_part_range *range, struct tsr_err *err)
 {
 	const bool fits = range->nbytes <= tsr_file_size(f);
-	unsigned char *bytes = fits ? malloc((size_t)range->nbytes + 1) : NULL;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) unsigned char *bytes = NULL;
 
-	if (fits && !bytes)
-		return tsr_fail_nomem(err, tsr_file_path(f));
-	if (fits)
-		status = tsr_file_read(f, bytes, (size_t)range->nbytes, range->offset, err);
-	if (status == TSR_OK && (!fits || tsr_hash(bytes, (size_t)range->nbytes, 0) != range->hash))
-		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: found other bytes from byte %" PRIu64
-				  " on than part %u wrote; remove %s and do that part again",
-				  tsr_file_path(f), range->offset, r->header.number, r->name);
-	free(bytes);
-	return status;
+	if (fits) {
+		TSR_TRY(TSR_NEW(&bytes, (size_t)range->nbytes + 1, err, tsr_file_path(f)));
+		TSR_TRY(tsr_file_read(f, bytes, (size_t)range->nbytes, range->offset, err));
+	}
+	if (fits && tsr_hash(bytes, (size_t)range->nbytes, 0) == range->hash)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_FORMAT,
+			"%s: found other bytes from byte %" PRIu64
+			" on than part %u wrote; remove %s and do that part again",
+			tsr_file_path(f), range->offset, r->header.number, r->name);
 }
 
 static enum tsr_status check_written(const struct tsr_part_report *r,
 				     const struct tsr_part_file *file, struct tsr_err *err)
 {
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 	struct tsr_part_range range;
-	struct tsr_file *f = NULL;
-	enum tsr_status status = tsr_file_open(file->path, &f, err);
 
-	for (size_t at = 0; status == TSR_OK && at < file->wrote.nbytes; at += sizeof(range)) {
+	TSR_TRY(tsr_file_open(file->path, &f, err));
+	for (size_t at = 0; at < file->wrote.nbytes; at += sizeof(range)) {
 		memcpy(&range, file->wrote.bytes + at, sizeof(range));
-		status = check_range(r, f, &range, err);
+		TSR_TRY(check_range(r, f, &range, err));
 	}
-	tsr_file_close(f);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const char *path,
@@ -390,57 +374,55 @@ enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const cha
 
 /* --- Beside a path ------------------------------------------------------------------------------- */
 
-char *tsr_part_report_path(const char *path, unsigned number, unsigned count)
+enum tsr_status tsr_part_report_path(const char *path, unsigned number, unsigned count, char **ret,
+				     struct tsr_err *err)
 {
-	char *ret;
-
-	return asprintf(&ret, "%s.part-%u-of-%u.bin", path, number, count) < 0 ? NULL : ret;
+	if (asprintf(ret, "%s.part-%u-of-%u.bin", path, number, count) >= 0)
+		return TSR_OK;
+	*ret = NULL;
+	return tsr_fail_nomem(err, path);
 }
 
 /* The number of parts that the name of a report has: 0 if it is not a report of @stem. */
 static unsigned count_in(const char *name, const char *stem)
 {
+	TSR_OWNED(free) char *expected = NULL;
 	unsigned number, count;
-	char *expected;
-	bool same;
 
 	if (strncmp(name, stem, strlen(stem)) != 0 ||
-	    sscanf(name + strlen(stem), ".part-%u-of-%u.bin", &number, &count) != 2)
+	    sscanf(name + strlen(stem), ".part-%u-of-%u.bin", &number, &count) != 2 ||
+	    tsr_part_report_path(stem, number, count, &expected, NULL) != TSR_OK)
 		return 0;
-	expected = tsr_part_report_path(stem, number, count);
-	same = expected && strcmp(expected, name) == 0 && number >= 1 && number <= count &&
-	       count <= TSR_PARTS_MAX;
-	free(expected);
-	return same ? count : 0;
+	return strcmp(expected, name) == 0 && number >= 1 && number <= count &&
+			       count <= TSR_PARTS_MAX
+		       ? count
+		       : 0;
 }
 
 /* How many parts there are, as the names say. */
 static enum tsr_status count_parts(const char *path, unsigned *ret, struct tsr_err *err)
 {
-	char *dir = tsr_path_directory(path);
-	struct tsr_dir list = { 0 };
-	enum tsr_status status;
+	TSR_OWNED(free) char *dir = tsr_path_directory(path);
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir list = { 0 };
 
 	*ret = 0;
 	if (!dir)
 		return tsr_fail_nomem(err, path);
-	status = tsr_dir_list(dir, ".bin", &list, err);
-	free(dir);
-	for (size_t i = 0; i < list.n && status == TSR_OK; i++) {
+	TSR_TRY(tsr_dir_list(dir, ".bin", &list, err));
+	for (size_t i = 0; i < list.n; i++) {
 		const unsigned count = count_in(list.names[i], tsr_path_name(path));
 
 		if (count && *ret && count != *ret)
-			status = tsr_fail(err, TSR_E_FORMAT,
-					  "%s: found parts of %u and of %u; remove those that "
-					  "are not meant",
-					  path, *ret, count);
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: found parts of %u and of %u; remove those that "
+					"are not meant",
+					path, *ret, count);
 		*ret = count ? count : *ret;
 	}
-	tsr_dir_free(&list);
-	if (status == TSR_OK && !*ret)
+	if (!*ret)
 		return tsr_fail(err, TSR_E_IO, "%s: found no parts: no file %s.part-*-of-*.bin",
 				path, path);
-	return status;
+	return TSR_OK;
 }
 
 /* TSR_E_IO with the parts that are not there, before anything else is said. */
@@ -451,15 +433,13 @@ static enum tsr_status read_all(const char *path, struct tsr_part_report *report
 	unsigned missing = 0, first = 0;
 
 	for (unsigned i = 0; i < n; i++) {
-		char *name = tsr_part_report_path(path, i + 1, n);
+		TSR_OWNED(free) char *name = NULL;
 
-		if (!name)
-			return tsr_fail_nomem(err, path);
+		TSR_TRY(tsr_part_report_path(path, i + 1, n, &name, err));
 		if (!tsr_dir_has(name) && !missing++)
 			first = i + 1;
-		if (!missing && status == TSR_OK)
-			status = tsr_part_report_take(name, NULL, 0, &reports[i], err);
-		free(name);
+		if (!missing)
+			TSR_THEN(status, tsr_part_report_take(name, NULL, 0, &reports[i], err));
 	}
 	if (!missing)
 		return status;
@@ -470,14 +450,7 @@ static enum tsr_status read_all(const char *path, struct tsr_part_report *report
 enum tsr_status tsr_part_reports_find(const char *path, struct tsr_part_report **ret,
 				      unsigned *n_ret, struct tsr_err *err)
 {
-	enum tsr_status status;
-
 	TSR_TRY(count_parts(path, n_ret, err));
-	*ret = calloc(*n_ret, sizeof(**ret));
-	if (!*ret)
-		return tsr_fail_nomem(err, path);
-	status = read_all(path, *ret, *n_ret, err);
-	if (status != TSR_OK)
-		tsr_part_reports_free(*ret, *n_ret);
-	return status;
+	TSR_TRY(TSR_NEW(ret, *n_ret, err, path));
+	return read_all(path, *ret, *n_ret, err);
 }

@@ -79,7 +79,6 @@ enum tsr_status tsr_part_run_failure(const struct tsr_part_run *run, struct tsr_
 enum tsr_status tsr_part_report_take(const char *name, const char *text, size_t nbytes,
 				     struct tsr_part_report *ret, struct tsr_err *err);
 void tsr_part_report_free(struct tsr_part_report *r);
-void tsr_part_reports_free(struct tsr_part_report *reports, unsigned n);
 
 /* Whether two reports are of parts of one command: TSR_E_FORMAT with what differs. */
 enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
@@ -100,10 +99,11 @@ void tsr_part_report_skip_to(struct tsr_part_report *r, uint64_t file);
 enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const char *path,
 				      struct tsr_err *err);
 
-/* "PATH.part-NUMBER-of-COUNT.bin" to be freed; NULL when out of memory. */
-char *tsr_part_report_path(const char *path, unsigned number, unsigned count);
+/* "PATH.part-NUMBER-of-COUNT.bin", to be freed. */
+enum tsr_status tsr_part_report_path(const char *path, unsigned number, unsigned count, char **ret,
+				     struct tsr_err *err);
 
-/* The reports beside @path, as many as there are parts, in their order, for tsr_part_reports_free(). */
+/* The reports beside @path, as many as there are parts, in their order; to be freed also on failure. */
 enum tsr_status tsr_part_reports_find(const char *path, struct tsr_part_report **ret,
 				      unsigned *n_ret, struct tsr_err *err);
 

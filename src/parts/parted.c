@@ -192,15 +192,12 @@ static enum tsr_status run_joined(const struct tsr_parted *p, struct tsr_parts *
 				  struct tsr_err *err)
 {
 	const size_t nbytes = (p->pipeline->scratch_nbytes + 127) / 64 * 64;
-	void *scratch = aligned_alloc(64, nbytes);
-	enum tsr_status status;
+	TSR_OWNED(free) void *scratch = aligned_alloc(64, nbytes);
 
 	if (!scratch)
 		return tsr_fail_nomem(err, p->what);
 	memset(scratch, 0, nbytes);
-	status = join_all(p, part, scratch, err);
-	free(scratch);
-	return status;
+	return join_all(p, part, scratch, err);
 }
 
 enum tsr_status tsr_parted_run(const struct tsr_parted *p, const struct tsr_run *run,

@@ -10,7 +10,7 @@
 
 struct finding {
 	struct tsr_recording_data *r;
-	struct tsr_text_numbers files;
+	struct tsr_text_numbers *files;
 	size_t *user; /* per file: the first step that has it */
 	size_t *alike;
 	struct tsr_err *err;
@@ -49,10 +49,10 @@ static enum tsr_status look_at(struct finding *f, size_t index)
 	f->alike[index] = index;
 	for (size_t i = 0; i < step->nfiles; i++) {
 		const char *file = step->files[i];
-		const size_t known = f->files.n;
+		const size_t known = f->files->n;
 		size_t number;
 
-		if (!tsr_text_number(&f->files, file, strlen(file), &number))
+		if (!tsr_text_number(f->files, file, strlen(file), &number))
 			return tsr_fail_nomem(f->err, f->r->pub.path);
 		if (number == known) {
 			f->user[number] = index;
@@ -68,20 +68,20 @@ static enum tsr_status look_at(struct finding *f, size_t index)
 
 enum tsr_status tsr_recording_find_alike(struct tsr_recording_data *r, struct tsr_err *err)
 {
-	struct finding f = { .r = r, .err = err };
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_text_numbers_free) struct tsr_text_numbers files = { 0 };
+	TSR_OWNED(free) size_t *user = NULL;
+	struct finding f = { .r = r, .files = &files, .err = err };
 	size_t nfiles = 0;
 
 	for (size_t i = 0; i < r->pub.nsteps; i++)
 		nfiles += r->pub.steps[i].nfiles;
 	TSR_TRY(TSR_ARENA_NEW(&f.alike, r->pub.nsteps, r->arena, tsr_recording_nomem(r, err)));
 	r->alike = f.alike;
-	TSR_TRY(TSR_NEW(&f.user, nfiles + 1, err, r->pub.path));
-	for (size_t i = 0; i < r->pub.nsteps && status == TSR_OK; i++)
-		status = look_at(&f, i);
-	tsr_text_numbers_free(&f.files);
-	free(f.user);
-	return status;
+	TSR_TRY(TSR_NEW(&user, nfiles + 1, err, r->pub.path));
+	f.user = user;
+	for (size_t i = 0; i < r->pub.nsteps; i++)
+		TSR_TRY(look_at(&f, i));
+	return TSR_OK;
 }
 
 size_t tsr_recording_alike(const struct tsr_recording *recording, size_t index)

@@ -85,28 +85,23 @@ static enum tsr_status read_offsets(struct joining *j, const struct tsr_checkpoi
 					      .part = TSR_OFFSETS_KEY,
 					      .max_depth = 8,
 					      .max_values = OFFSETS_VALUES_MAX };
-	struct tsr_json *root = NULL;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
 
 	if (!text)
 		return TSR_OK;
 	TSR_TRY(tsr_json_parse(text, strlen(text), &rules, &root, j->err));
-	if (tsr_json_type(root) != TSR_JSON_OBJECT) {
-		tsr_json_free(root);
+	if (tsr_json_type(root) != TSR_JSON_OBJECT)
 		return tsr_fail(j->err, TSR_E_FORMAT,
 				"%s: " TSR_OFFSETS_KEY
 				": expected an object with a member per tensor",
 				part->path);
-	}
-	for (const struct tsr_json *v = tsr_json_first(root); v && status == TSR_OK;
-	     v = tsr_json_next(v)) {
+	for (const struct tsr_json *v = tsr_json_first(root); v; v = tsr_json_next(v)) {
 		const struct tsr_tensor *t = tsr_checkpoint_find(part, tsr_json_key(v));
 
 		if (t)
-			status = read_start(j, v, &slices[t - part->tensors]);
+			TSR_TRY(read_start(j, v, &slices[t - part->tensors]));
 	}
-	tsr_json_free(root);
-	return status;
+	return TSR_OK;
 }
 
 /* --- Taking parts over ------------------------------------------------------------------------ */

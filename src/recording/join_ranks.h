@@ -11,7 +11,7 @@
  * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
  *
  * A tensor that is in several parts, or begins elsewhere than at 0, must say where in each of them
- * (docs/recording.md); its slices follow each other along one dimension without a gap.
+ * (docs/replay.md); its slices follow each other along one dimension without a gap.
  *
  * Return: TSR_OK, TSR_E_FORMAT, TSR_E_UNSUPPORTED, TSR_E_LIMIT or TSR_E_NOMEM.
  */

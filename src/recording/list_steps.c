@@ -9,24 +9,17 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "base/fail.h"
+#include "container/containers.h"
 #include "torch/dcp.h"
 #include "text/bytes.h"
 
-/* Extensions of files that may be steps; .npy is not, since it names no parameter. */
-static const char *const extensions[] = { ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz" };
-
-/* The length of a name without its extension; 0 if that is not one of these. */
+/* The length of a name without its extension; 0 if no step is called so: an .npy names no parameter. */
 static size_t stem_of(const char *name)
 {
-	const size_t n = strlen(name);
+	enum tsr_container container;
+	const size_t n = tsr_container_stem(name, &container);
 
-	for (size_t i = 0; i < sizeof(extensions) / sizeof(*extensions); i++) {
-		const size_t len = strlen(extensions[i]);
-
-		if (n > len && strcmp(name + n - len, extensions[i]) == 0)
-			return n - len;
-	}
-	return 0;
+	return n && container != TSR_CONTAINER_NPY ? n : 0;
 }
 
 /* The number that the first @n bytes end in; false if there is none, or it is over the limit. */
@@ -66,7 +59,7 @@ static enum tsr_status look_at(struct tsr_recording_data *r, const char *name, b
 			       uint64_t *step, struct tsr_err *err)
 {
 	size_t n = stem_of(name);
-	char *path;
+	TSR_OWNED(free) char *path = NULL;
 
 	*is_step = n > 0;
 	if (!n) {
@@ -74,7 +67,6 @@ static enum tsr_status look_at(struct tsr_recording_data *r, const char *name, b
 		if (!path)
 			return tsr_fail_nomem(err, r->pub.path);
 		*is_step = tsr_dir_is(path) && tsr_dcp_looks_like(path);
-		free(path);
 		n = strlen(name);
 	}
 	if (!*is_step)
@@ -154,16 +146,12 @@ static enum tsr_status keep_steps(struct tsr_recording_data *r, const struct fou
 
 enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct tsr_err *err)
 {
-	struct tsr_dir d = { 0 };
-	struct found_step *found;
-	enum tsr_status status;
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir d = { 0 };
+	TSR_OWNED(free) struct found_step *found = NULL;
 	size_t n = 0;
 
 	TSR_TRY(tsr_dir_list(r->pub.path, "", &d, err));
-	found = calloc(d.n + 1, sizeof(*found));
-	status = found ? find_steps(r, &d, found, &n, err) : tsr_fail_nomem(err, r->pub.path);
-	TSR_THEN(status, keep_steps(r, found, n, err));
-	free(found);
-	tsr_dir_free(&d);
-	return status;
+	TSR_TRY(TSR_NEW(&found, d.n + 1, err, r->pub.path));
+	TSR_TRY(find_steps(r, &d, found, &n, err));
+	return keep_steps(r, found, n, err);
 }

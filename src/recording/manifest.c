@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The manifest of a recording (docs/recording.md). */
+/* The manifest of a recording (docs/replay.md). */
 #include "recording/recording_data.h"
 
 #include <inttypes.h>
@@ -104,10 +104,9 @@ static const struct {
 	{ "nesterov", TSR_HYPER_NESTEROV, true },
 	{ "decouple_lr", TSR_HYPER_DECOUPLE_LR, true },
 	{ "maximize", TSR_HYPER_MAXIMIZE, true },
+	{ "amsgrad", TSR_HYPER_AMSGRAD, true },
+	{ "tensor_lr", TSR_HYPER_TENSOR_LR, true },
 };
-
-/* A switch that changes the update and that tersor has no step for: it must be off. */
-#define AMSGRAD "amsgrad"
 
 /* Distinguishes Adam from AdamW where PyTorch has one class for both. */
 #define DECOUPLED "decoupled_weight_decay"
@@ -202,7 +201,7 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 			return wrong(m, where, name, v,
 				     hypers[i].flag ? "true or false" : "a finite number");
 		/* Off is as not there, in reports as well. */
-		if (hypers[i].hyper != TSR_HYPER_MAXIMIZE || value != 0)
+		if (hypers[i].hyper < TSR_HYPER_MAXIMIZE || value != 0)
 			tsr_hyper_put(h, hypers[i].hyper, value);
 		return TSR_OK;
 	}
@@ -214,7 +213,7 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 		return check_rounds(m, where, v);
 	if (strcmp(name, DECOUPLED) == 0 && m->r->pub.optimizer == TSR_OPTIMIZER_ADAMW)
 		return TSR_OK;
-	if (strcmp(name, DECOUPLED) == 0 || strcmp(name, AMSGRAD) == 0)
+	if (strcmp(name, DECOUPLED) == 0)
 		return refuse_unless_off(m, where, v);
 	if (TSR_IS_AMONG(name, ignored))
 		return TSR_OK;
@@ -524,9 +523,12 @@ static enum tsr_status read_run(struct reading *m, const struct tsr_json *root)
 		return TSR_OK;
 	if (pub->order == TSR_ORDER_TORCH_CUDA_FUSED && is_before_2_11(run->pytorch))
 		pub->order = TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE;
-	if (pub->order == TSR_ORDER_TORCH_CUDA_FOREACH && run->capturable == 1 &&
-	    pub->optimizer != TSR_OPTIMIZER_SGD)
+	if (run->capturable != 1 || pub->optimizer == TSR_OPTIMIZER_SGD)
+		return TSR_OK;
+	if (pub->order == TSR_ORDER_TORCH_CUDA_FOREACH)
 		pub->order = TSR_ORDER_TORCH_CUDA_CAPTURABLE;
+	else if (pub->order == TSR_ORDER_TORCH_CUDA_FORLOOP)
+		pub->order = TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP;
 	return TSR_OK;
 }
 
@@ -556,16 +558,11 @@ static enum tsr_status parse(const struct tsr_file *f, struct tsr_json **ret, st
 enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct tsr_err *err)
 {
 	struct reading m = { .r = r, .err = err };
-	struct tsr_json *root = NULL;
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(tsr_file_open_in(r->pub.path, TSR_MANIFEST_NAME, r->options.follow, &f, err));
 	m.path = tsr_file_path(f);
-	status = parse(f, &root, err);
-	TSR_THEN(status, read_root(&m, root));
-	if (root)
-		tsr_json_free(root);
-	tsr_file_close(f);
-	return status;
+	TSR_TRY(parse(f, &root, err));
+	return read_root(&m, root);
 }

@@ -16,12 +16,11 @@
 
 static enum tsr_status find_manifest(const char *directory, bool *ret, struct tsr_err *err)
 {
-	char *path = tsr_path_join(directory, TSR_MANIFEST_NAME);
+	TSR_OWNED(free) char *path = tsr_path_join(directory, TSR_MANIFEST_NAME);
 
 	if (!path)
 		return tsr_fail_nomem(err, directory);
 	*ret = tsr_dir_has(path);
-	free(path);
 	return TSR_OK;
 }
 
@@ -82,35 +81,29 @@ void tsr_recording_close(struct tsr_recording *recording)
 /* Whether a manifest claims to be one of ours, even if it is cut off later. */
 static bool claims_to_be_ours(const char *directory)
 {
-	char *path = tsr_path_join(directory, TSR_MANIFEST_NAME), text[4096];
-	struct tsr_file *f = NULL;
-	bool ours = false;
+	TSR_OWNED(free) char *path = tsr_path_join(directory, TSR_MANIFEST_NAME);
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
+	char text[4096];
+	size_t n;
 
-	if (path && tsr_file_open(path, &f, NULL) == TSR_OK) {
-		const uint64_t size = tsr_file_size(f);
-		const size_t n = size < sizeof(text) ? (size_t)size : sizeof(text);
-
-		ours = tsr_file_read(f, text, n, 0, NULL) == TSR_OK &&
-		       memmem(text, n, "tersor-recording", strlen("tersor-recording"));
-		tsr_file_close(f);
-	}
-	free(path);
-	return ours;
+	if (!path || tsr_file_open(path, &f, NULL) != TSR_OK)
+		return false;
+	n = tsr_file_size(f) < sizeof(text) ? (size_t)tsr_file_size(f) : sizeof(text);
+	return tsr_file_read(f, text, n, 0, NULL) == TSR_OK &&
+	       memmem(text, n, "tersor-recording", strlen("tersor-recording"));
 }
 
 /* Whether a file has one rank's parts of a model; the number in its name is no step. */
 static bool is_part(const char *directory, const char *name)
 {
-	char *path = tsr_path_join(directory, name);
-	const bool part = path && (tsr_hf_parts_named(path) || strstr(name, "_world_size_"));
+	TSR_OWNED(free) char *path = tsr_path_join(directory, name);
 
-	free(path);
-	return part;
+	return path && (tsr_hf_parts_named(path) || strstr(name, "_world_size_"));
 }
 
 static size_t count(const char *directory, const char *suffix, bool steps_only)
 {
-	struct tsr_dir found = { 0 };
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir found = { 0 };
 	size_t n = 0;
 
 	if (tsr_dir_list(directory, suffix, &found, NULL) != TSR_OK)
@@ -121,7 +114,6 @@ static size_t count(const char *directory, const char *suffix, bool steps_only)
 		n += !steps_only || (tsr_recording_step_of(found.names[i], &step) &&
 				     !is_part(directory, found.names[i]));
 	}
-	tsr_dir_free(&found);
 	return n;
 }
 

@@ -57,16 +57,14 @@ void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct
 static enum tsr_status open_part(const struct tsr_recording_data *r, const char *name,
 				 const char *path, struct tsr_checkpoint **ret, struct tsr_err *err)
 {
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	if (r->pub.has_manifest || !tsr_dir_is(path))
 		TSR_TRY(tsr_file_open_in(r->pub.path, name, r->options.follow, &f, err));
-	status = tsr_checkpoint_open(&path, 1, &r->options, ret, err);
-	if (status == TSR_OK && f)
-		status = tsr_file_check_unchanged(f, err);
-	tsr_file_close(f);
-	return status;
+	TSR_TRY(tsr_checkpoint_open(&path, 1, &r->options, ret, err));
+	if (f)
+		TSR_TRY(tsr_file_check_unchanged(f, err));
+	return TSR_OK;
 }
 
 static enum tsr_status open_parts(const struct tsr_recording_data *r,
@@ -74,15 +72,11 @@ static enum tsr_status open_parts(const struct tsr_recording_data *r,
 				  struct tsr_checkpoint **parts, struct tsr_err *err)
 {
 	for (size_t i = 0; i < step->nfiles; i++) {
-		char *path = tsr_path_join(r->pub.path, step->files[i]);
-		enum tsr_status status;
+		TSR_OWNED(free) char *path = tsr_path_join(r->pub.path, step->files[i]);
 
 		if (!path)
 			return tsr_fail_nomem(err, r->pub.path);
-		status = open_part(r, step->files[i], path, &parts[i], err);
-		free(path);
-		if (status != TSR_OK)
-			return status;
+		TSR_TRY(open_part(r, step->files[i], path, &parts[i], err));
 	}
 	return TSR_OK;
 }

@@ -15,23 +15,21 @@
 static enum tsr_status write_plain(void *ctx, struct tsr_file *into, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = ctx;
-	char *buffer = malloc(BUFFER_NBYTES);
-	enum tsr_status status = buffer ? TSR_OK : tsr_fail_nomem(err, c->path);
+	TSR_OWNED(free) char *buffer = NULL;
 	uint64_t at = 0;
 
+	TSR_TRY(TSR_NEW(&buffer, BUFFER_NBYTES, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_array *a = &c->arrays[c->tensors[i].plane[0]];
 
-		for (uint64_t done = 0, n; done < a->nbytes && status == TSR_OK; done += n) {
+		for (uint64_t done = 0, n; done < a->nbytes; done += n) {
 			n = a->nbytes - done < BUFFER_NBYTES ? a->nbytes - done : BUFFER_NBYTES;
-			status = tsr_array_read(c, a, done, (size_t)n, buffer, err);
-			TSR_THEN(status,
-				 tsr_file_scratch_write(into, buffer, (size_t)n, at + done, err));
+			TSR_TRY(tsr_array_read(c, a, done, (size_t)n, buffer, err));
+			TSR_TRY(tsr_file_scratch_write(into, buffer, (size_t)n, at + done, err));
 		}
 		at += a->nbytes;
 	}
-	free(buffer);
-	return status;
+	return TSR_OK;
 }
 
 static void close_part(void *ctx)
@@ -97,8 +95,8 @@ static enum tsr_status build(struct tsr_checkpoint *c, struct tsr_checkpoint *pa
 
 enum tsr_status tsr_recording_plain_part(struct tsr_checkpoint **part, struct tsr_err *err)
 {
-	struct tsr_checkpoint *packed = *part, *c;
-	enum tsr_status status;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
+	struct tsr_checkpoint *packed = *part;
 
 	for (size_t i = 0; i < packed->ntensors; i++) {
 		/* What loses something is refused where all parts are. */
@@ -107,10 +105,8 @@ enum tsr_status tsr_recording_plain_part(struct tsr_checkpoint **part, struct ts
 	}
 	TSR_TRY(TSR_NEW(&c, 1, err, packed->path));
 	*part = NULL;
-	status = build(c, packed, err);
-	if (status == TSR_OK)
-		*part = c;
-	else
-		tsr_checkpoint_close(c);
-	return status;
+	TSR_TRY(build(c, packed, err));
+	*part = c;
+	c = NULL;
+	return TSR_OK;
 }

@@ -41,7 +41,7 @@ static const char *why_not(const struct recoding *r, const struct tsr_checkpoint
 
 static enum tsr_status look(struct recoding *r, struct tsr_directory_entry *e)
 {
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	const char *path;
 
 	TSR_TRY(tsr_traversal_path(&r->t, r->t.d->path, e->path, &path));
@@ -49,7 +49,6 @@ static enum tsr_status look(struct recoding *r, struct tsr_directory_entry *e)
 	e->reason = why_not(r, c);
 	e->as = e->reason ? TSR_STORED_COPY : TSR_STORED_PACKED;
 	e->container = c->container;
-	tsr_checkpoint_close(c);
 	return TSR_OK;
 }
 
@@ -94,8 +93,7 @@ static enum tsr_status pack(struct recoding *r, const char *from, const char *to
 static enum tsr_status judge(struct recoding *r, struct tsr_directory_entry *e, const char *to,
 			     const struct tsr_packing *packing)
 {
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 	bool same = false;
 
 	e->stored_nbytes = tsr_packing_nbytes(packing);
@@ -104,29 +102,27 @@ static enum tsr_status judge(struct recoding *r, struct tsr_directory_entry *e, 
 		return TSR_OK;
 	}
 	TSR_TRY(tsr_open_below(&r->t, r->t.d->path, e->path, &f));
-	status = tsr_unpacks_to(to, &r->recording->options, f, &same, r->t.err);
-	tsr_file_close(f);
+	TSR_TRY(tsr_unpacks_to(to, &r->recording->options, f, &same, r->t.err));
 	if (!same)
 		e->reason = "its header would not come back as it is";
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status code(struct recoding *r, struct tsr_directory_entry *e, const char *from,
 			    const char *to)
 {
-	struct tsr_packing *packing = NULL;
-	enum tsr_status status = pack(r, from, to, &packing);
+	TSR_OWNED(tsr_packing_free) struct tsr_packing *packing = NULL;
 
-	TSR_THEN(status, judge(r, e, to, packing));
-	if (status == TSR_OK && e->reason) {
+	TSR_TRY(pack(r, from, to, &packing));
+	TSR_TRY(judge(r, e, to, packing));
+	if (e->reason) {
 		(void)tsr_dir_remove_file(to);
 		e->as = TSR_STORED_COPY;
-		status = tsr_directory_copy(&r->t, e);
+		TSR_TRY(tsr_directory_copy(&r->t, e));
 	}
-	if (status == TSR_OK && !e->reason && r->t.watch.packed)
+	if (!e->reason && r->t.watch.packed)
 		r->t.watch.packed(r->t.watch.ctx, e, packing);
-	tsr_packing_free(packing);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status decode(struct recoding *r, struct tsr_directory_entry *e, const char *from,
@@ -164,9 +160,8 @@ enum tsr_status tsr_recode_recording(const char *path, const char *out,
 				     struct tsr_err *err)
 {
 	struct tsr_recode_options o = tsr_recode_defaults();
-	struct tsr_recording *recording = NULL;
+	TSR_OWNED(tsr_recording_close) struct tsr_recording *recording = NULL;
 	struct recoding r = { .options = &o };
-	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	if (o.max_shard_nbytes || o.weights_out || o.coded == TSR_CODED_STATES)
@@ -177,7 +172,5 @@ enum tsr_status tsr_recode_recording(const char *path, const char *out,
 	r.recording = (struct tsr_recording_data *)recording;
 	r.t.follow = r.recording->options.follow;
 	r.t.output = (struct tsr_dir_output){ out, false, o.force, o.dry_run, plan, write_file };
-	status = tsr_directory_make(&r.t, recording->path, watch, run, ret, err);
-	tsr_recording_close(recording);
-	return status;
+	return tsr_directory_make(&r.t, recording->path, watch, run, ret, err);
 }

@@ -21,15 +21,12 @@ enum tsr_status tsr_recording_nomem(const struct tsr_recording_data *r, struct t
 static enum tsr_status check_not_step(const struct tsr_recording *r, const char *file,
 				      const char *path, struct tsr_err *err)
 {
-	char *step = tsr_path_join(r->path, file);
-	enum tsr_status status;
+	TSR_OWNED(free) char *step = tsr_path_join(r->path, file);
 
 	if (!step)
 		return tsr_fail_nomem(err, r->path);
-	status = tsr_path_check_not(step, path, err);
-	TSR_THEN(status, tsr_path_check_not_in(step, path, err));
-	free(step);
-	return status;
+	TSR_TRY(tsr_path_check_not(step, path, err));
+	return tsr_path_check_not_in(step, path, err);
 }
 
 enum tsr_status tsr_recording_check_not(const struct tsr_recording *r, const char *path,

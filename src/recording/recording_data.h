@@ -3,6 +3,7 @@
 #ifndef TSR_RECORDING_DATA_H
 #define TSR_RECORDING_DATA_H
 
+#include "base/scope.h"
 #include "base/arena.h"
 #include "tersor/recording.h"
 #include "text/named.h"
@@ -49,5 +50,7 @@ void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct
 /* TSR_E_IO if @path is one of the recording's files, or would be in its directory. */
 enum tsr_status tsr_recording_check_not(const struct tsr_recording *r, const char *path,
 					struct tsr_err *err);
+
+TSR_OWNED_BY(tsr_recording_close, struct tsr_recording)
 
 #endif

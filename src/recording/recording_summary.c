@@ -96,20 +96,18 @@ static enum tsr_status add_step(struct summing *m, size_t index)
 {
 	struct tsr_recording_summary *s = m->s;
 	struct tsr_recorded_step *step = &s->steps[index];
-	struct tsr_checkpoint *c = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 
 	if (!m->times[index])
 		return TSR_OK;
-	status = tsr_recording_open_step(m->r, index, &c, m->err);
-	for (size_t i = 0; status == TSR_OK && i < c->ntensors; i++) {
-		status = add_tensor(m, c, index, &c->tensors[i]);
+	TSR_TRY(tsr_recording_open_step(m->r, index, &c, m->err));
+	for (size_t i = 0; i < c->ntensors; i++) {
+		TSR_TRY(add_tensor(m, c, index, &c->tensors[i]));
 		step->nbytes += tsr_tensor_nbytes(&c->tensors[i]);
 		step->dtypes |= 1u << c->tensors[i].dtype;
 		step->ntensors++;
 	}
-	tsr_checkpoint_close(c);
-	return status;
+	return TSR_OK;
 }
 
 static void widen(struct tsr_recorded_range *r, double value)

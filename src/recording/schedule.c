@@ -27,6 +27,13 @@ struct reading {
 	struct tsr_err *err;
 };
 
+static void free_reading(struct reading *r)
+{
+	free(r->lr);
+	if (r->c)
+		freelocale(r->c);
+}
+
 static enum tsr_status wrong(const struct reading *r, const char *found, const char *expected)
 {
 	return tsr_fail(r->err, TSR_E_FORMAT, "%s: line %" PRIu64 ": found \"%.60s\", expected %s",
@@ -134,46 +141,36 @@ static enum tsr_status read_lines(struct reading *r, char *text)
 /* Read the whole file as text, to be freed. */
 static enum tsr_status read_text(const char *path, char **ret, struct tsr_err *err)
 {
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
-	char *text = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(tsr_file_open(path, &f, err));
-	status = tsr_file_load(f, SCHEDULE_NBYTES_MAX, "schedule", &text, err);
-	if (status == TSR_OK && strlen(text) != tsr_file_size(f))
-		status = tsr_fail(err, TSR_E_FORMAT, "%s: found a NUL byte, expected text", path);
-	tsr_file_close(f);
-	if (status == TSR_OK)
-		*ret = text;
-	else
-		free(text);
-	return status;
+	TSR_TRY(tsr_file_load(f, SCHEDULE_NBYTES_MAX, "schedule", ret, err));
+	if (strlen(*ret) != tsr_file_size(f))
+		return tsr_fail(err, TSR_E_FORMAT, "%s: found a NUL byte, expected text", path);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nsteps, size_t ngroups,
 				  double **lr_ret, struct tsr_err *err)
 {
+	TSR_SCOPED(free_reading)
 	struct reading r = {
 		.path = path, .first = first, .nsteps = nsteps, .ngroups = ngroups, .err = err
 	};
-	enum tsr_status status;
-	char *text = NULL;
+	TSR_OWNED(free) char *text = NULL;
 	size_t n;
 
 	if (__builtin_mul_overflow(nsteps, ngroups, &n))
 		return tsr_fail_nomem(err, path);
 	TSR_TRY(read_text(path, &text, err));
-	r.lr = calloc(n + 1, sizeof(*r.lr));
+	TSR_TRY(TSR_NEW(&r.lr, n + 1, err, path));
 	r.c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-	for (size_t i = 0; r.lr && i < n; i++)
+	if (!r.c)
+		return tsr_fail_nomem(err, path);
+	for (size_t i = 0; i < n; i++)
 		r.lr[i] = NAN;
-	status = r.lr && r.c ? read_lines(&r, text) : tsr_fail_nomem(err, path);
-	if (r.c)
-		freelocale(r.c);
-	free(text);
-	if (status == TSR_OK)
-		*lr_ret = r.lr;
-	else
-		free(r.lr);
-	return status;
+	TSR_TRY(read_lines(&r, text));
+	*lr_ret = r.lr;
+	r.lr = NULL;
+	return TSR_OK;
 }

@@ -30,9 +30,10 @@ static double norm_of(const struct tsr_compare *c)
 	return isnan(sum) ? INFINITY : sqrt(sum);
 }
 
-struct tsr_replay_figures tsr_compare_figures(const struct tsr_compare *c, unsigned kinds)
+struct tsr_replay_figures tsr_compare_figures(const struct tsr_compare *c, unsigned slots)
 {
-	const bool momentum = kinds & TSR_KIND_MOMENTUM, variance = kinds & TSR_KIND_VARIANCE;
+	const bool momentum = slots >> TSR_SLOT_MOMENTUM & 1;
+	const bool variance = slots >> TSR_SLOT_VARIANCE & 1;
 	const struct tsr_measure *state = c->state, *quant = c->quant;
 	struct tsr_replay_figures f;
 	double *v = f.value;
@@ -73,22 +74,22 @@ void tsr_replay_compare_commit(const struct tsr_replay_window *w, const struct t
 	if (!tile->last)
 		return;
 	tsr_replay_step_in(r, w, step)->tensors[tile->tensor] = tsr_compare_figures(
-		&sums->param[step], r->params[tile->tensor].kinds);
+		&sums->param[step], r->params[tile->tensor].slots);
 	tsr_compare_merge(&sums->total[step], &sums->param[step]);
 }
 
 void tsr_replay_compare_finish(const struct tsr_replay_window *w, const struct tsr_replaying *r,
 			       struct tsr_replay_sums *sums)
 {
-	unsigned kinds = 0;
+	unsigned slots = 0;
 
 	for (size_t i = 0; i < r->nparams; i++)
-		kinds |= r->params[i].kinds;
+		slots |= r->params[i].slots;
 	for (unsigned i = 0; i < w->n; i++) {
 		struct tsr_replay_step *step = tsr_replay_step_in(r, w, i);
 
 		if (!step->skipped)
-			step->total = tsr_compare_figures(&sums->total[i], kinds);
+			step->total = tsr_compare_figures(&sums->total[i], slots);
 		sums->total[i] = (struct tsr_compare){ .stalled = 0 };
 	}
 }

@@ -6,8 +6,8 @@
 #include "replay/window.h"
 #include "step/step_compare.h"
 
-/* The figures; those of parts outside @kinds, a mask of enum tsr_kind, are NaN. */
-struct tsr_replay_figures tsr_compare_figures(const struct tsr_compare *c, unsigned kinds);
+/* The figures; those of slots outside @slots, a mask of 1 << enum tsr_slot, are NaN. */
+struct tsr_replay_figures tsr_compare_figures(const struct tsr_compare *c, unsigned slots);
 
 /* Sums over the tiles of a window, per step.  Start from zeros. */
 struct tsr_replay_sums {

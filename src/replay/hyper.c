@@ -33,7 +33,8 @@ enum tsr_status tsr_replay_choose_steps(struct tsr_replaying *r)
 				     recording->path, first, last);
 	r->first = o->first_step ? (size_t)(o->first_step - first) : 0;
 	r->result->nsteps = (size_t)((o->last_step ? o->last_step : last) - first) + 1 - r->first;
-	TSR_TRY(TSR_NEW(&r->result->steps, r->result->nsteps, r->err, recording->path));
+	TSR_TRY(TSR_TAKE(&r->result->steps, r->result->nsteps, r->result->arena, r->err,
+			 recording->path));
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		r->result->steps[i].step = recording->steps[r->first + i].step;
 	return TSR_OK;
@@ -139,7 +140,7 @@ static enum tsr_status choose_order(struct tsr_replaying *r)
 static enum tsr_status find_initial_lr(struct tsr_replaying *r, size_t group, double *ret)
 {
 	const struct tsr_recording_step *first = &r->recording->steps[0];
-	double *schedule = NULL;
+	TSR_OWNED(free) double *schedule = NULL;
 
 	*ret = r->result->steps[0].lr[group];
 	if (r->options->schedule && !tsr_hyper_is_set(&r->options->hyper, TSR_HYPER_LR)) {
@@ -150,12 +151,12 @@ static enum tsr_status find_initial_lr(struct tsr_replaying *r, size_t group, do
 					  &schedule, r->err));
 	}
 	(void)find_lr(r, schedule, first, group, ret);
-	free(schedule);
 	return TSR_OK;
 }
 
 static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 {
+	static const enum tsr_hyper_name matter[] = { TSR_HYPER_MAXIMIZE, TSR_HYPER_AMSGRAD };
 	struct tsr_hyper *h = &r->result->hyper[group];
 	double initial;
 
@@ -167,22 +168,23 @@ static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 	}
 	tsr_hyper_put(h, TSR_HYPER_LR, r->result->steps[0].lr[group]);
 	tsr_hyper_defaults(h, r->result->optimizer);
-	/* One that the optimizer does not use makes no difference, but for this. */
-	if (tsr_hyper_is_set(h, TSR_HYPER_MAXIMIZE) && h->value[TSR_HYPER_MAXIMIZE] != 0 &&
-	    !tsr_optimizer_uses(r->result->optimizer, TSR_HYPER_MAXIMIZE))
-		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-				"%s: group %zu: maximize: found true, which %s cannot be replayed "
-				"with",
-				r->recording->path, group,
-				tsr_optimizer_name(r->result->optimizer));
+	/* One that the optimizer does not use makes no difference, but for these. */
+	for (size_t i = 0; i < sizeof(matter) / sizeof(*matter); i++) {
+		if (tsr_hyper_is_on(h, matter[i]) &&
+		    !tsr_optimizer_uses(r->result->optimizer, matter[i]))
+			return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+					"%s: group %zu: %s: found true, which %s cannot be "
+					"replayed with",
+					r->recording->path, group, tsr_hyper_name(matter[i]),
+					tsr_optimizer_name(r->result->optimizer));
+	}
 	return TSR_OK;
 }
 
 enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 {
 	struct tsr_replay *result = r->result;
-	double *schedule = NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) double *schedule = NULL;
 	char where[700];
 	enum tsr_optimizer optimizer;
 
@@ -200,16 +202,14 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r)
 					tsr_hyper_name(name));
 	}
 	result->ngroups = r->recording->ngroups;
-	TSR_TRY(TSR_NEW(&result->lr, result->nsteps * result->ngroups + 1, r->err,
-			r->recording->path));
-	TSR_TRY(TSR_NEW(&result->hyper, result->ngroups + 1, r->err, r->recording->path));
+	TSR_TRY(TSR_TAKE(&result->lr, result->nsteps * result->ngroups + 1, result->arena, r->err,
+			 r->recording->path));
+	TSR_TRY(TSR_TAKE(&result->hyper, result->ngroups + 1, result->arena, r->err,
+			 r->recording->path));
 	if (r->options->schedule)
 		TSR_TRY(tsr_schedule_load(r->options->schedule, result->steps[0].step,
 					  result->nsteps, result->ngroups, &schedule, r->err));
-	status = fill_lr(r, schedule);
-	free(schedule);
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(fill_lr(r, schedule));
 	for (size_t g = 0; g < result->ngroups; g++) {
 		TSR_TRY(choose_group(r, g));
 		/* Check every step: the lr of any may be out of range. */

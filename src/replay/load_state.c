@@ -326,25 +326,24 @@ static bool is_checkable(const struct tsr_checkpoint *c)
 /* Check what will be resident; other tensors are checked when they are written. */
 static enum tsr_status verify(struct tsr_replaying *r)
 {
+	TSR_OWNED(free) struct tsr_tensor *tensors = NULL;
 	struct tsr_checkpoint resident = *r->c;
 	const struct tsr_walk walk = { .c = &resident, .in_parts = true };
-	enum tsr_status status;
 
 	if (!is_checkable(r->c))
 		return TSR_OK;
+	TSR_TRY(TSR_NEW(&tensors, r->nparams * TSR_SLOTS + 1, r->err, r->c->path));
+	resident.tensors = tensors;
 	resident.ntensors = 0;
-	TSR_TRY(TSR_NEW(&resident.tensors, r->nparams * TSR_SLOTS + 1, r->err, r->c->path));
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 			const size_t tensor = r->params[i].tensor[slot];
 
 			if (tensor != SIZE_MAX && r->params[i].coding[slot].codec)
-				resident.tensors[resident.ntensors++] = r->c->tensors[tensor];
+				tensors[resident.ntensors++] = r->c->tensors[tensor];
 		}
 	}
-	status = resident.ntensors ? tsr_walk_run(&walk, r->run, r->err) : TSR_OK;
-	free(resident.tensors);
-	return status;
+	return resident.ntensors ? tsr_walk_run(&walk, r->run, r->err) : TSR_OK;
 }
 
 static enum tsr_status load(struct tsr_replaying *r)

@@ -18,8 +18,8 @@
 /* What PyTorch's optimizers call a slot. */
 static const char *field_of(const struct tsr_replaying *r, unsigned slot)
 {
-	if (slot == TSR_SLOT_VARIANCE)
-		return "exp_avg_sq";
+	if (slot == TSR_SLOT_VARIANCE || slot == TSR_SLOT_MAX_VARIANCE)
+		return slot == TSR_SLOT_VARIANCE ? "exp_avg_sq" : "max_exp_avg_sq";
 	return tsr_optimizer_uses(r->result->optimizer, TSR_HYPER_MOMENTUM) ? "momentum_buffer"
 									    : "exp_avg";
 }
@@ -85,17 +85,16 @@ static enum tsr_status learn_keys(struct tsr_replay_adding *a)
 
 	for (size_t i = 0; i < r->nparams && !a->sample; i++) {
 		struct tsr_parameter *own = &r->parameters.list[i];
-		char *canonical = own->prefix ? tsr_names_canonical(r->params[i].name) : NULL;
+		const char *canonical;
 
-		if (own->prefix && !canonical)
-			return tsr_fail_nomem(r->err, r->c->path);
-		if (own->prefix && ends_in_name(own, r->params[i].name, &a->head)) {
+		if (!own->prefix)
+			continue;
+		canonical = tsr_names_canonical(r->c->arena, r->params[i].name);
+		if (!canonical)
+			return tsr_build_nomem(r->c, r->err);
+		a->canonical = !ends_in_name(own, r->params[i].name, &a->head);
+		if (!a->canonical || ends_in_name(own, canonical, &a->head))
 			a->sample = own;
-		} else if (own->prefix && ends_in_name(own, canonical, &a->head)) {
-			a->sample = own;
-			a->canonical = true;
-		}
-		free(canonical);
 	}
 	return TSR_OK;
 }
@@ -139,8 +138,8 @@ static bool has_hyper(const struct tsr_replaying *r, size_t group, enum tsr_hype
 
 	if (name == TSR_HYPER_DECOUPLE_LR)
 		return decouple;
-	if (name == TSR_HYPER_MAXIMIZE && !tsr_hyper_is_set(&r->result->hyper[group], name))
-		return false;
+	if (name == TSR_HYPER_MAXIMIZE || name == TSR_HYPER_AMSGRAD)
+		return tsr_hyper_is_on(&r->result->hyper[group], name);
 	if (name != TSR_HYPER_INITIAL_LR)
 		return tsr_optimizer_uses(r->result->optimizer, name);
 	return decouple || tsr_hyper_is_set(&r->recording->groups[group].hyper, name) ||
@@ -154,6 +153,7 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 		TSR_HYPER_WEIGHT_DECAY, TSR_HYPER_INITIAL_LR, TSR_HYPER_DECOUPLE_LR,
 		TSR_HYPER_MOMENTUM,	TSR_HYPER_DAMPENING,  TSR_HYPER_NESTEROV,
 		TSR_HYPER_BETA1,	TSR_HYPER_EPS,	      TSR_HYPER_MAXIMIZE,
+		TSR_HYPER_AMSGRAD,
 	};
 	const struct tsr_hyper *h = &r->result->hyper[group];
 	bool ok = put_real(r, dict, "lr", tsr_replay_last_lr(r, group));
@@ -167,7 +167,7 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 		if (name == TSR_HYPER_BETA1)
 			ok = put_reals(r, dict, "betas", &h->value[TSR_HYPER_BETA1], 2);
 		else if (name == TSR_HYPER_DECOUPLE_LR || name == TSR_HYPER_NESTEROV ||
-			 name == TSR_HYPER_MAXIMIZE)
+			 name == TSR_HYPER_MAXIMIZE || name == TSR_HYPER_AMSGRAD)
 			ok = tsr_value_put_at(r->c->arena, dict, tsr_hyper_name(name),
 					      tsr_value_bool(r->c->arena, x != 0));
 		else
@@ -259,19 +259,19 @@ static enum tsr_status name_keys(struct tsr_replay_adding *a, size_t param)
 {
 	struct tsr_replaying *r = a->r;
 	struct tsr_parameter *own = &r->parameters.list[param];
-	char *canonical = tsr_names_canonical(r->params[param].name), *prefix;
-	const char *name = a->canonical ? canonical : r->params[param].name;
+	const char *name = r->params[param].name, *prefix = NULL;
 
-	if (!canonical)
-		return tsr_fail_nomem(r->err, r->c->path);
-	prefix = tsr_arena_printf(r->c->arena, "%.*s%s.", (int)a->head, a->sample->prefix, name);
-	if (prefix) {
-		own->prefix = prefix;
-		own->prefix_nbytes = strlen(prefix);
-		own->state = a->sample->state;
-	}
-	free(canonical);
-	return prefix ? TSR_OK : tsr_build_nomem(r->c, r->err);
+	if (a->canonical)
+		name = tsr_names_canonical(r->c->arena, name);
+	if (name)
+		prefix = tsr_arena_printf(r->c->arena, "%.*s%s.", (int)a->head, a->sample->prefix,
+					  name);
+	if (!prefix)
+		return tsr_build_nomem(r->c, r->err);
+	own->prefix = prefix;
+	own->prefix_nbytes = strlen(prefix);
+	own->state = a->sample->state;
+	return TSR_OK;
 }
 
 /* Find or make a mapping for each new state. */

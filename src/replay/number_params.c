@@ -72,9 +72,8 @@ static enum tsr_status name_ids(struct tsr_replay_adding *a)
 	struct tsr_replaying *r = a->r;
 	struct tsr_optim *o = &a->optim;
 	const struct tsr_open_options *open = r->options->open;
-	struct tsr_param *model;
+	TSR_OWNED(free) struct tsr_param *model = NULL;
 	size_t unnamed = 0;
-	enum tsr_status status;
 
 	for (size_t i = 0; i < o->nids; i++)
 		unnamed += !o->ids[i].name;
@@ -96,9 +95,7 @@ static enum tsr_status name_ids(struct tsr_replay_adding *a)
 			r->params[i].name,
 			r->c->tensors[r->params[i].tensor[TSR_SLOT_WEIGHT]].plane[0]
 		};
-	status = tsr_optim_join(r->c, o, model, r->nparams, true, NULL, 0, r->err);
-	free(model);
-	return status;
+	return tsr_optim_join(r->c, o, model, r->nparams, true, NULL, 0, r->err);
 }
 
 static enum tsr_status unsettled(const struct tsr_replaying *r, size_t param)

@@ -134,18 +134,15 @@ static enum tsr_status refuse_missing(const struct tsr_replaying *r,
 				      const struct tsr_replay_param *p)
 {
 	const struct tsr_recording_step *step = &r->recording->steps[r->first + p->first_missing];
-	char *path = tsr_path_join(r->recording->path, step->files[0]);
-	enum tsr_status status;
+	TSR_OWNED(free) char *path = tsr_path_join(r->recording->path, step->files[0]);
 
 	if (!path)
 		return tsr_fail_nomem(r->err, r->recording->path);
-	status = tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SKIP_MISSING,
-			       "%s: step %" PRIu64
-			       ": tensor %.200s: found no gradient of this parameter, expected one",
-			       step->nfiles == 1 ? path : r->recording->path, step->step,
-			       p->recorded);
-	free(path);
-	return status;
+	return tsr_fail_hint(r->err, TSR_E_FORMAT, TSR_HINT_SKIP_MISSING,
+			     "%s: step %" PRIu64
+			     ": tensor %.200s: found no gradient of this parameter, expected one",
+			     step->nfiles == 1 ? path : r->recording->path, step->step,
+			     p->recorded);
 }
 
 /* List what all steps together lack; the first is an error if that is asked for. */
@@ -162,7 +159,7 @@ static enum tsr_status list_missing(struct tsr_replaying *r, const struct tsr_re
 		return refuse_missing(r, first);
 	for (size_t i = 0; i < n; i++)
 		nmissing += params[i].nseen < result->nsteps;
-	TSR_TRY(TSR_NEW(&result->missing, nmissing, r->err, r->c->path));
+	TSR_TRY(TSR_TAKE(&result->missing, nmissing, result->arena, r->err, r->c->path));
 	for (size_t i = 0; i < n; i++) {
 		if (params[i].nseen == result->nsteps)
 			continue;
@@ -235,18 +232,17 @@ static enum tsr_status look_at_step(struct matching *m, size_t index)
 {
 	struct tsr_replaying *r = m->r;
 	struct tsr_replay_step *s = &r->result->steps[index];
-	struct tsr_checkpoint *step = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *step = NULL;
 
 	TSR_TRY(tsr_recording_open_step(r->recording, r->first + index, &step, r->err));
-	status = tsr_replay_is_listed(r->recording) ? TSR_OK : add_gradients(m, step, s->step);
-	for (size_t i = 0; i < step->ntensors && status == TSR_OK; i++) {
-		status = check_gradient(m, step, &step->tensors[i], index);
+	if (!tsr_replay_is_listed(r->recording))
+		TSR_TRY(add_gradients(m, step, s->step));
+	for (size_t i = 0; i < step->ntensors; i++) {
+		TSR_TRY(check_gradient(m, step, &step->tensors[i], index));
 		r->progress.total_nbytes += tsr_tensor_nbytes(&step->tensors[i]);
 	}
 	s->nmissing = step->ntensors; /* until all parameters are known: those with a gradient */
-	tsr_checkpoint_close(step);
-	return status == TSR_OK ? tsr_progress_add(&r->progress, 0, r->err) : status;
+	return tsr_progress_add(&r->progress, 0, r->err);
 }
 
 /* --- Their states ----------------------------------------------------------------------------- */
@@ -301,8 +297,6 @@ static enum tsr_status add_states(struct tsr_replaying *r)
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_parameter *own = &r->parameters.list[i];
 
-		if (own->max_variance != SIZE_MAX && tsr_replay_is_adam(r))
-			return refuse(r, own->max_variance, "AMSGrad is not replayed");
 		if (own->master != SIZE_MAX)
 			return refuse(r, own->master,
 				      "is a second copy of its weight, which would be left as it "
@@ -354,14 +348,14 @@ static enum tsr_status take_listed(struct matching *m, const struct tsr_replayin
 enum tsr_status tsr_replay_find_params(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
 	struct matching m = { .r = r };
-	enum tsr_status status = TSR_NEW(&m.taken, r->c->ntensors + 1, r->err, r->c->path);
+	enum tsr_status status = tsr_parameters_find(r->c, r->options->rules, r->options->nrules,
+						     &r->parameters, r->err);
 
-	TSR_THEN(status, tsr_parameters_find(r->c, r->options->rules, r->options->nrules,
-					     &r->parameters, r->err));
+	TSR_THEN(status,
+		 TSR_TAKE(&m.taken, r->c->ntensors + 1, r->parameters.arena, r->err, r->c->path));
 	TSR_THEN(status, first == r ? look_at_steps(&m) : take_listed(&m, first));
 	TSR_THEN(status, keep_seen(&m));
 	TSR_THEN(status, add_states(r));
 	free(m.params);
-	free(m.taken);
 	return status;
 }

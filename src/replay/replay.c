@@ -77,6 +77,34 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 	return TSR_OK;
 }
 
+/* What the optimizer keeps; a checkpoint with AMSGrad's variances says so, unless an option says otherwise. */
+static enum tsr_status choose_slots(struct tsr_replaying *r)
+{
+	const struct tsr_codec *variance = r->options->coding[TSR_SLOT_VARIANCE].codec;
+	bool amsgrad = false;
+
+	for (size_t i = 0; i < r->nparams; i++) {
+		struct tsr_replay_param *p = &r->params[i];
+		struct tsr_hyper *h = &r->result->hyper[p->group];
+
+		if (p->tensor[TSR_SLOT_MAX_VARIANCE] != SIZE_MAX &&
+		    !tsr_hyper_is_set(h, TSR_HYPER_AMSGRAD))
+			tsr_hyper_put(h, TSR_HYPER_AMSGRAD, 1);
+	}
+	for (size_t i = 0; i < r->nparams; i++) {
+		struct tsr_replay_param *p = &r->params[i];
+
+		p->slots = tsr_optimizer_slots(r->result->optimizer, &r->result->hyper[p->group]);
+		amsgrad |= p->slots >> TSR_SLOT_MAX_VARIANCE & 1;
+	}
+	if (amsgrad && (!tsr_order_is_torch(r->result->order) || (variance && variance->learned)))
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: AMSGrad has a step in PyTorch's orders only, and none with "
+				"means of blocks",
+				r->c->path);
+	return TSR_OK;
+}
+
 static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying *first)
 {
 	const char **names;
@@ -85,14 +113,12 @@ static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying 
 	TSR_TRY(tsr_replay_choose_steps(r));
 	TSR_TRY(tsr_replay_choose_hyper(r));
 	TSR_TRY(tsr_replay_find_params(r, first));
-	for (size_t i = 0; i < r->nparams; i++)
-		r->params[i].kinds = tsr_optimizer_kinds(r->result->optimizer,
-							 &r->result->hyper[r->params[i].group]);
+	TSR_TRY(choose_slots(r));
 	TSR_TRY(tsr_replay_read_counts(r));
 	TSR_TRY(tsr_replay_plan_state(r));
 	TSR_TRY(tsr_replay_note_scales(r));
 	TSR_TRY(check_order(r));
-	TSR_TRY(TSR_NEW(&names, r->nparams + 1, r->err, r->c->path));
+	TSR_TRY(TSR_TAKE(&names, r->nparams + 1, r->result->arena, r->err, r->c->path));
 	for (size_t i = 0; i < r->nparams; i++)
 		names[i] = r->params[i].name;
 	r->result->params = names;
@@ -100,7 +126,8 @@ static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying 
 	for (size_t i = 0; r->result->compared && i < r->result->nsteps; i++) {
 		struct tsr_replay_step *s = &r->result->steps[i];
 
-		TSR_TRY(TSR_NEW(&s->tensors, r->nparams + 1, r->err, r->c->path));
+		TSR_TRY(TSR_TAKE(&s->tensors, r->nparams + 1, r->result->arena, r->err,
+				 r->c->path));
 		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
 			s->total.value[f] = NAN;
 	}
@@ -220,9 +247,10 @@ static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *p
 				   unsigned npaths, const char *recording)
 {
 	TSR_TRY(TSR_NEW(&r->result, 1, r->err, recording));
-	*r->result = (struct tsr_replay){ .recording = strdup(recording),
+	*r->result = (struct tsr_replay){ .arena = tsr_arena_new(SIZE_MAX),
 					  .dry_run = r->options->dry_run,
 					  .threads = r->run ? r->run->threads : 1 };
+	r->result->recording = tsr_arena_copy(r->result->arena, recording, strlen(recording));
 	if (!r->result->recording)
 		return tsr_fail_nomem(r->err, recording);
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, r->options->open, &r->result->source, r->err));
@@ -280,9 +308,8 @@ static enum tsr_status take_states(const char *const *paths, unsigned npaths, co
 {
 	struct tsr_replay_options o = tsr_replay_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
-	enum tsr_status status;
 	struct tsr_err own;
-	struct states *s;
+	TSR_OWNED(free) struct states *s = NULL;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
@@ -314,9 +341,7 @@ static enum tsr_status take_states(const char *const *paths, unsigned npaths, co
 		if (forms[i].hyper.set)
 			s->options[0].ngpus = TSR_REPLAY_CPU;
 	}
-	status = run_states(s->r, n, paths, npaths, recording, out, ret);
-	free(s);
-	return status;
+	return run_states(s->r, n, paths, npaths, recording, out, ret);
 }
 
 enum tsr_status tsr_replay(const char *const *paths, unsigned npaths, const char *recording,
@@ -347,18 +372,10 @@ void tsr_replay_free(struct tsr_replay *r)
 {
 	if (!r)
 		return;
-	for (size_t i = 0; r->steps && i < r->nsteps; i++)
-		free(r->steps[i].tensors);
-	free(r->steps);
-	free((void *)r->params);
 	free(r->warnings);
-	free(r->missing);
-	free(r->gpus);
 	tsr_checkpoint_close(r->source);
 	tsr_replay_free_state(r->state, r->nparams, r->disk != NULL, r->threads);
 	tsr_mapped_free(r->disk);
-	free(r->hyper);
-	free(r->lr);
-	free(r->recording);
+	tsr_arena_free(r->arena);
 	free(r);
 }

@@ -23,33 +23,32 @@ static bool is_packed(const struct tsr_replaying *r)
 /* FlashOptim's state dict has all tensors in its own codecs, also those that are not stepped. */
 static enum tsr_status check_flashoptim(const struct tsr_replaying *r)
 {
-	bool *stepped = calloc(r->c->ntensors + 1, sizeof(*stepped));
-	enum tsr_status status = stepped ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
+	TSR_OWNED(free) bool *stepped = NULL;
 	uint64_t bytewidth = 0;
 
-	for (size_t i = 0; i < r->nparams && status == TSR_OK; i++) {
+	TSR_TRY(TSR_NEW(&stepped, r->c->ntensors + 1, r->err, r->c->path));
+	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_replay_param *p = &r->params[i];
 
-		for (unsigned slot = 0; slot < TSR_SLOTS && status == TSR_OK; slot++) {
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 			if (p->tensor[slot] != SIZE_MAX)
 				stepped[p->tensor[slot]] = p->coding[slot].codec;
 			if (p->coding[slot].codec && !tsr_replay_is_f32(&p->coding[slot]))
-				status = tsr_flashoptim_check(r->c->path, p->name, &p->coding[slot],
-							      &bytewidth, r->err);
+				TSR_TRY(tsr_flashoptim_check(r->c->path, p->name, &p->coding[slot],
+							     &bytewidth, r->err));
 		}
 	}
-	for (size_t i = 0; i < r->c->ntensors && status == TSR_OK; i++) {
+	for (size_t i = 0; i < r->c->ntensors; i++) {
 		if (!stepped[i])
-			status = tsr_flashoptim_check(r->c->path, r->c->tensors[i].name,
-						      &r->c->tensors[i].coding, &bytewidth, r->err);
+			TSR_TRY(tsr_flashoptim_check(r->c->path, r->c->tensors[i].name,
+						     &r->c->tensors[i].coding, &bytewidth, r->err));
 	}
-	free(stepped);
-	if (status == TSR_OK && !bytewidth)
-		status = tsr_fail_hint(
+	if (!bytewidth)
+		return tsr_fail_hint(
 			r->err, TSR_E_UNSUPPORTED, TSR_HINT_PACK_STATE,
 			"%s: has no packed weights, expected some to write in FlashOptim's form",
 			r->c->path);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_replay_check_form(const struct tsr_replaying *r, const char *out)
@@ -265,8 +264,8 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 	struct tsr_pack_options pack = tsr_pack_defaults();
 	struct tsr_pack_given given = { .n = r->c->ntensors,
 					.generation = r->c->generation + is_lossy(r) };
-	struct tsr_packing *packing = NULL;
-	bool *kept = list_kept(r);
+	TSR_OWNED(tsr_packing_free) struct tsr_packing *packing = NULL;
+	TSR_OWNED(free) bool *kept = list_kept(r);
 	enum tsr_status status;
 
 	if (!kept)
@@ -288,8 +287,6 @@ static enum tsr_status write_packed(struct tsr_replaying *r, const char *out)
 		packing->source = NULL;
 		TSR_THEN(status, written(r, out, note_raw(r, packing)));
 	}
-	tsr_packing_free(packing);
-	free(kept);
 	return status;
 }
 
@@ -297,8 +294,7 @@ static enum tsr_status write_plain(struct tsr_replaying *r, const char *out)
 {
 	const struct tsr_replay_options *o = r->options;
 	struct tsr_write_options write = tsr_write_defaults();
-	struct tsr_unpacking *unpacking = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_unpacking_free) struct tsr_unpacking *unpacking = NULL;
 
 	write.container = o->container;
 	write.flashoptim = o->to_flashoptim;
@@ -306,13 +302,12 @@ static enum tsr_status write_plain(struct tsr_replaying *r, const char *out)
 	write.force = o->force;
 	write.dry_run = o->dry_run;
 	r->c->generation += is_lossy(r);
-	status = tsr_write_checkpoint(r->c, out, &write, r->run, &unpacking, r->err);
+	TSR_TRY(tsr_write_checkpoint(r->c, out, &write, r->run, &unpacking, r->err));
 	if (unpacking) {
 		r->result->out_nbytes = unpacking->nbytes;
 		unpacking->source = NULL;
 	}
-	tsr_unpacking_free(unpacking);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)

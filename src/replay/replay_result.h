@@ -4,6 +4,7 @@
 
 /* The outcome of a replay; users of the library have the functions of tersor/replay.h. */
 
+#include "base/arena.h"
 #include "tersor/recording.h"
 #include "tersor/replay.h"
 
@@ -15,7 +16,8 @@ enum tsr_order_from { TSR_ORDER_FROM_OPTION, TSR_ORDER_FROM_RECORDING, TSR_ORDER
 /* The outcome of tsr_replay(). */
 struct tsr_replay {
 	struct tsr_checkpoint *source;
-	char *recording; /* its path, as it was given */
+	struct tsr_arena *arena; /* has the lists and texts, but for the warnings, which grow */
+	const char *recording; /* its path, as it was given */
 	enum tsr_optimizer optimizer;
 	enum tsr_order order; /* that it was replayed in */
 	enum tsr_order_from order_from;

@@ -51,7 +51,7 @@ bool tsr_replay_is_plain(const struct tsr_replaying *r)
 bool tsr_replay_is_begun(const struct tsr_replay_param *p)
 {
 	for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
-		if ((p->kinds & tsr_slot_kind((enum tsr_slot)slot)) && p->tensor[slot] != SIZE_MAX)
+		if ((p->slots >> slot & 1) && p->tensor[slot] != SIZE_MAX)
 			return true;
 	}
 	return false;

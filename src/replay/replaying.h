@@ -23,7 +23,7 @@ struct tsr_replay_param {
 	const char *name; /* of its weight in the checkpoint */
 	const char *recorded; /* in the recording */
 	size_t group; /* of the recording */
-	unsigned kinds; /* what it keeps besides the weight: a mask of enum tsr_kind */
+	unsigned slots; /* what it keeps besides the weight: a mask of 1 << enum tsr_slot */
 	uint64_t numel;
 	uint64_t rows, columns; /* of a matrix that is stepped as a whole; else 0 */
 	uint64_t align; /* tiles are multiples of so many elements, as steps and codecs need */

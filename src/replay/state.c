@@ -67,7 +67,8 @@ static struct tsr_coding without_ratios(const struct tsr_replaying *r,
 static struct tsr_coding choose_coding(struct tsr_replaying *r, const struct tsr_replay_param *p,
 				       enum tsr_slot slot)
 {
-	struct tsr_coding coding = r->options->coding[slot];
+	const enum tsr_slot like = slot == TSR_SLOT_MAX_VARIANCE ? TSR_SLOT_VARIANCE : slot;
+	struct tsr_coding coding = r->options->coding[like];
 	bool own = false;
 
 	if (coding.codec && coding.codec->learned && tsr_replay_own_learned(r, p, slot, &coding)) {
@@ -88,7 +89,7 @@ static struct tsr_coding choose_coding(struct tsr_replaying *r, const struct tsr
 	}
 	if (coding.codec->learned && !own)
 		tsr_replay_fit_learned(r, p, slot, &coding);
-	if (coding.codec->relative && !(p->kinds & TSR_KIND_VARIANCE))
+	if (coding.codec->relative && !(p->slots >> TSR_SLOT_VARIANCE & 1))
 		coding = without_ratios(r, p, &coding);
 	else if (coding.codec->relative && !own)
 		coding.eps = eps_of(r, p);
@@ -104,7 +105,7 @@ static struct tsr_coding choose_coding(struct tsr_replaying *r, const struct tsr
 
 static bool keeps(const struct tsr_replay_param *p, unsigned slot)
 {
-	return slot == TSR_SLOT_WEIGHT || (p->kinds & tsr_slot_kind((enum tsr_slot)slot));
+	return slot == TSR_SLOT_WEIGHT || p->slots >> slot & 1;
 }
 
 /*

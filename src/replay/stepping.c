@@ -58,8 +58,8 @@ struct format {
 };
 
 /*
- * The distance between the values of a weight codec next to @magnitude; docs/replay.md has the
- * table.  Infinite if it cannot hold @magnitude.
+ * The distance between the values of a weight codec next to @magnitude; tersor-replay(1) has
+ * the table.  Infinite if it cannot hold @magnitude.
  */
 static double spacing(const struct tsr_codec *codec, float magnitude)
 {

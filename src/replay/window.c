@@ -29,8 +29,7 @@ enum tsr_status tsr_replay_window_init(struct tsr_replay_window *w, struct tsr_r
 	/* A GPU has the sums of a comparison for one step. */
 	if (r->options->each_step || (r->gpus && r->options->compare))
 		w->longest_window = 1;
-	w->grads = calloc(w->longest_window * r->nparams + 1, sizeof(*w->grads));
-	return w->grads ? TSR_OK : tsr_fail_nomem(r->err, r->c->path);
+	return TSR_NEW(&w->grads, w->longest_window * r->nparams + 1, r->err, r->c->path);
 }
 
 void tsr_replay_window_free(struct tsr_replay_window *w)

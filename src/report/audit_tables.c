@@ -22,14 +22,11 @@ static const char *shown_of(enum tsr_audit_figure figure)
 static const char *label_of(const struct tsr_audit_list *list, unsigned i, struct tsr_table *t)
 {
 	const struct tsr_coding *coding = &list->codings[i];
-	char text[64];
 
 	for (unsigned k = 0; k < list->n; k++) {
 		if (k == i || list->codings[k].codec != coding->codec)
 			continue;
-		snprintf(text, sizeof(text), "%s %s", coding->codec->name,
-			 tsr_scale_name(coding->scale));
-		return tsr_keep(t, text);
+		return tsr_keepf(t, "%s %s", coding->codec->name, tsr_scale_name(coding->scale));
 	}
 	return coding->codec->name;
 }
@@ -203,7 +200,6 @@ static double bytes_of(const struct tsr_audit_verdict *v, const struct tsr_audit
 struct tsr_table tsr_audit_forms(const struct tsr_audit_verdict *v)
 {
 	struct tsr_table t = { 0 };
-	char option[80];
 
 	for (unsigned i = 0; i < v->n; i++) {
 		const struct tsr_audit_form *f = &v->form[i];
@@ -219,8 +215,8 @@ struct tsr_table tsr_audit_forms(const struct tsr_audit_verdict *v)
 		TSR_CELL(&t, "bytes_per_parameter",
 			 v->weight ? "bytes/\nparam:.3f" : "bytes of\nboth:.3f", bytes_of(v, f));
 		TSR_CELL(&t, "default", NULL, f->usual);
-		snprintf(option, sizeof(option), "--state %s", f->name);
-		TSR_CELL(&t, "-option", "pack", f->usual ? "(default)" : tsr_keep(&t, option));
+		TSR_CELL(&t, "-option", "pack",
+			 f->usual ? "(default)" : tsr_keepf(&t, "--state %s", f->name));
 	}
 	return t;
 }

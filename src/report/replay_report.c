@@ -132,7 +132,6 @@ static void put_json(struct tsr_text *json, const struct tsr_curves *c)
 
 static void report_state(const struct tsr_replay *replay, struct tsr_report *r)
 {
-	static const char *const slots[TSR_SLOTS] = { "weight", "momentum", "variance" };
 	char line[256] = "";
 
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
@@ -141,7 +140,8 @@ static void report_state(const struct tsr_replay *replay, struct tsr_report *r)
 
 		/* Learned blocks differ from tensor to tensor. */
 		if (c->codec)
-			snprintf(line + at, sizeof(line) - at, "%s%s %s", at ? ", " : "", slots[p],
+			snprintf(line + at, sizeof(line) - at, "%s%s %s", at ? ", " : "",
+				 tsr_slot_name((enum tsr_slot)p),
 				 c->codec->learned ? c->codec->name : tsr_format_coding(c).text);
 	}
 	tsr_report_fact(r, TSR_TO_BOTH, "state", "%s", line);
@@ -151,7 +151,8 @@ static void report_state(const struct tsr_replay *replay, struct tsr_report *r)
 				r, TSR_TO_BOTH, "",
 				"%s scales are f32: with %s = %.7g it changes too little in "
 				"a step for e8m8",
-				slots[p], tsr_hyper_name(replay->decay[p]), replay->decays[p]);
+				tsr_slot_name((enum tsr_slot)p), tsr_hyper_name(replay->decay[p]),
+				replay->decays[p]);
 	}
 }
 
@@ -321,7 +322,7 @@ void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
 static void report_figures(const struct tsr_replay *replay, const struct tsr_curves *c,
 			   struct tsr_report *r)
 {
-	const size_t last = tsr_states_last(replay);
+	const size_t last = tsr_replay_last_compared(replay);
 	size_t first = 0;
 
 	tsr_report_charts(r, tsr_curves_put, c);

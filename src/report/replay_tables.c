@@ -29,12 +29,9 @@ struct tsr_table tsr_replay_steps_table(const struct tsr_replay *r, const struct
 {
 	const char *keys[TSR_FIGURE_COUNT];
 	struct tsr_table t = { 0 };
-	char key[64];
 
-	for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++) {
-		snprintf(key, sizeof(key), "total.%s", tsr_figure_name((enum tsr_figure_name)f));
-		keys[f] = tsr_keep(&t, key);
-	}
+	for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
+		keys[f] = tsr_keepf(&t, "total.%s", tsr_figure_name((enum tsr_figure_name)f));
 	for (size_t i = 0; i < r->nsteps; i++) {
 		const struct tsr_replay_step *s = &r->steps[i];
 		bool worst = false;
@@ -115,7 +112,7 @@ static void put_state(const struct tsr_replay *r, struct tsr_text *json)
 			tsr_cell_coding(&t, c);
 		if (r->widened[p])
 			TSR_CELL(&t, "scale_instead_of", NULL, tsr_scale_name(TSR_SCALE_E8M8));
-		tsr_json_open(json, tsr_kind_name(tsr_slot_kind((enum tsr_slot)p)), '{');
+		tsr_json_open(json, tsr_slot_name((enum tsr_slot)p), '{');
 		tsr_table_end_members(t, json);
 		tsr_json_close(json, '}');
 	}

@@ -3,6 +3,7 @@
 #ifndef TSR_REPORT_REPORTS_H
 #define TSR_REPORT_REPORTS_H
 
+#include "compare/baseline.h"
 #include "report/charts/charts.h"
 #include "report/render/document.h"
 #include "tersor/recording.h"
@@ -65,9 +66,6 @@ void tsr_replay_report_gate(const struct tsr_replay *replay, const char *state,
 /* All forms that are asked for. */
 void tsr_states_report(const struct tsr_replay_states *s, struct tsr_report *r);
 
-/* The same of varied hyperparameters. */
-void tsr_vary_report(const struct tsr_replay_states *s, struct tsr_report *r);
-
 /* --- Reports of sweeps ----------------------------------------------------------------------- */
 
 /* All forms that are asked for: the totals of each codec; text has its exponents only if it is verbose. */
@@ -76,15 +74,8 @@ void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r);
 /* Whether all members are equal. */
 bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b);
 
-/* What was swept: a symbol of a library, with results of type @out, against a codec or another symbol. */
-struct tsr_results_facts {
-	const char *library, *symbol, *against, *out_name;
-	enum tsr_dtype out;
-	uint32_t first, last;
-};
-
 /* All forms that are asked for but SVG. */
-void tsr_results_report(const struct tsr_results_facts *a, const struct tsr_results *f,
+void tsr_results_report(const struct tsr_results_plan *a, const struct tsr_results *f,
 			struct tsr_report *r);
 
 /* --- Tables of an audit, and the same for programs ------------------------------------------- */
@@ -123,26 +114,6 @@ struct tsr_table tsr_replay_warnings(const struct tsr_replay *r);
 struct tsr_table tsr_replay_missing_table(const struct tsr_replay *r);
 
 /* --- Earlier reports in JSON, read back and compared with ------------------------------------ */
-
-/* How the reports of a command are compared. */
-struct tsr_baseline {
-	const char *schema;
-	const char *list; /* the member that a report must have, an array */
-	/* Members of a change: the names on the way to a figure; what is left of them is its "figure". */
-	const char *names[2];
-	/* Members that follow from the others of their object, and so are compared where those are equal. */
-	const char *derived[2];
-	bool named; /* elements of arrays have names, and only the baseline's list may have more of them */
-};
-
-extern const struct tsr_baseline tsr_audit_baseline, tsr_sweep_baseline, tsr_results_baseline;
-
-/* Read a report: TSR_E_FORMAT or TSR_E_UNSUPPORTED if it is another.  Free with tsr_json_free(). */
-enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path,
-				  struct tsr_json **ret, struct tsr_err *err);
-
-/* The element of an array with this name; NULL if there is none. */
-const struct tsr_json *tsr_baseline_find(const struct tsr_json *array, const char *name);
 
 /*
  * Which figures of a report, whose JSON @r has up to its last member, differ from a baseline: puts the first

@@ -9,25 +9,16 @@
 static void add_row(struct tsr_table *t, const struct tsr_results_row *row, unsigned e,
 		    unsigned next)
 {
-	char fields[32], power[32], worst[16];
-
-	snprintf(fields, sizeof(fields), next == e + 1 ? "%u" : "%u to %u", e, next - 1);
-	snprintf(power, sizeof(power), next == e + 1 ? "%d" : "%d..%d", (int)e - 127,
-		 (int)next - 128);
-	snprintf(worst, sizeof(worst), "0x%08" PRIx32, row->worst);
 	tsr_row(t);
 	if (next)
 		TSR_CELL(t, "exponent", NULL, e);
-	TSR_CELL(t, "-fields", "exponent", tsr_keep(t, fields));
-	TSR_CELL(t, "-power", "2^",
-		 e == 0	    ? "subnorm."
-		 : e == 255 ? "Inf, NaN"
-			    : tsr_keep(t, power));
+	tsr_cell_exponents(t, "exponent", e, next);
 	TSR_CELL(t, "count", NULL, row->count);
 	TSR_CELL(t, "different", "different:,", row->different);
 	TSR_CELL(t, "nan", "one is NaN:,", row->nan);
 	TSR_CELL(t, "max_ulp", "max ULP:,", row->max_ulp);
-	TSR_CELL(t, "worst", "worst input", row->different > row->nan ? tsr_keep(t, worst) : NULL);
+	TSR_CELL(t, "worst", "worst input",
+		 row->different > row->nan ? tsr_keepf(t, "0x%08" PRIx32, row->worst) : NULL);
 }
 
 /* @together: those without a difference are left out, and neighbours with the same figures share a row. */
@@ -67,15 +58,12 @@ static double value_of(enum tsr_dtype out, uint32_t bits)
 static void put_result(struct tsr_table *t, enum tsr_dtype out, const char *key, const char *value,
 		       uint32_t bits)
 {
-	char text[64], label[32];
 	const int digits = (int)tsr_dtype_bits(out) / 4;
 
-	snprintf(text, sizeof(text), "0x%0*" PRIx32, digits, bits);
-	TSR_CELL(t, key, NULL, tsr_keep(t, text));
+	TSR_CELL(t, key, NULL, tsr_keepf(t, "0x%0*" PRIx32, digits, bits));
 	TSR_CELL(t, value, NULL, value_of(out, bits));
-	snprintf(text, sizeof(text), "0x%0*" PRIx32 " %.9g", digits, bits, value_of(out, bits));
-	snprintf(label, sizeof(label), "-%s", key);
-	TSR_CELL(t, tsr_keep(t, label), key, tsr_keep(t, text));
+	TSR_CELL(t, tsr_keepf(t, "-%s", key), key,
+		 tsr_keepf(t, "0x%0*" PRIx32 " %.9g", digits, bits, value_of(out, bits)));
 }
 
 static struct tsr_table first_of(const struct tsr_results *f, enum tsr_dtype out)
@@ -97,7 +85,12 @@ static struct tsr_table first_of(const struct tsr_results *f, enum tsr_dtype out
 	return t;
 }
 
-static void put_json(const struct tsr_results_facts *a, const struct tsr_results *f,
+static const char *against_of(const struct tsr_results_plan *a)
+{
+	return a->against ? a->against : a->codec->name;
+}
+
+static void put_json(const struct tsr_results_plan *a, const struct tsr_results *f,
 		     struct tsr_text *json)
 {
 	const struct tsr_results_row total = tsr_results_total(f);
@@ -106,7 +99,7 @@ static void put_json(const struct tsr_results_facts *a, const struct tsr_results
 	tsr_json_put_string(json, "file", a->library);
 	tsr_json_put_string(json, "symbol", a->symbol);
 	tsr_json_put_string(json, "out", a->out_name);
-	tsr_json_put_string(json, "against", a->against);
+	tsr_json_put_string(json, "against", against_of(a));
 	tsr_json_put_u64(json, "first", a->first);
 	tsr_json_put_u64(json, "last", a->last);
 	add_row(&all, &total, 0, 0);
@@ -115,7 +108,7 @@ static void put_json(const struct tsr_results_facts *a, const struct tsr_results
 	tsr_table_end_json(first_of(f, a->out), "first_different", json);
 }
 
-void tsr_results_report(const struct tsr_results_facts *a, const struct tsr_results *f,
+void tsr_results_report(const struct tsr_results_plan *a, const struct tsr_results *f,
 			struct tsr_report *r)
 {
 	const struct tsr_results_row total = tsr_results_total(f);
@@ -124,8 +117,8 @@ void tsr_results_report(const struct tsr_results_facts *a, const struct tsr_resu
 	tsr_report_open(r, "tersor sweep", "A function of FP32 numbers");
 	tsr_report_say(r, TSR_TO_BOTH,
 		       "%s of %s against %s: %s bit patterns, 0x%08" PRIx32 " to 0x%08" PRIx32,
-		       a->symbol, tsr_format_name(a->library, 40).text, a->against, patterns.text,
-		       a->first, a->last);
+		       a->symbol, tsr_format_name(a->library, 40).text, against_of(a),
+		       patterns.text, a->first, a->last);
 	if (!total.different)
 		tsr_report_say(r, TSR_TO_BOTH, "every result is the same");
 	else

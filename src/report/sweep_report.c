@@ -43,33 +43,23 @@ static void add_row(struct tsr_table *t, const struct tsr_codec *codec,
 		    const struct tsr_sweep_row *row, unsigned e, unsigned next)
 {
 	const struct tsr_coding coding = tsr_coding_default(codec);
-	char fields[32], power[32], sum[40];
 
-	snprintf(fields, sizeof(fields), next == e + 1 ? "%u" : "%u to %u", e, next - 1);
-	snprintf(power, sizeof(power), next == e + 1 ? "%d" : "%d..%d", (int)e - 127,
-		 (int)next - 128);
-	/* In hexadecimal, without leading zeros. */
-	if (row->rel_sum[1])
-		snprintf(sum, sizeof(sum), "%" PRIx64 "%016" PRIx64, row->rel_sum[1],
-			 row->rel_sum[0]);
-	else
-		snprintf(sum, sizeof(sum), "%" PRIx64, row->rel_sum[0]);
 	tsr_row(t);
 	TSR_CELL(t, "-codec", "codec:13", codec->name);
 	if (next)
 		TSR_CELL(t, "exponent", NULL, e);
 	for (size_t i = 0; i < NCOUNTS; i++)
 		TSR_CELL(t, counts[i].name, NULL, count_of(row, i));
-	TSR_CELL(t, "rel_sum", NULL, tsr_keep(t, sum));
+	/* In hexadecimal, without leading zeros. */
+	TSR_CELL(t, "rel_sum", NULL,
+		 row->rel_sum[1]
+			 ? tsr_keepf(t, "%" PRIx64 "%016" PRIx64, row->rel_sum[1], row->rel_sum[0])
+			 : tsr_keepf(t, "%" PRIx64, row->rel_sum[0]));
 	TSR_CELL(t, "mean_rel", "mean rel:.3e", tsr_sweep_row_mean(row));
 	TSR_CELL(t, "max_rel", "max rel:.3e", row->max_rel);
 	TSR_CELL(t, "max_ulp", "max ULP:,", row->max_ulp);
-	TSR_CELL(t, "-fields", "exponent:13", tsr_keep(t, fields));
+	tsr_cell_exponents(t, "exponent:13", e, next);
 	TSR_CELL(t, "-bytes", "bytes:.5g", tsr_coding_bytes_per_element(&coding));
-	TSR_CELL(t, "-power", "2^",
-		 e == 0	    ? "subnorm."
-		 : e == 255 ? "Inf, NaN"
-			    : tsr_keep(t, power));
 	TSR_CELL(t, "-exact", "exact, %:.4%", tsr_share(row->exact, row->count));
 	TSR_CELL(t, "-over", "over, %:.4%", tsr_share(row->overflow, row->count));
 }

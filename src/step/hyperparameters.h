@@ -25,13 +25,19 @@ void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer);
 enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer optimizer,
 				const char *where, struct tsr_err *err);
 
+/* Whether the order is one of PyTorch's own. */
+bool tsr_order_is_torch(enum tsr_order order);
+
 /* Whether a step is of a whole matrix. */
 bool tsr_optimizer_is_muon(enum tsr_optimizer optimizer);
 
 /* Whether the update rule has this hyperparameter. */
 bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);
 
-/* The kinds of state besides the weight that the optimizer keeps: a mask of enum tsr_kind. */
-unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hyper *h);
+/* Whether it is set, and not 0. */
+bool tsr_hyper_is_on(const struct tsr_hyper *h, enum tsr_hyper_name name);
+
+/* What the optimizer keeps besides the weight: a mask of 1 << enum tsr_slot. */
+unsigned tsr_optimizer_slots(enum tsr_optimizer optimizer, const struct tsr_hyper *h);
 
 #endif

@@ -13,8 +13,10 @@
 #define SGD_USES \
 	(BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(DAMPENING) | BIT(NESTEROV) | \
 	 BIT(MAXIMIZE))
+/* Not set is off. */
+#define OPTIONAL (BIT(MAXIMIZE) | BIT(AMSGRAD) | BIT(TENSOR_LR))
 #define GEFEN_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(EPS) | BIT(WEIGHT_DECAY))
-#define ADAM_USES (GEFEN_USES | BIT(MAXIMIZE))
+#define ADAM_USES (GEFEN_USES | OPTIONAL | BIT(AMSGRAD) | BIT(TENSOR_LR))
 #define LION_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(WEIGHT_DECAY))
 #define MUON_USES \
 	(BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(NESTEROV) | BIT(EPS) | BIT(MATCH_RMS))
@@ -78,6 +80,7 @@ static const struct {
 	[TSR_ORDER_TORCH_CUDA_FOREACH] = { "torch-cuda-foreach", TORCH },
 	[TSR_ORDER_TORCH_CUDA_FORLOOP] = { "torch-cuda-forloop", TORCH },
 	[TSR_ORDER_TORCH_CUDA_CAPTURABLE] = { "torch-cuda-capturable", ADAMS },
+	[TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP] = { "torch-cuda-capturable-forloop", ADAMS },
 	[TSR_ORDER_TORCH_CUDA_FUSED] = { "torch-cuda-fused", TORCH },
 	[TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE] = { "torch-cuda-fused-double", TORCH },
 };
@@ -98,6 +101,11 @@ bool tsr_order_find(const char *name, enum tsr_order *order_ret)
 		}
 	}
 	return false;
+}
+
+bool tsr_order_is_torch(enum tsr_order order)
+{
+	return strncmp(orders[order].name, "torch-", strlen("torch-")) == 0;
 }
 
 bool tsr_order_has(enum tsr_order order, enum tsr_optimizer optimizer)
@@ -133,6 +141,8 @@ static const struct {
 	[TSR_HYPER_DECOUPLE_LR] = { "decouple_lr", YES_OR_NO },
 	[TSR_HYPER_MATCH_RMS] = { "match_rms", YES_OR_NO },
 	[TSR_HYPER_MAXIMIZE] = { "maximize", YES_OR_NO },
+	[TSR_HYPER_AMSGRAD] = { "amsgrad", YES_OR_NO },
+	[TSR_HYPER_TENSOR_LR] = { "tensor_lr", YES_OR_NO },
 };
 
 const char *tsr_hyper_name(enum tsr_hyper_name name)
@@ -143,6 +153,11 @@ const char *tsr_hyper_name(enum tsr_hyper_name name)
 bool tsr_hyper_is_set(const struct tsr_hyper *h, enum tsr_hyper_name name)
 {
 	return h->set >> name & 1;
+}
+
+bool tsr_hyper_is_on(const struct tsr_hyper *h, enum tsr_hyper_name name)
+{
+	return tsr_hyper_is_set(h, name) && h->value[name] != 0;
 }
 
 void tsr_hyper_put(struct tsr_hyper *h, enum tsr_hyper_name name, double value)
@@ -253,7 +268,7 @@ enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer op
 	const unsigned uses = optimizers[optimizer].uses;
 
 	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		const bool optional = i == TSR_HYPER_MAXIMIZE &&
+		const bool optional = OPTIONAL >> i & 1 &&
 				      !tsr_hyper_is_set(h, (enum tsr_hyper_name)i);
 
 		if (uses >> i & 1 && i != TSR_HYPER_INITIAL_LR && !optional)
@@ -274,17 +289,24 @@ bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name)
 	return optimizers[optimizer].uses >> name & 1;
 }
 
-unsigned tsr_optimizer_kinds(enum tsr_optimizer optimizer, const struct tsr_hyper *h)
+unsigned tsr_optimizer_slots(enum tsr_optimizer optimizer, const struct tsr_hyper *h)
 {
+	const unsigned momentum = 1u << TSR_SLOT_MOMENTUM, variance = 1u << TSR_SLOT_VARIANCE;
+
 	switch (optimizer) {
 	case TSR_OPTIMIZER_SGD:
 	case TSR_OPTIMIZER_SGDW:
-		return h->value[TSR_HYPER_MOMENTUM] != 0 ? TSR_KIND_MOMENTUM : 0;
+		return h->value[TSR_HYPER_MOMENTUM] != 0 ? momentum : 0;
 	case TSR_OPTIMIZER_LION:
 	case TSR_OPTIMIZER_MUON:
 	case TSR_OPTIMIZER_GEFEN_MUON:
-		return TSR_KIND_MOMENTUM;
+		return momentum;
+	case TSR_OPTIMIZER_ADAM:
+	case TSR_OPTIMIZER_ADAMW:
+		if (tsr_hyper_is_on(h, TSR_HYPER_AMSGRAD))
+			return momentum | variance | 1u << TSR_SLOT_MAX_VARIANCE;
+		return momentum | variance;
 	default:
-		return TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE;
+		return momentum | variance;
 	}
 }

@@ -123,8 +123,8 @@ static struct tsr_step_scalars pytorch_scalars(enum tsr_optimizer optimizer,
 {
 	struct tsr_step_scalars s = {
 		.keep = 1,
-		.maximize = tsr_hyper_is_set(h, TSR_HYPER_MAXIMIZE) &&
-			    h->value[TSR_HYPER_MAXIMIZE] != 0,
+		.maximize = tsr_hyper_is_on(h, TSR_HYPER_MAXIMIZE),
+		.amsgrad = tsr_hyper_is_on(h, TSR_HYPER_AMSGRAD),
 	};
 
 	if (optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_ADAM)
@@ -229,6 +229,29 @@ static void put_cuda_fused(struct tsr_step_scalars *s, enum tsr_optimizer optimi
 	s->rate = -(lr / (1.0f - tsr_cuda_power(beta1, t)));
 }
 
+/* With corrections on the GPU, where a division by a number is a product with its reciprocal. */
+static void put_capturable(struct tsr_step_scalars *s, enum tsr_order order,
+			   const struct tsr_hyper *h, uint64_t t)
+{
+	const float less1 = tsr_cuda_power((float)h->value[TSR_HYPER_BETA1], t) - 1.0f;
+	const float root2 = sqrtf(-(tsr_cuda_power((float)h->value[TSR_HYPER_BETA2], t) - 1.0f));
+	const float lr = (float)h->value[TSR_HYPER_LR];
+	const bool tensor = tsr_hyper_is_on(h, TSR_HYPER_TENSOR_LR);
+
+	s->rate = 1;
+	if (order == TSR_ORDER_TORCH_CUDA_CAPTURABLE) {
+		s->correction1 = 1.0f / (tensor ? less1 / lr : less1 * (float)(1 / h->value[TSR_HYPER_LR]));
+		s->root_correction2 = root2;
+		return;
+	}
+	{
+		const float step_size = tensor ? lr / less1 : 1.0f / less1 * lr;
+
+		s->root_correction2 = root2 * step_size;
+		s->eps = 1.0f / step_size * s->eps;
+	}
+}
+
 /* Kernels that take one operation each; corrections are numbers, or for capturable tensors on the GPU. */
 static void put_cuda_adam(struct tsr_step_scalars *s, enum tsr_order order,
 			  const struct tsr_hyper *h, uint64_t t)
@@ -241,14 +264,9 @@ static void put_cuda_adam(struct tsr_step_scalars *s, enum tsr_order order,
 		s->unroot = (float)(1 / sqrt(1 - power(v[TSR_HYPER_BETA2], t)));
 		s->root_correction2 = 1;
 	}
-	if (order == TSR_ORDER_TORCH_CUDA_CAPTURABLE) {
-		const float power1 = tsr_cuda_power((float)v[TSR_HYPER_BETA1], t);
-		const float power2 = tsr_cuda_power((float)v[TSR_HYPER_BETA2], t);
-
-		s->correction1 = 1.0f / ((power1 - 1.0f) / (float)v[TSR_HYPER_LR]);
-		s->root_correction2 = sqrtf(-(power2 - 1.0f));
-		s->rate = 1;
-	}
+	if (order == TSR_ORDER_TORCH_CUDA_CAPTURABLE ||
+	    order == TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP)
+		put_capturable(s, order, h, t);
 }
 
 /* Before PyTorch 2.11: binary64 where a hyperparameter is in it, but for results, which are rounded. */
@@ -279,6 +297,24 @@ static void put_cuda_double(struct tsr_step_scalars *s, enum tsr_optimizer optim
 	s->rate = -(float)(v[TSR_HYPER_LR] / (double)correction1);
 }
 
+/* An lr that is a tensor divides and multiplies in FP32, but in the fused kernels, which take its number. */
+static void put_tensor_lr(struct tsr_step_scalars *s, enum tsr_optimizer optimizer,
+			  const struct tsr_hyper *h, uint64_t t)
+{
+	const double *v = h->value;
+	const float lr = (float)v[TSR_HYPER_LR];
+
+	s->rate = -(lr / (float)(1 - power(v[TSR_HYPER_BETA1], t)));
+	if (optimizer == TSR_OPTIMIZER_ADAMW && v[TSR_HYPER_DECOUPLE_LR] == 0)
+		s->keep = 1.0f - lr * (float)v[TSR_HYPER_WEIGHT_DECAY];
+}
+
+static bool is_fused(enum tsr_order order)
+{
+	return order == TSR_ORDER_TORCH_CPU_FUSED || order == TSR_ORDER_TORCH_CUDA_FUSED ||
+	       order == TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE;
+}
+
 /* PyTorch's order on a CPU, and where others differ from it. */
 static struct tsr_step_scalars torch_scalars(enum tsr_order order, enum tsr_optimizer optimizer,
 					     const struct tsr_hyper *h, uint64_t t, bool fresh)
@@ -286,6 +322,9 @@ static struct tsr_step_scalars torch_scalars(enum tsr_order order, enum tsr_opti
 	struct tsr_step_scalars s = pytorch_scalars(optimizer, h, t, fresh);
 	const bool sgd = optimizer == TSR_OPTIMIZER_SGD;
 
+	if (!is_fused(order) && tsr_hyper_is_on(h, TSR_HYPER_TENSOR_LR) &&
+	    tsr_optimizer_uses(optimizer, TSR_HYPER_TENSOR_LR))
+		put_tensor_lr(&s, optimizer, h, t);
 	if (order == TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE)
 		put_cuda_double(&s, optimizer, h, t, sgd && fresh);
 	else if (order == TSR_ORDER_TORCH_CUDA_FUSED && !sgd)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps: the kind of each slot, and a step at the SIMD level in use. */
+/* Steps: the kind and name of each slot, and a step at the SIMD level in use. */
 #include "step/step.h"
 
 #include "step/simd.h"
@@ -10,9 +10,15 @@ enum tsr_kind tsr_slot_kind(enum tsr_slot slot)
 		[TSR_SLOT_WEIGHT] = TSR_KIND_WEIGHT,
 		[TSR_SLOT_MOMENTUM] = TSR_KIND_MOMENTUM,
 		[TSR_SLOT_VARIANCE] = TSR_KIND_VARIANCE,
+		[TSR_SLOT_MAX_VARIANCE] = TSR_KIND_VARIANCE,
 	};
 
 	return kinds[slot];
+}
+
+const char *tsr_slot_name(enum tsr_slot slot)
+{
+	return slot == TSR_SLOT_MAX_VARIANCE ? "max_variance" : tsr_kind_name(tsr_slot_kind(slot));
 }
 
 void tsr_step_apply(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,

@@ -103,8 +103,8 @@ uint64_t tsr_step_align(const struct tsr_step *step);
 /*
  * Step elements @first to @first + @n - 1; @first is a multiple of tsr_step_align().  @grad and
  * planes point to the first element of the tensor, aligned for their elements.  Thread-safe on
- * disjoint tiles.  A non-finite gradient is stepped like any other, and counted.  Takes 40 KiB of
- * stack, with groups of more than 2048 elements 1,100 KiB.
+ * disjoint tiles.  A non-finite gradient is stepped like any other, and counted.  Takes 48 KiB of
+ * stack, with groups of more than 2048 elements 1,350 KiB.
  */
 void tsr_step_apply(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,
 		    struct tsr_step_report *report);

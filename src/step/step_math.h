@@ -43,13 +43,14 @@ struct tsr_step_scalars {
 	float decay; /* fused: w + decay * w */
 	float unroot; /* 1 / root_correction2 where that is multiplied by, else 1 */
 	bool maximize; /* the gradient is negated first */
+	bool amsgrad; /* updates are divided by the root of the largest variance */
 	uint64_t elements; /* of the tensor: which one it is decides how some are computed */
 	struct tsr_step_wide wide;
 };
 
 /* An element of each part, and which one it is; a rule leaves those alone that it does not use. */
 struct tsr_step_values {
-	float weight, momentum, variance;
+	float weight, momentum, variance, max_variance;
 	uint64_t index; /* in its tensor */
 };
 
@@ -105,6 +106,7 @@ TSR_HD struct tsr_step_values tsr_step_one_nans(struct tsr_step_values x)
 {
 	x.momentum = tsr_one_nan(x.momentum);
 	x.variance = tsr_one_nan(x.variance);
+	x.max_variance = tsr_one_nan(x.max_variance);
 	return x;
 }
 
@@ -179,10 +181,28 @@ TSR_DEFINE_RULE(sgd)
 
 /* --- Adam and AdamW -------------------------------------------------------------------------- */
 
+/* Once the variance has moved; as torch.maximum() has it, a NaN stays one. */
+TSR_HD struct tsr_step_values tsr_step_grow(const struct tsr_step_scalars *s,
+					    struct tsr_step_values x)
+{
+	const float larger = x.max_variance >= x.variance ? x.max_variance : x.variance;
+	const float largest = x.max_variance == x.max_variance ? larger : x.max_variance;
+
+	x.max_variance = s->amsgrad ? largest : x.max_variance;
+	return x;
+}
+
+/* What the update is divided by the root of. */
+TSR_HD float tsr_step_divisor(const struct tsr_step_scalars *s, struct tsr_step_values x)
+{
+	return s->amsgrad ? x.max_variance : x.variance;
+}
+
 /* rate * m / (sqrt(v) / root_correction2 + eps), from what the moments have become. */
 TSR_HD float tsr_step_adam_update(const struct tsr_step_scalars *s, struct tsr_step_values x)
 {
-	const float divisor = tsr_sqrt(x.variance) / s->root_correction2 + s->eps;
+	const float root = tsr_sqrt(tsr_step_divisor(s, x)) / s->root_correction2;
+	const float divisor = root + s->eps;
 
 	return s->rate * x.momentum / divisor;
 }
@@ -231,7 +251,7 @@ TSR_HD float tsr_step_flash_adam_weight(const struct tsr_step_scalars *s, float 
 TSR_HD struct tsr_step_values tsr_step_adam_raw(const struct tsr_step_scalars *s, float g,
 						struct tsr_step_values x)
 {
-	x = tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x);
+	x = tsr_step_grow(s, tsr_step_moments(s, tsr_step_l2(s, g, x.weight), x));
 	x.weight = tsr_step_adam_weight(x.weight, tsr_step_adam_update(s, x));
 	return x;
 }
@@ -241,7 +261,7 @@ TSR_DEFINE_RULE(adam)
 TSR_HD struct tsr_step_values tsr_step_adamw_raw(const struct tsr_step_scalars *s, float g,
 						 struct tsr_step_values x)
 {
-	x = tsr_step_moments(s, g, x);
+	x = tsr_step_grow(s, tsr_step_moments(s, g, x));
 	x.weight = tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x));
 	return x;
 }

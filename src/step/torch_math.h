@@ -27,6 +27,7 @@ TSR_HD struct tsr_step_values tsr_step_cpu_fused_adam_raw(const struct tsr_step_
 
 	x = tsr_step_moments(s, coupled, x);
 	x.variance = tsr_step_is_left(s, x.index) ? left : x.variance;
+	x = tsr_step_grow(s, x);
 	x.weight = tsr_step_adam_weight(x.weight * s->keep, tsr_step_adam_update(s, x));
 	return x;
 }
@@ -58,12 +59,15 @@ TSR_HD float tsr_step_cuda_toward(float beta, float g, float x)
 }
 
 /*
- * A thread takes 4 elements, and the compiler did not fuse the coupled decay of the first.  They are
- * neighbours if the tensor is a multiple of 4, else a block of 512 threads takes 2048 elements by turns.
+ * Whether the compiler did not fuse the coupled decay of an element.  A thread takes 4 elements, and that is
+ * the first of them; with `maximize` all; with AMSGrad, also with both, none.  The 4 are neighbours if the tensor is a
+ * multiple of 4, else a block of 512 threads takes 2048 elements by turns.
  */
-TSR_HD int32_t tsr_step_is_first(const struct tsr_step_scalars *s, uint64_t index)
+TSR_HD int32_t tsr_step_decays_apart(const struct tsr_step_scalars *s, uint64_t index)
 {
-	return (s->elements % 4 == 0 ? index % 4 : index % 2048 / 512) == 0;
+	const int32_t first = (s->elements % 4 == 0 ? index % 4 : index % 2048 / 512) == 0;
+
+	return !s->amsgrad && (s->maximize || first);
 }
 
 /* Adam has a `decay` of 0, AdamW an `l2` of 0. */
@@ -74,9 +78,10 @@ TSR_HD struct tsr_step_values tsr_step_cuda_fused_adam_raw(const struct tsr_step
 	const float decayed = tsr_fma_any(x.weight, s->decay, x.weight);
 	const float weight = s->decay != 0.0f ? decayed : x.weight;
 
-	g = s->l2 != 0.0f && tsr_step_is_first(s, x.index) ? apart : fused;
+	g = s->l2 != 0.0f && tsr_step_decays_apart(s, x.index) ? apart : fused;
 	x.momentum = tsr_step_cuda_toward(s->beta1, g, x.momentum);
 	x.variance = tsr_step_cuda_toward(s->beta2, g * g, x.variance);
+	x = tsr_step_grow(s, x);
 	x.weight = tsr_step_adam_weight(weight, tsr_step_adam_update(s, x));
 	return x;
 }
@@ -95,8 +100,10 @@ TSR_HD struct tsr_step_values tsr_step_cuda_adam_raw(const struct tsr_step_scala
 	g = tsr_step_l2(s, g, x.weight);
 	x.momentum = tsr_step_toward(s, g, x.momentum);
 	x.variance = tsr_fma_any(s->rest2, g * g, s->beta2 * x.variance);
+	x = tsr_step_grow(s, x);
 	{
-		const float root = tsr_sqrt(x.variance) / s->root_correction2 * s->unroot;
+		const float v = tsr_step_divisor(s, x);
+		const float root = tsr_sqrt(v) / s->root_correction2 * s->unroot;
 		const float divisor = (root + s->eps) / s->correction1;
 
 		x.weight = tsr_step_move(s, x.momentum / divisor, x.weight * s->keep);
@@ -125,8 +132,9 @@ TSR_HD struct tsr_step_values tsr_step_double_adam_raw(const struct tsr_step_sca
 
 	x.momentum = (float)(d->beta1 * (double)x.momentum + d->rest1 * wide);
 	x.variance = (float)(d->beta2 * (double)x.variance + d->rest2 * wide * wide);
+	x = tsr_step_grow(s, x);
 	{
-		const float root = tsr_sqrt(x.variance) / s->root_correction2;
+		const float root = tsr_sqrt(tsr_step_divisor(s, x)) / s->root_correction2;
 		const float divisor = (float)((double)root + d->eps);
 
 		x.weight = tsr_step_adam_weight(d->decay != 0.0 ? decayed : x.weight,

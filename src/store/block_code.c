@@ -14,7 +14,7 @@
 #define HEAD_NBYTES 32u
 #define SLOT_NBYTES 8u
 
-/* How a slot is stored (docs/internals/store-format.md, section 3). */
+/* How a slot is stored (docs/internals/format.md, section 19.2). */
 enum form {
 	FORM_BYTES = 1, /* its elements, byte by byte */
 	FORM_CODES, /* the planes of pack's codec for its kind */

@@ -30,14 +30,11 @@ static bool is_same(const struct tsr_stored_tensor *a, const struct tsr_stored_t
 enum tsr_status tsr_match_tensors(const struct tsr_snapshot *in, const struct tsr_snapshot *of,
 				  const struct tsr_stored_tensor ***ret, struct tsr_err *err)
 {
-	const struct tsr_stored_tensor **sorted = malloc((in->ntensors + 1) * sizeof(*sorted));
-	const struct tsr_stored_tensor **found = calloc(of->ntensors + 1, sizeof(*found));
+	TSR_OWNED(free) const struct tsr_stored_tensor **sorted = NULL;
+	const struct tsr_stored_tensor **found;
 
-	if (!sorted || !found) {
-		free(sorted);
-		free(found);
-		return tsr_fail_nomem(err, "tensors of a snapshot");
-	}
+	TSR_TRY(TSR_NEW(&sorted, in->ntensors + 1, err, "tensors of a snapshot"));
+	TSR_TRY(TSR_NEW(&found, of->ntensors + 1, err, "tensors of a snapshot"));
 	for (size_t i = 0; i < in->ntensors; i++)
 		sorted[i] = &in->tensors[i];
 	qsort(sorted, in->ntensors, sizeof(*sorted), by_name);
@@ -49,7 +46,6 @@ enum tsr_status tsr_match_tensors(const struct tsr_snapshot *in, const struct ts
 		if (same && is_same(*same, t))
 			found[i] = *same;
 	}
-	free(sorted);
 	*ret = found;
 	return TSR_OK;
 }

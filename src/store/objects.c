@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/fail.h"
+#include "text/text.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/file_calls.h"
@@ -20,17 +21,13 @@
 
 char *tsr_store_path(const struct tsr_store *s, const char *fmt, ...)
 {
-	char *name, *path = NULL;
+	TSR_SCOPED(tsr_text_free) struct tsr_text name = { 0 };
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (vasprintf(&name, fmt, ap) < 0)
-		name = NULL;
+	tsr_text_vprintf(&name, fmt, ap);
 	va_end(ap);
-	if (name)
-		path = tsr_path_join(s->path, name);
-	free(name);
-	return path;
+	return name.failed ? NULL : tsr_path_join(s->path, name.bytes);
 }
 
 /* --- Names ------------------------------------------------------------------------------------ */
@@ -115,19 +112,17 @@ enum tsr_status tsr_object_put(const struct tsr_store *s, const struct tsr_objec
 			       const void *bytes, size_t nbytes, bool *is_new, struct tsr_err *err)
 {
 	static atomic_uint counter;
-	char *path = object_path(s, id), *temp;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *path = object_path(s, id);
+	TSR_OWNED(free) char *temp = NULL;
 
 	temp = tsr_store_path(s, "new/%ld.%u", (long)getpid(), atomic_fetch_add(&counter, 1));
 	*is_new = false;
 	if (!path || !temp) {
-		status = tsr_fail_nomem(err, s->path);
+		return tsr_fail_nomem(err, s->path);
 	} else if (access(path, F_OK) != 0) {
-		status = write_new(s, temp, path, bytes, nbytes, is_new, err);
+		TSR_TRY(write_new(s, temp, path, bytes, nbytes, is_new, err));
 	}
-	free(path);
-	free(temp);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_objects_sync(const struct tsr_store *s, struct tsr_err *err)
@@ -146,15 +141,13 @@ enum tsr_status tsr_objects_sync(const struct tsr_store *s, struct tsr_err *err)
 enum tsr_status tsr_object_remove(const struct tsr_store *s, const struct tsr_object_id *id,
 				  struct tsr_err *err)
 {
-	char *path = object_path(s, id);
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *path = object_path(s, id);
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
 	if (unlink(path) != 0 && errno != ENOENT)
-		status = tsr_fail_errno(err, errno, "%s: cannot remove", path);
-	free(path);
-	return status;
+		return tsr_fail_errno(err, errno, "%s: cannot remove", path);
+	return TSR_OK;
 }
 
 /* --- Reading ---------------------------------------------------------------------------------- */
@@ -185,23 +178,16 @@ static enum tsr_status check_name(const struct tsr_file *f, const struct tsr_obj
 enum tsr_status tsr_object_get(const struct tsr_store *s, const struct tsr_object_id *id,
 			       uint8_t *bytes, size_t *nbytes_ret, struct tsr_err *err)
 {
-	char *path = object_path(s, id);
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) char *path = object_path(s, id);
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
 	if (access(path, F_OK) != 0 && errno == ENOENT)
-		status = tsr_fail(err, TSR_E_FORMAT, "%s: is missing from the store", path);
-	else
-		status = tsr_file_open(path, &f, err);
-	if (status == TSR_OK)
-		status = read_file(f, bytes, nbytes_ret, err);
-	if (status == TSR_OK)
-		status = check_name(f, id, bytes, *nbytes_ret, err);
-	tsr_file_close(f);
-	free(path);
-	return status;
+		return tsr_fail(err, TSR_E_FORMAT, "%s: is missing from the store", path);
+	TSR_TRY(tsr_file_open(path, &f, err));
+	TSR_TRY(read_file(f, bytes, nbytes_ret, err));
+	return check_name(f, id, bytes, *nbytes_ret, err);
 }
 
 enum tsr_status tsr_object_reader_open(struct tsr_object_reader *r, bool with_bases,
@@ -303,17 +289,16 @@ enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_rea
 static enum tsr_status list_one(struct tsr_store *s, const char *directory, const char *prefix,
 				const char *name, size_t *room, struct tsr_err *err)
 {
-	char text[TSR_OBJECT_TEXT], *path = tsr_path_join(directory, name);
+	TSR_OWNED(free) char *path = tsr_path_join(directory, name);
 	struct tsr_known_object o = { .nbytes = 0 };
+	char text[TSR_OBJECT_TEXT];
 	struct stat st;
-	bool is;
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
-	is = stat(path, &st) == 0;
-	free(path);
 	snprintf(text, sizeof(text), "%s%.30s", prefix, name);
-	if (!is || !S_ISREG(st.st_mode) || strlen(name) != 30 || !tsr_object_parse(text, &o.id))
+	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || strlen(name) != 30 ||
+	    !tsr_object_parse(text, &o.id))
 		return tsr_fail(err, TSR_E_FORMAT, "%s/%s: is no object of the store", directory,
 				name);
 	o.nbytes = (uint64_t)st.st_size;
@@ -350,35 +335,32 @@ struct tsr_known_object *tsr_objects_find(const struct tsr_store *s, const struc
 static enum tsr_status list_directory(struct tsr_store *s, const char *path, const char *prefix,
 				      size_t *room, struct tsr_err *err)
 {
-	struct tsr_dir names = { 0 };
-	enum tsr_status status = tsr_dir_list(path, "", &names, err);
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir names = { 0 };
 
-	for (size_t i = 0; status == TSR_OK && i < names.n; i++)
-		status = list_one(s, path, prefix, names.names[i], room, err);
-	tsr_dir_free(&names);
-	return status;
+	TSR_TRY(tsr_dir_list(path, "", &names, err));
+	for (size_t i = 0; i < names.n; i++)
+		TSR_TRY(list_one(s, path, prefix, names.names[i], room, err));
+	return TSR_OK;
 }
 
 enum tsr_status tsr_objects_list(struct tsr_store *s, struct tsr_err *err)
 {
 	size_t room = 0;
-	enum tsr_status status = TSR_OK;
 
 	free(s->objects);
 	s->objects = NULL;
 	s->nobjects = 0;
-	for (unsigned i = 0; status == TSR_OK && i < 256; i++) {
-		char prefix[3], *path;
+	for (unsigned i = 0; i < 256; i++) {
+		TSR_OWNED(free) char *path = tsr_store_path(s, "objects/%02x", i);
+		char prefix[3];
 
-		snprintf(prefix, sizeof(prefix), "%02x", i);
-		path = tsr_store_path(s, "objects/%s", prefix);
 		if (!path)
 			return tsr_fail_nomem(err, s->path);
+		snprintf(prefix, sizeof(prefix), "%02x", i);
 		if (tsr_dir_is(path))
-			status = list_directory(s, path, prefix, &room, err);
-		free(path);
+			TSR_TRY(list_directory(s, path, prefix, &room, err));
 	}
-	if (status == TSR_OK && s->nobjects)
+	if (s->nobjects)
 		qsort(s->objects, s->nobjects, sizeof(*s->objects), by_id);
-	return status;
+	return TSR_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Training state as integers whose error is bounded: weights in steps from an earlier version, momenta as
- * ratios to the root of their variance, variances as logarithms (docs/internals/store-format.md, section 3).
+ * ratios to the root of their variance, variances as logarithms (docs/internals/format.md, section 19.2).
  */
 #ifndef TSR_STORE_QUANTIZE_H
 #define TSR_STORE_QUANTIZE_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the file of a snapshot, every byte of it untrusted (docs/internals/store-format.md, section 4). */
+/* Reading the file of a snapshot, every byte of it untrusted (docs/internals/format.md, section 19.3). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -341,40 +341,32 @@ static enum tsr_status read_text(struct reading *r, const char *text, uint64_t n
 	const struct tsr_json_rules rules = {
 		.file = r->file, .part = "snapshot", .max_depth = 6, .max_values = (size_t)1 << 26
 	};
-	struct tsr_json *root = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
 
 	TSR_TRY(check_text(r, text, nbytes));
 	TSR_TRY(tsr_json_parse(text, (size_t)nbytes, &rules, &root, r->err));
-	status = read_root(r, root);
-	tsr_json_free(root);
-	return status;
+	return read_root(r, root);
 }
 
 enum tsr_status tsr_snapshot_read(const struct tsr_store *s, const char *name,
 				  struct tsr_snapshot *ret, struct tsr_err *err)
 {
-	char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%s", name), *text = NULL, own[32];
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) char *text = NULL;
+	TSR_OWNED(free) char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%s", name);
+	char own[32];
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
-	status = tsr_file_open(path, &f, err);
-	if (status == TSR_OK)
-		status = tsr_file_load(f, NBYTES_MAX, "snapshot", &text, err);
-	if (status == TSR_OK) {
-		struct reading r = { s->arena, path, ret, err };
+	TSR_TRY(tsr_file_open(path, &f, err));
+	TSR_TRY(tsr_file_load(f, NBYTES_MAX, "snapshot", &text, err));
+	struct reading r = { s->arena, path, ret, err };
 
-		*ret = (struct tsr_snapshot){ 0 };
-		status = read_text(&r, text, tsr_file_size(f));
-	}
+	*ret = (struct tsr_snapshot){ 0 };
+	TSR_TRY(read_text(&r, text, tsr_file_size(f)));
 	snprintf(own, sizeof(own), "%015" PRIu64 ".json", ret->info.step);
-	if (status == TSR_OK && strcmp(own, name) != 0)
-		status = tsr_fail(err, TSR_E_FORMAT, "%s: is the file of step %" PRIu64, path,
-				  ret->info.step);
-	free(text);
-	tsr_file_close(f);
-	free(path);
-	return status;
+	if (strcmp(own, name) != 0)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: is the file of step %" PRIu64, path,
+				ret->info.step);
+	return TSR_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing the file of a snapshot (docs/internals/store-format.md, section 4). */
+/* Writing the file of a snapshot (docs/internals/format.md, section 19.3). */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -115,23 +115,12 @@ static void compose(struct tsr_text *t, const struct tsr_snapshot *s)
 enum tsr_status tsr_snapshot_write(const struct tsr_store *s, const struct tsr_snapshot *snapshot,
 				   bool force, struct tsr_err *err)
 {
+	TSR_OWNED(free)
 	char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%015" PRIu64 ".json", snapshot->info.step);
-	struct tsr_outfile *f = NULL;
-	struct tsr_text t = { 0 };
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_text_free) struct tsr_text t = { 0 };
 
 	compose(&t, snapshot);
 	if (!path || t.failed)
-		status = tsr_fail_nomem(err, s->path);
-	if (status == TSR_OK)
-		status = tsr_outfile_create(path, force, t.nbytes, &f, err);
-	if (status == TSR_OK)
-		status = tsr_outfile_write(f, t.bytes, t.nbytes, 0, err);
-	if (status == TSR_OK)
-		status = tsr_outfile_publish(f, err);
-	else
-		tsr_outfile_discard(f);
-	tsr_text_free(&t);
-	free(path);
-	return status;
+		return tsr_fail_nomem(err, s->path);
+	return tsr_outfile_write_whole(path, force, t.bytes, t.nbytes, err);
 }

@@ -25,24 +25,18 @@
 /* A single file is listed as the only one of its directory. */
 static enum tsr_status list_file(struct tsr_store_source *source, struct tsr_err *err)
 {
-	const char *name = tsr_path_name(source->path);
-	struct tsr_file *f = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 	struct tsr_node *node;
 
 	TSR_TRY(tsr_file_open(source->path, &f, err));
-	node = calloc(1, sizeof(*node));
-	if (node)
-		node->path = strdup(name);
-	if (!node || !node->path) {
-		free(node);
-		tsr_file_close(f);
+	TSR_TRY(TSR_NEW(&node, 1, err, source->path));
+	source->nodes = (struct tsr_nodes){ node, 1 };
+	node->path = strdup(tsr_path_name(source->path));
+	if (!node->path)
 		return tsr_fail_nomem(err, source->path);
-	}
 	node->nbytes = tsr_file_size(f);
 	node->mtime_s = tsr_file_time(f);
 	node->mtime_ns = (int64_t)tsr_file_nanoseconds(f);
-	tsr_file_close(f);
-	source->nodes = (struct tsr_nodes){ node, 1 };
 	return tsr_node_mode(source->path, &node->mode, err);
 }
 
@@ -87,33 +81,28 @@ static enum tsr_status open_file(const struct tsr_store_source *source, size_t f
 				 struct tsr_file **ret, struct tsr_err *err)
 {
 	const struct tsr_node *node = &source->nodes.list[file];
-	char *path = tsr_path_join(source->directory, node->path);
-	enum tsr_status status = path ? tsr_file_open(path, ret, err)
-				      : tsr_fail_nomem(err, source->path);
+	TSR_OWNED(free) char *path = tsr_path_join(source->directory, node->path);
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
-	free(path);
-	if (status != TSR_OK)
-		return status;
-	if (tsr_file_size(*ret) == node->nbytes && tsr_file_time(*ret) == node->mtime_s &&
-	    (int64_t)tsr_file_nanoseconds(*ret) == node->mtime_ns)
-		return TSR_OK;
-	status = tsr_fail(err, TSR_E_IO, "%s/%s: changed while it was read", source->directory,
-			  node->path);
-	tsr_file_close(*ret);
-	*ret = NULL;
-	return status;
+	if (!path)
+		return tsr_fail_nomem(err, source->path);
+	TSR_TRY(tsr_file_open(path, &f, err));
+	if (tsr_file_size(f) != node->nbytes || tsr_file_time(f) != node->mtime_s ||
+	    (int64_t)tsr_file_nanoseconds(f) != node->mtime_ns)
+		return tsr_fail(err, TSR_E_IO, "%s/%s: changed while it was read",
+				source->directory, node->path);
+	*ret = f;
+	f = NULL;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_source_read(const struct tsr_store_source *source, size_t file, void *bytes,
 				size_t nbytes, uint64_t offset, struct tsr_err *err)
 {
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(open_file(source, file, &f, err));
-	status = tsr_file_read(f, bytes, nbytes, offset, err);
-	tsr_file_close(f);
-	return status;
+	return tsr_file_read(f, bytes, nbytes, offset, err);
 }
 
 struct reading_rest {
@@ -133,25 +122,20 @@ enum tsr_status tsr_source_read_rest(const struct tsr_store_source *source,
 				     const struct tsr_snapshot *s, size_t file, uint8_t *bytes,
 				     size_t nbytes, uint64_t at, struct tsr_err *err)
 {
-	struct reading_rest r = { .bytes = bytes };
-	struct tsr_file *f = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(open_file(source, file, &f, err));
-	r.f = f;
-	status = tsr_rest_each(&s->paths[file], at, nbytes, read_part, &r, err);
-	tsr_file_close(f);
-	return status;
+	return tsr_rest_each(&s->paths[file], at, nbytes, read_part,
+			     &(struct reading_rest){ f, bytes }, err);
 }
 
 enum tsr_status tsr_source_check_unchanged(const struct tsr_store_source *source,
 					   struct tsr_err *err)
 {
 	for (size_t i = 0; source->is_file && i < source->nodes.n; i++) {
-		struct tsr_file *f = NULL;
+		TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 		TSR_TRY(open_file(source, i, &f, err));
-		tsr_file_close(f);
 	}
 	return source->is_file ? TSR_OK
 			       : tsr_nodes_check_unchanged(&source->nodes, source->path,
@@ -377,12 +361,11 @@ static int by_place(const void *a, const void *b)
 static enum tsr_status drop_overlaps(struct finding *f)
 {
 	struct tsr_snapshot *s = f->to;
-	struct claim *claims = malloc((2 * s->ntensors + 1) * sizeof(*claims));
+	TSR_OWNED(free) struct claim *claims = NULL;
 	size_t n = 0, kept = 0;
 	uint64_t end = 0;
 
-	if (!claims)
-		return tsr_fail_nomem(f->err, f->source->path);
+	TSR_TRY(TSR_NEW(&claims, 2 * s->ntensors + 1, f->err, f->source->path));
 	for (size_t i = 0; i < s->ntensors; i++)
 		for (unsigned k = 0; k < s->tensors[i].slots; k++)
 			claims[n++] = (struct claim){
@@ -403,7 +386,6 @@ static enum tsr_status drop_overlaps(struct finding *f)
 		if (s->tensors[i].n)
 			s->tensors[kept++] = s->tensors[i];
 	s->ntensors = kept;
-	free(claims);
 	return TSR_OK;
 }
 
@@ -437,7 +419,7 @@ static enum tsr_status match_files(struct finding *f)
 static enum tsr_status find_tensors(struct finding *f, char note[TSR_ERR_MAX])
 {
 	struct tsr_open_options o = tsr_open_defaults();
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	struct tsr_err why = { .msg = "" };
 	enum tsr_status status;
 
@@ -448,24 +430,17 @@ static enum tsr_status find_tensors(struct finding *f, char note[TSR_ERR_MAX])
 	status = tsr_checkpoint_open(&f->source->path, 1, &o, &c, &why);
 	if (status == TSR_OK && !tsr_checkpoint_is_packed(c))
 		status = tsr_names_assign(c, NULL, 0, &why);
-	if (status == TSR_E_NOMEM || status == TSR_E_IO || status == TSR_E_CANCELLED) {
-		tsr_checkpoint_close(c);
+	if (status == TSR_E_NOMEM || status == TSR_E_IO || status == TSR_E_CANCELLED)
 		return tsr_fail(f->err, status, "%s", why.msg);
-	}
 	if (status != TSR_OK) {
 		snprintf(note, TSR_ERR_MAX, "%s", why.msg);
-		tsr_checkpoint_close(c);
 		return TSR_OK;
 	}
 	f->c = c;
 	f->to->eps = c->eps > 0 ? c->eps : TSR_EPS_DEFAULT;
-	status = match_files(f);
-	if (status == TSR_OK)
-		status = add_all(f);
-	if (status == TSR_OK)
-		status = drop_overlaps(f);
-	tsr_checkpoint_close(c);
-	return status;
+	TSR_TRY(match_files(f));
+	TSR_TRY(add_all(f));
+	return drop_overlaps(f);
 }
 
 static enum tsr_status allocate(struct tsr_arena *arena, struct tsr_snapshot *s, const char *path,
@@ -495,19 +470,13 @@ static enum tsr_status find_crcs(const struct tsr_store_source *source, struct t
 				 struct tsr_snapshot *s, size_t file, struct tsr_err *err)
 {
 	struct tsr_stored_path *p = &s->paths[file];
-	enum tsr_status status;
-	uint8_t *bytes;
+	TSR_OWNED(free) uint8_t *bytes = NULL;
 
 	if (!p->nranges || !p->rest_nbytes || p->rest_nbytes > REST_MAX)
 		return TSR_OK;
-	bytes = malloc((size_t)p->rest_nbytes);
-	if (!bytes)
-		return tsr_fail_nomem(err, source->path);
-	status = tsr_source_read_rest(source, s, file, bytes, (size_t)p->rest_nbytes, 0, err);
-	if (status == TSR_OK)
-		status = tsr_find_crcs(arena, p, bytes, err);
-	free(bytes);
-	return status;
+	TSR_TRY(TSR_NEW(&bytes, (size_t)p->rest_nbytes, err, source->path));
+	TSR_TRY(tsr_source_read_rest(source, s, file, bytes, (size_t)p->rest_nbytes, 0, err));
+	return tsr_find_crcs(arena, p, bytes, err);
 }
 
 enum tsr_status tsr_source_open(struct tsr_store_source *source, const char *path, bool follow,

@@ -173,30 +173,23 @@ static enum tsr_status load_snapshots(struct tsr_store *s, const struct tsr_dir 
 
 enum tsr_status tsr_store_load(struct tsr_store *s, struct tsr_err *err)
 {
-	char *path = tsr_store_path(s, TSR_SNAPSHOTS);
-	struct tsr_dir names = { 0 };
-	enum tsr_status status = path ? TSR_OK : tsr_fail_nomem(err, s->path);
+	TSR_OWNED(free) char *path = tsr_store_path(s, TSR_SNAPSHOTS);
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir names = { 0 };
 
 	tsr_arena_free(s->arena);
 	s->arena = tsr_arena_new(ARENA_NBYTES);
 	s->nsnapshots = s->nnotes = 0;
 	s->notes = NULL;
 	s->lacks = false;
-	if (status == TSR_OK && !s->arena)
-		status = tsr_fail_nomem(err, s->path);
-	if (status == TSR_OK)
-		status = tsr_dir_list(path, ".json", &names, err);
-	if (status == TSR_OK)
-		status = load_snapshots(s, &names, err);
-	if (status == TSR_OK)
-		status = tsr_objects_list(s, err);
-	for (size_t i = 0; status == TSR_OK && i < s->nsnapshots; i++)
-		status = need_all(s, i, err);
-	if (status == TSR_OK)
-		count_alone(s);
-	tsr_dir_free(&names);
-	free(path);
-	return status;
+	if (!path || !s->arena)
+		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(tsr_dir_list(path, ".json", &names, err));
+	TSR_TRY(load_snapshots(s, &names, err));
+	TSR_TRY(tsr_objects_list(s, err));
+	for (size_t i = 0; i < s->nsnapshots; i++)
+		TSR_TRY(need_all(s, i, err));
+	count_alone(s);
+	return TSR_OK;
 }
 
 struct tsr_snapshot *tsr_store_find(const struct tsr_store *s, uint64_t step)
@@ -350,37 +343,25 @@ void tsr_store_end(struct tsr_store *s, bool done)
 
 static enum tsr_status make_folder(struct tsr_store *s, const char *name, struct tsr_err *err)
 {
-	char *path = tsr_store_path(s, "%s", name);
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *path = tsr_store_path(s, "%s", name);
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
 	if (mkdir(path, 0777) != 0 && errno != EEXIST)
-		status = tsr_fail_errno(err, errno, "%s: cannot make", path);
-	free(path);
-	return status;
+		return tsr_fail_errno(err, errno, "%s: cannot make", path);
+	return TSR_OK;
 }
 
 static bool is_empty(const char *path)
 {
-	struct tsr_dir names = { 0 };
-	const bool empty = tsr_dir_list(path, "", &names, NULL) == TSR_OK && !names.n;
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir names = { 0 };
 
-	tsr_dir_free(&names);
-	return empty;
+	return tsr_dir_list(path, "", &names, NULL) == TSR_OK && !names.n;
 }
 
 static enum tsr_status write_mark(const char *path, struct tsr_err *err)
 {
-	struct tsr_outfile *f = NULL;
-	enum tsr_status status = tsr_outfile_create(path, true, sizeof(MARK_TEXT) - 1, &f, err);
-
-	if (status == TSR_OK)
-		status = tsr_outfile_write(f, MARK_TEXT, sizeof(MARK_TEXT) - 1, 0, err);
-	if (status == TSR_OK)
-		return tsr_outfile_publish(f, err);
-	tsr_outfile_discard(f);
-	return status;
+	return tsr_outfile_write_whole(path, true, MARK_TEXT, sizeof(MARK_TEXT) - 1, err);
 }
 
 /* The mark is written last: a directory without it and with other things is not taken. */
@@ -397,20 +378,17 @@ static enum tsr_status make_store(struct tsr_store *s, const char *mark, struct 
 
 static enum tsr_status check_mark(const char *path, struct tsr_err *err)
 {
-	struct tsr_file *f = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 	char text[sizeof(MARK_TEXT)] = { 0 };
-	enum tsr_status status;
 
 	TSR_TRY(tsr_file_open(path, &f, err));
 	if (tsr_file_size(f) != sizeof(MARK_TEXT) - 1)
-		status = tsr_fail(err, TSR_E_FORMAT, "%s: is not that of a store", path);
-	else
-		status = tsr_file_read(f, text, sizeof(MARK_TEXT) - 1, 0, err);
-	if (status == TSR_OK && strcmp(text, MARK_TEXT) != 0)
-		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: is not that of a store, or of a later version of it", path);
-	tsr_file_close(f);
-	return status;
+		return tsr_fail(err, TSR_E_FORMAT, "%s: is not that of a store", path);
+	TSR_TRY(tsr_file_read(f, text, sizeof(MARK_TEXT) - 1, 0, err));
+	if (strcmp(text, MARK_TEXT) != 0)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: is not that of a store, or of a later version of it", path);
+	return TSR_OK;
 }
 
 static enum tsr_status find_store(struct tsr_store *s, enum tsr_store_mode mode, const char *mark,
@@ -431,35 +409,31 @@ static enum tsr_status find_store(struct tsr_store *s, enum tsr_store_mode mode,
 static enum tsr_status open_store(struct tsr_store *s, enum tsr_store_mode mode,
 				  struct tsr_err *err)
 {
-	char *mark = tsr_store_path(s, MARK);
-	enum tsr_status status = mark ? find_store(s, mode, mark, err)
-				      : tsr_fail_nomem(err, s->path);
+	TSR_OWNED(free) char *mark = tsr_store_path(s, MARK);
 
-	if (status == TSR_OK) {
-		s->lock = open(mark, O_RDONLY | O_CLOEXEC);
-		if (s->lock < 0)
-			status = tsr_fail_errno(err, errno, "%s: cannot open", mark);
-	}
-	free(mark);
-	return status == TSR_OK ? take(s, mode, err) : status;
+	if (!mark)
+		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(find_store(s, mode, mark, err));
+	s->lock = open(mark, O_RDONLY | O_CLOEXEC);
+	if (s->lock < 0)
+		return tsr_fail_errno(err, errno, "%s: cannot open", mark);
+	return take(s, mode, err);
 }
 
 enum tsr_status tsr_store_open(const char *path, enum tsr_store_mode mode, struct tsr_store **ret,
 			       struct tsr_err *err)
 {
-	struct tsr_store *s = calloc(1, sizeof(*s));
-	enum tsr_status status;
+	TSR_OWNED(tsr_store_close) struct tsr_store *s = NULL;
 
-	if (!s)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&s, 1, err, path));
 	s->lock = -1;
 	s->path = strdup(path);
-	status = s->path ? open_store(s, mode, err) : tsr_fail_nomem(err, path);
-	if (status == TSR_OK)
-		*ret = s;
-	else
-		tsr_store_close(s);
-	return status;
+	if (!s->path)
+		return tsr_fail_nomem(err, path);
+	TSR_TRY(open_store(s, mode, err));
+	*ret = s;
+	s = NULL;
+	return TSR_OK;
 }
 
 void tsr_store_close(struct tsr_store *s)

@@ -3,6 +3,7 @@
 #ifndef TSR_STORE_STORE_DATA_H
 #define TSR_STORE_STORE_DATA_H
 
+#include "base/scope.h"
 #include "base/arena.h"
 #include "store/block_code.h"
 
@@ -184,5 +185,7 @@ enum tsr_status tsr_store_sweep(struct tsr_store *s, uint64_t *freed_ret, struct
 /* Begin and end to add objects.  Unless it is @done, or after a kill, the next process sweeps. */
 enum tsr_status tsr_store_begin(struct tsr_store *s, struct tsr_err *err);
 void tsr_store_end(struct tsr_store *s, bool done);
+
+TSR_OWNED_BY(tsr_store_close, struct tsr_store)
 
 #endif

@@ -173,11 +173,9 @@ static enum tsr_status write_all(struct getting *g, const struct tsr_run *run, s
 static enum tsr_status make_folder(const char *root, const struct tsr_stored_path *p,
 				   struct tsr_err *err)
 {
-	char *path = tsr_path_join(root, p->path);
-	enum tsr_status status = path ? tsr_dir_make(path, err) : tsr_fail_nomem(err, root);
+	TSR_OWNED(free) char *path = tsr_path_join(root, p->path);
 
-	free(path);
-	return status;
+	return path ? tsr_dir_make(path, err) : tsr_fail_nomem(err, root);
 }
 
 /* Permissions last: a directory may not let its owner write. */
@@ -185,13 +183,11 @@ static enum tsr_status set_modes(const struct tsr_snapshot *s, const char *root,
 				 struct tsr_err *err)
 {
 	for (size_t i = s->npaths; i-- > 0;) {
-		char *path = tsr_path_join(root, s->paths[i].path);
-		enum tsr_status status = path ? tsr_dir_set_mode(path, s->paths[i].mode, err)
-					      : tsr_fail_nomem(err, root);
+		TSR_OWNED(free) char *path = tsr_path_join(root, s->paths[i].path);
 
-		free(path);
-		if (status != TSR_OK)
-			return status;
+		if (!path)
+			return tsr_fail_nomem(err, root);
+		TSR_TRY(tsr_dir_set_mode(path, s->paths[i].mode, err));
 	}
 	return TSR_OK;
 }

@@ -189,36 +189,29 @@ static enum tsr_status recode(struct thinning *t, size_t i, const struct tsr_sna
 			      const struct tsr_run *run, struct tsr_err *err)
 {
 	struct tsr_snapshot *old = &t->store->snapshots[i], to;
-	bool *keep = calloc(old->ntensors + 1, sizeof(*keep));
-	enum tsr_status status = keep ? copy(t->store, old, &to, err)
-				      : tsr_fail_nomem(err, t->store->path);
+	TSR_OWNED(free) bool *keep = NULL;
 
-	for (size_t k = 0; keep && k < old->ntensors; k++)
+	TSR_TRY(TSR_NEW(&keep, old->ntensors + 1, err, t->store->path));
+	TSR_TRY(copy(t->store, old, &to, err));
+	for (size_t k = 0; k < old->ntensors; k++)
 		keep[k] = stays(&old->tensors[k], t->plans[i].rebased);
 	t->from = old;
-	if (status == TSR_OK)
-		status = encode(t, &t->plans[i], &to, base, keep, run, err);
-	free(keep);
-	if (status == TSR_OK)
-		status = tsr_objects_sync(t->store, err);
-	if (status == TSR_OK)
-		status = tsr_snapshot_write(t->store, &to, true, err);
-	if (status == TSR_OK)
-		*old = to;
-	return status;
+	TSR_TRY(encode(t, &t->plans[i], &to, base, keep, run, err));
+	TSR_TRY(tsr_objects_sync(t->store, err));
+	TSR_TRY(tsr_snapshot_write(t->store, &to, true, err));
+	*old = to;
+	return TSR_OK;
 }
 
 static enum tsr_status drop(const struct tsr_store *s, uint64_t step, struct tsr_err *err)
 {
-	char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%015" PRIu64 ".json", step);
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%015" PRIu64 ".json", step);
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
 	if (unlink(path) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot remove", path);
-	free(path);
-	return status;
+		return tsr_fail_errno(err, errno, "%s: cannot remove", path);
+	return TSR_OK;
 }
 
 static enum tsr_status change_all(struct thinning *t, const struct tsr_run *run,
@@ -267,9 +260,7 @@ enum tsr_status tsr_store_thin(struct tsr_store *s, const struct tsr_store_rule 
 	enum tsr_status status = TSR_OK;
 
 	TSR_TRY(tsr_store_check_whole(s, err));
-	t.plans = calloc(s->nsnapshots + 1, sizeof(*t.plans));
-	if (!t.plans)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(TSR_NEW(&t.plans, s->nsnapshots + 1, err, s->path));
 	for (size_t i = 0; i < s->nsnapshots; i++)
 		decide(s, i, rules, nrules, &t.plans[i]);
 	t.progress = (struct tsr_progress){ .run = run, .what = s->path };

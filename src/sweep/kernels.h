@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/isa.h"
+#include "base/scope.h"
 #include "tersor/sweep.h"
 
 /* Consecutive bit patterns with one exponent field and sign.  All about them fits the L1 cache. */
@@ -51,5 +52,7 @@ static inline void tsr_sweep_rows_add(struct tsr_sweep_row *into, const struct t
 	for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
 		tsr_sweep_row_add(&into[e], &from[e]);
 }
+
+TSR_OWNED_BY(tsr_sweep_free, struct tsr_sweep)
 
 #endif

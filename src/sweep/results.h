@@ -33,6 +33,20 @@ struct tsr_results {
 	struct tsr_different first[TSR_RESULTS_FIRST]; /* ascending by input */
 };
 
+/* What is compared: a function of a library with a codec or another function of it. */
+struct tsr_results_plan {
+	const char *library; /* path */
+	bool on_gpu; /* it has kernels, for this GPU */
+	unsigned gpu;
+	const char *symbol;
+	enum tsr_dtype out; /* of its results */
+	const char *out_name; /* how the user says that */
+	const char *against; /* another symbol of it; NULL: @codec */
+	const struct tsr_codec *codec; /* its first plane; with TSR_F32 what it decodes */
+	uint32_t first, last;
+	uint64_t timeout_s; /* for a call, of at most 65,536 numbers */
+};
+
 /*
  * Add the results for @n consecutive patterns from @input on, of one exponent field: TSR_F32, TSR_BF16,
  * TSR_F16, or TSR_U8, whose distance is that of the numbers.

@@ -187,16 +187,15 @@ enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned nc
 			      uint32_t first, uint32_t last, const struct tsr_run *run,
 			      struct tsr_sweep **ret, struct tsr_err *err)
 {
+	TSR_OWNED(tsr_sweep_free) struct tsr_sweep *s = NULL;
 	struct sweeping w = { .progress = { .run = run, .what = "sweep" } };
-	enum tsr_status status;
 
-	TSR_TRY(tsr_sweep_new(codecs, ncodecs, first, last, &w.sweep, err));
-	status = run_tiles(&w, err);
-	if (status == TSR_OK)
-		*ret = w.sweep;
-	else
-		tsr_sweep_free(w.sweep);
-	return status;
+	TSR_TRY(tsr_sweep_new(codecs, ncodecs, first, last, &s, err));
+	w.sweep = s;
+	TSR_TRY(run_tiles(&w, err));
+	*ret = s;
+	s = NULL;
+	return TSR_OK;
 }
 
 void tsr_sweep_free(struct tsr_sweep *s)

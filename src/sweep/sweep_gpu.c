@@ -97,7 +97,7 @@ static enum tsr_status add_cpu(const struct sweeping *s, uint64_t begin, uint64_
 			       struct tsr_err *err)
 {
 	const struct tsr_run quiet = { .threads = s->run ? s->run->threads : 0 };
-	struct tsr_sweep *part;
+	TSR_OWNED(tsr_sweep_free) struct tsr_sweep *part = NULL;
 
 	if (begin == end)
 		return TSR_OK;
@@ -105,7 +105,6 @@ static enum tsr_status add_cpu(const struct sweeping *s, uint64_t begin, uint64_
 			      &quiet, &part, err));
 	for (unsigned c = 0; c < s->sweep->ncodecs; c++)
 		tsr_sweep_rows_add(s->sweep->results[c].rows, part->results[c].rows);
-	tsr_sweep_free(part);
 	return TSR_OK;
 }
 

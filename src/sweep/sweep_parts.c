@@ -126,7 +126,7 @@ static enum tsr_status sweep_mine(const struct sharing *s, const struct range *m
 				  struct share_progress *progress, void *rows, struct tsr_err *err)
 {
 	struct tsr_run run = *s->run;
-	struct tsr_sweep *found;
+	TSR_OWNED(tsr_sweep_free) struct tsr_sweep *found = NULL;
 
 	run.parts = NULL;
 	run.progress = run.progress ? report_progress : NULL;
@@ -135,7 +135,6 @@ static enum tsr_status sweep_mine(const struct sharing *s, const struct range *m
 			    err));
 	for (unsigned c = 0; c < s->plan->ncodecs; c++)
 		tsr_sweep_rows_add(rows_of(rows, c), found->results[c].rows);
-	tsr_sweep_free(found);
 	progress->before += (mine->end - mine->first) * sizeof(float) * s->plan->ncodecs;
 	return TSR_OK;
 }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/scope.h"
 #include "io/file.h"
 #include "text/text.h"
 #include "tersor/status.h"
@@ -48,6 +49,7 @@ enum tsr_json_type {
 enum tsr_status tsr_json_parse(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
 			       struct tsr_json **ret, struct tsr_err *err);
 void tsr_json_free(struct tsr_json *root);
+TSR_OWNED_BY(tsr_json_free, struct tsr_json)
 
 /* The same for a whole file; also TSR_E_LIMIT above @nbytes_max bytes, and TSR_E_IO. */
 enum tsr_status tsr_json_read_file(const struct tsr_file *f, uint64_t nbytes_max,

@@ -18,14 +18,9 @@
 
 static bool has_data(const char *directory)
 {
-	struct tsr_dir found = { 0 };
-	bool any;
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir found = { 0 };
 
-	if (tsr_dir_list(directory, ".distcp", &found, NULL) != TSR_OK)
-		return false;
-	any = found.n > 0;
-	tsr_dir_free(&found);
-	return any;
+	return tsr_dir_list(directory, ".distcp", &found, NULL) == TSR_OK && found.n > 0;
 }
 
 bool tsr_dcp_looks_like(const char *directory)
@@ -105,16 +100,13 @@ static enum tsr_status open_files(struct tsr_dcp_reading *r, struct tsr_dcp_part
 static enum tsr_status find_parts(struct tsr_dcp_reading *r)
 {
 	const size_t n = r->m.nparts;
-	struct tsr_dcp_part **sorted;
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_dcp_part **sorted = NULL;
 
 	TSR_TRY(TSR_NEW(&sorted, n + 1, r->err, r->path));
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = &r->m.parts[i];
 	qsort(sorted, n, sizeof(struct tsr_dcp_part *), by_file);
-	status = open_files(r, sorted);
-	free(sorted);
-	return status;
+	return open_files(r, sorted);
 }
 
 /* --- Entries -------------------------------------------------------------------------------- */
@@ -178,8 +170,7 @@ static enum tsr_status read_bytes(struct tsr_dcp_reading *r, const struct tsr_dc
 				  struct tsr_value **ret)
 {
 	struct tsr_dcp_part *p = tsr_dcp_find_part(&r->m, e, NULL);
-	enum tsr_status status;
-	char *where;
+	TSR_OWNED(free) char *where = NULL;
 
 	if (!p)
 		return TSR_DCP_FAIL(r, TSR_E_FORMAT, e->fqn,
@@ -188,9 +179,7 @@ static enum tsr_status read_bytes(struct tsr_dcp_reading *r, const struct tsr_dc
 	where = tsr_dcp_where(r, p);
 	if (!where)
 		return tsr_fail_nomem(r->err, r->path);
-	status = read_object(r, p, where, ret);
-	free(where);
-	return status;
+	return read_object(r, p, where, ret);
 }
 
 static enum tsr_status read_tensor(struct tsr_dcp_reading *r, const struct tsr_dcp_entry *e,
@@ -234,19 +223,15 @@ static enum tsr_status read_attribute(struct tsr_dcp_reading *r, struct tsr_valu
 	struct tsr_arena *arena = r->m.arena;
 	struct tsr_value *dict = tsr_value_new(arena, TSR_VALUE_DICT);
 	struct tsr_value *none = tsr_value_new(arena, TSR_VALUE_NONE), *paths = r->m.planner_data;
-	struct tsr_text pickle = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text pickle = { 0 };
 
 	if (!tsr_value_put_at(arena, dict, "planner_data", paths ? paths : none) ||
 	    (r->m.mcore_data && !tsr_value_put_at(arena, dict, "mcore_data", r->m.mcore_data)))
 		return tsr_build_nomem(r->c, r->err);
-	status = tsr_pickle_write(dict, NULL, r->path, &pickle, r->err);
-	if (status == TSR_OK && pickle.failed)
-		status = tsr_fail_nomem(r->err, r->path);
-	TSR_THEN(status,
-		 tsr_pickle_read(pickle.bytes, pickle.nbytes, r->path, r->c->arena, ret, r->err));
-	tsr_text_free(&pickle);
-	return status;
+	TSR_TRY(tsr_pickle_write(dict, NULL, r->path, &pickle, r->err));
+	if (pickle.failed)
+		return tsr_fail_nomem(r->err, r->path);
+	return tsr_pickle_read(pickle.bytes, pickle.nbytes, r->path, r->c->arena, ret, r->err);
 }
 
 /* The items of @root in an OrderedDict with the attribute. */
@@ -303,16 +288,16 @@ static enum tsr_status keep_entries(struct tsr_dcp_reading *r, struct tsr_value 
 
 static enum tsr_status read_tree(struct tsr_dcp_reading *r)
 {
-	struct tsr_dcp_tree *t = tsr_dcp_tree_new(r->c->arena);
+	TSR_OWNED(tsr_dcp_tree_free) struct tsr_dcp_tree *t = tsr_dcp_tree_new(r->c->arena);
 	struct tsr_value *root = NULL;
-	enum tsr_status status;
 
 	r->unread = tsr_value_new(r->c->arena, TSR_VALUE_DICT);
-	status = t && r->unread ? read_entries(r, t) : tsr_build_nomem(r->c, r->err);
-	TSR_THEN(status, tsr_dcp_tree_finish(t, r, &root));
-	tsr_dcp_tree_free(t);
-	TSR_THEN(status, keep_entries(r, &root));
-	return status == TSR_OK ? tsr_build_tree(r->c, root, r->err) : status;
+	if (!t || !r->unread)
+		return tsr_build_nomem(r->c, r->err);
+	TSR_TRY(read_entries(r, t));
+	TSR_TRY(tsr_dcp_tree_finish(t, r, &root));
+	TSR_TRY(keep_entries(r, &root));
+	return tsr_build_tree(r->c, root, r->err);
 }
 
 /* .metadata becomes a file of the checkpoint too, so that a change of it is noticed. */

@@ -107,16 +107,13 @@ static enum tsr_status check_view(const struct joining *j, const struct tsr_dcp_
 static enum tsr_status read_box(const struct joining *j, const struct tsr_dcp_box *box,
 				struct tsr_dcp_part *part, struct tsr_torch_view *v)
 {
-	char *where = tsr_dcp_where(j->r, part);
-	enum tsr_status status;
+	TSR_OWNED(free) char *where = tsr_dcp_where(j->r, part);
 
 	if (!where)
 		return tsr_fail_nomem(j->r->err, j->r->path);
-	status = tsr_torch_read_tensor(j->r->c, part->index, part->offset, part->nbytes, where, v,
-				       j->r->err);
-	TSR_THEN(status, check_view(j, box, v, where));
-	free(where);
-	return status;
+	TSR_TRY(tsr_torch_read_tensor(j->r->c, part->index, part->offset, part->nbytes, where, v,
+				      j->r->err));
+	return check_view(j, box, v, where);
 }
 
 /* Find and use the part of a box; a box without elements may have none. */

@@ -52,8 +52,7 @@ static void put_key(struct tsr_text *t, const struct tsr_value *key)
 static enum tsr_status name_entry(const struct flattening *f, const struct tsr_value *fqn,
 				  const char **ret)
 {
-	struct tsr_text name = { 0 };
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_text_free) struct tsr_text name = { 0 };
 
 	if (fqn)
 		put_key(&name, fqn);
@@ -65,19 +64,15 @@ static enum tsr_status name_entry(const struct flattening *f, const struct tsr_v
 	}
 	tsr_text_puts(&name, "");
 	if (name.failed)
-		status = tsr_fail_nomem(f->err, f->out->path);
-	else if (name.nbytes > TSR_NAME_MAX || !tsr_utf8_is_string(name.bytes, name.nbytes))
-		status = tsr_fail(
+		return tsr_fail_nomem(f->err, f->out->path);
+	if (name.nbytes > TSR_NAME_MAX || !tsr_utf8_is_string(name.bytes, name.nbytes))
+		return tsr_fail(
 			f->err, TSR_E_UNSUPPORTED,
 			"%s: %.200s: found keys that make no name, expected text of at most "
 			"%u bytes",
 			f->out->path, name.bytes, (unsigned)TSR_NAME_MAX);
-	if (status == TSR_OK) {
-		*ret = tsr_arena_copy(f->out->c->arena, name.bytes, name.nbytes);
-		status = *ret ? TSR_OK : nomem(f);
-	}
-	tsr_text_free(&name);
-	return status;
+	*ret = tsr_arena_copy(f->out->c->arena, name.bytes, name.nbytes);
+	return *ret ? TSR_OK : nomem(f);
 }
 
 /* As str() makes a string of a key. */
@@ -415,23 +410,20 @@ static enum tsr_status add_rest(struct flattening *f)
 static enum tsr_status check_names(const struct flattening *f)
 {
 	const struct tsr_dcp_items *out = f->out;
-	struct tsr_named *sorted;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) struct tsr_named *sorted = NULL;
 
 	TSR_TRY(TSR_NEW(&sorted, out->n + 1, f->err, out->path));
 	for (size_t i = 0; i < out->n; i++)
 		sorted[i] = (struct tsr_named){ out->items[i].fqn, i };
 	tsr_named_sort(sorted, out->n);
-	for (size_t i = 1; i < out->n && status == TSR_OK; i++) {
+	for (size_t i = 1; i < out->n; i++) {
 		if (strcmp(sorted[i - 1].name, sorted[i].name) == 0)
-			status = tsr_fail(
-				f->err, TSR_E_UNSUPPORTED,
-				"%s: %.200s: found two values of this name, expected one: "
-				"keys are joined with dots",
-				out->path, sorted[i].name);
+			return tsr_fail(f->err, TSR_E_UNSUPPORTED,
+					"%s: %.200s: found two values of this name, expected one: "
+					"keys are joined with dots",
+					out->path, sorted[i].name);
 	}
-	free(sorted);
-	return status;
+	return TSR_OK;
 }
 
 /* @root: what alone is flattened, or NULL */

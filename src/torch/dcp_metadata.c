@@ -243,8 +243,7 @@ static enum tsr_status check_transforms(const struct reading *r, const struct ts
 					const struct tsr_value *v)
 {
 	char text[TSR_VALUE_DESCRIBED];
-	struct tsr_text names = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text names = { 0 };
 
 	if (!v || v->type == TSR_VALUE_NONE || (tsr_value_is_list(v) && !v->list.n))
 		return TSR_OK;
@@ -253,13 +252,11 @@ static enum tsr_status check_transforms(const struct reading *r, const struct ts
 	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n && i < NAMED_MAX; i++)
 		tsr_text_printf(&names, "%s%s", i ? ", " : "",
 				tsr_value_describe(v->list.items[i], text));
-	status = names.failed ? tsr_fail_nomem(r->err, r->path)
-			      : FAIL(r, TSR_E_UNSUPPORTED, p->fqn,
-				     "found transform_descriptors (%s), expected data that is "
-				     "neither compressed nor otherwise transformed",
-				     names.bytes);
-	tsr_text_free(&names);
-	return status;
+	return names.failed ? tsr_fail_nomem(r->err, r->path)
+			    : FAIL(r, TSR_E_UNSUPPORTED, p->fqn,
+				   "found transform_descriptors (%s), expected data that is "
+				   "neither compressed nor otherwise transformed",
+				   names.bytes);
 }
 
 static enum tsr_status read_index(const struct reading *r, struct tsr_dcp_part *p,
@@ -468,30 +465,24 @@ static enum tsr_status load(const struct reading *r, const struct tsr_file *f,
 			    struct tsr_value **ret)
 {
 	const size_t nbytes = (size_t)tsr_file_size(f);
-	enum tsr_status status;
-	char *bytes = NULL;
+	TSR_OWNED(free) char *bytes = NULL;
 
 	TSR_TRY(tsr_file_load(f, TSR_DCP_METADATA_MAX, "metadata", &bytes, r->err));
-	status = tsr_pickle_read(bytes, nbytes, r->path, r->m->arena, ret, r->err);
-	free(bytes);
-	return status;
+	return tsr_pickle_read(bytes, nbytes, r->path, r->m->arena, ret, r->err);
 }
 
 enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_metadata *ret,
 				      struct tsr_err *err)
 {
-	struct tsr_text_numbers names = { 0 };
+	TSR_SCOPED(tsr_text_numbers_free) struct tsr_text_numbers names = { 0 };
 	const struct reading r = { tsr_file_path(f), ret, &names, err };
 	struct tsr_value *root = NULL;
-	enum tsr_status status;
 
 	*ret = (struct tsr_dcp_metadata){ .arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX) };
 	if (!ret->arena)
 		return tsr_fail_nomem(err, r.path);
-	status = load(&r, f, &root);
-	TSR_THEN(status, interpret(&r, root));
-	tsr_text_numbers_free(&names);
-	return status;
+	TSR_TRY(load(&r, f, &root));
+	return interpret(&r, root);
 }
 
 void tsr_dcp_metadata_free(struct tsr_dcp_metadata *m)

@@ -3,6 +3,7 @@
 #ifndef TSR_TORCH_DCP_READ_H
 #define TSR_TORCH_DCP_READ_H
 
+#include "base/scope.h"
 #include "torch/dcp.h"
 #include "torch/dcp_metadata.h"
 
@@ -46,6 +47,7 @@ struct tsr_dcp_tree;
 /* NULL when out of memory. */
 struct tsr_dcp_tree *tsr_dcp_tree_new(struct tsr_arena *arena);
 void tsr_dcp_tree_free(struct tsr_dcp_tree *t);
+TSR_OWNED_BY(tsr_dcp_tree_free, struct tsr_dcp_tree)
 
 /* Put the value of an entry where its path says, or under its name if it has none. */
 enum tsr_status tsr_dcp_tree_put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r,

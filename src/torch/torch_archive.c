@@ -101,18 +101,15 @@ static void list_others(const struct tsr_zip *z, struct tsr_text *names)
 /* Other programs pack files into an archive, such as Stable-Baselines3 and Keras. */
 static enum tsr_status check_others(const struct tsr_torch_archive *a)
 {
-	enum tsr_status status = TSR_OK;
-	struct tsr_text names = { 0 };
+	TSR_SCOPED(tsr_text_free) struct tsr_text names = { 0 };
 
 	list_others(a->zip, &names);
 	if (names.nbytes)
-		status = tsr_fail(
-			a->err, TSR_E_UNSUPPORTED,
-			"%s: found a zip archive of other files, such as Stable-Baselines3 "
-			"or Keras writes; unzip it and name one of them (%s)",
-			a->where, names.bytes);
-	tsr_text_free(&names);
-	return status;
+		return tsr_fail(a->err, TSR_E_UNSUPPORTED,
+				"%s: found a zip archive of other files, such as Stable-Baselines3 "
+				"or Keras writes; unzip it and name one of them (%s)",
+				a->where, names.bytes);
+	return TSR_OK;
 }
 
 /* The folder of the first member; all others must be in it. */
@@ -188,35 +185,31 @@ static enum tsr_status load_small(struct tsr_torch_archive *a, const char *name,
 /* @present is set if there is such a member, which then is a version that can be read. */
 static enum tsr_status check_version(struct tsr_torch_archive *a, const char *name, bool *present)
 {
-	enum tsr_status status = TSR_OK;
-	char *text;
+	TSR_OWNED(free) char *text = NULL;
 	int n;
 
 	TSR_TRY(load_small(a, name, &text, &n));
 	*present = *present || text;
 	if (text && !is_version(text, (size_t)n))
-		status = tsr_fail(a->err, TSR_E_UNSUPPORTED,
-				  "%s: %s: found archive version \"%.*s\", expected %u to %u",
-				  a->where, name, n, text, VERSION_MIN, VERSION_MAX);
-	free(text);
-	return status;
+		return tsr_fail(a->err, TSR_E_UNSUPPORTED,
+				"%s: %s: found archive version \"%.*s\", expected %u to %u",
+				a->where, name, n, text, VERSION_MIN, VERSION_MAX);
+	return TSR_OK;
 }
 
 /* There is none before 2.1. */
 static enum tsr_status read_byteorder(struct tsr_torch_archive *a)
 {
-	enum tsr_status status = TSR_OK;
-	char *text;
+	TSR_OWNED(free) char *text = NULL;
 	int n;
 
 	TSR_TRY(load_small(a, "byteorder", &text, &n));
 	a->swapped = text && n == 3 && memcmp(text, "big", 3) == 0;
 	if (text && !a->swapped && (n != 6 || memcmp(text, "little", 6) != 0))
-		status = tsr_fail(a->err, TSR_E_UNSUPPORTED,
-				  "%s: byteorder: found \"%.*s\", expected little or big", a->where,
-				  n, text);
-	free(text);
-	return status;
+		return tsr_fail(a->err, TSR_E_UNSUPPORTED,
+				"%s: byteorder: found \"%.*s\", expected little or big", a->where,
+				n, text);
+	return TSR_OK;
 }
 
 static enum tsr_status read_members(struct tsr_torch_archive *a)
@@ -274,18 +267,14 @@ enum tsr_status tsr_torch_load(struct tsr_torch_archive *a, struct tsr_arena *ar
 			       struct tsr_value **ret)
 {
 	const struct tsr_zip_member *m = tsr_torch_find(a, "data.pkl");
-	struct tsr_text where = { 0 };
-	enum tsr_status status;
-	char *bytes = NULL;
+	TSR_SCOPED(tsr_text_free) struct tsr_text where = { 0 };
+	TSR_OWNED(free) char *bytes = NULL;
 
 	TSR_TRY(load(a, m, TSR_TORCH_PICKLE_MAX, &bytes));
 	tsr_text_printf(&where, "%s: data.pkl", a->where);
-	status = where.failed ? tsr_fail_nomem(a->err, a->where)
-			      : tsr_pickle_read(bytes, (size_t)m->nbytes, where.bytes, arena, ret,
-						a->err);
-	tsr_text_free(&where);
-	free(bytes);
-	return status;
+	return where.failed
+		       ? tsr_fail_nomem(a->err, a->where)
+		       : tsr_pickle_read(bytes, (size_t)m->nbytes, where.bytes, arena, ret, a->err);
 }
 
 /* --- What came before ----------------------------------------------------------------------- */

@@ -117,25 +117,22 @@ static bool collect(struct tsr_checkpoint *c, struct tsr_value_walk *w, struct t
 
 enum tsr_status tsr_torch_name_carried(struct tsr_checkpoint *c, struct tsr_err *err)
 {
+	TSR_SCOPED(tsr_map_free)
 	struct tsr_map seen = { .item_nbytes = sizeof(struct tsr_value *), .same = is_same };
-	struct tsr_value_walk *w = calloc(1, sizeof(*w));
-	struct tsr_text names = { 0 };
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) struct tsr_value_walk *w = calloc(1, sizeof(*w));
+	TSR_SCOPED(tsr_text_free) struct tsr_text names = { 0 };
 	bool ok = w != NULL, strange = false;
 
 	for (size_t i = 0; ok && i < c->ntrees; i++)
 		ok = collect(c, w, c->trees[i], &seen, &names, &strange);
 	if (!ok)
-		status = tsr_fail_nomem(err, c->path);
-	else if (seen.n)
-		status = (strange ? tsr_build_note : tsr_build_remark)(
+		return tsr_fail_nomem(err, c->path);
+	if (seen.n)
+		TSR_TRY((strange ? tsr_build_note : tsr_build_remark)(
 			c, err,
 			"%.200s: carries Python objects as they are; Python imports "
 			"and calls what makes them where weights_only=False loads "
 			"them: %s (%zu in all)",
-			c->path, names.bytes ? names.bytes : "...", seen.n);
-	free(w);
-	tsr_text_free(&names);
-	tsr_map_free(&seen);
-	return status;
+			c->path, names.bytes ? names.bytes : "...", seen.n));
+	return TSR_OK;
 }

@@ -417,15 +417,14 @@ static enum tsr_status note_unused(struct tsr_torch_archive *a)
 static enum tsr_status read_generation(struct tsr_torch_archive *a)
 {
 	const struct tsr_zip_member *m = tsr_torch_find(a, TSR_GENERATION_KEY);
+	TSR_OWNED(free) void *text = NULL;
 	const char *copy;
-	void *text = NULL;
 
 	if (!m)
 		return TSR_OK;
 	a->used[m - a->zip->members] = true;
 	TSR_TRY(tsr_zip_load(a->c->files[a->file], m, 16, a->where, &text, a->err));
 	copy = tsr_arena_copy(a->c->arena, text, m->nbytes);
-	free(text);
 	if (!copy)
 		return tsr_build_nomem(a->c, a->err);
 	return tsr_build_meta(a->c, TSR_GENERATION_KEY, copy, a->err);
@@ -435,38 +434,34 @@ enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t
 			       uint64_t nbytes, const char *where, const char *prefix,
 			       struct tsr_value **root_ret, struct tsr_err *err)
 {
+	TSR_SCOPED(tsr_torch_close)
 	struct tsr_torch_archive a = { .c = c, .file = file, .where = where, .err = err };
 	struct tsr_value *root = NULL;
-	enum tsr_status status = tsr_torch_open(&a, base, nbytes);
 
-	TSR_THEN(status, tsr_torch_load(&a, c->arena, &root));
-	TSR_THEN(status, tsr_torch_bind(&a, root, prefix));
-	TSR_THEN(status, read_generation(&a));
-	TSR_THEN(status, note_unused(&a));
-	tsr_torch_close(&a);
-	if (status == TSR_OK)
-		*root_ret = root;
-	return status;
+	TSR_TRY(tsr_torch_open(&a, base, nbytes));
+	TSR_TRY(tsr_torch_load(&a, c->arena, &root));
+	TSR_TRY(tsr_torch_bind(&a, root, prefix));
+	TSR_TRY(read_generation(&a));
+	TSR_TRY(note_unused(&a));
+	*root_ret = root;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_torch_read_tensor(struct tsr_checkpoint *c, unsigned file, uint64_t base,
 				      uint64_t nbytes, const char *where,
 				      struct tsr_torch_view *ret, struct tsr_err *err)
 {
+	TSR_SCOPED(tsr_torch_close)
 	struct tsr_torch_archive a = { .c = c, .file = file, .where = where, .err = err };
-	struct tsr_arena *arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
 	struct tsr_value *root = NULL;
-	enum tsr_status status;
 
 	if (!arena)
 		return tsr_fail_nomem(err, where);
-	status = tsr_torch_open(&a, base, nbytes);
-	TSR_THEN(status, tsr_torch_load(&a, arena, &root));
-	if (status == TSR_OK && !tsr_torch_is_tensor(root))
-		status = tsr_torch_fail(&a, TSR_E_FORMAT, "", "found no tensor, expected just one");
-	TSR_THEN(status, tsr_torch_view(&a, root, "", ret));
-	TSR_THEN(status, read_generation(&a));
-	tsr_torch_close(&a);
-	tsr_arena_free(arena);
-	return status;
+	TSR_TRY(tsr_torch_open(&a, base, nbytes));
+	TSR_TRY(tsr_torch_load(&a, arena, &root));
+	if (!tsr_torch_is_tensor(root))
+		TSR_TRY(tsr_torch_fail(&a, TSR_E_FORMAT, "", "found no tensor, expected just one"));
+	TSR_TRY(tsr_torch_view(&a, root, "", ret));
+	return read_generation(&a);
 }

@@ -120,11 +120,7 @@ static enum tsr_status order_tensors(struct tsr_checkpoint *c, size_t *order, st
 enum tsr_status tsr_torch_describe(const struct tsr_checkpoint *c, const char *const *keys,
 				   struct tsr_pickle_tensor **ret, struct tsr_err *err)
 {
-	struct tsr_pickle_tensor *tensors = calloc(c->narrays + 1, sizeof(*tensors));
-
-	*ret = tensors;
-	if (!tensors)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(ret, c->narrays + 1, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 		const struct tsr_torch_dtype *dtype = tsr_torch_dtype(t->dtype);
@@ -133,7 +129,7 @@ enum tsr_status tsr_torch_describe(const struct tsr_checkpoint *c, const char *c
 			return tsr_fail(err, TSR_E_UNSUPPORTED,
 					"%s: tensor %.200s: torch has no dtype like %s", c->path,
 					t->name, tsr_dtype_name(t->dtype));
-		tensors[t->plane[0]] = (struct tsr_pickle_tensor){
+		(*ret)[t->plane[0]] = (struct tsr_pickle_tensor){
 			.key = keys ? keys[i] : NULL,
 			.storage = dtype->storage,
 			.dtype = dtype->name,
@@ -149,14 +145,11 @@ enum tsr_status tsr_torch_describe(const struct tsr_checkpoint *c, const char *c
 enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_value *root,
 				 const char *const *keys, struct tsr_text *out, struct tsr_err *err)
 {
-	struct tsr_pickle_tensor *tensors = NULL;
-	enum tsr_status status = tsr_torch_describe(c, keys, &tensors, err);
+	TSR_OWNED(free) struct tsr_pickle_tensor *tensors = NULL;
 
-	TSR_THEN(status, tsr_pickle_write(root, tensors, c->path, out, err));
-	free(tensors);
-	if (status == TSR_OK && out->failed)
-		status = tsr_fail_nomem(err, c->path);
-	return status;
+	TSR_TRY(tsr_torch_describe(c, keys, &tensors, err));
+	TSR_TRY(tsr_pickle_write(root, tensors, c->path, out, err));
+	return out->failed ? tsr_fail_nomem(err, c->path) : TSR_OK;
 }
 
 /* --- The archive -------------------------------------------------------------------------------- */
@@ -164,13 +157,10 @@ enum tsr_status tsr_torch_pickle(struct tsr_checkpoint *c, const struct tsr_valu
 static enum tsr_status add_text(struct tsr_zip_members *m, const char *name, const char *contents,
 				struct tsr_err *err)
 {
-	struct tsr_text text = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 
 	tsr_text_puts(&text, contents);
-	status = tsr_zip_members_add(m, "archive/", name, "", &text, 0, err);
-	tsr_text_free(&text);
-	return status;
+	return tsr_zip_members_add(m, "archive/", name, "", &text, 0, err);
 }
 
 /* PyTorch ignores records that it does not know, so the number of lossy generations is one of those. */
@@ -196,26 +186,23 @@ enum tsr_status tsr_torch_add_archive(const struct tsr_checkpoint *c, const stru
 				      size_t n, unsigned generation, const char *path,
 				      struct tsr_zip_members *m, struct tsr_err *err)
 {
-	struct tsr_text pickle = { 0 };
-	struct key *keys;
-	enum tsr_status status = TSR_NEW(&keys, n + 1, err, path);
+	TSR_SCOPED(tsr_text_free) struct tsr_text pickle = { 0 };
+	TSR_OWNED(free) struct key *keys = NULL;
 
-	for (size_t i = 0; i < n && status == TSR_OK; i++) {
+	TSR_TRY(TSR_NEW(&keys, n + 1, err, path));
+	for (size_t i = 0; i < n; i++) {
 		snprintf(keys[i].digits, sizeof(keys[i].digits), "%zu", i);
 		tensors[c->tensors[list[i]].plane[0]].key = keys[i].digits;
 	}
-	TSR_THEN(status, tsr_pickle_write(root, tensors, path, &pickle, err));
-	if (status == TSR_OK && pickle.failed)
-		status = tsr_fail_nomem(err, path);
-	TSR_THEN(status, tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err));
-	TSR_THEN(status, add_text(m, "byteorder", "little", err));
-	for (size_t i = 0; i < n && status == TSR_OK; i++)
-		status = tsr_zip_members_add(m, "archive/data/", keys[i].digits, "", NULL,
-					     tsr_tensor_nbytes(&c->tensors[list[i]]), err);
-	TSR_THEN(status, add_version(m, generation, err));
-	tsr_text_free(&pickle);
-	free(keys);
-	return status;
+	TSR_TRY(tsr_pickle_write(root, tensors, path, &pickle, err));
+	if (pickle.failed)
+		return tsr_fail_nomem(err, path);
+	TSR_TRY(tsr_zip_members_add(m, "archive/", "data.pkl", "", &pickle, 0, err));
+	TSR_TRY(add_text(m, "byteorder", "little", err));
+	for (size_t i = 0; i < n; i++)
+		TSR_TRY(tsr_zip_members_add(m, "archive/data/", keys[i].digits, "", NULL,
+					    tsr_tensor_nbytes(&c->tensors[list[i]]), err));
+	return add_version(m, generation, err);
 }
 
 enum tsr_status tsr_torch_write_members(struct tsr_checkpoint *c, unsigned generation,
@@ -223,23 +210,20 @@ enum tsr_status tsr_torch_write_members(struct tsr_checkpoint *c, unsigned gener
 					const char *path, struct tsr_err *err)
 {
 	const size_t n = c->ntensors;
-	struct tsr_pickle_tensor *tensors = NULL;
+	TSR_OWNED(free) struct tsr_pickle_tensor *tensors = NULL;
+	TSR_OWNED(free) size_t *order = NULL;
 	struct tsr_value *root = NULL;
-	size_t *order = NULL;
-	enum tsr_status status = TSR_NEW(member_ret, n + 1, err, path);
 
-	TSR_THEN(status, TSR_NEW(&order, n + 1, err, path));
-	TSR_THEN(status, tsr_zip_members_init(m, n + 4, path, err));
-	TSR_THEN(status, order_tensors(c, order, err));
-	TSR_THEN(status, tsr_torch_root(c, &root, err));
+	TSR_TRY(TSR_NEW(member_ret, n + 1, err, path));
+	TSR_TRY(TSR_NEW(&order, n + 1, err, path));
+	TSR_TRY(tsr_zip_members_init(m, n + 4, path, err));
+	TSR_TRY(order_tensors(c, order, err));
+	TSR_TRY(tsr_torch_root(c, &root, err));
 	if (!root)
-		TSR_THEN(status, flat_root(c, &root, err));
-	TSR_THEN(status, tsr_torch_describe(c, NULL, &tensors, err));
-	TSR_THEN(status,
-		 tsr_torch_add_archive(c, root, tensors, order, n, generation, c->path, m, err));
-	for (size_t i = 0; i < n && status == TSR_OK; i++)
+		TSR_TRY(flat_root(c, &root, err));
+	TSR_TRY(tsr_torch_describe(c, NULL, &tensors, err));
+	TSR_TRY(tsr_torch_add_archive(c, root, tensors, order, n, generation, c->path, m, err));
+	for (size_t i = 0; i < n; i++)
 		(*member_ret)[order[i]] = TSR_TORCH_DATA_MEMBER + i;
-	free(order);
-	free(tensors);
-	return status;
+	return TSR_OK;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A run's checkpoints in stores of each tier: the tables of docs/series.md.
+"""A run's checkpoints in stores of each tier: the tables of docs/resume.md.
 
 A GPT of 34.9 M parameters is trained on Python sources with AdamW for 1,000 steps, saved from step 300 on after
 every 100, then at a learning rate of 1e-6 eight times after 40 more.  Each tier has a store of its own.  Prints per

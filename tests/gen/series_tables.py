@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The tables of docs/series.md and, with --figure, docs/series.svg, from what series_study.py measured.
+"""The tables of docs/resume.md and, with --figure, docs/series.svg, from what series_study.py measured.
 
     series_tables.py docs/series/study.csv [--figure docs/series.svg]
 
-Tables are printed as Markdown, as docs/series.md has them: means over the seeds.
+Tables are printed as Markdown, as docs/resume.md has them: means over the seeds.
 """
 import argparse
 import collections

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/size.svg: bytes per parameter of ways to store a checkpoint, from the table of docs/codecs.md, section 7.
+"""docs/size.svg: bytes per parameter of ways to store a checkpoint, from the table of docs/codecs.md, "Other programs".
 
     size_chart.py docs/codecs.md > docs/size.svg
 """

@@ -8,7 +8,8 @@
 #   3. the same report from the CPU for a part of the range: identical files
 #   4. compute-sanitizer: memcheck and racecheck of the short tests, memcheck of packing and a replay
 #   5. packing, unpacking and replays against the CPU's: identical files
-#   6. bench: each codec and step beside a copy, and the entropy coder
+#   6. sweep --library: kernels that nvcc compiles here, one with a planted bug
+#   7. bench: each codec and step beside a copy, and the entropy coder
 #
 # FOLDER (default build/gpu-kit) is made by `make gpu-kit`, on a machine with the toolkit and the
 # libraries; this one needs a driver, python3 and for step 4 compute-sanitizer.  Ends with a line
@@ -76,6 +77,18 @@ sanitize_replay() {
 		"$gpt/checkpoint.safetensors" "$gpt/recording" --state flash --steps 401..410
 }
 
+# The planted bug is 32,640 halfway cases; a kernel that writes to address 8 is named.
+kernels() {
+	local sweep=("$kit/tersor" sweep --device cuda --symbol)
+
+	nvcc -arch=native -cubin -o "$out/to_bf16.cubin" examples/to_bf16.cu || return 1
+	echo 'extern "C" __global__ void crash(const float *in, void *out, size_t n) { *(int *)8 = 1; }' >"$out/crash.cu"
+	nvcc -arch=native -ptx -o "$out/crash.ptx" "$out/crash.cu" || return 1
+	time "${sweep[@]}" to_bf16 --library "$out/to_bf16.cubin" || return 1
+	"${sweep[@]}" to_bf16_fast --library "$out/to_bf16.cubin" | grep "^32,640 results differ" || return 1
+	"${sweep[@]}" crash --library "$out/crash.ptx" 2>&1 | grep "kernel crash on inputs .* failed"
+}
+
 bench() {
 	"$kit/tersor" bench --device cuda --no-progress --json="$out/bench.json"
 }
@@ -99,6 +112,7 @@ else
 fi
 LINES_SHOWN=20 step packing python3 tests/gpu/pack.py "$kit/tersor"
 LINES_SHOWN=20 step replays python3 tests/gpu/replay.py "$kit/tersor"
+LINES_SHOWN=12 step kernels kernels
 LINES_SHOWN=60 step bench bench
 LINES_SHOWN=20 step bench-entropy bench_entropy
 echo "$passed passed, $failed failed"

@@ -14,7 +14,7 @@ static const struct rule {
 	const char *name;
 	enum tsr_optimizer optimizer;
 	enum tsr_order order;
-	bool nesterov, first, maximize;
+	bool nesterov, first, maximize, amsgrad;
 	double momentum, decay;
 } rules[] = {
 	{ "plain SGD", TSR_OPTIMIZER_SGD, .decay = 0.01 },
@@ -34,6 +34,11 @@ static const struct rule {
 	  .decay = 0.1 },
 	{ "PyTorch's fused Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_TORCH_CUDA_FUSED,
 	  .decay = 0.01, .maximize = true },
+	{ "AMSGrad", TSR_OPTIMIZER_ADAMW, .decay = 0.1, .amsgrad = true },
+	{ "PyTorch's fused AMSGrad", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_TORCH_CUDA_FUSED,
+	  .decay = 0.01, .amsgrad = true },
+	{ "PyTorch's capturable AMSGrad", TSR_OPTIMIZER_ADAMW,
+	  .order = TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP, .decay = 0.1, .amsgrad = true },
 	{ "PyTorch's capturable Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_TORCH_CUDA_CAPTURABLE,
 	  .decay = 0.01 },
 	{ "a CPU's fused Adam", TSR_OPTIMIZER_ADAM, .order = TSR_ORDER_TORCH_CPU_FUSED,
@@ -108,6 +113,7 @@ static struct tsr_step_scalars scalars_of(const struct rule *r)
 	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, r->momentum);
 	tsr_hyper_put(&h, TSR_HYPER_NESTEROV, r->nesterov);
 	tsr_hyper_put(&h, TSR_HYPER_MAXIMIZE, r->maximize);
+	tsr_hyper_put(&h, TSR_HYPER_AMSGRAD, r->amsgrad);
 	tsr_hyper_defaults(&h, r->optimizer);
 	return tsr_step_scalars(r->order, r->optimizer, &h, t, r->first);
 }
@@ -157,7 +163,8 @@ static size_t entry_nbytes(const struct tsr_coding *c, unsigned plane)
 /* The planes of @data, encoded by the CPU. */
 static void fill_slot(struct trial *t, unsigned slot)
 {
-	static const enum data ordinary[TSR_SLOTS] = { DATA_WEIGHTS, DATA_WEIGHTS, DATA_VARIANCES };
+	static const enum data ordinary[TSR_SLOTS] = { DATA_WEIGHTS, DATA_WEIGHTS, DATA_VARIANCES,
+						       DATA_VARIANCES };
 	const struct tsr_coding *c = &t->step.coding[slot];
 	struct tsr_encode_report report = { 0 };
 
@@ -166,7 +173,7 @@ static void fill_slot(struct trial *t, unsigned slot)
 	for (unsigned i = 0; i < c->codec->nplanes; i++)
 		t->step.plane[slot][i] = planes[slot][i].host + t->shift * entry_nbytes(c, i);
 	fill(values, t->n, t->data == DATA_WEIGHTS ? ordinary[slot] : t->data, t->seed + slot + 11);
-	for (size_t i = 0; slot == TSR_SLOT_VARIANCE && i < t->n; i++)
+	for (size_t i = 0; slot >= TSR_SLOT_VARIANCE && i < t->n; i++)
 		values[i] = values[i] < 0 ? -values[i] : values[i];
 	c->codec->encode(c, values, t->n, t->step.plane[slot], &report);
 }
@@ -240,7 +247,6 @@ static const char *name_of(const struct tsr_step *s, unsigned slot)
 
 static void compare_planes(const struct trial *t)
 {
-	static const char *const slots[] = { "weight", "momentum", "variance" };
 	struct tsr_err err;
 
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
@@ -260,8 +266,8 @@ static void compare_planes(const struct trial *t)
 					     t->rule, name_of(&t->step, 0), name_of(&t->step, 1),
 					     name_of(&t->step, 2),
 					     tsr_scale_name(t->step.coding[1].scale), (int)t->data,
-					     t->n, t->shift, slots[p], i, at, x->got[at],
-					     x->host[at]);
+					     t->n, t->shift, tsr_slot_name((enum tsr_slot)p), i, at,
+					     x->got[at], x->host[at]);
 		}
 	}
 }
@@ -273,6 +279,8 @@ static void compare(struct trial *t)
 	struct tsr_step device;
 	struct tsr_err err;
 
+	if (t->step.scalars.amsgrad)
+		t->step.coding[TSR_SLOT_MAX_VARIANCE] = t->step.coding[TSR_SLOT_VARIANCE];
 	for (unsigned p = 0; p < TSR_SLOTS; p++) {
 		t->step.coding[p].kind = tsr_slot_kind((enum tsr_slot)p);
 		fill_slot(t, p);

@@ -1,6 +1,7 @@
 """Flip bits in the moments of a .pt of PyTorch's, with the CRC-32 of its records made right again.
 
-    bit_flips.py TERSOR FILE...     a table for docs: of 500 flips of each bit, how many `verify` finds
+    bit_flips.py TERSOR NAME=FILE...    docs/internals/bit-flips.csv: of 500 flips of each bit, how many percent
+                                        `verify` finds in momenta and in variances
 """
 import json
 import pathlib
@@ -67,13 +68,14 @@ def rates(tersor, path, n=500):
     return found
 
 
-def main(tersor, *paths):
+def main(tersor, *files):
+    names, paths = zip(*(file.split("=", 1) for file in files))
     tables = [rates(tersor, path) for path in paths]
     groups = [("sign", [31])] + [(f"exponent {2 ** (b - 23)}", [b]) for b in range(30, 22, -1)]
     groups += [("mantissa", range(23))]
+    print(",".join(["bit"] + [f"{name} {side}" for name in names for side in "mv"]))
     for name, bits in groups:
-        cells = [f"{100 * np.mean([t[side, b] for b in bits]):.1f}%" for t in tables for side in "mv"]
-        print(f"| {name} | " + " | ".join(cells) + " |")
+        print(",".join([name] + [f"{100 * np.mean([t[side, b] for b in bits]):.1f}" for t in tables for side in "mv"]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Second implementation of every codec, in numpy: what docs/internals/numerics.md says and nothing else.
+"""Second implementation of every codec, in numpy: what docs/internals/format.md and numerics.md say and nothing else.
 
 Independent of the C code on purpose.  Every float32 operation below rounds once, to nearest even;
 where a step must be exact or fused it runs in float64, and the comment says why that is the same.

@@ -1,4 +1,4 @@
-"""Stores a second time, from docs/internals/store-format.md alone: the files of a snapshot, as bytes."""
+"""Stores a second time, from docs/internals/format.md, section 19, alone: the files of a snapshot, as bytes."""
 import json
 import pathlib
 import struct

@@ -1,4 +1,4 @@
-"""Second implementation of the codecs whose codes are tables: docs/internals/format.md, 8.11 and 8.12.
+"""Second implementation of the codecs whose codes are tables: docs/internals/format.md, 8.15 and 8.16.
 
 Powers are computed with 40 digits and rounded once; codes are found by searching the thresholds.
 

@@ -220,12 +220,33 @@ static inline const float *decoded_of(const struct coded *r)
 	return (const float *)(const void *)r->decoded.bytes;
 }
 
-static inline void describe(char text[200], const struct tsr_coding *coding, size_t n,
-			    unsigned data)
+static inline void describe(char text[200], const struct tsr_coding *coding, const char *level,
+			    size_t n, unsigned data)
 {
 	snprintf(text, 200, "%s on %s, scale %s, group %u, %zu elements, data %u",
-		 coding->codec->name, tsr_isa_name(), tsr_scale_name(coding->scale), coding->group,
-		 n, data);
+		 coding->codec->name, level, tsr_scale_name(coding->scale), coding->group, n, data);
+}
+
+struct on_level {
+	const char *level;
+	const struct tsr_codec *codec;
+};
+#define LEVELS_MAX 8
+
+/* The codec of a name on each level of this processor; the number of them.  Selecting takes long in a virtual machine. */
+static inline UNUSED size_t find_on_levels(const char *name, struct on_level ret[LEVELS_MAX])
+{
+	size_t n = 0;
+
+	for (const char *const *level = tsr_isa_names(); *level; level++) {
+		if (!tsr_isa_select(*level))
+			continue;
+		assert_true(n < LEVELS_MAX);
+		ret[n++] = (struct on_level){ *level, tsr_codec_find(name) };
+	}
+	assert_true(n && strcmp(ret[0].level, "base") == 0);
+	assert_true(tsr_isa_select(NULL));
+	return n;
 }
 
 /* Selects each level of this processor in turn, and the best one at the end. */

@@ -10,7 +10,7 @@
 #include "unit.h"
 
 #define MADE_PARAMS 3
-#define MADE_STEPS_MAX 12000
+#define MADE_STEPS_MAX 3000
 
 struct made {
 	struct tsr_replay replay;
@@ -59,7 +59,7 @@ static inline UNUSED void make_state(struct made *m)
 {
 	static const char *const codecs[TSR_SLOTS] = { "bf16+ulp8", "softsign8", "sqrt8" };
 
-	for (unsigned p = 0; p < TSR_SLOTS; p++)
+	for (unsigned p = 0; p < TSR_SLOT_MAX_VARIANCE; p++)
 		m->replay.coding[p] = tsr_coding_default(tsr_codec_find(codecs[p]));
 }
 

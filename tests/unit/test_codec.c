@@ -239,7 +239,7 @@ static void check_edges(const struct tsr_coding *coding)
 		x[500] = data == DATA_HUGE ? float_of(0x7f7fffff) : float_of(0x00000001);
 		x[n - 1] = -0.0f;
 		coded_new(&r, coding, x, n);
-		describe(which, coding, n, data);
+		describe(which, coding, tsr_isa_name(), n, data);
 		for (size_t i = 0; i < n && coding->codec->grouped; i++) {
 			if (!is_finite_bits(bits_of(decoded_of(&r)[i])))
 				fail_msg("%s: %a comes back as %a", which, (double)x[i],

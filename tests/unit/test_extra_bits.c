@@ -176,7 +176,7 @@ static void check_elements(const struct tsr_coding *coding, const float *x, size
 	char which[200];
 
 	coded_new(&r, coding, x, n);
-	describe(which, coding, n, 0);
+	describe(which, coding, tsr_isa_name(), n, 0);
 	for (size_t i = 0; i < n; i++) {
 		const struct expected want = expect(coding, x[i], i);
 		const uint32_t stored = bits_of_element(r.plane[1].bytes, i, width);

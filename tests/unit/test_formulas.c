@@ -19,7 +19,7 @@ static void expect_bits(const struct tsr_coding *coding, const char *what, size_
 
 	if (got == want)
 		return;
-	describe(which, coding, N, 0);
+	describe(which, coding, tsr_isa_name(), N, 0);
 	fail_msg("%s: %s %zu (%08x): got %08x, want %08x", which, what, i, bits_of(x_data[i]), got,
 		 want);
 }

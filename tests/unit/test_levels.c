@@ -29,26 +29,25 @@ static void expect_same_report(const struct tsr_encode_report *a, const struct t
 
 /* --- The same bits on every SIMD level ------------------------------------------------------ */
 
-static void compare_levels(const struct tsr_coding *coding, size_t n, enum data data)
+static void compare_levels(const struct tsr_coding *coding, const struct on_level *levels,
+			   size_t nlevels, size_t n, enum data data)
 {
 	struct tsr_coding other = *coding;
 	struct coded base, level;
 	struct guarded x;
-	char which[200];
 
 	guarded_new(&x, n * sizeof(float));
 	fill((float *)(void *)x.bytes, n, data, n + data * 1000003u);
 	if (coding->codec->kinds == TSR_KIND_VARIANCE && n % 3)
 		drop_signs((float *)(void *)x.bytes, n);
-	assert_true(tsr_isa_select("base"));
-	other.codec = tsr_codec_find(coding->codec->name);
+	other.codec = levels[0].codec;
 	coded_new(&base, &other, (const float *)(const void *)x.bytes, n);
-	for (const char *const *name = tsr_isa_names(); *name; name++) {
-		if (strcmp(*name, "base") == 0 || !tsr_isa_select(*name))
-			continue; /* this processor lacks it */
-		other.codec = tsr_codec_find(coding->codec->name);
+	for (size_t l = 1; l < nlevels; l++) {
+		char which[200];
+
+		other.codec = levels[l].codec;
 		coded_new(&level, &other, (const float *)(const void *)x.bytes, n);
-		describe(which, &other, n, data);
+		describe(which, &other, levels[l].level, n, data);
 		for (unsigned i = 0; i < coding->codec->nplanes; i++)
 			expect_same(&base.plane[i], &level.plane[i], "plane", which);
 		expect_same(&base.decoded, &level.decoded, "decoded", which);
@@ -61,13 +60,17 @@ static void compare_levels(const struct tsr_coding *coding, size_t n, enum data 
 
 static void compare_levels_at_all_lengths(const struct tsr_coding *coding)
 {
+	struct on_level levels[LEVELS_MAX];
+	const size_t nlevels = find_on_levels(coding->codec->name, levels);
+
 	for (size_t n = 0; n <= 100; n++) {
-		compare_levels(coding, n, DATA_SPECIAL);
-		compare_levels(coding, n, (enum data)(1 + n % (DATA_COUNT - 1)));
+		compare_levels(coding, levels, nlevels, n, DATA_SPECIAL);
+		compare_levels(coding, levels, nlevels, n, (enum data)(1 + n % (DATA_COUNT - 1)));
 	}
 	for (unsigned data = 0; data < DATA_COUNT; data++) {
-		compare_levels(coding, 4093, (enum data)data);
-		compare_levels(coding, is_long_run() ? 1000003 : 20021, (enum data)data);
+		compare_levels(coding, levels, nlevels, 4093, (enum data)data);
+		compare_levels(coding, levels, nlevels, is_long_run() ? 1000003 : 20021,
+			       (enum data)data);
 	}
 }
 
@@ -105,7 +108,7 @@ static void compare_levels_on_random_planes(const struct tsr_coding *coding)
 			continue;
 		other.codec = tsr_codec_find(coding->codec->name);
 		other.codec->decode(&other, in, n, (float *)(void *)level.bytes);
-		describe(which, &other, n, 0);
+		describe(which, &other, *name, n, 0);
 		expect_same(&base, &level, "decoded", which);
 	}
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
@@ -275,7 +278,7 @@ static void compare_cut(const struct tsr_coding *coding, const struct coded *who
 	coding->codec->encode(&rest, x_copy + shift + cut, n - cut, second, &report);
 	coding->codec->decode(coding, (const void *const *)first, cut, decoded + shift);
 	coding->codec->decode(coding, (const void *const *)second, n - cut, decoded + shift + cut);
-	describe(which, coding, n, (unsigned)cut);
+	describe(which, coding, tsr_isa_name(), n, (unsigned)cut);
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
 		if (memcmp(first[i], whole->plane[i].bytes, whole->plane[i].nbytes) != 0)
 			fail_msg("%s: plane %u differs in pieces", which, i);

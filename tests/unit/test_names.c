@@ -495,7 +495,7 @@ static void test_the_table_has_all_that_belongs_to_a_parameter(void **state)
 	assert_int_equal(own->tensor[TSR_SLOT_WEIGHT], w);
 	assert_int_equal(own->tensor[TSR_SLOT_MOMENTUM], index_of(c, "w.exp_avg"));
 	assert_int_equal(own->tensor[TSR_SLOT_VARIANCE], index_of(c, "w.exp_avg_sq"));
-	assert_int_equal(own->max_variance, index_of(c, "w.max_exp_avg_sq"));
+	assert_int_equal(own->tensor[TSR_SLOT_MAX_VARIANCE], index_of(c, "w.max_exp_avg_sq"));
 	assert_int_equal(own->master, index_of(c, "w.master_param"));
 	assert_int_equal(own->counter, index_of(c, "w.step"));
 	kept[index_of(c, "v")] = true;

@@ -61,13 +61,13 @@ static void test_kinds(void **state)
 	struct tsr_hyper h = hyper(TSR_OPTIMIZER_SGD, 1);
 
 	(void)state;
-	assert_int_equal(tsr_optimizer_kinds(TSR_OPTIMIZER_SGD, &h), 0);
-	assert_int_equal(tsr_optimizer_kinds(TSR_OPTIMIZER_LION, &h), TSR_KIND_MOMENTUM);
-	assert_int_equal(tsr_optimizer_kinds(TSR_OPTIMIZER_ADAM, &h),
-			 TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE);
+	assert_int_equal(tsr_optimizer_slots(TSR_OPTIMIZER_SGD, &h), 0);
+	assert_int_equal(tsr_optimizer_slots(TSR_OPTIMIZER_LION, &h), 1u << TSR_SLOT_MOMENTUM);
+	assert_int_equal(tsr_optimizer_slots(TSR_OPTIMIZER_ADAM, &h),
+			 1u << TSR_SLOT_MOMENTUM | 1u << TSR_SLOT_VARIANCE);
 	tsr_hyper_put(&h, TSR_HYPER_MOMENTUM, 0.5);
-	assert_int_equal(tsr_optimizer_kinds(TSR_OPTIMIZER_SGD, &h), TSR_KIND_MOMENTUM);
-	assert_int_equal(tsr_optimizer_kinds(TSR_OPTIMIZER_SGDW, &h), TSR_KIND_MOMENTUM);
+	assert_int_equal(tsr_optimizer_slots(TSR_OPTIMIZER_SGD, &h), 1u << TSR_SLOT_MOMENTUM);
+	assert_int_equal(tsr_optimizer_slots(TSR_OPTIMIZER_SGDW, &h), 1u << TSR_SLOT_MOMENTUM);
 }
 
 static void test_checks(void **state)

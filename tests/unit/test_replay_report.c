@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports of replays made by hand: what JSON, CSV, figures and findings say of them. */
+/* Replays made by hand: what reports and findings say, also of what is missing or infinite. */
 #include <cjson/cJSON.h>
 
 #include "replay/replay_result.h"
@@ -8,11 +8,6 @@
 #include "replay/findings/replay_figures.h"
 #include "report/reports.h"
 #include "replay_make.h"
-
-static const char *name_of(unsigned figure)
-{
-	return tsr_figure_name((enum tsr_figure_name)figure);
-}
 
 static void put_csv(const struct tsr_replay *r, struct tsr_text *csv)
 {
@@ -106,99 +101,6 @@ static void expect_near(double got, double want)
 {
 	if (!(fabs(got - want) <= 1e-8 * fabs(want)))
 		fail_msg("got %.17g, want %.17g", got, want);
-}
-
-static void test_json_says_what_was_replayed(void **state)
-{
-	struct made *m = make_replay(3);
-	cJSON *root = json_of(m);
-	const cJSON *codecs = get(root, "state"), *groups = get(root, "groups");
-
-	(void)state;
-	expect_member(root, "checkpoint", "made.safetensors");
-	expect_member(root, "optimizer", "adamw");
-	expect_member(get(codecs, "weight"), "codec", "bf16+ulp8");
-	assert_null(cJSON_GetObjectItem(get(codecs, "weight"), "scale"));
-	expect_member(get(codecs, "momentum"), "codec", "softsign8");
-	expect_member(get(codecs, "variance"), "scale", "e8m8");
-	assert_true(number(get(codecs, "variance"), "group") == 32);
-	assert_int_equal(cJSON_GetArraySize(groups), 2);
-	expect_near(number(cJSON_GetArrayItem(groups, 0), "weight_decay"), 0.1);
-	assert_true(number(cJSON_GetArrayItem(groups, 1), "weight_decay") == 0);
-	assert_true(number(root, "parameters") == 1097);
-	assert_true(number(root, "steps_before") == 400);
-	assert_true(number(root, "state_nbytes") == 5621);
-	assert_true(number(root, "gradient_nbytes") == 2194);
-	assert_true(number(root, "output_nbytes") == 7000);
-	assert_true(cJSON_IsTrue(get(root, "compared")));
-	assert_true(cJSON_IsNull(get(root, "gate_failed")));
-	cJSON_Delete(root);
-	free(m);
-}
-
-static void test_json_has_every_figure(void **state)
-{
-	struct made *m = make_replay(5);
-	cJSON *root = json_of(m);
-	const cJSON *tensors = get(root, "tensors");
-
-	(void)state;
-	assert_int_equal(cJSON_GetArraySize(get(root, "steps")), 5);
-	assert_int_equal(cJSON_GetArraySize(tensors), MADE_PARAMS);
-	for (int s = 0; s < 5; s++) {
-		const cJSON *step = cJSON_GetArrayItem(get(root, "steps"), s);
-
-		assert_true(number(step, "step") == 401 + s);
-		expect_near(cJSON_GetArrayItem(get(step, "lr"), 0)->valuedouble, 1e-3 * (5 - s));
-		assert_true(cJSON_IsFalse(get(step, "skipped")));
-		assert_int_equal(cJSON_GetArraySize(get(step, "total")), TSR_FIGURE_COUNT);
-		for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
-			expect_near(number(get(step, "total"), name_of(f)),
-				    m->steps[s].total.value[f]);
-		for (int p = 0; p < MADE_PARAMS; p++) {
-			const cJSON *tensor = cJSON_GetArrayItem(tensors, p);
-
-			for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
-				expect_near(
-					cJSON_GetArrayItem(get(tensor, name_of(f)), s)->valuedouble,
-					m->figures[s][p].value[f]);
-		}
-	}
-	expect_member(cJSON_GetArrayItem(tensors, 2), "name", m->params[2]);
-	assert_true(number(cJSON_GetArrayItem(tensors, 2), "elements") == 33);
-	assert_true(number(cJSON_GetArrayItem(tensors, 2), "scales") == 4);
-	cJSON_Delete(root);
-	free(m);
-}
-
-/* By going through all of them; the largest 1 - cosine is the smallest cosine. */
-static void test_json_names_the_worst(void **state)
-{
-	struct made *m = make_replay(29);
-	cJSON *root = json_of(m);
-
-	(void)state;
-	for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++) {
-		const double sign = f == TSR_FIGURE_WEIGHT_COSINE ? -1 : 1;
-		const cJSON *worst = get(get(root, "worst"), name_of(f));
-		double most = -1e300;
-		size_t step = 0, param = 0;
-
-		for (size_t s = 0; s < 29; s++) {
-			for (size_t p = 0; p < MADE_PARAMS; p++) {
-				if (sign * m->figures[s][p].value[f] <= most)
-					continue;
-				most = sign * m->figures[s][p].value[f];
-				step = s;
-				param = p;
-			}
-		}
-		expect_near(number(worst, "value"), sign * most);
-		assert_true(number(worst, "step") == (double)(401 + step));
-		expect_member(worst, "tensor", m->params[param]);
-	}
-	cJSON_Delete(root);
-	free(m);
 }
 
 static void test_json_of_what_is_missing(void **state)
@@ -399,7 +301,7 @@ static void test_curves_are_totals_and_worst_tensors(void **state)
 
 static void test_curves_are_drawn(void **state)
 {
-	static const size_t lengths[] = { 0, 1, 2, 41, 12000 };
+	static const size_t lengths[] = { 0, 1, 2, 41, 3000 };
 
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(lengths); i++) {
@@ -456,20 +358,20 @@ static double attribute(const char *text, const char *name)
 	return strtod(at + strlen(name), NULL);
 }
 
-/* Three steps of 12,000 stand out, each in the middle of a pixel. */
+/* Three steps of 3,000 stand out, each in the middle of a pixel. */
 static void test_many_steps_keep_their_extremes(void **state)
 {
-	struct made *m = make_replay(12000);
+	struct made *m = make_replay(3000);
 	const char *panel, *path;
 	double highest, lowest;
 	char *svg;
 
 	(void)state;
-	for (size_t s = 0; s < 12000; s++)
-		m->steps[s].total.value[TSR_FIGURE_MOMENTUM_NMSE] = s == 5005	 ? 1
-								    : s == 7007	 ? 1e-6
-								    : s == 11003 ? 0
-										 : 1e-3;
+	for (size_t s = 0; s < 3000; s++)
+		m->steps[s].total.value[TSR_FIGURE_MOMENTUM_NMSE] = s == 1251	? 1
+								    : s == 1751 ? 1e-6
+								    : s == 2750 ? 0
+										: 1e-3;
 	svg = text_of(put_svg, m);
 	panel = strstr(svg, "class=\"panel\"");
 	path = strstr(strstr(panel, "class=\"all\""), " d=\"") + 4;
@@ -478,7 +380,7 @@ static void test_many_steps_keep_their_extremes(void **state)
 	/* 0 has a line of its own below the least decade, 6 pixels above the axis. */
 	assert_true(lowest == attribute(panel, "data-bottom=\"") - 6);
 	free(svg);
-	m->steps[11003].total.value[TSR_FIGURE_MOMENTUM_NMSE] = 1e-3;
+	m->steps[2750].total.value[TSR_FIGURE_MOMENTUM_NMSE] = 1e-3;
 	svg = text_of(put_svg, m);
 	panel = strstr(svg, "class=\"panel\"");
 	path = strstr(strstr(panel, "class=\"all\""), " d=\"") + 4;
@@ -591,9 +493,6 @@ static void test_findings_about_scales_and_stalls(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_json_says_what_was_replayed),
-		cmocka_unit_test(test_json_has_every_figure),
-		cmocka_unit_test(test_json_names_the_worst),
 		cmocka_unit_test(test_json_of_what_is_missing),
 		cmocka_unit_test(test_json_of_a_failed_gate_and_warnings),
 		cmocka_unit_test(test_json_without_a_comparison),

@@ -2,7 +2,7 @@
 """The commands of the program as functions.
 
 Each runs the program that this package carries, in a process of its own, and returns its JSON report as a
-dataclass (`tersor.reports`); docs/json.md lists the members. Options are keywords, as the manual page of the
+dataclass (`tersor.reports`); docs/json.txt lists the members. Options are keywords, as the manual page of the
 command has them: ``max_error={"nmse": 1e-4}`` is ``--max-error nmse=1e-4``, ``strict=True`` is ``--strict``,
 and a list repeats an option.
 """

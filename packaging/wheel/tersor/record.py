@@ -8,7 +8,7 @@
         optimizer.step()              # copies the gradients; a thread writes them, and the manifest
     recorder.close()                  # from here on nothing is recorded, and all of it is written
 
-docs/recording.md describes what is written. With FSDP2 every rank calls this, and close(); with DDP only rank 0
+docs/replay.md describes what is written. With FSDP2 every rank calls this, and close(); with DDP only rank 0
 writes. Without the package safetensors the files are those of torch.save. For Hugging Face's Trainer
 there is `tersor.transformers.RecordSteps`.
 """
@@ -129,6 +129,7 @@ class GradientRecorder:
             raise ValueError("call scaler.unscale_(optimizer) before scaler.step(optimizer)")
         groups = [{"params": [self.names[id(p)] for p in g["params"]],
                    **({"betas": (g["beta1"], g["beta2"])} if self.kind == "gefen" and "beta1" in g else {}),
+                   **({"tensor_lr": True} if torch.is_tensor(g.get("lr")) else {}),
                    **{k: g[k] for k in HYPERPARAMETERS if k in g}} for g in optimizer.param_groups]
         groups = json.loads(json.dumps(groups, default=float))  # betas and such may be tensors
         if self.manifest is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands report, as dataclasses made from the JSON of the program (docs/json.md).
+"""What the commands report, as dataclasses made from the JSON of the program (docs/json.txt).
 
 The usual members are attributes, each documented there and in the manual page of its command; all of them are
 ``report["member"]`` and ``report.json``. What a report lacks or has as null is None, 0 or empty here.

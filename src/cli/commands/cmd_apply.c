@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor apply: a weight update onto the model that it was made for. */
 
+#include "cli/files.h"
 #include "cli/operations.h"
 
 /* The file that is written: without -o the model itself. */
@@ -26,37 +27,24 @@ static int run(const struct cli_cmd *cmd, void *args)
 {
 	static const struct cli_unpacking how = { .report = report };
 	const struct cli_common *common = args;
-	struct tsr_write_options o = tsr_write_defaults();
+	const struct tsr_write_options o = cli_write_options(common, "safetensors");
 	struct tsr_unpacking *u = NULL;
 	enum tsr_status written;
 	struct cli_work work;
 
-	o.open = &common->open;
-	o.max_shard_nbytes = common->max_shard;
-	o.force = common->force;
-	o.dry_run = common->dry_run;
-	if (!common->output && (common->max_shard || common->force))
-		return cli_usage(cmd, "--max-shard-size and --force need -o");
 	cli_work_start(&work, common, "applying");
 	written = tsr_apply(common->operands.items[0], common->operands.items[1], common->output,
 			    &o, &work.run, &u, &work.err);
 	return cli_end_unpacking(cmd, common, &how, NULL, &work, written, u);
 }
 
+TSR_EMBED(help_apply, "man/help/apply.txt");
+
 const struct cli_cmd cmd_apply = {
 	.name = "apply",
 	.summary = "put a weight update onto the model that it was made for",
 	.operands = "UPDATE MODEL",
-	.details =
-		"Writes the model whose difference to MODEL is in UPDATE, which pack makes as a "
-		"delta of the weights only: a safetensors file, byte for byte the one that was "
-		"packed if safetensors wrote that. Without -o it takes the place of MODEL, at "
-		"once and only when it is complete; a MODEL in shards, given by its index or "
-		"directory, gets new shards and then their index. With -o DIR/ they are in a new "
-		"directory. A MODEL with other weights than UPDATE was made for is refused; to "
-		"find that out, --dry-run reads the whole MODEL.",
-	.examples = "  tersor apply update.safetensors model.safetensors\n"
-		    "  tersor apply update.safetensors model.safetensors -o next.safetensors\n",
+	.help = help_apply,
 	.takes = CLI_WRITES | CLI_WORKS | CLI_REPORTS,
 	.run = run,
 };

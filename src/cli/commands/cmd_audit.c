@@ -26,35 +26,20 @@ struct gates {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@other",
-		"codecs to try, separated by commas; all: every one (default: those of states, and "
-		"of weights those without extra bits or with 8)"),
-	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS,
-		"judge this form of momenta and variances, by a name of pack's --state or as "
-		"ratio8/sqrt8, instead of looking for the best"),
-	CLI_OPT("kind", "KIND", CLI_WORD, kind, "weight momentum variance",
-		"audit tensors of this kind only"),
-	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32 bf16 coat",
-		"how codecs that have it store scales: e8m8, f16, f32 (default: each its own); "
-		"with "
-		"--granularity: bf16 (default), f32, coat"),
-	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
-		       "elements that share a scale (default: each codec's own)"),
-	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
-		"leave out tensors with a match in their name"),
+	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@other"),
+	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS),
+	CLI_OPT("kind", "KIND", CLI_WORD, kind, "weight momentum variance"),
+	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32 bf16 coat"),
+	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX),
+	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL),
 	CLI_OPT("table", "NAME", CLI_WORD, table, TSR_AUDIT_TABLES,
-		"try the codecs that a table of a paper compares: " TSR_AUDIT_TABLES),
-	CLI_OPT_FLAG("steps", steps,
-		     "each IN is a checkpoint of its own, such as those of one training run"),
-	CLI_OPT("max-error", "FIGURE=VALUE", CLI_LIST, max_error, NULL,
-		"exit 1 unless the codecs of the verdict meet it: " TSR_AUDIT_GATES_TEXT
-		"; with ,p95 that quantile"),
-	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file",
-		"compare with an earlier JSON report; exit 1 and show what changed"),
-	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL, "tensors with a match are of this kind"),
-	CLI_OPT_FLAG("granularity", granularity,
-		     "instead: the errors of 8-bit floats in tensors of any kind and type, by how "
-		     "many elements share a scale"),
+		.excludes = "codec scale group"),
+	CLI_OPT("steps", NULL, CLI_FLAG, steps, NULL),
+	CLI_OPT("max-error", "FIGURE=VALUE", CLI_LIST, max_error, NULL),
+	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file"),
+	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL),
+	CLI_OPT("granularity", NULL, CLI_FLAG, granularity, NULL,
+		.excludes = "codec group keep map max-error baseline steps"),
 	{ 0 }
 };
 
@@ -91,9 +76,6 @@ static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice
 	enum tsr_scale scale = TSR_SCALE_COUNT;
 	char word[CLI_WORD_NBYTES];
 
-	if (a->table && (a->codec.n || a->scale || a->group))
-		return cli_usage(cmd,
-				 "--table names its codecs: not with --codec, --scale or --group");
 	if (a->table) {
 		c->n = tsr_audit_table_codings(a->table, c->codings);
 		return CLI_OK;
@@ -253,10 +235,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	if (a->kind)
 		tsr_kind_find(a->kind, &kind);
-	if (a->granularity && (a->codec.n || a->group || a->keep.n || a->map.n || a->max_error.n ||
-			       a->baseline || a->steps))
-		return cli_usage(cmd, "--granularity takes of the options of audit only --kind and "
-				      "--scale");
 	if (a->granularity)
 		return cli_audit_granularity(cmd, &a->common, a->scale, kind);
 	CLI_TRY(choose(cmd, a, &choice));
@@ -283,26 +261,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return audit(cmd, a, &o, &gates);
 }
 
+TSR_EMBED(help_audit, "man/help/audit.txt");
+
 const struct cli_cmd cmd_audit = {
 	.name = "audit",
 	.summary = "measure what each codec would do to a checkpoint",
 	.operands = "IN...",
-	.details =
-		"Reads a checkpoint once, tries every codec on each of its weights, momenta and "
-		"variances, and writes nothing: how large the errors are over the tensors, what "
-		"becomes zero, and for each pair of codecs for momenta and variances what becomes "
-		"of the optimizer's updates. The first lines say what to use, how far updates are "
-		"then off, and the command to pack so. Exit status 1 if a "
-		"tensor has no figures, a gate is missed or a baseline differs. With --granularity "
-		"the "
-		"tensors can be anything, such as activations: what E4M3 and E5M2 do to them with "
-		"a scale for all, for 1xG or for BxB elements.",
-	.examples = "  tersor audit checkpoint.pt\n"
-		    "  tersor audit --state flash checkpoint.pt\n"
-		    "  tersor audit --codec softsign8,ratio8,sqrt8,log8 checkpoint.safetensors\n"
-		    "  tersor audit --max-error update-nmse=1e-3,p95 checkpoint.pt\n"
-		    "  tersor audit --html audit.html checkpoint.pt\n"
-		    "  tersor audit --granularity activations.npz\n",
+	.help = help_audit,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_DRAWS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.args_nbytes = sizeof(struct args),

@@ -14,15 +14,11 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
-		CLI_PARTITION_HELP),
-	CLI_OPT("compat", "NAME", CLI_WORD, learning.compat, "gefen",
-		"gefen: leave the codebook as its program has it, without a 0"),
-	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP),
-	CLI_OPT_FLAG("gradients", gradients,
-		     "the tensors of IN are gradients of a first step, as in a recording"),
-	CLI_OPT("svg", "FILE", CLI_STRING, common.svg, "@report",
-		"draw histogram and codebook into FILE"),
+	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES),
+	CLI_OPT("compat", "NAME", CLI_WORD, learning.compat, "gefen"),
+	CLI_OPT("few-bins", NULL, CLI_FLAG, learning.few, NULL),
+	CLI_OPT("gradients", NULL, CLI_FLAG, gradients, NULL),
+	CLI_OPT("svg", "FILE", CLI_STRING, common.report[CLI_SVG].value, "@report"),
 	{ 0 }
 };
 
@@ -52,18 +48,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_codebook, "man/help/codebook.txt");
+
 const struct cli_cmd cmd_codebook = {
 	.name = "codebook",
 	.summary = "learn Gefen's blocks and codebook from a recording or a checkpoint",
 	.operands = "IN...",
-	.details =
-		"Learns what Gefen stores momenta and variances with: for each parameter the "
-		"length of its blocks, which share a scale and a variance, and one "
-		"codebook of 256 values, the exact optimum for all values divided by the largest "
-		"of their block. IN is a recording, of which the first step counts, or a "
-		"checkpoint, whose momenta and variances count. -v shows the entries.",
-	.examples = "  tersor codebook recording\n"
-		    "  tersor codebook checkpoint.safetensors --svg codebook.svg\n",
+	.help = help_codebook,
 	.opts = opts,
 	.takes = CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.args_nbytes = sizeof(struct args),

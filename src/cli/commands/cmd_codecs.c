@@ -26,24 +26,22 @@ static const struct tsr_codec *const *add_row(struct tsr_table *t, const struct 
 					      enum tsr_kind kind)
 {
 	const struct tsr_codec *const *last = c;
-	struct tsr_coding first = tsr_coding_default(*c), coding;
-	char head[32], name[32], bytes[32];
+	const struct tsr_coding first = tsr_coding_default(*c);
+	struct tsr_coding coding;
+	char head[32];
 
 	while (same_family(*c, last[1]))
 		last++;
 	coding = tsr_coding_default(*last);
-	snprintf(name, sizeof(name), "%s", (*c)->name);
-	snprintf(bytes, sizeof(bytes), "%.5g", tsr_coding_bytes_per_element(&first));
-	if (last != c) {
-		snprintf(name, sizeof(name), "%s..%u", (*c)->name, (*last)->extra_bits);
-		snprintf(bytes, sizeof(bytes), "%.5g to %.5g", tsr_coding_bytes_per_element(&first),
-			 tsr_coding_bytes_per_element(&coding));
-	}
 	snprintf(head, sizeof(head), "%s codecs:17", tsr_kind_name(kind));
 	tsr_row(t);
-	TSR_CELL(t, "name", head, tsr_keep(t, name));
+	TSR_CELL(t, "name", head,
+		 last == c ? (*c)->name : tsr_keepf(t, "%s..%u", (*c)->name, (*last)->extra_bits));
 	tsr_mark(t, is_default(*c, kind));
-	TSR_CELL(t, "bytes", "bytes:14", tsr_keep(t, bytes));
+	TSR_CELL(t, "bytes", "bytes:14",
+		 last == c ? tsr_keepf(t, "%.5g", tsr_coding_bytes_per_element(&first))
+			   : tsr_keepf(t, "%.5g to %.5g", tsr_coding_bytes_per_element(&first),
+				       tsr_coding_bytes_per_element(&coding)));
 	TSR_CELL(t, "summary", "what it keeps", (*c)->summary);
 	return last;
 }
@@ -126,12 +124,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return cli_end_report(&r, common);
 }
 
+TSR_EMBED(help_codecs, "man/help/codecs.txt");
+
 const struct cli_cmd cmd_codecs = {
 	.name = "codecs",
 	.summary = "list the codecs for weights, momenta and variances",
 	.operands = "[CODEC...]",
-	.details = "Lists every codec, or those that are named, with bytes per element.",
-	.examples = "  tersor codecs\n  tersor codecs softsign8 sqrt8\n",
+	.help = help_codecs,
 	.takes = CLI_REPORTS,
 	.run = run,
 };

@@ -3,6 +3,10 @@
 
 #include "cli/cli.h"
 
+TSR_EMBED(completion_bash, "packaging/completion/tersor.bash");
+TSR_EMBED(completion_zsh, "packaging/completion/tersor.zsh");
+TSR_EMBED(completion_fish, "packaging/completion/tersor.fish");
+
 /* Call @each for every option of a command. */
 static void for_each_opt(const struct cli_cmd *cmd,
 			 void (*each)(const struct cli_cmd *cmd, const struct cli_opt *o))
@@ -70,47 +74,21 @@ static void bash_opt_values(const struct cli_cmd *cmd, const struct cli_opt *o)
 	printf("\" ;;\n");
 }
 
-static void print_bash(void)
+static void bash_name(const struct cli_cmd *cmd)
 {
-	printf("# bash completion for tersor: source it, or put it into\n"
-	       "# /usr/share/bash-completion/completions/tersor\n"
-	       "_tersor()\n{\n"
-	       "\tlocal cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"\" cmd=\"${COMP_WORDS[1]}\" "
-	       "words=\"\" list=\"\" lead=\"\" options=\"\" operands=\"\"\n"
-	       "\tlocal commands=\"");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
-		printf("%s ", (*c)->name);
-	printf("help\"\n"
-	       "\tCOMPREPLY=()\n"
-	       "\t((COMP_CWORD > 0)) && prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
-	       "\t# --option=value is three words, or one where COMP_WORDBREAKS lacks the =\n"
-	       "\tif [[ $cur == --*=* ]]; then\n"
-	       "\t\tprev=\"${cur%%%%=*}\" lead=\"${cur%%%%=*}=\" cur=\"${cur#*=}\"\n"
-	       "\telif [[ $cur == = ]]; then\n\t\tcur=\"\"\n"
-	       "\telif [[ $prev == = ]]; then\n\t\tprev=\"${COMP_WORDS[COMP_CWORD-2]}\"\n\tfi\n"
-	       "\tcase \"$cmd:$prev\" in\n");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
-		for_each_opt(*c, bash_opt_values);
-	printf("\tesac\n\tcase \"$cmd\" in\n");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
-		printf("\t%s) options=\"", (*c)->name);
-		for_each_opt(*c, bash_opt_word);
-		printf("\" operands=\"%s\" ;;\n", operand_words(*c) ? operand_words(*c) : "");
-	}
-	printf("\thelp) operands=$commands ;;\n\tesac\n"
-	       "\t# of a list, the word behind the last comma\n"
-	       "\tif [[ -n $list && $cur == *,* ]]; then\n"
-	       "\t\tlead+=\"${cur%%,*},\" cur=\"${cur##*,}\"\n\tfi\n"
-	       "\tif ((COMP_CWORD == 1)); then\n\t\twords=$commands\n"
-	       "\telif [[ -z $words && $cur == -* ]]; then\n\t\twords=$options\n"
-	       "\telif [[ -z $words ]]; then\n\t\twords=$operands\n\tfi\n"
-	       "\tif [[ -n $words ]]; then\n"
-	       "\t\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
-	       "\telse\n"
-	       "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
-	       "\tfi\n"
-	       "\tCOMPREPLY=(\"${COMPREPLY[@]/#/$lead}\")\n}\n"
-	       "complete -o filenames -F _tersor tersor\n");
+	printf("%s ", cmd->name);
+}
+
+static void bash_values(const struct cli_cmd *cmd)
+{
+	for_each_opt(cmd, bash_opt_values);
+}
+
+static void bash_options(const struct cli_cmd *cmd)
+{
+	printf("\t%s) options=\"", cmd->name);
+	for_each_opt(cmd, bash_opt_word);
+	printf("\" operands=\"%s\" ;;\n", operand_words(cmd) ? operand_words(cmd) : "");
 }
 
 /* --- zsh ------------------------------------------------------------------------------------ */
@@ -118,7 +96,7 @@ static void print_bash(void)
 /* Inside single quotes and brackets of an _arguments specification. */
 static void print_zsh_text(const char *text)
 {
-	for (; *text; text++) {
+	for (; text && *text; text++) {
 		if (*text == '\'')
 			printf("'\\''");
 		else if (*text == '[' || *text == ']' || *text == ':')
@@ -130,12 +108,14 @@ static void print_zsh_text(const char *text)
 
 static void zsh_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 {
-	(void)cmd;
+	char *words = cli_option_words(cmd, o);
+
 	printf("\t\t'%s--%s%s[", o->type == CLI_LIST || o->type == CLI_COUNT ? "*" : "", o->name,
 	       !o->arg			 ? ""
 	       : o->type == CLI_OPTIONAL ? "=-"
 					 : "=");
-	print_zsh_text(o->help);
+	print_zsh_text(words);
+	free(words);
 	printf("]");
 	if (o->arg) {
 		printf("%s", o->type == CLI_OPTIONAL ? "::" : ":");
@@ -152,36 +132,28 @@ static void zsh_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 	printf("' \\\n");
 }
 
-static void print_zsh(void)
+static void zsh_name(const struct cli_cmd *cmd)
 {
-	printf("#compdef tersor\n"
-	       "# zsh completion for tersor: put it into a directory of $fpath as _tersor\n"
-	       "_tersor()\n{\n"
-	       "\tlocal -a commands\n\tcommands=(\n");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
-		printf("\t\t'%s:", (*c)->name);
-		print_zsh_text((*c)->summary);
-		printf("'\n");
-	}
-	printf("\t)\n\tif ((CURRENT == 2)); then\n\t\t_describe command "
-	       "commands\n\t\treturn\n\tfi\n"
-	       "\tlocal cmd=$words[2]\n\tshift words\n\t((CURRENT--))\n\tcase $cmd in\n");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
-		printf("\t%s)\n\t\t_arguments \\\n", (*c)->name);
-		for_each_opt(*c, zsh_opt);
-		if (operand_words(*c))
-			printf("\t\t'1:shell:(%s)'\n\t\t;;\n", operand_words(*c));
-		else
-			printf("\t\t'*:file:_files'\n\t\t;;\n");
-	}
-	printf("\thelp) _describe command commands ;;\n\tesac\n}\n_tersor \"$@\"\n");
+	printf("\t\t'%s:", cmd->name);
+	print_zsh_text(cmd->summary);
+	printf("'\n");
+}
+
+static void zsh_options(const struct cli_cmd *cmd)
+{
+	printf("\t%s)\n\t\t_arguments \\\n", cmd->name);
+	for_each_opt(cmd, zsh_opt);
+	if (operand_words(cmd))
+		printf("\t\t'1:shell:(%s)'\n\t\t;;\n", operand_words(cmd));
+	else
+		printf("\t\t'*:file:_files'\n\t\t;;\n");
 }
 
 /* --- fish ----------------------------------------------------------------------------------- */
 
 static void print_fish_text(const char *text)
 {
-	for (; *text; text++) {
+	for (; text && *text; text++) {
 		if (*text == '\'' || *text == '\\')
 			putchar('\\');
 		putchar(*text);
@@ -190,6 +162,8 @@ static void print_fish_text(const char *text)
 
 static void fish_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 {
+	char *words = cli_option_words(cmd, o);
+
 	printf("complete -c tersor -n '__fish_seen_subcommand_from %s' -l %s", cmd->name, o->name);
 	if (o->key)
 		printf(" -s %c", o->key);
@@ -201,57 +175,62 @@ static void fish_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 		printf(")'");
 	}
 	printf(" -d '");
-	print_fish_text(o->help);
+	print_fish_text(words);
+	free(words);
 	printf("'\n");
 }
 
-static void print_fish(void)
+static void fish_command(const struct cli_cmd *cmd)
 {
-	printf("# fish completion for tersor: put it into "
-	       "~/.config/fish/completions/tersor.fish\n"
-	       "# An empty description behind the tab: else fish shows the option's beside each "
-	       "word.\n"
-	       "function __tersor_words\n\tprintf '%%s\\t\\n' $argv\nend\n"
-	       "function __tersor_list\n"
-	       "\tset -l lead (commandline -ct | string replace -r '^-[^=,]*=' '' | string match "
-	       "-r '.*,')\n"
-	       "\t__tersor_words \"$lead\"$argv\nend\n");
-	for (const struct cli_cmd *const *c = cli_cmds; *c; c++) {
-		printf("complete -c tersor -f -n '__fish_use_subcommand; or "
-		       "__fish_seen_subcommand_from help' -a %s -d '",
-		       (*c)->name);
-		print_fish_text((*c)->summary);
-		printf("'\n");
-		if (operand_words(*c))
-			printf("complete -c tersor -f -n '__fish_seen_subcommand_from %s' -a "
-			       "'%s'\n",
-			       (*c)->name, operand_words(*c));
-		for_each_opt(*c, fish_opt);
-	}
+	printf("complete -c tersor -f -n '__fish_use_subcommand; or __fish_seen_subcommand_from "
+	       "help' "
+	       "-a %s -d '",
+	       cmd->name);
+	print_fish_text(cmd->summary);
+	printf("'\n");
+	if (operand_words(cmd))
+		printf("complete -c tersor -f -n '__fish_seen_subcommand_from %s' -a '%s'\n",
+		       cmd->name, operand_words(cmd));
+	for_each_opt(cmd, fish_opt);
 }
+
+/* --- The command ------------------------------------------------------------------------------ */
+
+/* Scripts have "{{}}" where something of every command is put in. */
+static const struct {
+	const char *name, *script;
+	void (*fill[3])(const struct cli_cmd *cmd);
+} shells[] = {
+	{ "bash", completion_bash, { bash_name, bash_values, bash_options } },
+	{ "zsh", completion_zsh, { zsh_name, zsh_options } },
+	{ "fish", completion_fish, { fish_command } },
+};
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct cli_common *common = args;
-	const char *shell = common->operands.items[0];
+	const char *shell = common->operands.items[0], *at, *next;
+	unsigned i = 0, n = 0;
 
-	if (strcmp(shell, "bash") == 0)
-		print_bash();
-	else if (strcmp(shell, "zsh") == 0)
-		print_zsh();
-	else if (strcmp(shell, "fish") == 0)
-		print_fish();
-	else
+	while (i < 3 && strcmp(shell, shells[i].name) != 0)
+		i++;
+	if (i == 3)
 		return cli_usage(cmd, "unknown shell '%s', expected bash, zsh or fish", shell);
+	for (at = shells[i].script; (next = strstr(at, "{{}}")); at = next + 4, n++) {
+		printf("%.*s", (int)(next - at), at);
+		for (const struct cli_cmd *const *c = cli_cmds; *c; c++)
+			shells[i].fill[n](*c);
+	}
+	printf("%s", at);
 	return CLI_OK;
 }
+
+TSR_EMBED(help_completion, "man/help/completion.txt");
 
 const struct cli_cmd cmd_completion = {
 	.name = "completion",
 	.summary = "print a completion script for bash, zsh or fish",
 	.operands = "SHELL",
-	.details = "Prints a script that completes commands, options, codecs and files.",
-	.examples = "  source <(tersor completion bash)\n"
-		    "  tersor completion fish > ~/.config/fish/completions/tersor.fish\n",
+	.help = help_completion,
 	.run = run,
 };

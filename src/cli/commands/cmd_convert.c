@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor convert: checkpoints from one file format to another. */
 
-#include "base/fail.h"
 #include "cli/operations.h"
 #include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "io/dir_output.h"
 
 struct args {
 	struct cli_common common;
@@ -17,13 +15,10 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim",
-		"safetensors, pt, dcp, npz, npy or flashoptim (default: by OUT's extension)"),
-	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states",
-		"IN is packed or a recording: entropy code its planes, as pack --entropy does"),
-	CLI_OPT_FLAG("plain", plain,
-		     "IN is packed or a recording: write it with no plane entropy coded"),
-	CLI_OPT_FLAG("strict", strict, "fail if a record of the input has no checksum"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy flashoptim"),
+	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states", .excludes = "to strict"),
+	CLI_OPT("plain", NULL, CLI_FLAG, plain, NULL, .excludes = "entropy to strict"),
+	CLI_OPT("strict", NULL, CLI_FLAG, strict, NULL),
 	{ 0 }
 };
 
@@ -44,78 +39,15 @@ static void report(struct tsr_report *r, const struct cli_common *common,
 			common->dry_run ? " planned" : "");
 }
 
-/* A message about the temporary directory @made is one about the packed directory; else NULL. */
-static char *renamed(const char *message, const char *made, const char *packed)
-{
-	size_t n = 0;
-	char *text;
-
-	/* The directory may be cut in it. */
-	while (made[n] && made[n] == message[n])
-		n++;
-	if (made[n] && n < 100)
-		return NULL;
-	return asprintf(&text, "%s%s", packed, message + n) < 0 ? NULL : text;
-}
-
-/* A packed directory is unpacked beside the output, converted, and removed again. */
-static enum tsr_status convert_packed(const struct cli_common *common,
-				      const struct tsr_write_options *o, const struct tsr_run *run,
-				      struct tsr_unpacking **ret, struct tsr_err *err)
-{
-	const char *packed = common->operands.items[0];
-	struct tsr_write_options how = tsr_write_defaults();
-	struct tsr_directory *unpacked = NULL;
-	struct tsr_outdir *made = NULL;
-	struct tsr_checkpoint *c;
-	enum tsr_status status;
-	char *path, *in = NULL, *text;
-
-	if (asprintf(&path, "%s.unpacked", common->output) < 0)
-		return tsr_fail_nomem(err, common->output);
-	status = tsr_outdir_create(path, &(struct tsr_outdir_rule){ false }, &made, err);
-	if (status == TSR_OK)
-		in = tsr_path_join(tsr_outdir_path(made), "checkpoint");
-	if (status == TSR_OK && !in)
-		status = tsr_fail_nomem(err, common->output);
-	how.open = o->open;
-	how.strict = o->strict;
-	if (status == TSR_OK)
-		status = tsr_unpack_directory(packed, in, &how, NULL, run, &unpacked, err);
-	tsr_directory_close(unpacked);
-	if (status == TSR_OK)
-		status = tsr_convert((const char *const *)&in, 1, common->output, o, run, ret, err);
-	text = in ? renamed(err->msg, in, packed) : NULL;
-	if (text)
-		snprintf(err->msg, sizeof(err->msg), "%s", text);
-	free(text);
-	c = *ret ? (*ret)->source : NULL;
-	for (size_t i = 0; c && i < c->nnotes; i++) {
-		text = renamed(c->notes[i], in, packed);
-		if (text)
-			c->notes[i] = tsr_arena_copy(c->arena, text, strlen(text));
-		free(text);
-	}
-	tsr_outdir_discard(made);
-	free(in);
-	free(path);
-	return status;
-}
-
 /* With --plain or --entropy: what is stored stays, in the form that was asked for. */
 static int recode(const struct cli_cmd *cmd, const struct args *a)
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
 
-	if (a->plain && a->entropy.given)
-		return cli_usage(cmd, "--plain undoes --entropy; give one of them");
-	if (a->common.operands.n != 1 || a->to || a->strict)
-		return cli_usage(cmd,
-				 "--%s takes one packed file, packed directory or recording, and "
-				 "neither --to nor --strict",
+	if (a->common.operands.n != 1)
+		return cli_usage(cmd, "--%s takes one packed file, packed directory or recording",
 				 a->plain ? "plain" : "entropy");
-	if (a->entropy.given)
-		how.coded = cli_coded_planes(&a->entropy);
+	how.coded = cli_coded_planes(&a->entropy);
 	return cli_recode(cmd, &a->common, &how, false);
 }
 
@@ -144,31 +76,20 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--max-shard-size is for safetensors and dcp only");
 	o.strict = a->strict;
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "converting"));
-	written = packed && in->n == 1 ? convert_packed(&a->common, &o, &work.run, &u, &work.err)
+	written = packed && in->n == 1 ? tsr_convert_directory(in->items[0], a->common.output, &o,
+							       &work.run, &u, &work.err)
 				       : tsr_convert(in->items, in->n, a->common.output, &o,
 						     &work.run, &u, &work.err);
 	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
 }
 
+TSR_EMBED(help_convert, "man/help/convert.txt");
+
 const struct cli_cmd cmd_convert = {
 	.name = "convert",
 	.summary = "write a checkpoint in another file format, elements unchanged",
 	.operands = "IN...",
-	.details =
-		"Writes the tensors of one or more inputs into another kind of file: safetensors, "
-		"in shards if wanted, a .pt for torch.load, a directory for dcp.load of "
-		"torch.distributed.checkpoint (--to dcp), NumPy's .npz or .npy. Inputs may also "
-		"be directories of torch.distributed.checkpoint, DeepSpeed, Megatron-LM, "
-		"Accelerate, Transformers or PEFT, whose parts become whole tensors. What a .pt "
-		"holds besides tensors "
-		"(param_groups, steps, arguments) is kept in safetensors and comes back in a .pt. "
-		"--to flashoptim writes a packed file as a FlashOptim state dict. --entropy and "
-		"--plain write a packed file, a packed directory or a recording again, entropy "
-		"coded or not, which loses nothing: there and back gives the same bytes.",
-	.examples = "  tersor convert checkpoint.pt -o checkpoint.safetensors\n"
-		    "  tersor convert model.safetensors.index.json -o model.pt\n"
-		    "  tersor convert big.pt -o big.safetensors --max-shard-size 5G\n"
-		    "  tersor convert recording -o recording.coded --entropy\n",
+	.help = help_convert,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.output_needed = true,

@@ -9,26 +9,19 @@
 struct args {
 	struct cli_common common;
 	struct cli_list max_error;
-	bool strict;
-	uint64_t steps;
+	struct tsr_diff_options o;
 	const char *base, *base_b;
 };
 
 #define AT(field) offsetof(struct args, field)
 
-static const struct cli_opt opts[] = {
-	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error, "abs= ulp= rel= nmse= cosine=",
-		"the largest difference of a tensor that counts as equal: abs, ulp, rel, nmse, or "
-		"cosine (1 - cosine similarity); all that are given must hold"),
-	CLI_OPT_FLAG("strict", strict, "count every tensor that only one side has"),
-	CLI_OPT_NUMBER("steps", "N", steps, 1, UINT64_C(1) << 40,
-		       "B is A after N more steps of Adam: warn of variances that are smaller "
-		       "than beta2^N leaves of them"),
-	CLI_OPT("base", "FILE", CLI_STRING, base, "@file",
-		"the base of A and B, as far as they are packed deltas, if it is not beside them"),
-	CLI_OPT("base-b", "FILE", CLI_STRING, base_b, "@file", "the base of B, if it is another"),
-	{ 0 }
-};
+static const struct cli_opt opts[] = { CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
+					       "abs= ulp= rel= nmse= cosine="),
+				       CLI_OPT("strict", NULL, CLI_FLAG, o.strict, NULL),
+				       CLI_OPT_NUMBER("steps", "N", o.steps, 1, UINT64_C(1) << 40),
+				       CLI_OPT("base", "FILE", CLI_STRING, base, "@file"),
+				       CLI_OPT("base-b", "FILE", CLI_STRING, base_b, "@file"),
+				       { 0 } };
 
 static const char *const kind_names[] = {
 	[TSR_DIFF_COMPARED] = "compared",   [TSR_DIFF_ONLY_A] = "only in A",
@@ -39,32 +32,11 @@ static const char *const kind_names[] = {
 /* What the figures do not say. */
 static const char *note_of(struct tsr_table *t, const struct tsr_diff_tensor *d)
 {
-	char note[64] = "";
-
 	if (d->kind != TSR_DIFF_COMPARED)
 		return kind_names[d->kind];
 	if (d->nonfinite_different)
-		snprintf(note, sizeof(note), "%" PRIu64 " non-finite", d->nonfinite_different);
-	else if (d->different && !d->measure.n)
-		snprintf(note, sizeof(note), "at element %" PRIu64, d->worst);
-	return tsr_keep(t, note);
-}
-
-static const struct tsr_diff_tensor *worst_of(const struct tsr_comparison *r)
-{
-	const struct tsr_diff_tensor *worst = NULL;
-
-	for (size_t i = 0; i < r->ntensors; i++) {
-		const struct tsr_diff_tensor *d = &r->tensors[i];
-
-		if (d->kind != TSR_DIFF_COMPARED || !d->different)
-			continue;
-		if (!worst || d->nonfinite_different > worst->nonfinite_different ||
-		    (d->nonfinite_different == worst->nonfinite_different &&
-		     d->measure.nmse > worst->measure.nmse))
-			worst = d;
-	}
-	return worst;
+		return tsr_keepf(t, "%" PRIu64 " non-finite", d->nonfinite_different);
+	return d->different && !d->measure.n ? tsr_keepf(t, "at element %" PRIu64, d->worst) : "";
 }
 
 static struct tsr_table list_tensors(const struct tsr_report *r, const struct args *a,
@@ -112,14 +84,14 @@ static struct tsr_table list_tensors(const struct tsr_report *r, const struct ar
 static void put_comparison(struct tsr_report *r, const struct args *a,
 			   const struct tsr_comparison *c)
 {
-	const struct tsr_diff_tensor *worst = worst_of(c);
+	const struct tsr_diff_tensor *worst = tsr_comparison_worst(c);
 	bool any;
 	struct tsr_table t = list_tensors(r, a, c, &any);
 
 	tsr_json_put_u64(&r->json, "differing", c->ndiffering);
 	tsr_json_put_u64(&r->json, "exceeding", c->nexceeding);
 	tsr_json_put_u64(&r->json, "noted", c->nnoted);
-	if (a->steps)
+	if (a->o.steps)
 		tsr_moments_put_json(&c->moments, &r->json);
 	tsr_besides_put_json(&c->besides, &r->json);
 	tsr_report_rows(r, t, "tensors",
@@ -145,8 +117,9 @@ static void put_comparison(struct tsr_report *r, const struct args *a,
 	tsr_text_puts(&r->text, "\n");
 }
 
-static int diff(const struct cli_cmd *cmd, const struct args *a, const struct tsr_diff_options *o)
+static int diff(const struct cli_cmd *cmd, const struct args *a)
 {
+	const struct tsr_diff_options *o = &a->o;
 	const char *const *operands = a->common.operands.items;
 	const bool folders = tsr_dir_is(operands[0]) && tsr_dir_is(operands[1]);
 	struct tsr_directory *others = NULL;
@@ -159,7 +132,7 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
 	compared = cli_work_end(
 		&work, tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &work.err));
-	if (folders && a->steps && compared == TSR_E_UNSUPPORTED)
+	if (folders && a->o.steps && compared == TSR_E_UNSUPPORTED)
 		return cli_error(&work.err);
 	/* Directories that are no checkpoints are compared file by file. */
 	if (folders && compared == TSR_E_UNSUPPORTED)
@@ -186,42 +159,31 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, const struct ts
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	const struct args *a = args;
+	struct args *a = args;
 	struct tsr_bound tolerances[CLI_BOUNDS_MAX];
 	struct tsr_open_options open_a = a->common.open, open_b = a->common.open;
-	struct tsr_diff_options o = { .size = sizeof(o),
-				      .tolerances = tolerances,
-				      .strict = a->strict,
-				      .steps = a->steps,
-				      .open = &open_a,
-				      .open_b = &open_b };
+	struct tsr_diff_options *o = &a->o;
 
+	o->size = sizeof(*o);
+	o->tolerances = tolerances;
+	o->open = &open_a;
+	o->open_b = &open_b;
 	open_a.base = a->base;
 	open_b.base = a->base_b ? a->base_b : a->base;
-	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, false, tolerances, &o.ntolerances));
-	if (a->steps && cli_diffs_directories(&a->common))
+	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, false, tolerances, &o->ntolerances));
+	if (a->o.steps && cli_diffs_directories(&a->common))
 		return cli_usage(cmd, "--steps compares two checkpoints, not files of directories");
-	return cli_diffs_directories(&a->common) ? cli_diff_directory(cmd, &a->common, &o)
-						 : diff(cmd, a, &o);
+	return cli_diffs_directories(&a->common) ? cli_diff_directory(cmd, &a->common, o)
+						 : diff(cmd, a);
 }
+
+TSR_EMBED(help_diff, "man/help/diff.txt");
 
 const struct cli_cmd cmd_diff = {
 	.name = "diff",
 	.summary = "compare two checkpoints, packed or not",
 	.operands = "A B",
-	.details =
-		"Compares tensors of the same name: F32, F16, BF16 and packed ones by value, "
-		"others by their bytes. Exits 1 if anything differs, or with --max-error if a "
-		"tensor "
-		"differs by more. Values around the tensors and metadata are compared if both have "
-		"them, by their bits and without tolerance. Between different kinds of files a "
-		"tensor that one side lacks is noted but not counted if it is neither a weight nor "
-		"a state, or if that side has weights only; --strict counts it. Of two directories "
-		"every file is compared: as one checkpoint each, and what is in none by its bytes, "
-		"or file by file if one is packed or is no checkpoint.",
-	.examples =
-		"  tersor diff before.safetensors after.safetensors\n"
-		"  tersor diff checkpoint.safetensors packed.safetensors --max-error nmse=1e-4\n",
+	.help = help_diff,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.args_nbytes = sizeof(struct args),

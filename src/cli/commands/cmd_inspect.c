@@ -61,12 +61,9 @@ static void put_bases(struct tsr_report *r, const struct tsr_checkpoint *c)
 	struct tsr_table t = { 0 };
 
 	for (; c->base; c = c->base) {
-		char set[17];
-
-		snprintf(set, sizeof(set), "%016" PRIx64, c->base_name.set);
 		tsr_row(&t);
 		TSR_CELL(&t, "file", NULL, c->base->path);
-		TSR_CELL(&t, "set", NULL, tsr_keep(&t, set));
+		TSR_CELL(&t, "set", NULL, tsr_keepf(&t, "%016" PRIx64, c->base_name.set));
 		TSR_CELL(&t, "depth", NULL, c->base_name.depth);
 		tsr_text_printf(&r->text, "delta at depth %u to %s\n", c->base_name.depth,
 				tsr_format_name(c->base->path, 60).text);
@@ -131,7 +128,6 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct tsr_summary summary = { 0 };
 
 	tsr_summary_add_all(&summary, c);
-	(void)tsr_copies_add(&summary.copies, c, NULL);
 	cli_warn_notes(common, c);
 	fill(&r, c, &summary);
 	return cli_end_report(&r, common);
@@ -157,21 +153,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_inspect, "man/help/inspect.txt");
+
 const struct cli_cmd cmd_inspect = {
 	.name = "inspect",
 	.summary = "show what a checkpoint or recording contains, from its headers",
 	.operands = "IN...",
-	.details =
-		"Shows tensors, kinds, codecs and bytes per parameter of safetensors files, "
-		"packed or not, and their shards, .pt files, directories of "
-		"torch.distributed.checkpoint, .npz and .npy. Reads headers only, so it is as fast "
-		"on 100 GB as on 100 kB. -v adds every tensor and the metadata. Of a recording of "
-		"gradients it shows groups, hyperparameters, steps and learning rates; of a packed "
-		"directory, its files.",
-	.examples = "  tersor inspect packed.safetensors\n"
-		    "  tersor inspect -v checkpoint.safetensors\n"
-		    "  tersor inspect --json=report.json packed.safetensors\n"
-		    "  tersor inspect -v recording\n",
+	.help = help_inspect,
 	.takes = CLI_READS | CLI_REPORTS | CLI_NUMBERS,
 	.run = run,
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor pack: FP32 checkpoints into packed files. */
+#include <math.h>
 #include <sys/stat.h>
 
 #include "cli/operations.h"
@@ -23,131 +24,78 @@ struct args {
 
 #define AT(field) offsetof(struct args, field)
 
+/* Those that choose codecs. */
+#define CODEC_OPTIONS \
+	"weights state momentum variance other scale compat codebook-from auto max-bytes group " \
+	"seed " \
+	"min-elements keep map max-error"
+
 static const struct cli_opt opts[] = {
-	CLI_OPT("weights", "CODEC", CLI_STRING, weights, "@weight",
-		"codec for weights (default bf16+ulp8)"),
-	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS,
-		"form of momenta and variances: flash (softsign8, sqrt8), the default; flashoptim "
-		"(the same with f16 scales); tight (ratio8, log8); coat (e4m3x); bitsandbytes "
-		"(dyn8); "
-		"gefen (a learned codebook, means of blocks); or a pair of codecs, ratio8/sqrt8"),
+	CLI_OPT("weights", "CODEC", CLI_STRING, weights, "@weight"),
+	CLI_OPT("state", "FORM", CLI_WORD, state, TSR_STATE_FORMS, .excludes = "auto max-bytes"),
 	CLI_OPT("momentum", "CODEC", CLI_STRING, momentum, "@momentum",
-		"codec for momenta (default softsign8)"),
+		.excludes = "auto max-bytes state=gefen"),
 	CLI_OPT("variance", "CODEC", CLI_STRING, variance, "@variance",
-		"codec for variances (default sqrt8)"),
-	CLI_OPT("other", "CODEC", CLI_STRING, other, "@other",
-		"codec for what an optimizer keeps besides (default: left raw)"),
-	CLI_OPT_NUMBER("min-elements", "N", min_elements, 1, TSR_JSON_INT_MAX,
-		       "leave tensors with fewer elements raw (default 16; 1 packs all)"),
-	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32",
-		"how scales are stored: e8m8 (default), f16 or f32"),
-	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX,
-		       "elements that share a scale (default: 32 to 256, by codec)"),
-	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX,
-		       "seed of the random rounding of bf16+sr<k> and fp16+sr<k> (default 0)"),
-	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL,
-		"store tensors with a matching name as they are"),
-	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL,
-		"treat tensors with a matching name as weight, momentum, variance or other"),
+		.excludes = "auto max-bytes state=gefen"),
+	CLI_OPT("other", "CODEC", CLI_STRING, other, "@other"),
+	CLI_OPT_NUMBER("min-elements", "N", min_elements, 1, TSR_JSON_INT_MAX),
+	CLI_OPT("scale", "FORMAT", CLI_WORD, scale, "e8m8 f16 f32", .excludes = "state=gefen"),
+	CLI_OPT_NUMBER("group", "N", group, 1, TSR_GROUP_MAX, .excludes = "state=gefen"),
+	CLI_OPT_NUMBER("seed", "N", seed, 0, TSR_JSON_INT_MAX),
+	CLI_OPT("keep", "REGEX", CLI_LIST, keep, NULL),
+	CLI_OPT("map", "REGEX=KIND", CLI_LIST, map, NULL),
 	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
-		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step=",
-		"fail and write nothing if any tensor's error is larger: abs, ulp, rel, nmse, "
-		"cosine (1 - cosine similarity), update-nmse (of m / (sqrt(v) + eps)), or "
-		"weight-step "
-		"(rounding of weights in steps of the optimizer)"),
-	CLI_OPT("auto", "BOUND", CLI_STRING, choosing.bound, NULL,
-		"choose for each momentum and its variance the smallest codecs whose update-nmse "
-		"is at most BOUND, such as 1e-4; on their own, by nmse"),
-	CLI_OPT_NUMBER("max-bytes", "SIZE", choosing.max_bytes, 1, TSR_JSON_INT_MAX,
-		       "choose the codecs with the smallest such error that fit into SIZE bytes of "
-		       "output"),
+		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step="),
+	CLI_OPT_REAL("auto", "BOUND", choosing.bound, 0, INFINITY, .excludes = "max-bytes"),
+	CLI_OPT_NUMBER("max-bytes", "SIZE", choosing.max_bytes, 1, TSR_JSON_INT_MAX),
 	CLI_OPT("auto-codecs", "LIST", CLI_STRING, choosing.codecs, "@other",
-		"codecs to choose from, with commas between them: forms of --state, codecs, and "
-		"pairs such as softsign8/sqrt8; weights have a choice if it names codecs of theirs "
-		"(default dyn8,e4m3,e4m3x,ratio8/sqrt8,tight,flash,bf16/bf16)"),
-	CLI_OPT_FLAG(
-		"strict", strict,
-		"fail if a tensor has values that its codec cannot store, if a record of the input "
-		"has no checksum, if a --keep or --map matches no tensor, or if nothing was "
-		"packed"),
-	CLI_OPT("model", "FILE", CLI_STRING, model, "@file",
-		"write the narrow weights to FILE beside OUT, as a plain safetensors file that "
-		"loaders take, and the rest to OUT"),
-	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states",
-		"code planes without loss, for archives: all (the default), or states: everything "
-		"but narrow weights, so that the file opens as a model. A packed IN keeps its "
-		"codecs"),
-	CLI_OPT("delta", "BASE", CLI_STRING, delta, "@file",
-		"code what differs from BASE, a packed file (of a directory: a packed directory), "
-		"where that takes fewer bytes; OUT is then read with BASE beside it. Implies "
-		"--entropy; --strict fails if nothing does"),
-	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
-		"with --delta: the model alone, as a small update that 'tersor apply' puts onto "
-		"BASE, which may be a plain model"),
-	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
-		"with --only weights: round them to bf16, f16 or f32 first (default: as they are)"),
-	CLI_OPT_NUMBER("max-chain", "N", max_chain, 1, TSR_CHAIN_MAX,
-		       "the most deltas in a row that OUT may need (default 8, at most 64)"),
+		.needs = "auto max-bytes"),
+	CLI_OPT("strict", NULL, CLI_FLAG, strict, NULL),
+	CLI_OPT("model", "FILE", CLI_STRING, model, "@file"),
+	CLI_OPT("entropy", "WHICH", CLI_OPTIONAL, entropy, "all states"),
+	CLI_OPT("delta", "BASE", CLI_STRING, delta, "@file"),
+	CLI_OPT("only", "PART", CLI_WORD, only, "weights", .needs = "delta",
+		.excludes = CODEC_OPTIONS " model max-shard-size"),
+	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32", .needs = "only=weights"),
+	CLI_OPT_NUMBER("max-chain", "N", max_chain, 1, TSR_CHAIN_MAX, .needs = "delta"),
 	CLI_OPT("codebook-from", "RECORDING", CLI_STRING, codebook_from, "@file",
-		"with --state gefen: learn from the first step of a recording"),
+		.needs = "state=gefen"),
 	CLI_OPT("partition", "RULE", CLI_WORD, learning.partition, CLI_PARTITION_RULES,
-		CLI_PARTITION_HELP),
-	CLI_OPT_FLAG("few-bins", learning.few, CLI_FEW_HELP),
+		.needs = "state=gefen"),
+	CLI_OPT("few-bins", NULL, CLI_FLAG, learning.few, NULL, .needs = "state=gefen"),
 	CLI_OPT("compat", "NAME", CLI_WORD, compat, "flashoptim gefen",
-		"flashoptim: f16 scales, computed as that library does; gefen: with --state gefen, "
-		"the codebook of its program, and blocks of any length"),
+		.excludes = "auto max-bytes"),
 	{ 0 }
 };
 
-static bool chooses_codecs(const struct args *a)
-{
-	return a->weights || a->state || a->momentum || a->variance || a->other || a->scale ||
-	       a->compat || a->codebook_from || cli_chooses(&a->choosing) || a->group || a->seed ||
-	       a->min_elements || a->keep.n || a->map.n || a->max_error.n;
-}
-
-/* What does not go together. */
-static int check_codecs(const struct cli_cmd *cmd, const struct args *a)
+/* What does not go together, besides what the options' rows say. */
+static int check(const struct cli_cmd *cmd, const struct args *a)
 {
 	const bool gefen = a->state && strcmp(a->state, "gefen") == 0;
-	const bool learns = a->codebook_from || a->learning.partition || a->learning.few ||
-			    (a->compat && strcmp(a->compat, "gefen") == 0);
-	const bool chooses = cli_chooses(&a->choosing);
-	const struct cli_misuse misuses[] = {
-		{ !gefen && learns, "--codebook-from, --partition, --few-bins and --compat gefen "
-				    "need --state gefen" },
-		{ gefen && (a->momentum || a->variance || a->scale || a->group ||
-			    (a->compat && !learns)),
-		  "--state gefen does not go with --momentum, --variance, --scale, --group or "
-		  "--compat flashoptim" },
-		{ !chooses && a->choosing.codecs, "--auto-codecs needs --auto or --max-bytes" },
-		{ chooses && (a->state || a->momentum || a->variance || a->compat),
-		  "--auto and --max-bytes choose the state's codecs: --auto-codecs names them, not "
-		  "--state, --momentum, --variance or --compat" },
-		{ a->choosing.max_bytes && cli_packs_directory(&a->common),
+	const bool as_gefen = a->compat && strcmp(a->compat, "gefen") == 0;
+	const bool folder = cli_packs_directory(&a->common);
+	const bool recording = tsr_recording_probe(a->common.operands.items[0]);
+	const struct {
+		bool holds;
+		const char *words;
+	} misuses[] = {
+		{ as_gefen && !gefen, "--compat gefen needs --state gefen" },
+		{ gefen && a->compat && !as_gefen,
+		  "--state gefen does not go with --compat flashoptim" },
+		{ a->choosing.max_bytes && folder,
 		  "--max-bytes is for one packed file; in a directory every file has its own size, "
 		  "and --auto chooses for each" },
-		{ 0 }
-	};
-
-	return cli_check(cmd, misuses);
-}
-
-static int check_output(const struct cli_cmd *cmd, const struct args *a)
-{
-	const bool folder = cli_packs_directory(&a->common);
-	const struct cli_misuse misuses[] = {
 		{ a->model && folder, "--model is for one packed file; in a directory every model "
 				      "has its weights in a file of their own" },
-		{ a->as && !a->only, "--as needs --only weights" },
-		{ a->only && (!a->delta || chooses_codecs(a) || a->model || a->common.max_shard ||
-			      folder),
-		  "--only weights needs --delta, and goes with no option for codecs, --model or "
-		  "--max-shard-size, nor with a directory" },
-		{ 0 }
+		{ a->only && folder, "--only weights does not go with a directory" },
+		{ a->delta && recording, "--delta is for checkpoints, not for a recording" },
 	};
 
-	return cli_check(cmd, misuses);
+	for (size_t i = 0; i < sizeof(misuses) / sizeof(*misuses); i++) {
+		if (misuses[i].holds)
+			return cli_usage(cmd, "%s", misuses[i].words);
+	}
+	return CLI_OK;
 }
 
 /* The options' codings into @o. */
@@ -173,7 +121,6 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		tsr_scale_find(a->scale, &scale);
 	if (flashoptim && scale != TSR_SCALE_F16)
 		return cli_usage(cmd, "--compat flashoptim needs --scale f16");
-	CLI_TRY(check_codecs(cmd, a));
 	if (a->state)
 		CLI_TRY(cli_parse_state(cmd, a->state, &o->momentum, &o->variance));
 	for (unsigned i = 0; i < sizeof(choices) / sizeof(*choices); i++) {
@@ -193,7 +140,7 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 	    !(o->other.codec && o->other.codec->stochastic))
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	o->weight.seed = o->other.seed = a->seed;
-	if (cli_chooses(&a->choosing)) {
+	if (cli_given(&a->common, "auto max-bytes")) {
 		CLI_TRY(cli_parse_choosing(cmd, &a->choosing, scale, (uint32_t)a->group, choice));
 		if (a->weights && cli_chooses_weights(choice))
 			return cli_usage(cmd, "--weights does not go with codecs of weights in "
@@ -207,24 +154,6 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 }
 
 /* --- Reports -------------------------------------------------------------------------------- */
-
-static void summarize(const struct tsr_packing *p, struct tsr_summary *s)
-{
-	const struct tsr_losses losses = tsr_losses_of_packing(p);
-
-	for (size_t i = 0; i < p->source->ntensors; i++) {
-		const struct tsr_tensor *t = &p->source->tensors[i];
-		const struct tsr_packed_tensor *r = &p->tensors[i];
-		double nmse = -1;
-
-		if (t->coding.codec && r->measure.n)
-			nmse = r->measure.exact == r->measure.n ? 0 : r->measure.nmse;
-		tsr_summary_add(s, t, r->nbytes, nmse);
-	}
-	tsr_choices_add(&s->choices, p);
-	tsr_losses_merge(&s->losses, &losses);
-	(void)tsr_copies_add(&s->copies, p->source, NULL);
-}
 
 /* The size of the output, and what it is made of. */
 static void put_size(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
@@ -358,7 +287,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 					     a->common.output, o, &work.run, &p, &work.err));
 	if (!p)
 		return cli_error(&work.err);
-	summarize(p, &summary);
+	tsr_summary_add_packing(&summary, p);
 	tsr_kept_raw_add(&kept, p);
 	a->written = packed != TSR_E_BOUND && !a->common.dry_run;
 	if (packed == TSR_OK) {
@@ -387,11 +316,10 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
 			  struct tsr_pack_options *o)
 {
-	static const struct cli_packing_report how = { warn, summarize };
 	bool matched[CLI_RULES_MAX] = { false };
 
 	o->rules_matched = matched;
-	CLI_TRY(cli_pack_directory(cmd, &a->common, o, &how));
+	CLI_TRY(cli_pack_directory(cmd, &a->common, o, warn));
 	if (tsr_part_is_one(cli_parts()))
 		return CLI_OK;
 	for (unsigned i = 0; i < o->nrules; i++) {
@@ -425,7 +353,7 @@ static int recode(const struct cli_cmd *cmd, const struct args *a, const struct 
 {
 	struct tsr_recode_options how = tsr_recode_defaults();
 
-	if (chooses_codecs(a))
+	if (cli_given(&a->common, CODEC_OPTIONS))
 		return cli_usage(cmd,
 				 "%s is packed and keeps its codecs: only --model and "
 				 "--max-shard-size go with --entropy",
@@ -450,6 +378,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	bool packed = false;
 	int status;
 
+	CLI_TRY(check(cmd, a));
 	CLI_TRY(parse_codings(cmd, a, &o, &choice));
 	CLI_TRY(cli_parse_rules(cmd, &a->keep, &a->map, rules, &o.nrules));
 	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, true, bounds, &o.nbounds));
@@ -461,20 +390,11 @@ static int run(const struct cli_cmd *cmd, void *args)
 	o.strict = a->strict;
 	o.force = a->common.force;
 	o.dry_run = a->common.dry_run;
-	if (a->entropy.given)
-		o.coded = cli_coded_planes(&a->entropy);
-	else if (a->delta)
-		o.coded = TSR_CODED_ALL;
+	o.coded = a->delta && !a->entropy.given ? TSR_CODED_ALL : cli_coded_planes(&a->entropy);
 	o.delta = a->delta;
 	o.max_chain = (unsigned)a->max_chain;
-	if (a->max_chain && !a->delta)
-		return cli_usage(cmd, "--max-chain needs --delta");
-	if (a->delta && tsr_recording_probe(a->common.operands.items[0]))
-		return cli_usage(cmd, "--delta is for checkpoints; %s is a recording",
-				 a->common.operands.items[0]);
 	if (a->delta && !cli_packs_directory(&a->common))
 		CLI_TRY(cli_check_base(cmd, a->delta, a->only != NULL));
-	CLI_TRY(check_output(cmd, a));
 	if (a->as)
 		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));
 	if ((a->entropy.given || a->delta) && !a->only)
@@ -496,26 +416,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_pack, "man/help/pack.txt");
+
 const struct cli_cmd cmd_pack = {
 	.name = "pack",
 	.summary = "pack an FP32 checkpoint: split weights, 8-bit optimizer state",
 	.operands = "IN...",
-	.details =
-		"Packs the FP32 tensors of one or more inputs, and momenta and variances in BF16 "
-		"or F16, into one packed file, which any safetensors reader opens as a BF16 model. "
-		"Inputs are safetensors files and their "
-		"shards, .pt files, directories of torch.distributed.checkpoint, .npz and .npy; "
-		"the content decides. Weights, momenta and variances are recognized by their names "
-		"(-v shows them); everything else is copied unchanged. Each tensor is decoded "
-		"again and its error reported. A directory is packed file by file into a "
-		"directory, "
-		"every file of it packed or copied, unless OUT ends in .safetensors. Without -o "
-		"the output of DIR is DIR.packed, that of X.pt X.packed.safetensors.",
-	.examples = "  tersor pack checkpoint-30\n"
-		    "  tersor pack checkpoint.safetensors -o packed.safetensors\n"
-		    "  tersor pack checkpoint.pt -o packed.safetensors\n"
-		    "  tersor pack model.safetensors optimizer.safetensors -o packed.safetensors\n"
-		    "  tersor pack in.safetensors -o out.safetensors --max-error nmse=1e-4\n",
+	.help = help_pack,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS |
 		 CLI_NUMBERS,

@@ -13,34 +13,28 @@
 struct args {
 	struct cli_common common;
 	uint64_t step;
-	bool has_step;
-	const char *name, *tier, *weight_error, *update_error, *variance_error;
+	const char *name, *tier;
+	struct tsr_store_tier bounds;
 	struct cli_list keep;
 };
 
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	{ "output", 'o', "OUT", CLI_STRING, AT(common.output), 0, 0, "@file",
-	  "get: write the checkpoint to OUT" },
-	CLI_OPT_NUMBER("step", "N", step, 0, STEP_MAX,
-		       "add: the step (default: the last number in CHECKPOINT's name)"),
-	CLI_OPT("name", "TEXT", CLI_STRING, name, NULL, "add: a name for people"),
-	CLI_OPT("tier", "TIER", CLI_WORD, tier, "lossless exact 1e-3 1e-2 trace",
-		"add: how exact: lossless, exact (pack's codes; default), 1e-3, 1e-2 or trace"),
-	CLI_OPT("weight-error", "E", CLI_STRING, weight_error, NULL,
-		"add: bound on the error of weights over their displacement, instead of a tier"),
-	CLI_OPT("update-error", "E", CLI_STRING, update_error, NULL,
-		"add: bound on the error of updates"),
-	CLI_OPT("variance-error", "E", CLI_STRING, variance_error, NULL,
-		"add: bound on the error of roots of variances"),
-	CLI_OPT("keep", "TIER:WHICH", CLI_LIST, keep, NULL,
-		"thin: what becomes of snapshots, the first that fits: TIER or drop of last=N, "
-		"every=N, older=N or rest"),
-	{ "force", 'f', NULL, CLI_FLAG, AT(common.force), 0, 0, NULL,
-	  "get: overwrite OUT if it exists" },
-	CLI_OPT_FLAG("dry-run", common.dry_run, "thin, drop: show the plan, change nothing"),
-	CLI_OPT_FLAG("follow-symlinks", common.follow, "add: read files through symbolic links"),
+	CLI_OPT_KEY("output", 'o', "OUT", CLI_STRING, common.output, "@file"),
+	CLI_OPT_NUMBER("step", "N", step, 0, STEP_MAX),
+	CLI_OPT("name", "TEXT", CLI_STRING, name, NULL),
+	CLI_OPT("tier", "TIER", CLI_WORD, tier, "lossless exact 1e-3 1e-2 trace"),
+	CLI_OPT_REAL("weight-error", "E", bounds.weight, 1e-12, 1, .needs = "update-error",
+		     .excludes = "tier"),
+	CLI_OPT_REAL("update-error", "E", bounds.update, 1e-12, 1, .needs = "variance-error",
+		     .excludes = "tier"),
+	CLI_OPT_REAL("variance-error", "E", bounds.variance, 1e-12, 1, .needs = "weight-error",
+		     .excludes = "tier"),
+	CLI_OPT("keep", "TIER:WHICH", CLI_LIST, keep, NULL),
+	CLI_OPT_KEY("force", 'f', NULL, CLI_FLAG, common.force, NULL),
+	CLI_OPT("dry-run", NULL, CLI_FLAG, common.dry_run, NULL),
+	CLI_OPT("follow-symlinks", NULL, CLI_FLAG, common.follow, NULL),
 	{ 0 }
 };
 
@@ -118,14 +112,6 @@ static void report_snapshot(struct tsr_report *r, const struct tsr_snapshot_info
 	tsr_table_end_members(t, &r->json);
 }
 
-static void warn_notes(const struct args *a, const struct tsr_store *s)
-{
-	const char *note;
-
-	for (size_t i = 0; (note = tsr_store_note(s, i)); i++)
-		cli_warn(&a->common, "%s", note);
-}
-
 /* --- add -------------------------------------------------------------------------------------- */
 
 /* The last number in the last name of a path. */
@@ -140,34 +126,6 @@ static bool last_number(const char *path, uint64_t *ret)
 	for (first = end; first && strchr("0123456789", path[first - 1]);)
 		first--;
 	return tsr_digits(path + first, end - first, STEP_MAX, ret);
-}
-
-static int parse_bound(const struct cli_cmd *cmd, const char *name, const char *text, double *ret)
-{
-	if (!cli_parse_double(text, ret) || !(*ret >= 1e-12 && *ret <= 1))
-		return cli_usage(cmd, "--%s: found '%s', expected a number from 1e-12 to 1", name,
-				 text);
-	return CLI_OK;
-}
-
-static int parse_tier(const struct cli_cmd *cmd, const struct args *a, struct tsr_store_tier *t)
-{
-	const bool bounds = a->weight_error || a->update_error || a->variance_error;
-
-	if (bounds && a->tier)
-		return cli_usage(cmd, "--tier goes without bounds of its own");
-	if (a->tier)
-		(void)tsr_store_tier_find(a->tier, t);
-	if (!bounds)
-		return CLI_OK;
-	if (!a->weight_error || !a->update_error || !a->variance_error)
-		return cli_usage(cmd,
-				 "give all of --weight-error, --update-error and --variance-error");
-	snprintf(t->name, sizeof(t->name), "bounds");
-	t->as = TSR_STORE_BOUNDS;
-	CLI_TRY(parse_bound(cmd, "weight-error", a->weight_error, &t->weight));
-	CLI_TRY(parse_bound(cmd, "update-error", a->update_error, &t->update));
-	return parse_bound(cmd, "variance-error", a->variance_error, &t->variance);
 }
 
 static int report_added(const struct cli_cmd *cmd, const struct args *a,
@@ -209,10 +167,16 @@ static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 	o.step = a->step;
 	o.name = a->name;
 	o.follow = a->common.follow;
-	if (!a->has_step && !last_number(operand(a, 0), &o.step))
+	if (!cli_given(&a->common, "step") && !last_number(operand(a, 0), &o.step))
 		return cli_usage(cmd, "'%s' has no number for the step; give --step N",
 				 operand(a, 0));
-	CLI_TRY(parse_tier(cmd, a, &o.tier));
+	if (a->tier)
+		(void)tsr_store_tier_find(a->tier, &o.tier);
+	if (cli_given(&a->common, "weight-error")) {
+		o.tier = a->bounds;
+		snprintf(o.tier.name, sizeof(o.tier.name), "bounds");
+		o.tier.as = TSR_STORE_BOUNDS;
+	}
 	if (tsr_store_add(s, operand(a, 0), &o, run, &added, &err) != TSR_OK)
 		return cli_error(&err);
 	return report_added(cmd, a, &added);
@@ -555,10 +519,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_store *s = NULL;
 	struct tsr_err err = { 0 };
 	struct cli_work work;
+	const char *note;
 	int status;
 
-	for (unsigned i = 0; i < a->common.ngiven; i++)
-		a->has_step = a->has_step || strcmp(a->common.given[i].opt->name, "step") == 0;
 	CLI_TRY(find_action(cmd, a, &action));
 	/* Before a store is made there. */
 	if (action->run == add &&
@@ -566,8 +529,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_error(&err);
 	if (tsr_store_open(store_name(a), action->mode, &s, &err) != TSR_OK)
 		return cli_error(&err);
-	if (action->run != verify)
-		warn_notes(a, s);
+	for (size_t i = 0; action->run != verify && (note = tsr_store_note(s, i)); i++)
+		cli_warn(&a->common, "%s", note);
 	cli_work_start(&work, &a->common, action->verb);
 	status = action->run(cmd, a, s, &work.run);
 	cli_work_end(&work, TSR_OK);
@@ -575,24 +538,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return status;
 }
 
+TSR_EMBED(help_store, "man/help/store.txt");
+
 const struct cli_cmd cmd_store = {
 	.name = "store",
 	.summary = "keep a run's checkpoints in one directory, exact or coarse",
 	.operands = "ACTION STORE [...]",
-	.details =
-		"Keeps the checkpoints of a run, files or directories of any framework, in the "
-		"directory STORE, and gives each back as it was. What did not change is stored "
-		"once. FP32 weights, momenta and variances are stored as exactly as the tier of a "
-		"snapshot says: lossless, exact (pack's codes), or with a bound on the error that "
-		"was measured; all else has its bits. thin stores older snapshots coarser or "
-		"drops them. ACTION: add CHECKPOINT, ls, get STEP -o OUT, diff STEP STEP, verify, "
-		"thin --keep RULE..., drop STEP..., du.",
-	.examples = "  tersor store add run.store checkpoint-600 --tier 1e-2\n"
-		    "  tersor store ls run.store\n"
-		    "  tersor store get run.store 500 -o checkpoint-500\n"
-		    "  tersor store thin run.store --keep exact:last=2 --keep 1e-2:rest\n"
-		    "  tersor store diff run.store 400 500\n"
-		    "  tersor store verify run.store\n",
+	.help = help_store,
 	.opts = opts,
 	.takes = CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),

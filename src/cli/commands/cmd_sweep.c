@@ -12,33 +12,27 @@
 struct args {
 	struct cli_common common;
 	struct cli_list codec;
-	const char *first, *last, *baseline;
-	const char *library, *symbol, *out, *against;
-	uint64_t max_ulp, timeout_s;
+	uint64_t first, last;
+	const char *baseline;
+	struct tsr_results_plan plan; /* of a library */
+	uint64_t max_ulp;
 };
 
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@weight",
-		"weight codecs: names and patterns, separated by commas (default all)"),
-	CLI_OPT("first", "BITS", CLI_STRING, first, NULL,
-		"first bit pattern, 0x... or decimal (default 0)"),
-	CLI_OPT("last", "BITS", CLI_STRING, last, NULL, "last bit pattern (default 0xffffffff)"),
-	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file",
-		"compare with an earlier JSON report; exit 1 and show what changed"),
-	CLI_OPT("library", "FILE", CLI_STRING, library, "@file",
-		"instead: a function of this shared library, which is run: "
-		"void f(const float *in, void *out, size_t n)"),
-	CLI_OPT("symbol", "NAME", CLI_STRING, symbol, NULL, "the function in --library"),
-	CLI_OPT("out", "TYPE", CLI_WORD, out, "f32 bf16 f16 u8",
-		"type of its results: f32, bf16 (default), f16, u8"),
-	CLI_OPT("against-symbol", "NAME", CLI_STRING, against, NULL,
-		"compare with this function of it, not with --codec (default: bf16, fp16)"),
-	CLI_OPT_NUMBER("max-ulp", "N", max_ulp, 0, UINT32_MAX,
-		       "results may be so far off (default: no bit differs)"),
-	CLI_OPT_NUMBER("timeout", "SECONDS", timeout_s, 1, 86400,
-		       "for a call with 65,536 numbers (default 60)"),
+	CLI_OPT("codec", "LIST", CLI_LIST, codec, "@weight"),
+	CLI_OPT_NUMBER("first", "BITS", first, 0, UINT32_MAX),
+	CLI_OPT_NUMBER("last", "BITS", last, 0, UINT32_MAX),
+	CLI_OPT("baseline", "FILE", CLI_STRING, baseline, "@file"),
+	CLI_OPT("library", "FILE", CLI_STRING, plan.library, "@file", .needs = "symbol",
+		.excludes = "svg"),
+	CLI_OPT("symbol", "NAME", CLI_STRING, plan.symbol, NULL, .needs = "library"),
+	CLI_OPT("out", "TYPE", CLI_WORD, plan.out_name, "f32 bf16 f16 u8", .needs = "library"),
+	CLI_OPT("against-symbol", "NAME", CLI_STRING, plan.against, NULL, .needs = "library",
+		.excludes = "codec"),
+	CLI_OPT_NUMBER("max-ulp", "N", max_ulp, 0, UINT32_MAX, .needs = "library"),
+	CLI_OPT_NUMBER("timeout", "SECONDS", plan.timeout_s, 1, 86400, .needs = "library"),
 	{ 0 }
 };
 
@@ -80,25 +74,6 @@ static int choose_word(const struct cli_cmd *cmd, const char *word, bool *chosen
 	return CLI_OK;
 }
 
-static int parse_bits(const struct cli_cmd *cmd, const char *option, const char *text,
-		      uint32_t *ret)
-{
-	const bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
-	const char *digits = text + (hex ? 2 : 0);
-	const size_t n = strlen(digits);
-	uint64_t value = UINT64_MAX;
-
-	if (n >= 1 && n <= 16 && strspn(digits, hex ? "0123456789abcdefABCDEF" : "0123456789") == n)
-		value = strtoull(digits, NULL, hex ? 16 : 10);
-	if (value > UINT32_MAX)
-		return cli_usage(cmd,
-				 "option --%s: found '%s', expected a bit pattern from 0 to "
-				 "0xffffffff",
-				 option, text);
-	*ret = (uint32_t)value;
-	return CLI_OK;
-}
-
 static int parse_choice(const struct cli_cmd *cmd, const struct args *a, struct choice *c)
 {
 	const struct cli_list *lists = &a->codec;
@@ -113,11 +88,8 @@ static int parse_choice(const struct cli_cmd *cmd, const struct args *a, struct 
 		if (lists->n ? chosen[i] : is_weight(tsr_codecs()[i]))
 			c->codecs[c->n++] = tsr_codecs()[i];
 	}
-	c->last = UINT32_MAX;
-	if (a->first)
-		CLI_TRY(parse_bits(cmd, "first", a->first, &c->first));
-	if (a->last)
-		CLI_TRY(parse_bits(cmd, "last", a->last, &c->last));
+	c->first = (uint32_t)a->first;
+	c->last = cli_given(&a->common, "last") ? (uint32_t)a->last : UINT32_MAX;
 	if (c->first > c->last)
 		return cli_usage(cmd, "--first 0x%08x is after --last 0x%08x", c->first, c->last);
 	return CLI_OK;
@@ -155,7 +127,7 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 
 	r.wants_json = r.wants_json || baseline;
 	tsr_sweep_report(s, &r);
-	r.wants_json = a->common.json.given;
+	r.wants_json = a->common.report[CLI_JSON].given;
 	if (baseline)
 		tsr_baseline_report(&tsr_sweep_baseline, baseline, &r);
 	return cli_end_report(&r, &a->common);
@@ -190,58 +162,31 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 	return status;
 }
 
-static bool is_given(const struct args *a, const char *name)
-{
-	for (unsigned i = 0; i < a->common.ngiven; i++) {
-		if (strcmp(a->common.given[i].opt->name, name) == 0)
-			return true;
-	}
-	return false;
-}
-
 static int check_library(const struct cli_cmd *cmd, const struct args *a, const struct choice *c)
 {
-	const bool library = a->library != NULL, codec = a->codec.n > 0;
-	const struct cli_misuse misuses[] = {
-		{ !library && (a->symbol || a->out || a->against || a->timeout_s ||
-			       is_given(a, "max-ulp")),
-		  "--symbol, --out, --against-symbol, --max-ulp and --timeout need --library" },
-		{ library && !a->symbol, "--library needs --symbol, the function to sweep" },
-		{ library && codec && a->against,
-		  "--codec and --against-symbol exclude each other" },
-		{ library && codec && c->n != 1, "--library is compared with one codec" },
-		{ library && (a->common.svg || a->common.device),
-		  "--library runs on the CPU and draws no figure: not with --device or --svg" },
-		{ 0 }
-	};
-
-	CLI_TRY(cli_check(cmd, misuses));
-	return library ? cli_part_refuse(cmd, "--library") : CLI_OK;
+	if (!a->plan.library)
+		return CLI_OK;
+	if (a->codec.n && c->n != 1)
+		return cli_usage(cmd, "--library is compared with one codec");
+	return cli_part_refuse(cmd, "--library");
 }
 
-static int sweep_library(const struct cli_cmd *cmd, const struct args *a, const struct choice *c,
+static int sweep_library(const struct cli_cmd *cmd, struct args *a, const struct choice *c,
 			 const struct tsr_json *baseline)
 {
-	const struct cli_sweep_library s = {
-		.library = a->library,
-		.symbol = a->symbol,
-		.out = a->out ? a->out : "bf16",
-		.against = a->against,
-		.codec = a->codec.n ? c->codecs[0] : NULL,
-		.max_ulp = is_given(a, "max-ulp") ? a->max_ulp : UINT64_MAX,
-		.timeout_s = a->timeout_s,
-		.first = c->first,
-		.last = c->last,
-		.baseline = baseline,
-	};
-
-	return cli_sweep_library(cmd, &a->common, &s);
+	a->plan.codec = a->codec.n ? c->codecs[0] : NULL;
+	a->plan.first = c->first;
+	a->plan.last = c->last;
+	return cli_sweep_library(cmd, &a->common, &a->plan,
+				 cli_given(&a->common, "max-ulp") ? a->max_ulp : UINT64_MAX,
+				 baseline);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	const struct args *a = args;
-	const struct tsr_baseline *kind = a->library ? &tsr_results_baseline : &tsr_sweep_baseline;
+	struct args *a = args;
+	const struct tsr_baseline *kind = a->plan.library ? &tsr_results_baseline
+							  : &tsr_sweep_baseline;
 	struct tsr_json *baseline = NULL;
 	struct choice c = { .n = 0 };
 	struct tsr_err err = { 0 };
@@ -253,32 +198,21 @@ static int run(const struct cli_cmd *cmd, void *args)
 	if (a->baseline && tsr_baseline_load(kind, a->baseline, &baseline, &err) != TSR_OK)
 		return cli_error(&err);
 	if (baseline)
-		status = check_baseline(baseline, a->baseline, &c, !a->library);
+		status = check_baseline(baseline, a->baseline, &c, !a->plan.library);
 	if (status == CLI_OK)
-		status = a->library ? sweep_library(cmd, a, &c, baseline)
-				    : sweep(cmd, a, &c, baseline);
+		status = a->plan.library ? sweep_library(cmd, a, &c, baseline)
+					 : sweep(cmd, a, &c, baseline);
 	tsr_json_free(baseline);
 	return status;
 }
+
+TSR_EMBED(help_sweep, "man/help/sweep.txt");
 
 const struct cli_cmd cmd_sweep = {
 	.name = "sweep",
 	.summary = "run every FP32 bit pattern through weight codecs",
 	.operands = "",
-	.details =
-		"Encodes and decodes every FP32 bit pattern of a range with each codec. Reports, "
-		"in total and per exponent, how many come back bit for bit, the mean and largest "
-		"relative error, the largest error in ULP, overflow and NaN. The figures do not "
-		"depend on threads or processor. By default runs on every usable GPU if there is "
-		"enough to do, else on the CPU; --device cuda is every GPU. With --library it "
-		"sweeps "
-		"a function of yours instead and compares its results, bit for bit, with a codec's "
-		"or another function's: that library's code is run, with your rights, in child "
-		"processes. Exit status 1 if a result differs.",
-	.examples = "  tersor sweep --codec 'bf16+ulp*' --first 0x3f800000 --last 0x3fffffff\n"
-		    "  tersor sweep --codec bf16,fp16 --last 0x00ffffff -v\n"
-		    "  tersor sweep --codec bf16+ulp8 --last 65535 --json=sweep.json\n"
-		    "  tersor sweep --library ./f.so --symbol to_bf16\n",
+	.help = help_sweep,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_DRAWS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS,
 	.args_nbytes = sizeof(struct args),

@@ -12,13 +12,9 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy",
-		"safetensors, pt, dcp, npz or npy (default: by OUT's extension, else what was "
-		"packed)"),
-	CLI_OPT("only", "PART", CLI_WORD, only, "weights",
-		"weights: write the model alone, without optimizer and anything else"),
-	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32",
-		"with --only weights: round them to bf16, f16 or f32 (default: as they were)"),
+	CLI_OPT("to", "CONTAINER", CLI_WORD, to, "safetensors pt dcp npz npy"),
+	CLI_OPT("only", "PART", CLI_WORD, only, "weights"),
+	CLI_OPT("as", "DTYPE", CLI_WORD, as, "bf16 f16 f32", .needs = "only=weights"),
 	{ 0 }
 };
 
@@ -52,8 +48,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 	enum tsr_status written;
 	struct cli_work work;
 
-	if (a->as && !a->only)
-		return cli_usage(cmd, "--as needs --only weights");
 	o.only_model = a->only != NULL;
 	if (a->as)
 		CLI_TRY(cli_parse_dtype(cmd, a->as, &o.as));
@@ -73,25 +67,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
 }
 
+TSR_EMBED(help_unpack, "man/help/unpack.txt");
+
 const struct cli_cmd cmd_unpack = {
 	.name = "unpack",
 	.summary = "restore the FP32 checkpoint from a packed one",
 	.operands = "IN",
-	.details =
-		"Writes the checkpoint that a packed file was made from: names, shapes, dtypes, "
-		"order and metadata as they were, FP32 tensors decoded, everything else byte for "
-		"byte, and in a .pt the values around the tensors too. A packed directory becomes "
-		"the directory that it was made from. Every plane is checked "
-		"against its hash. If a lossy codec was used, the output says so in one more "
-		"entry, tersor_generation. Also decodes the compressed state dicts of FlashOptim, "
-		"bitsandbytes, COAT, Gefen, torchao and TransformerEngine. Without -o the output "
-		"of X.packed is X, that of X.packed.safetensors X.safetensors.",
-	.examples =
-		"  tersor unpack packed.safetensors -o checkpoint.safetensors\n"
-		"  tersor unpack packed.safetensors -o checkpoint.pt\n"
-		"  tersor unpack packed.safetensors -o checkpoint/ --to dcp\n"
-		"  tersor unpack packed.safetensors -o model.safetensors --only weights --as bf16"
-		"\n",
+	.help = help_unpack,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_WRITES | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS |
 		 CLI_NUMBERS,

@@ -9,7 +9,7 @@
 struct args {
 	struct cli_common common;
 	struct cli_list against, max_error;
-	bool allow_nonfinite, strict;
+	struct tsr_verify_options o;
 };
 
 /* Tensors at fault that are listed without -v. */
@@ -18,17 +18,11 @@ struct args {
 #define AT(field) offsetof(struct args, field)
 
 static const struct cli_opt opts[] = {
-	CLI_OPT("against", "ORIG", CLI_LIST, against, "@file",
-		"compare with the file that was packed; may be repeated"),
+	CLI_OPT("against", "ORIG", CLI_LIST, against, "@file"),
 	CLI_OPT("max-error", "METRIC=VALUE", CLI_LIST, max_error,
-		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step=",
-		"with --against: the largest error allowed in any tensor: abs, ulp, rel, nmse, "
-		"cosine (1 - cosine similarity), update-nmse (of m / (sqrt(v) + eps)), or "
-		"weight-step "
-		"(rounding of weights in steps of the optimizer)"),
-	CLI_OPT_FLAG("allow-nonfinite", allow_nonfinite, "accept NaN and infinite values"),
-	CLI_OPT_FLAG("strict", strict,
-		     "fail if a record has no checksum, or an update is 10% of its length off"),
+		"abs= ulp= rel= nmse= cosine= update-nmse= weight-step=", .needs = "against"),
+	CLI_OPT("allow-nonfinite", NULL, CLI_FLAG, o.allow_nonfinite, NULL),
+	CLI_OPT("strict", NULL, CLI_FLAG, o.strict, NULL),
 	{ 0 }
 };
 
@@ -119,7 +113,7 @@ static void put_checked(struct tsr_report *r, const struct tsr_verification *v,
 
 /* Verify one file; *status_ret becomes the worst so far.  False if none is to follow. */
 static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const char *path,
-		       const struct tsr_verify_options *o, struct tsr_report *r, int *status_ret)
+		       struct tsr_report *r, int *status_ret)
 {
 	const bool several = a->common.operands.n > 1;
 	struct tsr_verification *v = NULL;
@@ -131,7 +125,7 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 		*status_ret = status;
 		return false;
 	}
-	verified = cli_work_end(&work, tsr_verify(path, o, &work.run, &v, &work.err));
+	verified = cli_work_end(&work, tsr_verify(path, &a->o, &work.run, &v, &work.err));
 	/* A part of several files goes on: the joining process says what is wrong with one. */
 	if (tsr_part_is_of_files(cli_parts()) && tsr_part_is_one(cli_parts()) &&
 	    (verified == TSR_PART_DONE || verified == TSR_E_FORMAT ||
@@ -166,8 +160,7 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	return !cli_signal();
 }
 
-static int verify(const struct cli_cmd *cmd, const struct args *a,
-		  const struct tsr_verify_options *o)
+static int verify(const struct cli_cmd *cmd, const struct args *a)
 {
 	const struct cli_list *files = &a->common.operands;
 	struct tsr_report r = cli_report(cmd, &a->common, NULL);
@@ -179,7 +172,7 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 	for (unsigned i = 0; i < files->n && ok; i++) {
 		if (several)
 			tsr_part_next_file(cli_parts());
-		ok = verify_one(cmd, a, files->items[i], o, &r, &status);
+		ok = verify_one(cmd, a, files->items[i], &r, &status);
 	}
 	tsr_json_close(&r.json, ']');
 	tsr_part_end_files(cli_parts());
@@ -195,22 +188,17 @@ static int verify(const struct cli_cmd *cmd, const struct args *a,
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	const struct args *a = args;
+	struct args *a = args;
 	struct tsr_bound bounds[CLI_BOUNDS_MAX];
-	struct tsr_verify_options o = {
-		.size = sizeof(o),
-		.against = a->against.items,
-		.nagainst = a->against.n,
-		.bounds = bounds,
-		.allow_nonfinite = a->allow_nonfinite,
-		.strict = a->strict,
-		.open = &a->common.open,
-	};
+	struct tsr_verify_options *o = &a->o;
 
-	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, true, bounds, &o.nbounds));
-	if (o.nbounds && !o.nagainst)
-		return cli_usage(cmd, "--max-error needs --against");
-	if (o.nagainst && a->common.operands.n > 1)
+	o->size = sizeof(*o);
+	o->against = a->against.items;
+	o->nagainst = a->against.n;
+	o->bounds = bounds;
+	o->open = &a->common.open;
+	CLI_TRY(cli_parse_bounds(cmd, &a->max_error, true, bounds, &o->nbounds));
+	if (o->nagainst && a->common.operands.n > 1)
 		return cli_usage(cmd, "--against is for one file; found %u", a->common.operands.n);
 	for (unsigned i = 0; i < a->common.operands.n; i++) {
 		if (!tsr_directory_is_packed(a->common.operands.items[i]))
@@ -218,26 +206,18 @@ static int run(const struct cli_cmd *cmd, void *args)
 		if (a->common.operands.n > 1)
 			return cli_usage(cmd, "%s is a packed directory, which is verified alone",
 					 a->common.operands.items[i]);
-		return cli_verify_directory(cmd, &a->common, &o);
+		return cli_verify_directory(cmd, &a->common, o);
 	}
-	return verify(cmd, a, &o);
+	return verify(cmd, a);
 }
+
+TSR_EMBED(help_verify, "man/help/verify.txt");
 
 const struct cli_cmd cmd_verify = {
 	.name = "verify",
 	.summary = "check the structure, hashes and values of files",
 	.operands = "IN...",
-	.details =
-		"Reads all of each file and checks what can be checked: its structure, in a packed "
-		"file the header's checksum and the hash of every plane, in a .pt or .npz the "
-		"CRC-32 of every record. Reports NaN and infinite values. With --against also "
-		"checks that raw tensors equal the original's byte for byte, that errors are the "
-		"recorded ones, and that values besides tensors are the original's. Of several "
-		"files the exit status is the worst. Of a packed directory every file is checked, "
-		"and missing and additional ones are named.",
-	.examples = "  tersor verify packed.safetensors\n"
-		    "  tersor verify packed.safetensors checkpoint.pt\n"
-		    "  tersor verify packed.safetensors --against checkpoint.safetensors\n",
+	.help = help_verify,
 	.opts = opts,
 	.takes = CLI_PARTS | CLI_READS | CLI_COMPUTES | CLI_WORKS | CLI_REPORTS | CLI_NUMBERS,
 	.args_nbytes = sizeof(struct args),

@@ -34,12 +34,13 @@ static int run(const struct cli_cmd *cmd, void *args)
 	return cli_end_report(&r, common);
 }
 
+TSR_EMBED(help_version, "man/help/version.txt");
+
 const struct cli_cmd cmd_version = {
 	.name = "version",
 	.summary = "show the version, and with -v what this build can use",
 	.operands = "",
-	.details = "Prints the version; with -v also the SIMD level in use and the GPUs.",
-	.examples = "  tersor version -v\n",
+	.help = help_version,
 	.takes = CLI_REPORTS,
 	.run = run,
 };

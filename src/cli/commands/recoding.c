@@ -7,6 +7,8 @@
 
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy)
 {
+	if (!entropy->given)
+		return TSR_CODED_NONE;
 	return entropy->value && strcmp(entropy->value, "states") == 0 ? TSR_CODED_STATES
 								       : TSR_CODED_ALL;
 }
@@ -31,7 +33,6 @@ void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
 	uint64_t nbytes[2] = { 0 };
 	struct tsr_table t = { 0 };
 	size_t n[2] = { 0 };
-	char name[192];
 
 	if (!d->base.name)
 		return;
@@ -44,14 +45,14 @@ void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
 			continue;
 		nbytes[w->differs] += w->nbytes;
 		n[w->differs]++;
-		snprintf(name, sizeof(name), "%s%s", tsr_format_name(x->name, 46).text,
-			 x->coding.codec ? x->coding.codec->planes[plane].suffix : "");
 		tsr_row(&t);
 		TSR_CELL(&t, "tensor", NULL, x->name);
 		TSR_CELL(&t, "plane", NULL, plane);
 		TSR_CELL(&t, "-how", "plane:12", w->differs ? "differs" : "on its own");
 		TSR_CELL(&t, "nbytes", "stored:10B", w->nbytes);
-		TSR_CELL(&t, "-name", "of", tsr_keep(&t, name));
+		TSR_CELL(&t, "-name", "of",
+			 tsr_keepf(&t, "%s%s", tsr_format_name(x->name, 46).text,
+				   x->coding.codec ? x->coding.codec->planes[plane].suffix : ""));
 		TSR_CELL(&t, "differs", NULL, w->differs);
 	}
 	tsr_json_open(&r->json, "delta", '{');

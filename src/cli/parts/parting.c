@@ -59,14 +59,9 @@ static void add_all(struct tsr_text *w, const struct cli_opts *all, const struct
 /* Reports of parts are beside what the command writes: its output, or else its first report in a file. */
 static const char *base_of(const struct cli_common *common)
 {
-	const char *const all[] = { common->output, common->json.value, common->csv.value,
-				    common->html, common->svg };
+	const char *paths[CLI_NREPORTS];
 
-	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-		if (all[i])
-			return all[i];
-	}
-	return NULL;
+	return common->output ? common->output : cli_report_paths(common, paths) ? paths[0] : NULL;
 }
 
 /* What the driver of several processes is told when a part is done. */

@@ -492,28 +492,28 @@ static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr
 static enum tsr_status list_outcomes(struct coding *k, struct tsr_err *err)
 {
 	const size_t ntensors = k->w->plan.packed->ntensors;
+	struct tsr_arena *arena = k->w->arena;
 	uint64_t n = 0;
 
 	if (!k->w->plan.base)
 		return TSR_OK;
-	k->first_piece = calloc(ntensors + 1, sizeof(*k->first_piece));
-	for (size_t i = 0; k->first_piece && i < ntensors; i++) {
+	TSR_TRY(TSR_TAKE(&k->first_piece, ntensors + 1, arena, err, k->w->plan.path));
+	for (size_t i = 0; i < ntensors; i++) {
 		k->first_piece[i] = n;
 		n += tsr_coded_npieces(&k->tensors[i]);
 	}
-	k->outcomes = calloc(n + 1, sizeof(*k->outcomes));
-	return k->first_piece && k->outcomes ? TSR_OK : tsr_fail_nomem(err, k->w->plan.path);
+	return TSR_TAKE(&k->outcomes, n + 1, arena, err, k->w->plan.path);
 }
 
 static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, struct tsr_err *err)
 {
 	struct tsr_writer *w = k->w;
 
-	w->coded_nbytes = calloc(w->ntags + 1, sizeof(*w->coded_nbytes));
-	w->differs = calloc(w->ntags + 1, sizeof(*w->differs));
+	TSR_TRY(TSR_TAKE(&w->coded_nbytes, w->ntags + 1, w->arena, err, w->plan.path));
+	TSR_TRY(TSR_TAKE(&w->differs, w->ntags + 1, w->arena, err, w->plan.path));
+	TSR_TRY(TSR_TAKE(&k->joined, tsr_coded_piece_max(), w->arena, err, w->plan.path));
 	k->hasher = tsr_hasher_new();
-	k->joined = malloc(tsr_coded_piece_max());
-	if (!w->coded_nbytes || !w->differs || !k->hasher || !k->joined)
+	if (!k->hasher)
 		return tsr_fail_nomem(err, w->plan.path);
 	k->piece_max = tsr_coded_choose_planes(w);
 	TSR_TRY(list_outcomes(k, err));
@@ -542,8 +542,5 @@ enum tsr_status tsr_coded_write(struct tsr_writer *w, const struct tsr_run *run,
 	tsr_tiles_free(&k.tiles);
 	tsr_hasher_free(k.hasher);
 	free(k.index);
-	free(k.joined);
-	free(k.first_piece);
-	free(k.outcomes);
 	return status;
 }

@@ -152,8 +152,7 @@ static enum tsr_status parse(struct reading *r, const char *text, struct tsr_pac
 {
 	const struct tsr_json_rules rules = tsr_packed_rules(r->path);
 	const size_t nbytes = strlen(text);
-	struct tsr_text rest = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text rest = { 0 };
 	size_t first, end;
 
 	TSR_TRY(tsr_json_check(text, nbytes, &rules, r->err));
@@ -165,10 +164,8 @@ static enum tsr_status parse(struct reading *r, const char *text, struct tsr_pac
 	tsr_text_puts(&rest, text + end);
 	ret->tensors = text + first;
 	ret->nbytes = end - first;
-	status = rest.failed ? tsr_fail_nomem(r->err, r->path)
-			     : tsr_json_parse(rest.bytes, rest.nbytes, &rules, &ret->root, r->err);
-	tsr_text_free(&rest);
-	return status;
+	return rest.failed ? tsr_fail_nomem(r->err, r->path)
+			   : tsr_json_parse(rest.bytes, rest.nbytes, &rules, &ret->root, r->err);
 }
 
 enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
@@ -178,15 +175,13 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
 	struct reading r = { .c = c, .path = c->path, .err = err };
 	const char *text = take_meta(c, TSR_PACKED_KEY);
 	const char *check = take_meta(c, TSR_PACKED_CHECK_KEY);
-	struct tsr_packed_text parsed = { .root = NULL };
-	enum tsr_status status;
 
 	TSR_TRY(verify_check(&r, header, header_nbytes, check));
-	TSR_TRY(parse(&r, text, &parsed));
-	status = read_root(&r, parsed.root, weights_ret);
-	if (status == TSR_OK)
-		*ret = parsed;
-	else
-		tsr_json_free(parsed.root);
-	return status;
+	TSR_TRY(parse(&r, text, ret));
+	return read_root(&r, ret->root, weights_ret);
+}
+
+void tsr_packed_text_free(struct tsr_packed_text *t)
+{
+	tsr_json_free(t->root);
 }

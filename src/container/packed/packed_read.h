@@ -17,13 +17,14 @@ struct tsr_packed_text {
 
 /*
  * Fill in generation, shard and the source's metadata of a checkpoint whose one file is packed.  @c
- * holds all metadata entries of the file; @header is its header.  *ret, whose root is to be freed, is the
+ * holds all metadata entries of the file; @header is its header.  *ret, to be freed also on failure, is the
  * text that tsr_packed_read_tensors() needs; *weights_ret in it is NULL, or the name of the file beside this
  * one that has the arrays it lacks.
  */
 enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
 				uint64_t header_nbytes, struct tsr_packed_text *ret,
 				const char **weights_ret, struct tsr_err *err);
+void tsr_packed_text_free(struct tsr_packed_text *t);
 
 /* Fill in the tensors; @c holds all arrays. */
 enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,

@@ -146,18 +146,15 @@ static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
 /* The codebook of all tensors that have one: finite entries that do not decrease. */
 static enum tsr_status read_codebook(struct reading *r, const struct tsr_json *v)
 {
-	struct tsr_text bytes = { 0 };
+	TSR_SCOPED(tsr_text_free) struct tsr_text bytes = { 0 };
 	const float *entry;
 
 	if (!v)
 		return TSR_OK;
 	if (!tsr_json_string(v) || !tsr_base64_get(&bytes, tsr_json_string(v)) ||
-	    bytes.nbytes != TSR_PACKED_CODEBOOK_NBYTES) {
-		tsr_text_free(&bytes);
+	    bytes.nbytes != TSR_PACKED_CODEBOOK_NBYTES)
 		return bad(r, NULL, "codebook is not base64 of 256 floats");
-	}
 	entry = tsr_arena_dup(r->c->arena, bytes.bytes, bytes.nbytes);
-	tsr_text_free(&bytes);
 	if (!entry)
 		return tsr_build_nomem(r->c, r->err);
 	for (unsigned i = 0; i < 256; i++) {
@@ -312,9 +309,7 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const
 
 	if (!v || tsr_json_type(v) != TSR_JSON_ARRAY)
 		return bad(r, t->name, "no shape");
-	shape = calloc(TSR_RANK_MAX + 1, sizeof(*shape));
-	if (!shape)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_NEW(&shape, TSR_RANK_MAX + 1, r->err, r->path));
 	*shape_ret = shape;
 	t->shape = shape;
 	t->numel = 1;
@@ -342,9 +337,8 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 {
 	struct tsr_tensor *t = &r->c->tensors[r->c->ntensors];
 	const char *name, *kind, *dtype;
-	uint64_t *shape = NULL;
+	TSR_OWNED(free) uint64_t *shape = NULL;
 	const struct tsr_json *hash, *error;
-	enum tsr_status status;
 
 	if (!TSR_PACKED_HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale",
 				    "?group", "?rows", "?beside", "?eps", "?seed", "?narrow",
@@ -361,19 +355,12 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	if (tsr_packed_name_reserved(name) || strcmp(name, "__metadata__") == 0)
 		return bad(r, name, "a name that no source tensor can have");
 	t->name = name; /* until the array that lends it is known */
-	status = read_shape(r, t, tsr_json_get(v, "shape"), &shape);
+	TSR_TRY(read_shape(r, t, tsr_json_get(v, "shape"), &shape));
 	t->shape = shape;
-	if (status == TSR_OK)
-		status = read_coding(r, t, v);
-	if (status == TSR_OK)
-		status = read_narrow(r, t, v);
-	if (status == TSR_OK)
-		status = read_planes(r, t, shape);
-	if (status == TSR_OK)
-		status = keep_shape(r, t, shape);
-	free(shape);
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(read_coding(r, t, v));
+	TSR_TRY(read_narrow(r, t, v));
+	TSR_TRY(read_planes(r, t, shape));
+	TSR_TRY(keep_shape(r, t, shape));
 	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
 		return bad(r, t->name, "a codec on a tensor of a dtype that it does not take");
 	hash = tsr_json_get(v, "xxh3");
@@ -402,23 +389,19 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 static enum tsr_status read_list(struct reading *r, const struct tsr_packed_text *text)
 {
 	const struct tsr_json_rules rules = tsr_packed_rules(r->path);
-	enum tsr_status status = TSR_OK;
-	struct tsr_json *v;
 	size_t at = 0;
 
-	r->c->tensors = calloc(tsr_json_count_elements(text->tensors, text->nbytes) + 1,
-			       sizeof(*r->c->tensors));
-	if (!r->c->tensors)
-		return tsr_fail_nomem(r->err, r->path);
-	while (status == TSR_OK) {
+	TSR_TRY(TSR_NEW(&r->c->tensors, tsr_json_count_elements(text->tensors, text->nbytes) + 1,
+			r->err, r->path));
+	for (;;) {
+		TSR_OWNED(tsr_json_free) struct tsr_json *v = NULL;
+
 		TSR_TRY(tsr_json_take_element(text->tensors, text->nbytes, &at, &rules, &v,
 					      r->err));
 		if (!v)
-			break;
-		status = read_tensor(r, v);
-		tsr_json_free(v);
+			return TSR_OK;
+		TSR_TRY(read_tensor(r, v));
 	}
-	return status;
 }
 
 static enum tsr_status read_tensors(struct reading *r, const struct tsr_packed_text *text)
@@ -446,31 +429,21 @@ static int compare_arrays(const void *va, const void *vb, void *arrays)
 enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,
 					const struct tsr_packed_text *text, struct tsr_err *err)
 {
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
 	struct reading r = { .c = c, .path = c->path, .err = err };
-	enum tsr_status status;
 
-	r.used = calloc(c->narrays + 1, sizeof(*r.used));
-	r.array_by_name = calloc(c->narrays + 1, sizeof(*r.array_by_name));
-	if (r.used && r.array_by_name) {
-		for (size_t i = 0; i < c->narrays; i++)
-			r.array_by_name[i] = i;
-		qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays,
-			c->arrays);
-		status = read_codebook(&r, tsr_json_get(text->root, "codebook"));
-		if (status == TSR_OK)
-			status = read_entropy(&r, tsr_json_get(text->root, "entropy"));
-		if (status == TSR_OK)
-			status = read_base(&r, tsr_json_get(text->root, "base"));
-		if (status == TSR_OK)
-			status = read_tensors(&r, text);
-		if (status == TSR_OK && r.codebook && !r.codebook_used)
-			status = bad(&r, NULL, "a codebook that no tensor has");
-		if (status == TSR_OK && r.entropy && !r.entropy_used)
-			status = bad(&r, NULL, "entropy without a coded plane");
-	} else {
-		status = tsr_fail_nomem(err, c->path);
-	}
-	free(r.used);
-	free(r.array_by_name);
-	return status;
+	TSR_TRY(TSR_TAKE(&r.used, c->narrays + 1, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&r.array_by_name, c->narrays + 1, arena, err, c->path));
+	for (size_t i = 0; i < c->narrays; i++)
+		r.array_by_name[i] = i;
+	qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays, c->arrays);
+	TSR_TRY(read_codebook(&r, tsr_json_get(text->root, "codebook")));
+	TSR_TRY(read_entropy(&r, tsr_json_get(text->root, "entropy")));
+	TSR_TRY(read_base(&r, tsr_json_get(text->root, "base")));
+	TSR_TRY(read_tensors(&r, text));
+	if (r.codebook && !r.codebook_used)
+		return bad(&r, NULL, "a codebook that no tensor has");
+	if (r.entropy && !r.entropy_used)
+		return bad(&r, NULL, "entropy without a coded plane");
+	return TSR_OK;
 }

@@ -62,23 +62,23 @@ static enum tsr_status describe_plane(struct tsr_checkpoint *c, const struct tsr
 enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry **ret,
 				  size_t *n_ret, struct tsr_err *err)
 {
-	struct tsr_st_entry *arrays = calloc(c->ntensors * TSR_PLANES_MAX + 1, sizeof(*arrays));
-	enum tsr_status status = arrays ? TSR_OK : tsr_fail_nomem(err, c->path);
-	size_t n = 0;
+	struct tsr_st_entry *arrays;
 
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
+	*n_ret = 0;
+	TSR_TRY(TSR_NEW(ret, c->ntensors * TSR_PLANES_MAX + 1, err, c->path));
+	arrays = *ret;
+	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 
-		for (unsigned plane = t->narrow ? 1 : 0; plane < t->nplanes && status == TSR_OK;
-		     plane++, n++) {
-			arrays[n] = tsr_stored_array(t, TSR_ARRAY_TAG(i, plane));
+		for (unsigned plane = t->narrow ? 1 : 0; plane < t->nplanes; plane++) {
+			struct tsr_st_entry *a = &arrays[(*n_ret)++];
+
+			*a = tsr_stored_array(t, TSR_ARRAY_TAG(i, plane));
 			if (t->coding.codec)
-				status = describe_plane(c, t, plane, &arrays[n], err);
+				TSR_TRY(describe_plane(c, t, plane, a, err));
 		}
 	}
-	*ret = arrays;
-	*n_ret = n;
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_packed_check_names(const struct tsr_checkpoint *c, struct tsr_err *err)

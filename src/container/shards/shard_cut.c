@@ -161,9 +161,11 @@ static enum tsr_status cut(struct cutting *k, struct tsr_shard_cuts *cuts, struc
 	const char *path = k->w->plan.path;
 	size_t at = 0;
 
-	cuts->nfiles = 0;
+	*cuts = (struct tsr_shard_cuts){ .by_header = cuts->by_header };
 	do {
-		size_t *ends = realloc(cuts->ends, (cuts->nfiles + 1) * sizeof(*ends));
+		const size_t nbytes = cuts->nfiles * sizeof(*cuts->ends);
+		size_t *ends = tsr_arena_grow(k->w->arena, cuts->ends, nbytes,
+					      nbytes + sizeof(*ends));
 
 		if (!ends)
 			return tsr_fail_nomem(err, path);
@@ -178,22 +180,17 @@ enum tsr_status tsr_shards_cut(const struct tsr_writer *w, struct tsr_shard_cuts
 			       struct tsr_err *err)
 {
 	struct cutting k = { .w = w, .share = 1 };
-	struct tsr_shard_cuts cuts = { .ends = NULL };
 	enum tsr_status status;
 
+	*ret = (struct tsr_shard_cuts){ .ends = NULL };
 	for (size_t i = 0; i < w->plan.narrays; i++)
 		k.data_nbytes += w->arrays[i].nbytes;
-	status = cut(&k, &cuts, err);
-	if (status == TSR_OK && cuts.by_header) {
+	status = cut(&k, ret, err);
+	if (status == TSR_OK && ret->by_header) {
 		k.share = SEVERAL;
-		status = cut(&k, &cuts, err);
+		status = cut(&k, ret, err);
 	}
 	tsr_text_free(&k.entry);
 	tsr_text_free(&k.quoted);
-	if (status != TSR_OK) {
-		free(cuts.ends);
-		return status;
-	}
-	*ret = cuts;
-	return TSR_OK;
+	return status;
 }

@@ -38,7 +38,7 @@ struct keeping {
 	size_t *shard; /* per array */
 	size_t *begin; /* per shard, of its arrays that are placed */
 	struct tsr_st_entry *arrays;
-	char **names; /* of the files; taken over by the outputs */
+	const char **names; /* of the files */
 };
 
 static void group(struct keeping *k, size_t nshards)
@@ -64,8 +64,7 @@ static void group(struct keeping *k, size_t nshards)
 }
 
 /* Shards that have arrays; the first, if there are none at all.  begin[s] is where shard s ends now. */
-static enum tsr_status list_files(struct keeping *k, size_t nshards, struct tsr_shard_cuts *cuts,
-				  struct tsr_err *err)
+static void list_files(struct keeping *k, size_t nshards, struct tsr_shard_cuts *cuts)
 {
 	const struct tsr_writer_plan *plan = &k->w->plan;
 
@@ -74,64 +73,37 @@ static enum tsr_status list_files(struct keeping *k, size_t nshards, struct tsr_
 
 		if (k->begin[s] == (s ? k->begin[s - 1] : 0) && (s || plan->narrays))
 			continue;
-		k->names[cuts->nfiles] = strdup(name);
-		if (!k->names[cuts->nfiles])
-			return tsr_fail_nomem(err, plan->path);
+		k->names[cuts->nfiles] = name;
 		cuts->ends[cuts->nfiles++] = k->begin[s];
 	}
-	return TSR_OK;
 }
 
 static enum tsr_status plan_files(struct keeping *k, size_t n, struct tsr_err *err)
 {
 	struct tsr_writer *w = k->w;
-	char **names = k->names;
 
 	w->nfiles = n;
-	w->files = calloc(n, sizeof(*w->files));
-	if (!w->files)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_TAKE(&w->files, n, w->arena, err, w->plan.path));
 	if (!tsr_dir_name_ends_with(w->plan.path, "/"))
 		return tsr_outputs_plan_shards(&w->outputs, w->plan.path, w->plan.force, n, err);
-	k->names = NULL;
 	return tsr_outputs_plan_directory(&w->outputs, w->plan.path, w->plan.force,
-					  tsr_path_name(w->plan.like->path), names, n, err);
-}
-
-static enum tsr_status keep(struct keeping *k, size_t nshards, struct tsr_shard_cuts *cuts,
-			    struct tsr_err *err)
-{
-	const size_t n = k->w->plan.narrays;
-
-	k->shard = calloc(n + 1, sizeof(*k->shard));
-	k->begin = calloc(nshards + 1, sizeof(*k->begin));
-	k->arrays = calloc(n + 1, sizeof(*k->arrays));
-	k->names = calloc(nshards + 1, sizeof(*k->names));
-	cuts->ends = calloc(nshards + 1, sizeof(*cuts->ends));
-	if (!k->shard || !k->begin || !k->arrays || !k->names || !cuts->ends)
-		return tsr_fail_nomem(err, k->w->plan.path);
-	group(k, nshards);
-	TSR_TRY(list_files(k, nshards, cuts, err));
-	return plan_files(k, cuts->nfiles, err);
+					  tsr_path_name(w->plan.like->path), k->names, n, err);
 }
 
 enum tsr_status tsr_shards_keep(struct tsr_writer *w, struct tsr_shard_cuts *ret,
 				struct tsr_err *err)
 {
-	const size_t nshards = w->plan.like->nfiles - 1;
-	struct tsr_shard_cuts cuts = { .ends = NULL };
+	const size_t n = w->plan.narrays, nshards = w->plan.like->nfiles - 1;
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
 	struct keeping k = { .w = w };
-	enum tsr_status status = keep(&k, nshards, &cuts, err);
 
-	for (size_t i = 0; k.names && i < nshards; i++)
-		free(k.names[i]);
-	free(k.names);
-	free(k.arrays);
-	free(k.begin);
-	free(k.shard);
-	if (status == TSR_OK)
-		*ret = cuts;
-	else
-		free(cuts.ends);
-	return status;
+	*ret = (struct tsr_shard_cuts){ .ends = NULL };
+	TSR_TRY(TSR_TAKE(&k.shard, n + 1, arena, err, w->plan.path));
+	TSR_TRY(TSR_TAKE(&k.begin, nshards + 1, arena, err, w->plan.path));
+	TSR_TRY(TSR_TAKE(&k.arrays, n + 1, arena, err, w->plan.path));
+	TSR_TRY(TSR_TAKE(&k.names, nshards + 1, arena, err, w->plan.path));
+	TSR_TRY(TSR_TAKE(&ret->ends, nshards + 1, w->arena, err, w->plan.path));
+	group(&k, nshards);
+	list_files(&k, nshards, ret);
+	return plan_files(&k, ret->nfiles, err);
 }

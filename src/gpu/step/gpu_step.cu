@@ -21,14 +21,17 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	if (i < n) {
 		const float recorded = gradient_at(a.grad, a.grad_dtype, i);
 		const float g = a.scalars.maximize ? -recorded : recorded;
-		float m = to.x[1] ? to.x[1][i] : 0.0f, v = to.x[2] ? to.x[2][i] : 0.0f;
+		float state[TSR_SLOTS] = {};
 
-		run_rule<ANY_STATES, 1>(&a, &g, &to.x[0][i], &m, &v, first + i);
+		for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++)
+			state[slot] = to.x[slot] ? to.x[slot][i] : 0.0f;
+		run_rule<ANY_STATES, 1>(&a, &g, &to.x[0][i], &state[1], &state[2], &state[3],
+					first + i);
 		nonfinite = is_nonfinite(g);
-		if (to.x[1])
-			to.x[1][i] = m;
-		if (to.x[2])
-			to.x[2][i] = v;
+		for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+			if (to.x[slot])
+				to.x[slot][i] = state[slot];
+		}
 	}
 	if (a.report)
 		tsr_add_count(&a.report->nonfinite_grad, nonfinite);
@@ -50,6 +53,7 @@ static enum step_rule adam_rule_of(const struct tsr_step *step)
 	case TSR_ORDER_TORCH_CUDA_FOREACH:
 	case TSR_ORDER_TORCH_CUDA_FORLOOP:
 	case TSR_ORDER_TORCH_CUDA_CAPTURABLE:
+	case TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP:
 		return RULE_CUDA_ADAM;
 	case TSR_ORDER_TORCH_CUDA_FUSED:
 		return RULE_CUDA_FUSED_ADAM;

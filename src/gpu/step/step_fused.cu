@@ -151,7 +151,7 @@ static void start(const struct tsr_gpu_stream *stream, const struct kernel *k, s
 		(is_fast ? fast : k->any)<<<nblocks, block, 0, stream->handle>>>(*a);
 }
 
-/* Whether fused kernels have the rule; and none negates gradients. */
+/* Whether fused kernels have the rule; none negates gradients, or has a third state. */
 static bool has_rule(const struct tsr_step *step, enum step_rule rule)
 {
 	static const int nstates[] = {
@@ -160,7 +160,7 @@ static bool has_rule(const struct tsr_step *step, enum step_rule rule)
 #undef X
 	};
 
-	return nstates[rule] != ANY_STATES && !step->scalars.maximize;
+	return nstates[rule] != ANY_STATES && !step->scalars.maximize && !step->scalars.amsgrad;
 }
 
 uint64_t tsr_gpu_step_fused(const struct tsr_gpu_stream *stream, const struct tsr_step *step,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "io/hash.h"
@@ -21,11 +22,12 @@ struct finding {
 	struct tsr_copies *s;
 	bool tree; /* whether it is known which tensors are the model's */
 	uint64_t nmodel; /* elements of the model's weights */
-	char **canonical; /* per tensor that is a weight */
+	const char **canonical; /* per tensor that is a weight */
 	struct tsr_named *own; /* weights that others can be copies of, by canonical name */
 	size_t nown;
 	struct tsr_named *groups; /* weights outside the model in lists, by the name of the list */
 	size_t ngroups;
+	struct tsr_arena *arena;
 	struct tsr_err *err;
 };
 
@@ -97,16 +99,18 @@ static bool ends_like_own(const struct finding *f, const char *canonical,
 static enum tsr_status is_master(const struct finding *f, const struct tsr_tensor *t, bool *is_ret,
 				 char where[64])
 {
-	const char *alias = master_alias(t->name);
-	char *base = alias ? strndup(t->name, (size_t)(alias - 1 - t->name)) : NULL;
-	char *canonical = base ? tsr_names_canonical(base) : NULL;
+	const char *alias = master_alias(t->name), *base, *canonical;
 
-	*is_ret = canonical && (is_own(f, canonical, t) || ends_like_own(f, canonical, t));
-	if (*is_ret)
-		snprintf(where, 64, "*.%.40s", alias);
-	free(base);
-	free(canonical);
-	return alias && !canonical ? tsr_fail_nomem(f->err, f->c->path) : TSR_OK;
+	*is_ret = false;
+	if (!alias)
+		return TSR_OK;
+	base = tsr_arena_copy(f->arena, t->name, (size_t)(alias - 1 - t->name));
+	canonical = base ? tsr_names_canonical(f->arena, base) : NULL;
+	if (!canonical)
+		return tsr_fail_nomem(f->err, f->c->path);
+	*is_ret = is_own(f, canonical, t) || ends_like_own(f, canonical, t);
+	snprintf(where, 64, "*.%.40s", alias);
+	return TSR_OK;
 }
 
 /* How long the name is without numbers at its end. */
@@ -145,9 +149,10 @@ static enum tsr_status find_copy(struct finding *f, size_t i)
 	}
 	if (is)
 		count(f->s, t->numel, where);
-	else if (f->tree && !t->model && t->name[len])
-		f->groups[f->ngroups++] = (struct tsr_named){ strndup(t->name, len), i };
-	return TSR_OK;
+	if (is || !f->tree || t->model || !t->name[len])
+		return TSR_OK;
+	f->groups[f->ngroups] = (struct tsr_named){ tsr_arena_copy(f->arena, t->name, len), i };
+	return f->groups[f->ngroups++].name ? TSR_OK : tsr_fail_nomem(f->err, f->c->path);
 }
 
 /* Whether an earlier checkpoint had weights of these names and shapes: then the model is a copy of it. */
@@ -200,7 +205,7 @@ static enum tsr_status find(struct finding *f)
 
 		if (t->kind != TSR_KIND_WEIGHT)
 			continue;
-		f->canonical[i] = tsr_names_canonical(t->name);
+		f->canonical[i] = tsr_names_canonical(f->arena, t->name);
 		if (!f->canonical[i])
 			return tsr_fail_nomem(f->err, c->path);
 		if (f->tree ? !t->model : master_alias(t->name) || is_copy_key(t->name)) {
@@ -219,10 +224,6 @@ static enum tsr_status find(struct finding *f)
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (c->tensors[i].kind == TSR_KIND_WEIGHT)
 			TSR_TRY(find_copy(f, i));
-	}
-	for (size_t i = 0; i < f->ngroups; i++) {
-		if (!f->groups[i].name)
-			return tsr_fail_nomem(f->err, c->path);
 	}
 	tsr_named_sort(f->groups, f->ngroups);
 	count_groups(f);
@@ -243,20 +244,12 @@ void tsr_copies_add_flat(struct tsr_copies *s)
 enum tsr_status tsr_copies_add(struct tsr_copies *s, const struct tsr_checkpoint *c,
 			       struct tsr_err *err)
 {
-	struct finding f = { .c = c, .s = s, .err = err };
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
+	struct finding f = { .c = c, .s = s, .arena = arena, .err = err };
 	const size_t n = c->ntensors + 1;
-	enum tsr_status status;
 
-	f.canonical = calloc(n, sizeof(*f.canonical));
-	f.own = calloc(n, sizeof(*f.own));
-	f.groups = calloc(n, sizeof(*f.groups));
-	status = f.canonical && f.own && f.groups ? find(&f) : tsr_fail_nomem(err, c->path);
-	for (size_t i = 0; f.canonical && i < c->ntensors; i++)
-		free(f.canonical[i]);
-	for (size_t i = 0; f.groups && i < f.ngroups; i++)
-		free((char *)f.groups[i].name);
-	free(f.canonical);
-	free(f.own);
-	free(f.groups);
-	return status;
+	TSR_TRY(TSR_TAKE(&f.canonical, n, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&f.own, n, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&f.groups, n, arena, err, c->path));
+	return find(&f);
 }

@@ -290,22 +290,22 @@ static enum tsr_status make_tree(struct arranging *a)
 /* Find the tensors by their first planes, and the weights of states by their names. */
 static enum tsr_status index_tensors(struct arranging *a)
 {
-	const struct tsr_checkpoint *c = a->c;
+	struct tsr_checkpoint *c = a->c;
 
-	TSR_TRY(TSR_NEW(&a->by_array, c->narrays + 1, a->err, c->path));
-	TSR_TRY(TSR_NEW(&a->weight, a->n + 1, a->err, c->path));
-	TSR_TRY(TSR_NEW(&a->states, a->n + 1, a->err, c->path));
+	TSR_TRY(TSR_ARENA_NEW(&a->by_array, c->narrays + 1, c->arena, tsr_build_nomem(c, a->err)));
+	TSR_TRY(TSR_ARENA_NEW(&a->weight, a->n + 1, c->arena, tsr_build_nomem(c, a->err)));
+	TSR_TRY(TSR_ARENA_NEW(&a->states, a->n + 1, c->arena, tsr_build_nomem(c, a->err)));
 	for (size_t i = 0; i < c->narrays; i++)
 		a->by_array[i] = SIZE_MAX;
 	for (size_t i = 0; i < a->n; i++) {
 		const struct tsr_tensor *t = &a->was[i], *weight;
 		const char *dot = is_state(&t->coding) ? strrchr(t->name, '.') : NULL;
-		char *name = dot ? strndup(t->name, (size_t)(dot - t->name)) : NULL;
+		const char *name = dot ? tsr_arena_copy(c->arena, t->name, (size_t)(dot - t->name))
+				       : NULL;
 
 		if (dot && !name)
-			return tsr_fail_nomem(a->err, c->path);
+			return tsr_build_nomem(c, a->err);
 		weight = name ? tsr_checkpoint_find(c, name) : NULL;
-		free(name);
 		a->by_array[t->plane[0]] = i;
 		a->weight[i] = weight && weight->coding.codec && !is_state(&weight->coding)
 				       ? (size_t)(weight - a->was)
@@ -341,9 +341,6 @@ enum tsr_status tsr_flashoptim_arrange(struct tsr_checkpoint *c, struct tsr_err 
 	TSR_THEN(status, arrange(&a));
 	if (c->tensors != a.was)
 		free(a.was);
-	free(a.by_array);
-	free(a.weight);
-	free(a.states);
 	c->packed = false;
 	return status;
 }

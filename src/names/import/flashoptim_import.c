@@ -66,18 +66,15 @@ static enum tsr_status check_name(const struct tsr_checkpoint *c, const struct t
 enum tsr_status tsr_flashoptim_check_names(const struct tsr_checkpoint *c, const char *container,
 					   struct tsr_err *err)
 {
-	struct tsr_named *by_name = malloc((c->ntensors + 1) * sizeof(*by_name));
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) struct tsr_named *by_name = NULL;
 
-	if (!by_name)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&by_name, c->ntensors + 1, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++)
 		by_name[i] = (struct tsr_named){ c->tensors[i].name, i };
 	tsr_named_sort(by_name, c->ntensors);
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++)
-		status = check_name(c, by_name, &c->tensors[i], container, err);
-	free(by_name);
-	return status;
+	for (size_t i = 0; i < c->ntensors; i++)
+		TSR_TRY(check_name(c, by_name, &c->tensors[i], container, err));
+	return TSR_OK;
 }
 
 enum tsr_status tsr_import_flashoptim_key(struct tsr_importing *m, struct tsr_value **key)

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "names/import/flashoptim_import.h"
@@ -163,22 +164,14 @@ static enum tsr_status make_tensors(struct tsr_importing *m, bool as_stored)
 enum tsr_status tsr_import_states(struct tsr_checkpoint *c, const struct tsr_open_options *options,
 				  struct tsr_err *err)
 {
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
 	struct tsr_importing m = { .c = c, .err = err };
 	const size_t n = c->narrays + 1;
-	enum tsr_status status;
 
-	m.by_name = calloc(n, sizeof(*m.by_name));
-	m.part = calloc(n, sizeof(*m.part));
-	m.coding = calloc(n, sizeof(*m.coding));
-	m.rest = calloc(n, sizeof(*m.rest));
-	m.like = calloc(n, sizeof(*m.like));
-	status = m.by_name && m.part && m.coding && m.rest && m.like
-			 ? make_tensors(&m, options->as_stored)
-			 : tsr_fail_nomem(err, c->path);
-	free(m.by_name);
-	free(m.part);
-	free(m.coding);
-	free(m.rest);
-	free(m.like);
-	return status;
+	TSR_TRY(TSR_TAKE(&m.by_name, n, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&m.part, n, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&m.coding, n, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&m.rest, n, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&m.like, n, arena, err, c->path));
+	return make_tensors(&m, options->as_stored);
 }

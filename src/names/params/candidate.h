@@ -10,8 +10,9 @@
 struct tsr_candidate {
 	struct tsr_tensor *t;
 	size_t wrapper; /* bytes in front of its name, before the optimizer's or the model's key */
-	char *base; /* of a state: the name of its weight, as its own name has it; else NULL */
-	char *canonical; /* base or name without wrappers and leading keys of the model */
+	const char
+		*base; /* of a state: the name of its weight, as its own name has it; else NULL */
+	const char *canonical; /* base or name without wrappers and leading keys of the model */
 	enum tsr_role role;
 	bool weak;
 	bool settled; /* by a rule of the user */

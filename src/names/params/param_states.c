@@ -23,37 +23,22 @@ enum tsr_status tsr_parameters_init(struct tsr_parameters *p, struct tsr_checkpo
 	p->c = c;
 	p->n = c->ntensors;
 	p->stray_state = false;
-	if (!p->list) {
-		p->list = calloc(p->n + 1, sizeof(*p->list));
-		p->roles = calloc(p->n + 1, sizeof(*p->roles));
+	if (!p->arena) {
+		p->arena = tsr_arena_new(SIZE_MAX);
+		TSR_TRY(TSR_TAKE(&p->list, p->n + 1, p->arena, err, c->path));
+		TSR_TRY(TSR_TAKE(&p->roles, p->n + 1, p->arena, err, c->path));
+		TSR_TRY(TSR_TAKE(&p->is_param, p->n + 1, p->arena, err, c->path));
 	}
-	if (!p->list || !p->roles)
-		return tsr_fail_nomem(err, c->path);
 	for (size_t i = 0; i < p->n; i++)
-		p->list[i] = (struct tsr_parameter){ { i, SIZE_MAX, SIZE_MAX },
+		p->list[i] = (struct tsr_parameter){ { i, SIZE_MAX, SIZE_MAX, SIZE_MAX },
 						     .counter = SIZE_MAX,
-						     .max_variance = SIZE_MAX,
 						     .master = SIZE_MAX };
 	return TSR_OK;
 }
 
-void tsr_parameters_free_names(struct tsr_names *names)
-{
-	for (size_t i = 0; i < names->n; i++)
-		free((char *)names->list[i].name);
-	free(names->list);
-	*names = (struct tsr_names){ .n = 0 };
-}
-
 void tsr_parameters_free(struct tsr_parameters *p)
 {
-	tsr_parameters_free_names(&p->weights);
-	tsr_parameters_free_names(&p->scalars);
-	free(p->list);
-	free(p->roles);
-	free(p->is_param);
-	free(p->of_weight);
-	free(p->of_state);
+	tsr_arena_free(p->arena);
 }
 
 /* --- One state of a role ---------------------------------------------------------------------- */
@@ -62,7 +47,7 @@ void tsr_parameters_free(struct tsr_parameters *p)
 static enum tsr_status find_parameters(const struct joining *j)
 {
 	const size_t n = j->p->c->ntensors;
-	struct tsr_named *strays;
+	TSR_OWNED(free) struct tsr_named *strays = NULL;
 	size_t nstrays = 0;
 
 	TSR_TRY(TSR_NEW(&strays, n + 1, j->err, j->p->c->path));
@@ -83,14 +68,13 @@ static enum tsr_status find_parameters(const struct joining *j)
 		j->all[strays[i].index].parameter = again ? j->all[strays[i - 1].index].parameter
 							  : strays[i].index;
 	}
-	free(strays);
 	return TSR_OK;
 }
 
 static size_t *slot_of(struct tsr_parameter *p, enum tsr_role role)
 {
 	if (role == TSR_ROLE_MAX_VARIANCE)
-		return &p->max_variance;
+		return &p->tensor[TSR_SLOT_MAX_VARIANCE];
 	return &p->tensor[role == TSR_ROLE_MOMENTUM ? TSR_SLOT_MOMENTUM : TSR_SLOT_VARIANCE];
 }
 
@@ -154,7 +138,8 @@ static void pair(const struct joining *j, struct tsr_parameter *p)
 {
 	struct tsr_tensor *all = j->p->c->tensors, *m = &all[p->tensor[TSR_SLOT_MOMENTUM]], *v;
 	const size_t variance = p->tensor[TSR_SLOT_VARIANCE];
-	const size_t last = p->max_variance != SIZE_MAX ? p->max_variance : variance;
+	const size_t max = p->tensor[TSR_SLOT_MAX_VARIANCE];
+	const size_t last = max != SIZE_MAX ? max : variance;
 
 	if (variance != SIZE_MAX && !j->p->c->packed && tsr_tensor_same_shape(m, &all[variance]))
 		m->beside = all[variance].name;

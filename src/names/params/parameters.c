@@ -37,13 +37,14 @@ static enum tsr_status list_tensors(const struct tsr_parameters *p, test_fn *tes
 {
 	const struct tsr_checkpoint *c = p->c;
 
-	tsr_parameters_free_names(ret);
-	TSR_TRY(TSR_NEW(&ret->list, c->ntensors + 1, err, c->path));
+	ret->n = 0;
+	TSR_TRY(TSR_TAKE(&ret->list, c->ntensors + 1, p->arena, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		if (!test(p, i))
 			continue;
-		ret->list[ret->n] = (struct tsr_named){ tsr_names_canonical(c->tensors[i].name),
-							i };
+		ret->list[ret->n] = (struct tsr_named){
+			tsr_names_canonical(p->arena, c->tensors[i].name), i
+		};
 		if (!ret->list[ret->n++].name)
 			return tsr_fail_nomem(err, c->path);
 	}
@@ -58,18 +59,17 @@ static enum tsr_status find_tensor(const struct tsr_parameters *p, test_fn *test
 {
 	const struct tsr_tensor *exact = tsr_checkpoint_find(p->c, name);
 	const struct tsr_named *found, *end = names->list + names->n;
-	char *canonical;
+	const char *canonical;
 
 	*ret = SIZE_MAX;
 	if (exact && test(p, (size_t)(exact - p->c->tensors))) {
 		*ret = (size_t)(exact - p->c->tensors);
 		return TSR_OK;
 	}
-	canonical = tsr_names_canonical(name);
+	canonical = tsr_names_canonical(p->arena, name);
 	if (!canonical)
 		return tsr_fail_nomem(err, p->c->path);
 	found = tsr_named_find(names->list, names->n, canonical);
-	free(canonical);
 	if (found && (found + 1 == end || strcmp(found[1].name, found->name) != 0))
 		*ret = found->index;
 	return TSR_OK;
@@ -96,7 +96,6 @@ enum tsr_status tsr_parameters_find(struct tsr_checkpoint *c, const struct tsr_n
 	p->c = c;
 	p->rules = rules;
 	p->nrules = nrules;
-	TSR_TRY(TSR_NEW(&p->is_param, c->ntensors + 1, err, c->path));
 	TSR_TRY(fill(p, err));
 	return tsr_name_rules_note(c, rules, nrules, err);
 }
@@ -126,7 +125,7 @@ enum tsr_status tsr_parameters_keep(struct tsr_parameters *p, const bool *kept, 
 {
 	const size_t ntensors = p->n;
 
-	TSR_TRY(TSR_NEW(&p->of_weight, ntensors + 1, err, p->c->path));
+	TSR_TRY(TSR_TAKE(&p->of_weight, ntensors + 1, p->arena, err, p->c->path));
 	p->n = 0;
 	for (size_t i = 0; i < ntensors; i++) {
 		p->of_weight[i] = kept[i] ? p->n : SIZE_MAX;
@@ -141,17 +140,16 @@ enum tsr_status tsr_parameters_keep(struct tsr_parameters *p, const bool *kept, 
 enum tsr_status tsr_names_model(struct tsr_checkpoint *c, const struct tsr_name_rule *rules,
 				unsigned nrules, bool *model, struct tsr_err *err)
 {
-	struct tsr_parameters p = { .n = 0 };
-	const enum tsr_status status = tsr_names_fill(c, rules, nrules, NULL, &p, err);
+	TSR_SCOPED(tsr_parameters_free) struct tsr_parameters p = { .n = 0 };
 
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
+	TSR_TRY(tsr_names_fill(c, rules, nrules, NULL, &p, err));
+	for (size_t i = 0; i < c->ntensors; i++) {
 		const enum tsr_kind kind = c->tensors[i].kind;
 
 		model[i] = !p.roles[i].state && kind != TSR_KIND_MOMENTUM &&
 			   kind != TSR_KIND_VARIANCE;
 	}
-	tsr_parameters_free(&p);
-	return status;
+	return TSR_OK;
 }
 
 /* --- What was saved around the tensors -------------------------------------------------------- */
@@ -216,7 +214,7 @@ enum tsr_status tsr_parameters_place(struct tsr_parameters *p, struct tsr_err *e
 {
 	const struct tsr_checkpoint *c = p->c;
 
-	TSR_TRY(TSR_NEW(&p->of_state, c->narrays + 1, err, c->path));
+	TSR_TRY(TSR_TAKE(&p->of_state, c->narrays + 1, p->arena, err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		p->of_state[i] = SIZE_MAX;
 	for (size_t i = 0; i < p->n; i++) {

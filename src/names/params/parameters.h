@@ -13,7 +13,6 @@ struct tsr_named;
 struct tsr_parameter {
 	size_t tensor[TSR_SLOTS]; /* indices into the checkpoint's; SIZE_MAX: it has none */
 	size_t counter; /* the tensor that counts its steps; SIZE_MAX: none */
-	size_t max_variance; /* AMSGrad's; SIZE_MAX: none */
 	size_t master; /* a second copy of the weight; SIZE_MAX: none */
 	/* In what was saved around the tensors, once tsr_parameters_place() has looked there: */
 	struct tsr_value *state; /* the mapping that has its state; NULL: none */
@@ -22,7 +21,7 @@ struct tsr_parameter {
 	struct tsr_value *count; /* the number of its steps; NULL: none, or a tensor counts them */
 };
 
-/* Tensors by their names without what wrappers add, which are the list's own. */
+/* Tensors by their names without what wrappers add. */
 struct tsr_names {
 	size_t n;
 	struct tsr_named *list;
@@ -31,6 +30,7 @@ struct tsr_names {
 /* Start from all zeros. */
 struct tsr_parameters {
 	struct tsr_checkpoint *c;
+	struct tsr_arena *arena; /* has all that is here */
 	/*
 	 * One per tensor, which is its weight, or the first of its states if it has none; once some
 	 * were kept, these, in the order of their weights.
@@ -52,7 +52,6 @@ struct tsr_parameters {
 };
 
 void tsr_parameters_free(struct tsr_parameters *p);
-void tsr_parameters_free_names(struct tsr_names *names);
 
 /*
  * tsr_names_assign(), which also fills the table.  In a packed file kinds are as they are, roles are found by

@@ -108,9 +108,7 @@ static enum tsr_status list_bounds(const struct tsr_choice_units *units, double 
 
 	for (size_t i = 0; i < units->n; i++)
 		ntried += units->list[i].ntried;
-	bounds = malloc(ntried * sizeof(*bounds));
-	if (!bounds)
-		return tsr_fail_nomem(err, "errors of candidates");
+	TSR_TRY(TSR_NEW(&bounds, ntried, err, "errors of candidates"));
 	bounds[0] = 0;
 	for (size_t i = 0; i < units->n; i++) {
 		const struct tsr_choice_unit *u = &units->list[i];
@@ -161,15 +159,12 @@ static enum tsr_status choose_by_budget(const struct tsr_choosing *choosing,
 					struct tsr_choice_units *units, double *bound_ret,
 					struct tsr_err *err)
 {
-	double *bounds = NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) double *bounds = NULL;
 	size_t n = 0;
 
 	TSR_TRY(tsr_choice_try(choosing, units, -1, err));
 	TSR_TRY(list_bounds(units, &bounds, &n, err));
-	status = fit(choosing, units, bounds, n, bound_ret, err);
-	free(bounds);
-	return status;
+	return fit(choosing, units, bounds, n, bound_ret, err);
 }
 
 /* --- What was chosen ----------------------------------------------------------------------------- */
@@ -229,22 +224,20 @@ static void explain(const struct tsr_choosing *choosing, struct tsr_choice_unit 
 enum tsr_status tsr_choose(const struct tsr_choosing *choosing, double *bound_ret,
 			   struct tsr_err *err)
 {
-	struct tsr_choice_units units = { .n = 0 };
+	TSR_SCOPED(tsr_choice_units_free) struct tsr_choice_units units = { .n = 0 };
 	enum tsr_status status;
 
 	*bound_ret = choosing->choice->bound;
 	status = tsr_choice_units_find(choosing->encoding->wanted, choosing->choice,
 				       choosing->given, choosing->encoding->results,
 				       choosing->by_step, &units, err);
-	if (status == TSR_OK && choosing->choice->max_nbytes)
-		status = choose_by_budget(choosing, &units, bound_ret, err);
-	else if (status == TSR_OK)
-		status = tsr_choice_try(choosing, &units, *bound_ret, err);
+	TSR_THEN(status, choosing->choice->max_nbytes
+				 ? choose_by_budget(choosing, &units, bound_ret, err)
+				 : tsr_choice_try(choosing, &units, *bound_ret, err));
 	if (status == TSR_OK && !choosing->choice->max_nbytes)
 		give_all(choosing, &units, *bound_ret);
 	for (size_t i = 0; i < units.n && (status == TSR_OK || status == TSR_E_BOUND); i++)
 		explain(choosing, &units.list[i]);
 	forget(choosing->encoding);
-	tsr_choice_units_free(&units);
 	return status;
 }

@@ -157,24 +157,24 @@ static size_t prepare(struct trials *r)
 enum tsr_status tsr_choice_try(const struct tsr_choosing *choosing, struct tsr_choice_units *units,
 			       double bound, struct tsr_err *err)
 {
-	struct trials r = {
-		.choosing = choosing, .encoding = choosing->encoding, .units = units, .bound = bound
-	};
-	enum tsr_status status = TSR_OK;
+	const struct tsr_checkpoint *stored = choosing->encoding->stored;
+	TSR_OWNED(free) bool *skip = calloc(stored->ntensors + 1, sizeof(*skip));
+	struct trials r = { .choosing = choosing,
+			    .encoding = choosing->encoding,
+			    .units = units,
+			    .bound = bound,
+			    .skip = skip };
 
-	r.skip = calloc(r.encoding->stored->ntensors + 1, sizeof(*r.skip));
-	if (!r.skip)
+	if (!skip)
 		return tsr_fail_nomem(err, choosing->what);
-	while (status == TSR_OK && prepare(&r)) {
-		status = walk(&r, err);
-		if (status == TSR_OK)
-			status = tsr_muon_measure_all(r.encoding->stored, r.encoding->wanted,
-						      r.skip, r.encoding->results, err);
-		for (size_t i = 0; i < units->n && status == TSR_OK; i++) {
-			if (!r.skip[units->list[i].tensor[0]])
+	while (prepare(&r)) {
+		TSR_TRY(walk(&r, err));
+		TSR_TRY(tsr_muon_measure_all(stored, r.encoding->wanted, skip, r.encoding->results,
+					     err));
+		for (size_t i = 0; i < units->n; i++) {
+			if (!skip[units->list[i].tensor[0]])
 				settle(&r, &units->list[i]);
 		}
 	}
-	free(r.skip);
-	return status;
+	return TSR_OK;
 }

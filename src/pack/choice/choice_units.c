@@ -201,23 +201,18 @@ enum tsr_status tsr_choice_units_find(const struct tsr_checkpoint *c,
 				      const struct tsr_packed_tensor *results, bool by_step,
 				      struct tsr_choice_units *ret, struct tsr_err *err)
 {
-	struct finding f = { c, o, given, results, by_step, NULL };
+	TSR_OWNED(free) size_t *variance_of = calloc(c->ntensors + 1, sizeof(*variance_of));
+	const struct finding f = { c, o, given, results, by_step, variance_of };
 	const size_t per_unit = o->ncandidates + 1;
 
 	*ret = (struct tsr_choice_units){ .n = 0 };
-	ret->list = calloc(c->ntensors + 1, sizeof(*ret->list));
-	f.variance_of = calloc(c->ntensors + 1, sizeof(*f.variance_of));
-	if (!ret->list || !f.variance_of) {
-		free(f.variance_of);
+	if (!variance_of)
 		return tsr_fail_nomem(err, c->path);
-	}
+	TSR_TRY(TSR_NEW(&ret->list, c->ntensors + 1, err, c->path));
 	find_variances(&f);
 	for (size_t i = 0; i < c->ntensors; i++)
 		ret->n += make_unit(&f, i, &ret->list[ret->n]);
-	free(f.variance_of);
-	ret->options = calloc(ret->n + 1, per_unit * sizeof(*ret->options));
-	if (!ret->options)
-		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(TSR_NEW(&ret->options, (ret->n + 1) * per_unit, err, c->path));
 	for (size_t i = 0; i < ret->n; i++) {
 		ret->list[i].options = ret->options + i * per_unit;
 		tsr_choice_unit_list(c, o, &ret->list[i]);

@@ -26,6 +26,16 @@ struct tsr_saving {
 	uint64_t *offset; /* per tensor: of its hole */
 };
 
+void tsr_saving_free(struct tsr_saving *s)
+{
+	if (!s)
+		return;
+	tsr_checkpoint_close(s->c);
+	free(s->offset);
+	free(s);
+}
+TSR_OWNED_BY(tsr_saving_free, struct tsr_saving)
+
 /* --- Planning ----------------------------------------------------------------------------------- */
 
 /* What needs a look at all elements before they are encoded, or an output. */
@@ -76,30 +86,18 @@ enum tsr_status tsr_saving_plan(const char *skeleton, const struct tsr_pack_opti
 {
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
-	struct tsr_saving *s;
-	enum tsr_status status;
+	TSR_OWNED(tsr_saving_free) struct tsr_saving *s = NULL;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	TSR_TRY(check_options(&o, err));
 	open.parts = true; /* what a rank has */
 	TSR_TRY(TSR_NEW(&s, 1, err, skeleton));
-	status = tsr_checkpoint_open(&skeleton, 1, &open, &s->c, err);
-	TSR_THEN(status, plan(s, &o, err));
-	if (status != TSR_OK)
-		tsr_saving_free(s);
-	else
-		*ret = s;
-	return status;
-}
-
-void tsr_saving_free(struct tsr_saving *s)
-{
-	if (!s)
-		return;
-	tsr_checkpoint_close(s->c);
-	free(s->offset);
-	free(s);
+	TSR_TRY(tsr_checkpoint_open(&skeleton, 1, &open, &s->c, err));
+	TSR_TRY(plan(s, &o, err));
+	*ret = s;
+	s = NULL;
+	return TSR_OK;
 }
 
 const struct tsr_checkpoint *tsr_saving_checkpoint(const struct tsr_saving *s)
@@ -238,26 +236,24 @@ enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr_saved *
 				  const struct tsr_run *run, struct tsr_err *err)
 {
 	static const struct tsr_run one = { .threads = 1 };
+	TSR_SCOPED(tsr_tiles_free) struct tsr_tiles tiles = { 0 };
 	struct encoding e = { .c = s->c, .saved = saved };
 	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct tile_memory),
 					 .work = encode_tile,
 					 .commit = add_found,
 					 .ctx = &e };
-	enum tsr_status status;
-	bool *skip;
+	TSR_OWNED(free) bool *skip = NULL;
 
 	TSR_TRY(TSR_NEW(&skip, s->c->ntensors + 1, err, s->c->path));
 	for (size_t i = 0; i < s->c->ntensors; i++) {
 		skip[i] = !s->c->tensors[i].coding.codec || !saved[i].data;
 		saved[i].found = (struct tsr_device_found){ 0 };
 	}
-	status = tsr_tensor_tiles(&e.tiles, s->c->tensors, s->c->ntensors, false, false, skip,
-				  s->c->path, err);
-	pipeline.njobs = e.tiles.njobs;
-	TSR_THEN(status, tsr_pipeline_run(&pipeline, run ? run : &one, err));
-	tsr_tiles_free(&e.tiles);
-	free(skip);
-	return status;
+	TSR_TRY(tsr_tensor_tiles(&tiles, s->c->tensors, s->c->ntensors, false, false, skip,
+				 s->c->path, err));
+	e.tiles = tiles;
+	pipeline.njobs = tiles.njobs;
+	return tsr_pipeline_run(&pipeline, run ? run : &one, err);
 }
 
 enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s, const struct tsr_saved *saved,

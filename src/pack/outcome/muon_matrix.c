@@ -42,8 +42,8 @@ enum tsr_status tsr_muon_matrix_open(const struct tsr_checkpoint *c, const struc
 				     struct tsr_muon_matrix *ret, struct tsr_err *err)
 {
 	const size_t n = (size_t)t->numel, rows = (size_t)t->shape[0];
+	TSR_SCOPED(tsr_muon_matrix_close)
 	struct tsr_muon_matrix m = { .tensor = t, .n = n, .rows = rows };
-	enum tsr_status status = TSR_OK;
 
 	m.block = malloc(((3 + TSR_PLANES_MAX) * n + tsr_orthogonal_work(rows, n / rows)) *
 			 sizeof(float));
@@ -55,17 +55,14 @@ enum tsr_status tsr_muon_matrix_open(const struct tsr_checkpoint *c, const struc
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		m.plane[i] = m.after + (1 + (size_t)i) * n;
 	m.work = m.after + (1 + TSR_PLANES_MAX) * n;
-	for (size_t first = 0, size; status == TSR_OK && first < n; first += size) {
+	for (size_t first = 0, size; first < n; first += size) {
 		size = n - first < TSR_READ_MAX ? n - first : TSR_READ_MAX;
-		status = tsr_tensor_read_plain(c, t, first, size, m.after, m.momentum + first, err);
-	}
-	if (status != TSR_OK) {
-		free(m.block);
-		return status;
+		TSR_TRY(tsr_tensor_read_plain(c, t, first, size, m.after, m.momentum + first, err));
 	}
 	memcpy(m.before, m.momentum, n * sizeof(float));
 	tsr_orthogonalize(m.before, rows, n / rows, m.work);
 	*ret = m;
+	m.block = NULL;
 	return TSR_OK;
 }
 
@@ -117,17 +114,14 @@ enum tsr_status tsr_muon_measure_all(const struct tsr_checkpoint *stored,
 				     const struct tsr_checkpoint *wanted, const bool *skip,
 				     struct tsr_packed_tensor *results, struct tsr_err *err)
 {
-	bool *chosen = calloc(wanted->ntensors + 1, sizeof(*chosen));
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) bool *chosen = NULL;
 
-	if (!chosen)
-		return tsr_fail_nomem(err, stored->path);
+	TSR_TRY(TSR_NEW(&chosen, wanted->ntensors + 1, err, stored->path));
 	tsr_muon_choose(wanted->tensors, wanted->ntensors, TSR_MUON_COST, 2, chosen);
-	for (size_t i = 0; status == TSR_OK && i < wanted->ntensors; i++) {
+	for (size_t i = 0; i < wanted->ntensors; i++) {
 		if (chosen[i] && !(skip && skip[i]))
-			status = measure_one(stored, i, &wanted->tensors[i].coding,
-					     &results[i].update, err);
+			TSR_TRY(measure_one(stored, i, &wanted->tensors[i].coding,
+					    &results[i].update, err));
 	}
-	free(chosen);
-	return status;
+	return TSR_OK;
 }

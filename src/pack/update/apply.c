@@ -40,14 +40,12 @@ static enum tsr_status check_alone(const struct tsr_checkpoint *base, struct tsr
 {
 	for (unsigned i = 0; i < base->nfiles; i++) {
 		const char *path = tsr_file_path(base->files[i]);
-		char *rest = NULL;
-		bool has;
+		TSR_SCOPED(tsr_text_free) struct tsr_text rest = { 0 };
 
-		if (asprintf(&rest, "%s%s", path, TSR_DIRECTORY_SUFFIX) < 0)
+		tsr_text_printf(&rest, "%s%s", path, TSR_DIRECTORY_SUFFIX);
+		if (rest.failed)
 			return tsr_fail_nomem(err, path);
-		has = tsr_dir_has(rest);
-		free(rest);
-		if (has)
+		if (tsr_dir_has(rest.bytes))
 			return tsr_fail(err, TSR_E_UNSUPPORTED,
 					"%s: is of a packed directory: %s%s beside it has the rest "
 					"of its bits and would be lost; expected the name of an "
@@ -101,8 +99,8 @@ static enum tsr_status apply(struct tsr_checkpoint *c, const char *model, const 
 			     struct tsr_unpacking **ret, struct tsr_err *err)
 {
 	struct tsr_write_options o = *options;
+	TSR_OWNED(free) char *replaced = NULL;
 	enum tsr_status status;
-	char *replaced = NULL;
 
 	TSR_TRY(check_update(c, err));
 	if (!out) {
@@ -118,7 +116,6 @@ static enum tsr_status apply(struct tsr_checkpoint *c, const char *model, const 
 	if (status != TSR_OK && err && err->hint == TSR_HINT_FORCE && out &&
 	    tsr_dir_name_ends_with(out, "/"))
 		err->hint = TSR_HINT_NONE;
-	free(replaced);
 	return status;
 }
 
@@ -145,7 +142,7 @@ enum tsr_status tsr_apply(const char *update, const char *model, const char *out
 	/* The base is said already. */
 	if (status != TSR_OK && err && err->hint == TSR_HINT_BASE)
 		err->hint = TSR_HINT_NONE;
-	if (status != TSR_OK && status != TSR_E_DURABILITY)
+	if (!tsr_is_written(status))
 		tsr_checkpoint_close(c);
 	return status;
 }

@@ -12,24 +12,25 @@
 #include "names/params/parameters.h"
 #include "pack/as_dtype.h"
 #include "pack/open_checkpoint.h"
+#include "pack/packing.h"
+#include "text/text.h"
 
 /* Whether this is the model and nothing else, in the types that are asked for. */
 static enum tsr_status is_model(struct tsr_checkpoint *c, enum tsr_dtype as, bool *ret,
 				struct tsr_err *err)
 {
-	bool *model = calloc(c->ntensors + 1, sizeof(*model));
-	enum tsr_status status = model ? tsr_names_model(c, NULL, 0, model, err)
-				       : tsr_fail_nomem(err, c->path);
+	TSR_OWNED(free) bool *model = NULL;
 
+	TSR_TRY(TSR_NEW(&model, c->ntensors + 1, err, c->path));
+	TSR_TRY(tsr_names_model(c, NULL, 0, model, err));
 	*ret = c->container == TSR_CONTAINER_SAFETENSORS && !c->packed && !c->ntrees;
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
+	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 		const bool rounded = as != TSR_DTYPE_COUNT && as != t->dtype && tsr_takes_dtype(t);
 
 		*ret = *ret && model[i] && !rounded;
 	}
-	free(model);
-	return status;
+	return TSR_OK;
 }
 
 /* Raw, with the order of its metadata, so that bytes come back. */
@@ -49,25 +50,18 @@ static enum tsr_status pack(struct tsr_checkpoint *c, const char *out,
 	return tsr_pack_checkpoint(c, &given, out, &o, run, ret, err);
 }
 
-static bool is_packed(enum tsr_status status)
-{
-	return status == TSR_OK || status == TSR_E_BOUND || status == TSR_E_DURABILITY;
-}
-
 /* Open the model that was written to @path, with what was to say of it. */
 static enum tsr_status open_written(const char *path, const struct tsr_checkpoint *from,
 				    struct tsr_checkpoint **ret, struct tsr_err *err)
 {
-	struct tsr_checkpoint *c = NULL;
-	enum tsr_status status = tsr_checkpoint_open(&path, 1, NULL, &c, err);
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 
-	for (size_t i = 0; status == TSR_OK && i < from->nnotes; i++)
-		status = tsr_build_note(c, err, "%s", from->notes[i]);
-	if (status == TSR_OK)
-		*ret = c;
-	else
-		tsr_checkpoint_close(c);
-	return status;
+	TSR_TRY(tsr_checkpoint_open(&path, 1, NULL, &c, err));
+	for (size_t i = 0; i < from->nnotes; i++)
+		TSR_TRY(tsr_build_note(c, err, "%s", from->notes[i]));
+	*ret = c;
+	c = NULL;
+	return TSR_OK;
 }
 
 /* Write the model of @c into a directory that is removed again, and pack that. */
@@ -76,24 +70,21 @@ static enum tsr_status pack_written(struct tsr_checkpoint *c, const char *folder
 				    struct tsr_packing **ret, struct tsr_err *err)
 {
 	struct tsr_write_options how = tsr_write_defaults();
-	struct tsr_unpacking *u = NULL;
-	struct tsr_checkpoint *model = NULL;
-	char *path = tsr_path_join(folder, "model.safetensors");
+	TSR_OWNED(free) struct tsr_unpacking *u = NULL; /* its source is @c */
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *model = NULL;
+	TSR_OWNED(free) char *path = tsr_path_join(folder, "model.safetensors");
 	enum tsr_status status;
 
+	if (!path)
+		return tsr_fail_nomem(err, out);
 	how.container = TSR_CONTAINER_SAFETENSORS;
 	how.only_model = true;
 	how.as = o->as;
-	status = path ? tsr_write_checkpoint(c, path, &how, run, &u, err)
-		      : tsr_fail_nomem(err, out);
-	if (status == TSR_OK)
-		status = open_written(path, c, &model, err);
-	free(path);
-	free(u);
-	if (status == TSR_OK)
-		status = pack(model, out, o, run, ret, err);
-	if (!is_packed(status))
-		tsr_checkpoint_close(model);
+	TSR_TRY(tsr_write_checkpoint(c, path, &how, run, &u, err));
+	TSR_TRY(open_written(path, c, &model, err));
+	status = pack(model, out, o, run, ret, err);
+	if (tsr_is_packed(status))
+		model = NULL;
 	return status;
 }
 
@@ -101,9 +92,8 @@ static enum tsr_status pack_other(struct tsr_checkpoint *c, const char *out,
 				  const struct tsr_pack_options *o, const struct tsr_run *run,
 				  struct tsr_packing **ret, struct tsr_err *err)
 {
-	struct tsr_outdir *made = NULL;
-	enum tsr_status status;
-	char *path;
+	TSR_OWNED(tsr_outdir_discard) struct tsr_outdir *made = NULL;
+	TSR_SCOPED(tsr_text_free) struct tsr_text path = { 0 };
 
 	if (o->dry_run)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
@@ -115,14 +105,11 @@ static enum tsr_status pack_other(struct tsr_checkpoint *c, const char *out,
 				"%s: is not the model alone in the types that are asked for; "
 				"expected the name of a file for the output",
 				c->path);
-	if (asprintf(&path, "%s.model", out) < 0)
+	tsr_text_printf(&path, "%s.model", out);
+	if (path.failed)
 		return tsr_fail_nomem(err, out);
-	status = tsr_outdir_create(path, &(struct tsr_outdir_rule){ false }, &made, err);
-	if (status == TSR_OK)
-		status = pack_written(c, tsr_outdir_path(made), out, o, run, ret, err);
-	tsr_outdir_discard(made);
-	free(path);
-	return status;
+	TSR_TRY(tsr_outdir_create(path.bytes, &(struct tsr_outdir_rule){ false }, &made, err));
+	return pack_written(c, tsr_outdir_path(made), out, o, run, ret, err);
 }
 
 enum tsr_status tsr_pack_model(const char *const *paths, unsigned npaths, const char *out,
@@ -130,7 +117,7 @@ enum tsr_status tsr_pack_model(const char *const *paths, unsigned npaths, const 
 			       struct tsr_packing **ret, struct tsr_err *err)
 {
 	struct tsr_pack_options o = tsr_pack_defaults();
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	enum tsr_status status;
 	bool as_it_is = false;
 
@@ -138,11 +125,11 @@ enum tsr_status tsr_pack_model(const char *const *paths, unsigned npaths, const 
 	if (o.delta && o.coded == TSR_CODED_NONE)
 		o.coded = TSR_CODED_ALL;
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, o.open, &c, err));
-	status = is_model(c, o.as, &as_it_is, err);
-	if (status == TSR_OK)
-		status = as_it_is ? pack(c, out, &o, run, ret, err)
-				  : pack_other(c, out, &o, run, ret, err);
-	if (!as_it_is || !is_packed(status))
-		tsr_checkpoint_close(c);
+	TSR_TRY(is_model(c, o.as, &as_it_is, err));
+	if (!as_it_is)
+		return pack_other(c, out, &o, run, ret, err);
+	status = pack(c, out, &o, run, ret, err);
+	if (tsr_is_packed(status))
+		c = NULL;
 	return status;
 }

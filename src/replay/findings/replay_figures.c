@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "replay/replay_result.h"
+#include "replay/replaying.h"
 #include "step/hyperparameters.h"
 
 bool tsr_replay_has_figures(const struct tsr_replay *r, size_t step)
@@ -138,4 +139,29 @@ uint64_t tsr_replay_ngroups(const struct tsr_replay *r, size_t param)
 		sum += tsr_plane_count(&coding, 1, t->numel);
 	}
 	return sum;
+}
+
+double tsr_replay_state_bytes(const struct tsr_replay *r)
+{
+	const double numel = (double)tsr_replay_numel(r, SIZE_MAX);
+	uint64_t nbytes = 0;
+
+	for (size_t i = 0; i < r->nparams; i++) {
+		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+			const struct tsr_coding *coding = &r->state[i].coding[slot];
+
+			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++)
+				nbytes += tsr_plane_nbytes(coding, k, r->state[i].numel);
+		}
+	}
+	return numel > 0 ? (double)nbytes / numel : 0;
+}
+
+size_t tsr_replay_last_compared(const struct tsr_replay *r)
+{
+	for (size_t i = r->nsteps; i--;) {
+		if (tsr_replay_has_figures(r, i))
+			return i;
+	}
+	return SIZE_MAX;
 }

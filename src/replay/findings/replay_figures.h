@@ -9,7 +9,7 @@
 
 #include "tersor/replay.h"
 
-/* docs/replay.md, section 9, gives the reasons for the thresholds. */
+/* docs/replay.md, "Figures of a report", gives the reasons for the thresholds. */
 
 /* An update whose error is as large as itself: not stepping would have been no worse. */
 #define TSR_REPLAY_DIVERGED 1.0
@@ -54,5 +54,11 @@ uint64_t tsr_replay_numel(const struct tsr_replay *r, size_t param);
 
 /* Groups in the momentum and variance of a parameter, or of all for SIZE_MAX. */
 uint64_t tsr_replay_ngroups(const struct tsr_replay *r, size_t param);
+
+/* Bytes per parameter that the state takes, without those of the comparison. */
+double tsr_replay_state_bytes(const struct tsr_replay *r);
+
+/* The last step that was compared; SIZE_MAX: none. */
+size_t tsr_replay_last_compared(const struct tsr_replay *r);
 
 #endif

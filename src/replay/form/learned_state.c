@@ -113,8 +113,7 @@ static bool is_needed(const struct tsr_replaying *r)
 		for (size_t i = 0; i < r->nparams; i++) {
 			const struct tsr_replay_param *p = &r->params[i];
 
-			if ((p->kinds & tsr_slot_kind((enum tsr_slot)slot)) &&
-			    !learned_codec(stored_as(r, p, slot)))
+			if ((p->slots >> slot & 1) && !learned_codec(stored_as(r, p, slot)))
 				return true;
 		}
 	}
@@ -124,7 +123,7 @@ static bool is_needed(const struct tsr_replaying *r)
 static enum tsr_status learn(struct tsr_replaying *r)
 {
 	struct tsr_learn_options o = r->options->learn ? *r->options->learn : tsr_learn_defaults();
-	struct tsr_checkpoint *step = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *step = NULL;
 	enum tsr_status status;
 
 	o.gradients = true;
@@ -132,7 +131,6 @@ static enum tsr_status learn(struct tsr_replaying *r)
 	o.few = o.few || r->codebook;
 	TSR_TRY(tsr_recording_open_step(r->recording, 0, &step, r->err));
 	status = tsr_learn(step, &o, r->run, &r->learned, r->err);
-	tsr_checkpoint_close(step);
 	if (status != TSR_OK)
 		tsr_recording_name_step(r->recording, 0, r->err);
 	return status;

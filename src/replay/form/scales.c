@@ -24,7 +24,8 @@ static enum tsr_hyper_name decay_of(enum tsr_optimizer optimizer, enum tsr_slot 
 	if (optimizer == TSR_OPTIMIZER_SGD || optimizer == TSR_OPTIMIZER_SGDW ||
 	    tsr_optimizer_is_muon(optimizer))
 		return TSR_HYPER_MOMENTUM;
-	if (optimizer == TSR_OPTIMIZER_LION || slot == TSR_SLOT_VARIANCE)
+	if (optimizer == TSR_OPTIMIZER_LION || slot == TSR_SLOT_VARIANCE ||
+	    slot == TSR_SLOT_MAX_VARIANCE)
 		return TSR_HYPER_BETA2;
 	return TSR_HYPER_BETA1;
 }
@@ -51,7 +52,7 @@ static bool follows(const struct tsr_replaying *r, enum tsr_slot slot,
 	if (coding->scale == TSR_SCALE_E8M8)
 		return kept < E8M8_KEPT_MAX;
 	return coding->scale == TSR_SCALE_F32 || coding->scale == TSR_SCALE_F28 ||
-	       slot != TSR_SLOT_VARIANCE || kept <= F16_KEPT_MAX;
+	       slot == TSR_SLOT_MOMENTUM || kept <= F16_KEPT_MAX;
 }
 
 void tsr_replay_choose_scale(const struct tsr_replaying *r, enum tsr_slot slot,

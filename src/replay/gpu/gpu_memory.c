@@ -274,7 +274,7 @@ static enum tsr_status take_gpus(struct tsr_replay_gpus *gpus, struct tsr_err *e
 static enum tsr_status note_gpus(const struct tsr_replay_gpus *gpus, struct tsr_err *err)
 {
 	for (struct tsr_replaying *r = gpus->first; r; r = r->also) {
-		TSR_TRY(TSR_NEW(&r->result->gpus, gpus->n, err, r->c->path));
+		TSR_TRY(TSR_TAKE(&r->result->gpus, gpus->n, r->result->arena, err, r->c->path));
 		for (unsigned i = 0; i < gpus->n; i++)
 			r->result->gpus[i] = gpus->each[i].index;
 		r->result->ngpus = gpus->n;

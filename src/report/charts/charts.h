@@ -72,12 +72,6 @@ struct tsr_replay_states {
 	bool varied; /* they differ in hyperparameters, and are compared with the first */
 };
 
-/* Bytes per parameter that a state takes, without those of the comparison. */
-double tsr_state_bytes(const struct tsr_replay *r);
-
-/* The last step that was compared; SIZE_MAX: none. */
-size_t tsr_states_last(const struct tsr_replay *r);
-
 /* The curves of all states, to be freed; false if out of memory. */
 struct tsr_states_curves {
 	const struct tsr_replay_states *states;

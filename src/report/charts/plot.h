@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "base/embed.h"
 #include "text/text.h"
 
 /*
@@ -180,14 +181,5 @@ void tsr_page_close(struct tsr_text *html, const struct tsr_text *json);
  * references for the characters of markup.
  */
 void tsr_html_put_text(struct tsr_text *html, const char *text);
-
-/*
- * Styles and scripts are files of their own, so that tools for them can read them.  The assembler
- * takes them into the object.
- */
-#define TSR_EMBED(name, path) \
-	__asm__(".section .rodata\n.global " #name "\n.hidden " #name "\n" #name \
-		":\n.incbin \"" path "\"\n.byte 0\n.previous\n"); \
-	extern const char name[] __attribute__((visibility("hidden")))
 
 #endif

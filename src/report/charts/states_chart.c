@@ -5,32 +5,7 @@
 #include <stdio.h>
 
 #include "replay/findings/replay_figures.h"
-#include "replay/replaying.h"
-
-double tsr_state_bytes(const struct tsr_replay *r)
-{
-	const double numel = (double)tsr_replay_numel(r, SIZE_MAX);
-	uint64_t nbytes = 0;
-
-	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			const struct tsr_coding *coding = &r->state[i].coding[slot];
-
-			for (unsigned k = 0; coding->codec && k < coding->codec->nplanes; k++)
-				nbytes += tsr_plane_nbytes(coding, k, r->state[i].numel);
-		}
-	}
-	return numel > 0 ? (double)nbytes / numel : 0;
-}
-
-size_t tsr_states_last(const struct tsr_replay *r)
-{
-	for (size_t i = r->nsteps; i--;) {
-		if (tsr_replay_has_figures(r, i))
-			return i;
-	}
-	return SIZE_MAX;
-}
+#include "replay/replay_result.h"
 
 /* --- Curves ----------------------------------------------------------------------------------- */
 
@@ -209,7 +184,7 @@ void tsr_states_curves_put(const void *ctx, const struct tsr_chart_frame *f, str
 			.label = "Figures of the states over steps" });
 	for (unsigned i = 0; i < c->states->n; i++) {
 		snprintf(label, sizeof(label), c->states->varied ? "%.28s" : "%.20s, %.3f B",
-			 c->states->form[i].name, tsr_state_bytes(c->states->replay[i]));
+			 c->states->form[i].name, tsr_replay_state_bytes(c->states->replay[i]));
 		tsr_chart_put_key(svg, 60 + (int)i % per_row * KEY_WIDTH,
 				  200 + (int)i / per_row * KEY_HEIGHT, class_of(i), i, label);
 	}

@@ -62,11 +62,6 @@ const char *tsr_sweep_panel_name(enum tsr_sweep_panel panel)
 	return panel < TSR_PANEL_COUNT ? panels[panel].title : "";
 }
 
-static bool is_in(const struct tsr_codec *codec, const struct panel *panel)
-{
-	return codec->planes[0].dtype == panel->dtype;
-}
-
 /* The most members of a family that are all shown at first. */
 #define FAMILY_SHOWN 3
 
@@ -312,18 +307,19 @@ static int decades_of(const struct tsr_sweep *s)
 	return decades + decades % 2;
 }
 
-static bool has_panel(const struct tsr_sweep *s, const struct panel *panel)
+static bool has_panel(const struct tsr_sweep *s, unsigned panel)
 {
 	for (unsigned i = 0; i < s->ncodecs; i++) {
-		if (is_in(s->results[i].codec, panel))
+		if (tsr_sweep_panel_of(s->results[i].codec) == panel)
 			return true;
 	}
 	return false;
 }
 
-static void put_panel(struct tsr_text *svg, const struct tsr_sweep *s, const struct panel *panel,
+static void put_panel(struct tsr_text *svg, const struct tsr_sweep *s, unsigned which,
 		      const struct tsr_chart_frame *f, int top, int height)
 {
+	const struct panel *panel = &panels[which];
 	const struct tsr_chart_area area = { .left = 520,
 					     .right = 10 * f->width - (f->page ? 160 : 1900),
 					     .top = top + 320,
@@ -348,7 +344,7 @@ static void put_panel(struct tsr_text *svg, const struct tsr_sweep *s, const str
 		const bool shows = tsr_sweep_chart_shows(s, c);
 		const unsigned style = style_of(s, i);
 
-		if (!is_in(c, panel) || !(f->page || shows))
+		if (tsr_sweep_panel_of(c) != which || !(f->page || shows))
 			continue;
 		tsr_text_printf(svg, "<g class=\"line s%u%s\" data-codec=\"%s\"",
 				style % (unsigned)NSTYLES, shows ? "" : " off", c->name);
@@ -361,7 +357,7 @@ static void put_panel(struct tsr_text *svg, const struct tsr_sweep *s, const str
 	for (unsigned i = 0; i < s->ncodecs && !f->page; i++) {
 		const struct tsr_codec *c = s->results[i].codec;
 
-		if (!tsr_sweep_chart_shows(s, c) || !is_in(c, panel))
+		if (!tsr_sweep_chart_shows(s, c) || tsr_sweep_panel_of(c) != which)
 			continue;
 		put_sample(svg, area.right + 200, y, style_of(s, i), c->name);
 		y += 190;
@@ -381,13 +377,13 @@ void tsr_sweep_chart_put(const void *ctx, const struct tsr_chart_frame *f, struc
 	int top = 140;
 
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++)
-		head.height += has_panel(ctx, &panels[p]) ? height : 0;
+		head.height += has_panel(ctx, p) ? height : 0;
 	tsr_chart_open(svg, &head);
 	tsr_chart_put_label(svg, "unit", 60, 160, "mean relative error |x \xe2\x88\x92 y| / |x|");
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++) {
-		if (!has_panel(ctx, &panels[p]))
+		if (!has_panel(ctx, p))
 			continue;
-		put_panel(svg, ctx, &panels[p], f, top, 10 * height);
+		put_panel(svg, ctx, p, f, top, 10 * height);
 		top += 10 * height;
 	}
 	tsr_text_puts(svg, "</svg>\n");

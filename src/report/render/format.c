@@ -130,8 +130,8 @@ void tsr_put_wrapped(struct tsr_text *out, const char *words, unsigned column, u
 {
 	bool first = true;
 
-	while (*words) {
-		const unsigned len = (unsigned)strcspn(words, " ");
+	while (*words && *words != '\n') {
+		const unsigned len = (unsigned)strcspn(words, " \n");
 
 		if (!first && column + 1 + len > TSR_COLUMNS) {
 			tsr_text_printf(out, "\n%*s", (int)indent, "");
@@ -143,7 +143,7 @@ void tsr_put_wrapped(struct tsr_text *out, const char *words, unsigned column, u
 		tsr_text_printf(out, "%.*s", (int)len, words);
 		column += len;
 		words += len;
-		words += *words == ' ';
+		words += *words != '\0';
 		first = false;
 	}
 	tsr_text_puts(out, "\n");

@@ -53,7 +53,10 @@ struct tsr_cell tsr_format_shape(unsigned rank, const uint64_t *shape);
 /* "bf16+ulp8", with a scale "softsign8 e8m8/32", or "raw". */
 struct tsr_cell tsr_format_coding(const struct tsr_coding *coding);
 
-/* Words wrapped at TSR_COLUMNS, from @column on; later lines are indented.  Ends in a newline. */
+/*
+ * Words of a paragraph, which an empty line ends, wrapped at TSR_COLUMNS, from @column on; later lines are
+ * indented.  Ends in a newline.
+ */
 void tsr_put_wrapped(struct tsr_text *out, const char *words, unsigned column, unsigned indent);
 
 #endif

@@ -161,6 +161,35 @@ const char *tsr_keep(struct tsr_table *t, const char *text)
 	return copy ? copy : "";
 }
 
+const char *tsr_keepf(struct tsr_table *t, const char *fmt, ...)
+{
+	struct tsr_text text = { 0 };
+	const char *copy;
+	va_list ap;
+
+	va_start(ap, fmt);
+	tsr_text_vprintf(&text, fmt, ap);
+	va_end(ap);
+	t->failed = t->failed || text.failed;
+	copy = tsr_keep(t, text.bytes ? text.bytes : "");
+	tsr_text_free(&text);
+	return copy;
+}
+
+void tsr_cell_exponents(struct tsr_table *t, const char *shown, unsigned e, unsigned next)
+{
+	const bool one = next == e + 1;
+	const int first = (int)e - 127, last = (int)next - 128;
+
+	TSR_CELL(t, "-fields", shown,
+		 one ? tsr_keepf(t, "%u", e) : tsr_keepf(t, "%u to %u", e, next - 1));
+	TSR_CELL(t, "-power", "2^",
+		 e == 0	    ? "subnorm."
+		 : e == 255 ? "Inf, NaN"
+		 : one	    ? tsr_keepf(t, "%d", first)
+			    : tsr_keepf(t, "%d..%d", first, last));
+}
+
 void tsr_cell_coding(struct tsr_table *t, const struct tsr_coding *coding)
 {
 	const struct tsr_codec *codec = coding->codec;

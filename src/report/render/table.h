@@ -120,8 +120,13 @@ void tsr_put_aside(struct tsr_table *t, unsigned aside);
 void tsr_rank(struct tsr_table *t, double value);
 void tsr_table_sort(struct tsr_table *t);
 
-/* A copy that lives as long as the table. */
+/* A copy that lives as long as the table; and a text that is composed for it. */
 const char *tsr_keep(struct tsr_table *t, const char *text);
+const char *tsr_keepf(struct tsr_table *t, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* The cells -fields and -power of the exponents of FP32 from @e to the one before @next. */
+void tsr_cell_exponents(struct tsr_table *t, const char *shown, unsigned e, unsigned next);
 
 /* What @part is of @whole, in percent; NaN of nothing. */
 double tsr_share(uint64_t part, uint64_t whole);

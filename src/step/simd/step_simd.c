@@ -31,7 +31,7 @@
 /* @first: which element of its tensor the first one is. */
 typedef void rule_fn(const struct tsr_step_scalars *scalars, uint64_t first,
 		     const float *restrict g, size_t n, float *restrict w, float *restrict m,
-		     float *restrict v);
+		     float *restrict v, float *restrict max);
 
 /* NaN are rare: they are made the one NaN afterwards. */
 static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
@@ -41,20 +41,24 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
 }
 
 /*
- * `nstates`: 1 with a momentum, 2 with a variance, too; `state2` of y is what becomes of the latter.
+ * `nstates`: 1 with a momentum, 2 with a variance, too, 3 with AMSGrad; `state2` of y is what becomes of the
+ * variance.
  */
 #define DEFINE_RULE_AS(name, id, nstates, state2) \
 	static void run_##name(const struct tsr_step_scalars *scalars, uint64_t first, \
 			       const float *restrict g, size_t n, float *restrict w, \
-			       float *restrict m, float *restrict v) \
+			       float *restrict m, float *restrict v, float *restrict max) \
 	{ \
-		const struct tsr_step_scalars s = *scalars; \
+		struct tsr_step_scalars s = *scalars; \
 		int32_t has_nan = 0; \
 \
+		s.amsgrad = nstates > 2; \
 		UNROLL_2 \
 		for (size_t i = 0; i < n; i++) { \
 			const struct tsr_step_values x = { w[i], nstates > 0 ? m[i] : 0.0f, \
-							   nstates > 1 ? v[i] : 0.0f, first + i }; \
+							   nstates > 1 ? v[i] : 0.0f, \
+							   nstates > 2 ? max[i] : 0.0f, \
+							   first + i }; \
 			const struct tsr_step_values y = tsr_step_##id##_raw(&s, g[i], x); \
 \
 			w[i] = y.weight; \
@@ -62,6 +66,8 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
 				m[i] = y.momentum; \
 			if (nstates > 1) \
 				v[i] = state2(y.variance); \
+			if (nstates > 2) \
+				max[i] = y.max_variance; \
 			has_nan |= -tsr_step_has_nan(y); \
 		} \
 		if (!has_nan) \
@@ -71,6 +77,8 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
 			make_one_nan(n, m); \
 		if (nstates > 1) \
 			make_one_nan(n, v); \
+		if (nstates > 2) \
+			make_one_nan(n, max); \
 	}
 
 #define AS_IT_IS(variance) (variance)
@@ -78,18 +86,23 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
 #define DEFINE_RULE(id, nstates) DEFINE_RULE_AS(id, id, nstates, AS_IT_IS)
 
 /* Also one that leaves the root of the variance, for codecs that store it: roots take long. */
-#define DEFINE_ADAM(id) \
+#define DEFINE_FUNCTIONS(id) \
 	DEFINE_RULE(id, 2) \
 	DEFINE_RULE_AS(id##_root, id, 2, tsr_sqrt)
+
+/* And one with AMSGrad, which not every program has. */
+#define DEFINE_ADAM(id) \
+	DEFINE_FUNCTIONS(id) \
+	DEFINE_RULE_AS(id##_amsgrad, id, 3, AS_IT_IS)
 
 DEFINE_RULE(plain_sgd, 0)
 DEFINE_RULE(sgd, 1)
 DEFINE_ADAM(adam)
 DEFINE_ADAM(adamw)
 DEFINE_RULE(lion, 1)
-DEFINE_ADAM(flash_adam)
-DEFINE_ADAM(coat_adamw)
-DEFINE_ADAM(bitsandbytes_adam)
+DEFINE_FUNCTIONS(flash_adam)
+DEFINE_FUNCTIONS(coat_adamw)
+DEFINE_FUNCTIONS(bitsandbytes_adam)
 DEFINE_RULE(flash_lion, 1)
 DEFINE_RULE(cpu_fused_sgd, 1)
 DEFINE_RULE(double_plain_sgd, 0)
@@ -107,30 +120,39 @@ static bool leaves_roots(const struct tsr_step *step)
 {
 	const struct tsr_codec *c = step->coding[TSR_SLOT_VARIANCE].codec;
 
-	return c && c->encode_roots && !tsr_step_stores_first(step);
+	return c && c->encode_roots && !tsr_step_stores_first(step) &&
+	       !step->coding[TSR_SLOT_MAX_VARIANCE].codec;
 }
+
+#define ADAM(id) \
+	{ \
+		run_##id, run_##id##_root, run_##id##_amsgrad \
+	}
 
 static rule_fn *adam_rule_of(const struct tsr_step *step)
 {
-	static rule_fn *const pytorch[][2] = {
-		{ run_adam, run_adam_root },
-		{ run_adamw, run_adamw_root },
+	static rule_fn *const pytorch[][3] = {
+		{ run_adam, run_adam_root, run_adam_amsgrad },
+		{ run_adamw, run_adamw_root, run_adamw_amsgrad },
 	};
-	static rule_fn *const others[TSR_ORDER_COUNT][2] = {
+	static rule_fn *const others[TSR_ORDER_COUNT][3] = {
 		[TSR_ORDER_FLASHOPTIM] = { run_flash_adam, run_flash_adam_root },
 		[TSR_ORDER_COAT] = { run_coat_adamw, run_coat_adamw_root },
 		[TSR_ORDER_BITSANDBYTES] = { run_bitsandbytes_adam, run_bitsandbytes_adam_root },
-		[TSR_ORDER_TORCH_CPU_FUSED] = { run_cpu_fused_adam, run_cpu_fused_adam_root },
-		[TSR_ORDER_TORCH_CUDA_FOREACH] = { run_cuda_adam, run_cuda_adam_root },
-		[TSR_ORDER_TORCH_CUDA_FORLOOP] = { run_cuda_adam, run_cuda_adam_root },
-		[TSR_ORDER_TORCH_CUDA_CAPTURABLE] = { run_cuda_adam, run_cuda_adam_root },
-		[TSR_ORDER_TORCH_CUDA_FUSED] = { run_cuda_fused_adam, run_cuda_fused_adam_root },
-		[TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE] = { run_double_adam, run_double_adam_root },
+		[TSR_ORDER_TORCH_CPU_FUSED] = ADAM(cpu_fused_adam),
+		[TSR_ORDER_TORCH_CUDA_FOREACH] = ADAM(cuda_adam),
+		[TSR_ORDER_TORCH_CUDA_FORLOOP] = ADAM(cuda_adam),
+		[TSR_ORDER_TORCH_CUDA_CAPTURABLE] = ADAM(cuda_adam),
+		[TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP] = ADAM(cuda_adam),
+		[TSR_ORDER_TORCH_CUDA_FUSED] = ADAM(cuda_fused_adam),
+		[TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE] = ADAM(double_adam),
 	};
+	const bool amsgrad = step->coding[TSR_SLOT_MAX_VARIANCE].codec;
+	const unsigned which = amsgrad ? 2 : leaves_roots(step);
 
 	if (step->order == TSR_ORDER_TORCH_CPU)
-		return pytorch[step->optimizer == TSR_OPTIMIZER_ADAMW][leaves_roots(step)];
-	return others[step->order][leaves_roots(step)];
+		return pytorch[step->optimizer == TSR_OPTIMIZER_ADAMW][which];
+	return others[step->order][which];
 }
 
 static rule_fn *sgd_rule_of(const struct tsr_step *step)
@@ -410,7 +432,7 @@ static void step_in_one(const struct tile *t, float *const scratch[], size_t cap
 			     t->report);
 		rule(&t->step->scalars, buffer[TSR_SLOT_WEIGHT].coding.first + at, g,
 		     (size_t)(end - at), x[TSR_SLOT_WEIGHT], x[TSR_SLOT_MOMENTUM],
-		     x[TSR_SLOT_VARIANCE]);
+		     x[TSR_SLOT_VARIANCE], x[TSR_SLOT_MAX_VARIANCE]);
 		buffers_done(t, buffer, end);
 	}
 }
@@ -523,7 +545,7 @@ static void step_whole(const struct tile *t)
 static void step_small_groups(const struct tile *t)
 {
 	float x[SCRATCHES][BATCH + APART];
-	float *const scratch[SCRATCHES] = { x[0], x[1], x[2], x[3] };
+	float *const scratch[SCRATCHES] = { x[0], x[1], x[2], x[3], x[4] };
 
 	step_tile(t, scratch, BATCH);
 }
@@ -532,7 +554,7 @@ static void step_small_groups(const struct tile *t)
 static __attribute__((noinline)) void step_large_groups(const struct tile *t)
 {
 	float x[SCRATCHES][TSR_GROUP_MAX + APART];
-	float *const scratch[SCRATCHES] = { x[0], x[1], x[2], x[3] };
+	float *const scratch[SCRATCHES] = { x[0], x[1], x[2], x[3], x[4] };
 
 	step_tile(t, scratch, TSR_GROUP_MAX);
 }
