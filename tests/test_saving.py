@@ -217,6 +217,20 @@ print(json.dumps([sorted(os.listdir(folder)), os.path.basename(tt.latest(pattern
     assert run(script, tmp_path) == [["s-100.tersor", "s-11.tersor", "s-x.tersor"], "s-100.tersor"]
 
 
+def test_the_newest_directories_are_kept_and_the_spared_one_by_whatever_path(tmp_path):
+    script = """
+os.chdir(folder)
+for step in 1, 2, 9, 10:
+    os.makedirs(f"packed/checkpoint-{step}/x")
+pattern = "packed/checkpoint-{step}"
+saving.keep_newest(pattern, 0, "")
+before = len(os.listdir("packed"))
+saving.keep_newest(pattern, 2, "packed/checkpoint-1")
+print(json.dumps([before, sorted(os.listdir("packed"))]))
+"""
+    assert run(script, tmp_path) == [4, ["checkpoint-1", "checkpoint-10", "checkpoint-9"]]
+
+
 def test_full_disk_is_raised_by_the_future_and_the_old_file_stays(tmp_path, monkeypatch):
     script = """
 model, optimizer = make()
