@@ -8,16 +8,14 @@
 
 /*
  * Before the declaration of a local variable, which must have an initializer: @give_back is called where its
- * scope ends, in the reverse order of declarations, after the value of `return` is computed.  A pointer that
- * is handed on is set to NULL.
- *
- *	TSR_OWNED(free) char *path = NULL;	a pointer, for functions that take one
- *	TSR_SCOPED(tsr_text_free) struct tsr_text t = { 0 };	a variable, for those that take its address
+ * scope ends, in the reverse order of declarations, after the value of `return` is computed.
+ * TSR_OWNED(free) is for a pointer that is passed; one that is handed on is set to NULL.
+ * TSR_SCOPED(tsr_text_free) is for a variable whose address is passed.
  */
 #define TSR_OWNED(give_back) __attribute__((cleanup(give_back##_owned)))
 #define TSR_SCOPED(give_back) __attribute__((cleanup(give_back)))
 
-/* Behind the declaration of void @give_back(@type *), which allows NULL: TSR_OWNED(@give_back). */
+/* Behind the declaration of a function of one pointer, which may be NULL: TSR_OWNED() takes its name. */
 #define TSR_OWNED_BY(give_back, type) \
 	static inline void give_back##_owned(type **p) \
 	{ \
