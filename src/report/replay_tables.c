@@ -28,10 +28,13 @@ static void add_figures(struct tsr_table *t, const char *const keys[TSR_FIGURE_C
 struct tsr_table tsr_replay_steps_table(const struct tsr_replay *r, const struct tsr_curves *c)
 {
 	const char *keys[TSR_FIGURE_COUNT];
+	size_t largest[TSR_CURVES_MAX]; /* the step of each curve's largest value */
 	struct tsr_table t = { 0 };
 
 	for (unsigned f = 0; f < TSR_FIGURE_COUNT; f++)
 		keys[f] = tsr_keepf(&t, "total.%s", tsr_figure_name((enum tsr_figure_name)f));
+	for (unsigned k = 0; k < c->n; k++)
+		largest[k] = tsr_first_largest(c->curve[k].total, r->nsteps);
 	for (size_t i = 0; i < r->nsteps; i++) {
 		const struct tsr_replay_step *s = &r->steps[i];
 		bool worst = false;
@@ -46,11 +49,10 @@ struct tsr_table tsr_replay_steps_table(const struct tsr_replay *r, const struct
 		TSR_CELL(&t, "-lr", "lr:.2e", s->lr ? s->lr[0] : NAN);
 		for (unsigned k = 0; k < c->n; k++) {
 			const struct tsr_curve *x = &c->curve[k];
-			const bool largest = tsr_first_largest(x->total, r->nsteps) == i;
 
 			TSR_CELL(&t, x->kind->key, x->kind->shown, x->total[i]);
-			tsr_mark(&t, largest);
-			worst |= largest;
+			tsr_mark(&t, largest[k] == i);
+			worst |= largest[k] == i;
 		}
 		if (r->nskipped)
 			TSR_CELL(&t, "-skipped", " ", s->skipped ? "(skipped)" : "");

@@ -270,7 +270,7 @@ static void put_fault(void *ctx, const char *what)
 	struct tsr_table *t = ctx;
 
 	tsr_row(t);
-	TSR_CELL(t, "fault", "FAULT", tsr_keep(t, what));
+	TSR_CELL(t, "fault", "FAULT:N", tsr_keep(t, what));
 }
 
 static int verify(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
