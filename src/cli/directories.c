@@ -2,6 +2,7 @@
 /* What commands do with a directory that is packed file by file, and with a recording that is coded. */
 #include "cli/operations.h"
 
+#include "base/fail.h"
 #include "cli/files.h"
 #include "cli/parts/parting.h"
 #include "io/dir.h"
@@ -77,16 +78,13 @@ bool cli_packs_directory(const struct cli_common *common)
 /* Add the tensors of one file, as its header has them. */
 static int add_file(struct work *w, const struct tsr_directory_entry *e)
 {
-	char *path = tsr_path_join(input_of(w), e->stored[e->nstored - 1].path);
+	TSR_OWNED(free) char *path = tsr_path_join(input_of(w), e->stored[e->nstored - 1].path);
 	const char *const paths[] = { path };
 	struct tsr_checkpoint *c = NULL;
 	struct tsr_err err = { 0 };
-	enum tsr_status status;
+	enum tsr_status status = path ? tsr_checkpoint_open(paths, 1, &w->common->open, &c, &err)
+				      : tsr_fail_nomem(&err, e->path);
 
-	if (!path)
-		return cli_fail(CLI_IO, "out of memory");
-	status = tsr_checkpoint_open(paths, 1, &w->common->open, &c, &err);
-	free(path);
 	/* Why a copy was not packed can be that its tensors cannot be read. */
 	if (status != TSR_OK)
 		return e->as == TSR_STORED_COPY ? CLI_OK : cli_error(&err);
