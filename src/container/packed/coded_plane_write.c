@@ -24,7 +24,7 @@
 #include "container/packed/packed_write.h"
 #include "gpu/piece_coder.h"
 #include "io/hash.h"
-#include "parts/parted.h"
+#include "parts/parted_pipeline.h"
 
 /* Pieces that are on a GPU, or wait for those before them, while threads work on others. */
 #define CODED_THERE 8u
