@@ -56,6 +56,12 @@ struct tsr_zero {
 enum tsr_status tsr_zero_read(struct tsr_folder *d, bool universal, struct tsr_zero *ret);
 void tsr_zero_free(struct tsr_zero *z);
 
+/*
+ * The parameters, from param_shapes of rank 0's model: fills params, by_name, needed and group_at.  The model,
+ * stage and paddings are known.
+ */
+enum tsr_status tsr_zero_param_shapes(struct tsr_zero *z);
+
 /* Join the partitions: weight and state of each parameter. */
 enum tsr_status tsr_zero_join(struct tsr_zero *z);
 
