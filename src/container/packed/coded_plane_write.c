@@ -15,6 +15,7 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "base/tiles.h"
+#include "ckpt/checksum.h"
 #include "ckpt/coded_plane.h"
 #include "ckpt/deltas.h"
 #include "ckpt/tensor_tiles.h"
@@ -220,7 +221,7 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	s->bytes = s->plain;
 	s->coding = false;
 	TSR_TRY(read_plain(k, e->tag, &tile, s->plain, err));
-	s->hash = tsr_hash(s->plain, s->nbytes, 0);
+	s->hash = tsr_piece_hash(s->plain, s->nbytes);
 	if (!k->w->coded_nbytes[e->tag])
 		return TSR_OK;
 	outcome = outcome_of(k, e, &tile);
