@@ -57,8 +57,8 @@ enum tsr_status tsr_zero_read(struct tsr_folder *d, bool universal, struct tsr_z
 void tsr_zero_free(struct tsr_zero *z);
 
 /*
- * The parameters, from param_shapes of rank 0's model: fills params, by_name, needed and group_at.  The model,
- * stage and paddings are known.
+ * The parameters, from param_shapes in the model states: fills params, by_name, needed and group_at.
+ * Stage and paddings are known.
  */
 enum tsr_status tsr_zero_param_shapes(struct tsr_zero *z);
 
