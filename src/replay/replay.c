@@ -78,7 +78,7 @@ static enum tsr_status check_order(const struct tsr_replaying *r)
 	return TSR_OK;
 }
 
-/* What the optimizer keeps: AMSGrad's variances if the checkpoint has them, unless an option says otherwise. */
+/* What the optimizer keeps: AMSGrad's variances if the checkpoint has them and no option says otherwise. */
 static enum tsr_status choose_slots(struct tsr_replaying *r)
 {
 	const struct tsr_codec *variance = r->options->coding[TSR_SLOT_VARIANCE].codec;

@@ -43,7 +43,8 @@ class Copies:
     """Copies of tensors on their devices, and from there in host memory."""
 
     def __init__(self, tensors):
-        self.places, self.devices, total = [], {}, 0
+        self.places, self.devices, total = [], {}, 0    # per tensor where it is; per device its range
+        self.device = [t.device for t in tensors]
         for device in {t.device: None for t in tensors}:
             first = total
             for i, t in enumerate(tensors):
@@ -193,9 +194,9 @@ class SignatureRecorder:
 
     def _take(self, tensors):
         for key, t in tensors.items():
-            like = self.like[self.keys[key]] if key in self.keys else None
-            if like is None or (t.dtype, t.shape) != (like.dtype, like.shape):
-                raise ValueError(f"step {self.step}: {key[0]}: its {key[1]} is new, or has another type or shape")
+            i = self.keys.get(key)
+            if i is None or (t.dtype, t.shape, t.device) != (self.like[i].dtype, self.like[i].shape, self.copies.device[i]):
+                raise ValueError(f"step {self.step}: {key[0]}: its {key[1]} is new, or of another type, shape or device")
         self.copies.take(self.buffer, [(self.keys[k], t) for k, t in tensors.items()])
         self.present.update(self.keys[k] for k in tensors)
 
