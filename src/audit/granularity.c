@@ -22,7 +22,7 @@
 #include "ckpt/checksum.h"
 #include "ckpt/fingerprint.h"
 #include "codec/measuring.h"
-#include "parts/parted.h"
+#include "parts/parted_pipeline.h"
 #include "tersor/names.h"
 
 /* Tiles have whole groups: their rows and columns are multiples of these, or what a tensor has left. */

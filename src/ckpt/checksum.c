@@ -195,13 +195,18 @@ enum tsr_status tsr_records_check_all(const struct tsr_checkpoint *c, const stru
 
 /* --- Planes of packed files --------------------------------------------------------------------- */
 
+uint64_t tsr_piece_hash(const void *bytes, size_t nbytes)
+{
+	return tsr_hash(bytes, nbytes, 0);
+}
+
 void tsr_tile_hash(const struct tsr_tensor *t, const struct tsr_tile *tile, void *const plane[],
 		   uint64_t hash[])
 {
 	if (!tsr_tile_is_piece(t, tile))
 		return;
 	for (unsigned i = 0; i < t->nplanes; i++)
-		hash[i] = tsr_hash(plane[i], tsr_tile_plane_nbytes(t, i, tile), 0);
+		hash[i] = tsr_piece_hash(plane[i], tsr_tile_plane_nbytes(t, i, tile));
 }
 
 enum tsr_status tsr_plane_hashes_init(struct tsr_plane_hashes *h, const char *what,
@@ -283,7 +288,7 @@ void tsr_plane_hashes_add(struct tsr_plane_hashes *h, const struct tsr_tensor *t
 
 uint64_t tsr_plane_hash(const void *bytes, size_t nbytes)
 {
-	const uint64_t piece = tsr_hash(bytes, nbytes, 0);
+	const uint64_t piece = tsr_piece_hash(bytes, nbytes);
 
 	return tsr_hash(&piece, sizeof(piece), 0);
 }

@@ -40,6 +40,9 @@ enum tsr_status tsr_records_check_all(const struct tsr_checkpoint *c, const stru
 
 /* --- Planes of packed files -------------------------------------------------------------------- */
 
+/* The hash of a piece of a plane, of its bytes as they are before they are coded.  Thread-safe. */
+uint64_t tsr_piece_hash(const void *bytes, size_t nbytes);
+
 /* The hashes of one tensor's planes, made of those of their pieces, tile by tile. */
 struct tsr_plane_hashes {
 	struct tsr_hasher *plane[TSR_PLANES_MAX], *piece[TSR_PLANES_MAX];

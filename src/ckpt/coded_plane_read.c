@@ -12,12 +12,12 @@
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "ckpt/build.h"
+#include "ckpt/checksum.h"
 #include "ckpt/decoders.h"
 #include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"
 #include "ckpt/unproven.h"
 #include "gpu/piece_coder.h"
-#include "io/hash.h"
 
 /* --- What an array is --------------------------------------------------------------------------- */
 
@@ -301,9 +301,9 @@ static enum tsr_status decode_both(const struct tsr_checkpoint *c, const struct 
 					       to + b->floats_nbytes, b->n);
 	if (wrong)
 		return differs(c, b->floats, b->piece, wrong, err);
-	if (tsr_hash(to, b->floats_nbytes, 0) != hash[0])
+	if (tsr_piece_hash(to, b->floats_nbytes) != hash[0])
 		return differs(c, b->floats, b->piece, "does not have its hash", err);
-	if (tsr_hash(to + b->floats_nbytes, b->nbytes - b->floats_nbytes, 0) != hash[1])
+	if (tsr_piece_hash(to + b->floats_nbytes, b->nbytes - b->floats_nbytes) != hash[1])
 		return differs(c, b->corrections, b->piece, "does not have its hash", err);
 	return TSR_OK;
 }
@@ -424,7 +424,7 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 		TSR_TRY(read_differences(c, a, piece, d, coded_nbytes, plain, n, err));
 	else
 		TSR_TRY(decode_piece(c, a, piece, d, coded_nbytes, plain, n, err));
-	if (tsr_hash(plain, nbytes, 0) != hash)
+	if (tsr_piece_hash(plain, nbytes) != hash)
 		return (differences ? differs : damaged)(c, a, piece, "does not have its hash",
 							 err);
 	return TSR_OK;

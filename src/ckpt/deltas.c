@@ -9,6 +9,7 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "ckpt/build.h"
+#include "ckpt/checksum.h"
 #include "ckpt/coded_plane.h"
 #include "ckpt/tensor_tiles.h"
 #include "ckpt/unproven.h"
@@ -54,7 +55,7 @@ static enum tsr_status hash_piece(void *ctx, void *scratch, uint64_t job, struct
 		return TSR_OK;
 	}
 	TSR_TRY(tsr_array_read(h->c, a, tile.first, (size_t)tile.n, p->bytes, err));
-	p->hash = tsr_hash(p->bytes, (size_t)tile.n, 0);
+	p->hash = tsr_piece_hash(p->bytes, (size_t)tile.n);
 	return TSR_OK;
 }
 

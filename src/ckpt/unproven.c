@@ -7,8 +7,8 @@
 
 #include "base/arena.h"
 #include "base/fail.h"
+#include "ckpt/checksum.h"
 #include "ckpt/tensor_tiles.h"
-#include "io/hash.h"
 
 enum tsr_status tsr_unproven_pieces(const struct tsr_checkpoint *c, struct tsr_tiles *pieces,
 				    struct tsr_err *err)
@@ -39,7 +39,7 @@ void tsr_unproven_note(const struct tsr_checkpoint *base, size_t tensor, uint64_
 
 	if (u)
 		u->known[u->pieces.spans[tensor].first_job + piece] = (struct tsr_known_piece){
-			tsr_hash(bytes, nbytes, 0), true
+			tsr_piece_hash(bytes, nbytes), true
 		};
 }
 

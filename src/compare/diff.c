@@ -18,7 +18,7 @@
 #include "pack/tile_codec.h"
 #include "ckpt/checksum.h"
 #include "codec/math.h"
-#include "parts/parted.h"
+#include "parts/parted_pipeline.h"
 
 /* Differences are summed tile by tile, so this size decides the last bits of the figures. */
 #define TILE TSR_READ_MAX

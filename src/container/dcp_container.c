@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing a directory of torch.distributed.checkpoint: an archive per entry, in one or several files. */
+/* Laying out a directory of torch.distributed.checkpoint: the file and the place of each entry. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "io/dir.h"
-#include "io/temporary.h"
 #include "io/spool.h"
 #include "base/fail.h"
 #include "io/pages.h"
@@ -17,6 +16,7 @@
 #include "container/packed/packed_read.h"
 #include "container/tree.h"
 #include "layouts/folder.h"
+#include "layouts/open_base.h"
 #include "layouts/open_update.h"
 #include "names/import/import_states.h"
 #include "names/places.h"
@@ -108,112 +108,8 @@ static enum tsr_status read_generation(struct tsr_checkpoint *c, struct tsr_err 
 	return TSR_OK;
 }
 
-/* --- Bases ------------------------------------------------------------------------------------ */
-
-/* Of a base in another directory: its path in that. */
-static const char *name_in_directory(const struct tsr_base_name *base, unsigned levels)
-{
-	return strchr(base->name + 3 * (size_t)levels, '/') + 1;
-}
-
-/*
- * A name that begins with "../" below a directory; takes the latter.  Paths of a chain stay short: a
- * directory is left by its name, unless that is a link, which leads elsewhere.
- */
-static char *join_sibling(char *directory, const char *name)
-{
-	char *path;
-
-	while (directory && strncmp(name, "../", 3) == 0 &&
-	       tsr_dir_is_name(tsr_path_name(directory)) && !tsr_dir_is_link(directory)) {
-		char *up = tsr_path_directory(directory);
-
-		free(directory);
-		directory = up;
-		name += 3;
-	}
-	if (!directory)
-		return NULL;
-	path = strcmp(directory, ".") == 0 ? strdup(name) : tsr_path_join(directory, name);
-	free(directory);
-	return path;
-}
-
-/* The path of the base of a delta; to be freed.  A user may name the directory of many bases. */
-static char *base_path(const struct tsr_checkpoint *c, const struct tsr_open_options *options)
-{
-	unsigned levels;
-
-	if (options->base && tsr_base_name_is_valid(c->base_name.name, &levels) && levels &&
-	    tsr_dir_is(options->base))
-		return tsr_path_join(options->base, name_in_directory(&c->base_name, levels));
-	if (options->base)
-		return strdup(options->base);
-	return join_sibling(tsr_path_directory(c->path), c->base_name.name);
-}
-
-/* So many arrays are worth a look at all of the heap. */
-#define TRIM_ARRAYS 10000u
-
-static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths,
-				       const struct tsr_open_options *o, unsigned depth, bool later,
-				       struct tsr_checkpoint **ret, struct tsr_err *err);
-
-static enum tsr_status check_base(struct tsr_checkpoint *c, const char *path, bool later,
-				  const struct tsr_run *run, struct tsr_err *err)
-{
-	if (!c->base->packed && later)
-		return tsr_delta_prove_later(c, path, err);
-	if (!c->base->packed)
-		TSR_TRY(tsr_plain_set(c->base, run, err));
-	return tsr_delta_check_base(c, path, err);
-}
-
-/*
- * The base at @path, which the delta names or the user.  A name from the file must be that of a regular file,
- * which is held while the checkpoint is opened, so that what takes its place is noticed.
- */
-static enum tsr_status open_named(struct tsr_checkpoint *c, const char *path,
-				  const struct tsr_open_options *o, bool named, struct tsr_err *err)
-{
-	TSR_OWNED(free) char *directory = tsr_path_directory(path);
-	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
-
-	if (!directory)
-		return tsr_fail_nomem(err, path);
-	if (named)
-		TSR_TRY(tsr_file_open_in(directory, tsr_path_name(path), o->follow, &f, err));
-	TSR_TRY(open_checkpoint(&path, 1, o, c->base_name.depth - 1, false, &c->base, err));
-	return f ? tsr_file_check_unchanged(f, err) : TSR_OK;
-}
-
-/*
- * Open what a delta differs from; @depth is the most that it may be deep.  @later: one that is not packed is
- * not read now.
- */
-static enum tsr_status open_base(struct tsr_checkpoint *c, const struct tsr_open_options *options,
-				 unsigned depth, bool later, struct tsr_err *err)
-{
-	struct tsr_open_options o = *options;
-	TSR_OWNED(free) char *path = NULL;
-
-	if (!c->base_name.name)
-		return TSR_OK;
-	if (c->base_name.depth > depth)
-		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: is a delta at depth %u in a chain that ends at depth %u",
-				c->path, c->base_name.depth, depth);
-	path = base_path(c, options);
-	o.base = NULL;
-	if (!path)
-		return tsr_fail_nomem(err, c->path);
-	if (!tsr_dir_has(path))
-		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_BASE,
-				     "%s: is a delta to %s, which is missing", c->path, path);
-	TSR_TRY(open_named(c, path, &o, !options->base, err));
-	TSR_TRY(check_base(c, path, later, options->run, err));
-	return tsr_delta_link(c, err);
-}
+/* A delta opens its base, which may be a delta. */
+static tsr_open_fn open_checkpoint;
 
 static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *paths, unsigned npaths,
 				const struct tsr_open_options *options, unsigned depth, bool later,
@@ -246,12 +142,15 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 	TSR_TRY(tsr_packed_share(c, err));
 	if (c->packed)
 		c->set = tsr_tensors_set(c->tensors, c->ntensors);
-	TSR_TRY(open_base(c, options, depth, later, err));
+	TSR_TRY(tsr_open_base(c, options, depth, later, open_checkpoint, err));
 	TSR_TRY(tsr_tree_restore(c, err));
 	TSR_TRY(tsr_places_mark(c, err));
 	TSR_TRY(tsr_tree_complete(c, npaths > 1 || c->from_folder, err));
 	return tsr_torch_name_carried(c, err);
 }
+
+/* So many arrays are worth a look at all of the heap. */
+#define TRIM_ARRAYS 10000u
 
 static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths,
 				       const struct tsr_open_options *o, unsigned depth, bool later,

@@ -56,6 +56,12 @@ struct tsr_zero {
 enum tsr_status tsr_zero_read(struct tsr_folder *d, bool universal, struct tsr_zero *ret);
 void tsr_zero_free(struct tsr_zero *z);
 
+/*
+ * The parameters, from param_shapes in the model states: fills params, by_name, needed and group_at.
+ * Stage and paddings are known.
+ */
+enum tsr_status tsr_zero_param_shapes(struct tsr_zero *z);
+
 /* Join the partitions: weight and state of each parameter. */
 enum tsr_status tsr_zero_join(struct tsr_zero *z);
 

@@ -11,7 +11,7 @@
 #include "container/tree.h"
 #include "container/writer.h"
 #include "names/params/parameters.h"
-#include "pack/delta_base.h"
+#include "pack/new_delta_base.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packed_meta.h"
 #include "pack/packing.h"

@@ -12,7 +12,7 @@
 #include "ckpt/decoders.h"
 #include "ckpt/read.h"
 #include "codec/narrow.h"
-#include "parts/parted.h"
+#include "parts/parted_pipeline.h"
 
 struct walking {
 	const struct tsr_walk *walk;

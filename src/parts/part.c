@@ -11,6 +11,7 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "parts/find_parts.h"
 #include "parts/part_state.h"
 #include "tersor/version.h"
 

@@ -3,7 +3,7 @@
 #ifndef TSR_REPLAY_REPLAY_PARTS_H
 #define TSR_REPLAY_REPLAY_PARTS_H
 
-#include "parts/parted.h"
+#include "parts/parted_pipeline.h"
 #include "replay/replaying.h"
 
 /*

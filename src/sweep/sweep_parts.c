@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "io/hash.h"
-#include "parts/parted.h"
+#include "parts/parted_pipeline.h"
 #include "sweep/kernels.h"
 
 /* A share of a zone begins at a multiple of at most so many bit patterns, which suit tiles and GPUs. */

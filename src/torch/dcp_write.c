@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing a directory of torch.distributed.checkpoint: the archives of its entries and .metadata. */
+/* The bytes of a directory of torch.distributed.checkpoint: the archives of its entries and .metadata. */
 #include "torch/dcp_write.h"
 
 #include <inttypes.h>

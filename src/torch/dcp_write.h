@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing a directory of torch.distributed.checkpoint: its entries, their archives and .metadata. */
+/* The bytes of a directory of torch.distributed.checkpoint: its entries, their archives and .metadata. */
 #ifndef TSR_TORCH_DCP_WRITE_H
 #define TSR_TORCH_DCP_WRITE_H
 

@@ -7,7 +7,7 @@
 #include "io/hash.h"
 #include "parts/part.h"
 #include "parts/part_report.h"
-#include "parts/parted.h"
+#include "parts/parted_pipeline.h"
 
 #define N 100u
 

@@ -15,6 +15,7 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "base/tiles.h"
+#include "ckpt/checksum.h"
 #include "ckpt/coded_plane.h"
 #include "ckpt/deltas.h"
 #include "ckpt/tensor_tiles.h"
@@ -24,7 +25,7 @@
 #include "container/packed/packed_write.h"
 #include "gpu/piece_coder.h"
 #include "io/hash.h"
-#include "parts/parted.h"
+#include "parts/parted_pipeline.h"
 
 /* Pieces that are on a GPU, or wait for those before them, while threads work on others. */
 #define CODED_THERE 8u
@@ -220,7 +221,7 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	s->bytes = s->plain;
 	s->coding = false;
 	TSR_TRY(read_plain(k, e->tag, &tile, s->plain, err));
-	s->hash = tsr_hash(s->plain, s->nbytes, 0);
+	s->hash = tsr_piece_hash(s->plain, s->nbytes);
 	if (!k->w->coded_nbytes[e->tag])
 		return TSR_OK;
 	outcome = outcome_of(k, e, &tile);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pipelines whose jobs are dealt to parts. */
-#ifndef TSR_PARTS_PARTED_H
-#define TSR_PARTS_PARTED_H
+#ifndef TSR_PARTS_PARTED_PIPELINE_H
+#define TSR_PARTS_PARTED_PIPELINE_H
 
 #include "base/pipeline.h"
 #include "parts/part.h"

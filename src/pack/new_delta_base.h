@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The base of a delta that is to be written. */
-#ifndef TSR_PACK_DELTA_BASE_H
-#define TSR_PACK_DELTA_BASE_H
+/* The base of a delta that is being written. */
+#ifndef TSR_PACK_NEW_DELTA_BASE_H
+#define TSR_PACK_NEW_DELTA_BASE_H
 
 #include "ckpt/checkpoint_model.h"
 

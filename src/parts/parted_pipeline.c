@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pipelines whose jobs are dealt to parts. */
-#include "parts/parted.h"
+#include "parts/parted_pipeline.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

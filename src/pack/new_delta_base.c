@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The base of a delta that is to be written. */
-#include "pack/delta_base.h"
+/* The base of a delta that is being written; that of a delta that is read: layouts/open_base.c. */
+#include "pack/new_delta_base.h"
 
 #include <stdlib.h>
 #include <string.h>
