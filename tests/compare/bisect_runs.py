@@ -170,7 +170,7 @@ def main():
     parser.add_argument("--record", type=pathlib.Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if torch.cuda.is_available():
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.use_deterministic_algorithms(True)
     if args.record:
         record(args, args.record, {})
         return 0
