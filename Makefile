@@ -141,7 +141,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/src/report/charts/page.o: src/report/charts/page.css src/report/charts/page.js src/report/charts/tables.js
+$(BUILD)/obj/src/report/render/page.o: src/report/render/page.css src/report/render/page.js src/report/render/tables.js
 $(BUILD)/obj/src/report/charts/plot.o: src/report/charts/plot.css
 $(BUILD)/obj/src/cli/help.o: man/help/options.txt
 $(BUILD)/obj/src/cli/commands/cmd_completion.o: $(wildcard packaging/completion/tersor.*)

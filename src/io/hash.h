@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* XXH3-64 and XXH3-128, of bytes in one place or of bytes that arrive one after the other. */
-#ifndef TSR_BASE_HASH_H
-#define TSR_BASE_HASH_H
+#ifndef TSR_IO_HASH_H
+#define TSR_IO_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>

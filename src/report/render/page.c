@@ -4,9 +4,9 @@
 
 #include "report/render/format.h"
 
-TSR_EMBED(tsr_page_css, "src/report/charts/page.css");
-TSR_EMBED(tsr_page_js, "src/report/charts/page.js");
-TSR_EMBED(tsr_tables_js, "src/report/charts/tables.js");
+TSR_EMBED(tsr_page_css, "src/report/render/page.css");
+TSR_EMBED(tsr_page_js, "src/report/render/page.js");
+TSR_EMBED(tsr_tables_js, "src/report/render/tables.js");
 
 void tsr_page_open(struct tsr_text *html, const char *title)
 {
