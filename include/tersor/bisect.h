@@ -85,7 +85,7 @@ struct tsr_bisect_hyper {
 	uint64_t group, step; /* the first step; 0: of all */
 	bool text; /* @words, of what is no number */
 	double value[2]; /* both runs recorded it */
-	char words[2][48];
+	char words[2][96];
 };
 
 #define TSR_BISECT_HYPERS_MAX 64

@@ -265,39 +265,47 @@ static int get(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 	return cli_end_report(&r, &a->common);
 }
 
+/* What verify finds, as a line for people and a row for programs. */
+struct faults {
+	struct tsr_report report;
+	struct tsr_table table;
+};
+
 static void put_fault(void *ctx, const char *what)
 {
-	struct tsr_table *t = ctx;
+	struct faults *f = ctx;
 
-	tsr_row(t);
-	TSR_CELL(t, "fault", "FAULT:N", tsr_keep(t, what));
+	tsr_report_say(&f->report, TSR_TO_TEXT, "FAULT %s", what);
+	tsr_row(&f->table);
+	TSR_CELL(&f->table, "fault", NULL, tsr_keep(&f->table, what));
 }
 
 static int verify(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
 		  const struct tsr_run *run)
 {
+	struct faults f = { cli_report(cmd, &a->common, "verify"), { 0 } };
 	struct tsr_err err = { 0 };
-	struct tsr_table t = { 0 };
-	const enum tsr_status status = tsr_store_verify(s, run, put_fault, &t, &err);
-	struct tsr_report r;
+	const enum tsr_status status = tsr_store_verify(s, run, put_fault, &f, &err);
 	uint64_t unused;
 	size_t n = 0;
 
 	if (status != TSR_OK && status != TSR_E_FORMAT) {
-		tsr_table_free(&t);
+		tsr_table_free(&f.table);
+		tsr_text_free(&f.report.json);
+		tsr_text_free(&f.report.text);
 		return cli_error(&err);
 	}
 	while (tsr_store_snapshot(s, n))
 		n++;
-	r = cli_report(cmd, &a->common, "verify");
-	tsr_json_put_u64(&r.json, "snapshots", n);
-	tsr_json_put_u64(&r.json, "nbytes", tsr_store_nbytes(s, &unused));
-	tsr_json_put_bool(&r.json, "intact", status == TSR_OK);
-	tsr_report_rows(&r, t, "faults", "fault");
+	tsr_json_put_u64(&f.report.json, "snapshots", n);
+	tsr_json_put_u64(&f.report.json, "nbytes", tsr_store_nbytes(s, &unused));
+	tsr_json_put_bool(&f.report.json, "intact", status == TSR_OK);
+	tsr_table_end_json(f.table, "faults", &f.report.json);
 	if (status == TSR_OK)
-		tsr_report_say(&r, TSR_TO_TEXT, "%s: %zu snapshots, %s: intact", store_name(a), n,
+		tsr_report_say(&f.report, TSR_TO_TEXT, "%s: %zu snapshots, %s: intact",
+			       store_name(a), n,
 			       tsr_format_bytes((double)tsr_store_nbytes(s, NULL)).text);
-	CLI_TRY(cli_end_report(&r, &a->common));
+	CLI_TRY(cli_end_report(&f.report, &a->common));
 	return status == TSR_OK ? CLI_OK : cli_error(&err);
 }
 
