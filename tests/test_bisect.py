@@ -221,6 +221,18 @@ def test_hyperparameters_are_named(runs):
         [("lr", 8, "0.01", "0.02")]
 
 
+@pytest.mark.parametrize("switch", ["amsgrad", "maximize"])
+def test_a_switch_that_one_run_does_not_mention_is_off(tmp_path, switch):
+    for name, group in ("a", {switch: True}), ("b", {}):
+        value = signature_file.of_tensors([("w", "weight", "F32", [1])])
+        value["param_groups"][0] |= {"weight_decay": 0.1, **group}
+        blocks = [signature_file.block(t, 0, [0.1], [signature_file.sign(bytes([t * (name == "a" or t < 2), 0, 0, 0]))])
+                  for t in range(3)]
+        (tmp_path / name).write_bytes(signature_file.head(value) + b"".join(blocks))
+    report = bisect(tmp_path / "a", tmp_path / "b")
+    assert report["cause"] == "hyperparameters" and report["hyperparameters"][0]["name"] == switch
+
+
 def test_one_flipped_bit_names_its_tensor(runs):
     assert first(bisect(runs / "base", runs / "flip")) == [("0.weight", "exp_avg"), ("0.weight", "weight")]
 

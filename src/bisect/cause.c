@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "step/hyperparameters.h"
+
 /* --- Hyperparameters --------------------------------------------------------------------------- */
 
 static struct tsr_bisect_hyper *add_hyper(struct tsr_bisect *r, const char *name, uint64_t group,
@@ -53,7 +55,9 @@ static void compare_words(struct tsr_bisect *r, const char *name, const char *a,
 
 static double value_of(const struct tsr_hyper *h, enum tsr_hyper_name name)
 {
-	return tsr_hyper_is_set(h, name) ? h->value[name] : (double)NAN;
+	if (tsr_hyper_is_set(h, name))
+		return h->value[name];
+	return tsr_hyper_is_switch(name) && h->set ? 0 : (double)NAN;
 }
 
 static const char *optimizer_of(const struct tsr_recording *run)

@@ -10,6 +10,7 @@
 #include "io/dir.h"
 #include "base/fail.h"
 #include "io/file.h"
+#include "step/hyperparameters.h"
 #include "step/step_math.h"
 #include "text/bytes.h"
 #include "text/json.h"
@@ -201,7 +202,7 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 			return wrong(m, where, name, v,
 				     hypers[i].flag ? "true or false" : "a finite number");
 		/* Off is as not there, in reports as well. */
-		if (hypers[i].hyper < TSR_HYPER_MAXIMIZE || value != 0)
+		if (!tsr_hyper_is_switch(hypers[i].hyper) || value != 0)
 			tsr_hyper_put(h, hypers[i].hyper, value);
 		return TSR_OK;
 	}

@@ -34,6 +34,9 @@ bool tsr_optimizer_is_muon(enum tsr_optimizer optimizer);
 /* Whether the update rule has this hyperparameter. */
 bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);
 
+/* Whether it is a switch that is off where it is not set. */
+bool tsr_hyper_is_switch(enum tsr_hyper_name name);
+
 /* Whether it is set, and not 0. */
 bool tsr_hyper_is_on(const struct tsr_hyper *h, enum tsr_hyper_name name);
 

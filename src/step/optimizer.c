@@ -14,9 +14,9 @@
 	(BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(DAMPENING) | BIT(NESTEROV) | \
 	 BIT(MAXIMIZE))
 /* Not set is off. */
-#define OPTIONAL (BIT(MAXIMIZE) | BIT(AMSGRAD) | BIT(TENSOR_LR))
+#define SWITCHES (BIT(MAXIMIZE) | BIT(AMSGRAD) | BIT(TENSOR_LR))
 #define GEFEN_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(EPS) | BIT(WEIGHT_DECAY))
-#define ADAM_USES (GEFEN_USES | OPTIONAL | BIT(AMSGRAD) | BIT(TENSOR_LR))
+#define ADAM_USES (GEFEN_USES | SWITCHES)
 #define LION_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(WEIGHT_DECAY))
 #define MUON_USES \
 	(BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(NESTEROV) | BIT(EPS) | BIT(MATCH_RMS))
@@ -155,6 +155,11 @@ bool tsr_hyper_is_set(const struct tsr_hyper *h, enum tsr_hyper_name name)
 	return h->set >> name & 1;
 }
 
+bool tsr_hyper_is_switch(enum tsr_hyper_name name)
+{
+	return SWITCHES >> name & 1;
+}
+
 bool tsr_hyper_is_on(const struct tsr_hyper *h, enum tsr_hyper_name name)
 {
 	return tsr_hyper_is_set(h, name) && h->value[name] != 0;
@@ -268,7 +273,7 @@ enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer op
 	const unsigned uses = optimizers[optimizer].uses;
 
 	for (unsigned i = 0; i < TSR_HYPER_COUNT; i++) {
-		const bool optional = OPTIONAL >> i & 1 &&
+		const bool optional = SWITCHES >> i & 1 &&
 				      !tsr_hyper_is_set(h, (enum tsr_hyper_name)i);
 
 		if (uses >> i & 1 && i != TSR_HYPER_INITIAL_LR && !optional)
