@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -93,6 +94,21 @@ def run_tersor(*args, env=None, check=None, timeout=120, **kwargs):
         assert done.returncode == check, (
             f"exit {done.returncode}, expected {check}\n{done.args}\n{done.stdout}{done.stderr}")
     return done
+
+
+def traced(folder, *args):
+    """A run in the folder, and its system calls that open files, make processes or sockets.
+
+    Under a sanitizer leaks are not looked for: that is not done while another process traces.
+    """
+    if shutil.which("strace") is None:
+        pytest.fail("strace is not installed")
+    with tempfile.NamedTemporaryFile("r") as log:
+        done = subprocess.run(
+            ["strace", "-f", "-qq", "-E", "ASAN_OPTIONS=detect_leaks=0", "-o", log.name,
+             "-e", "trace=%file,%process,%network", BINARY, *map(str, args)],
+            capture_output=True, text=True, cwd=folder, timeout=60)
+        return done, log.read().splitlines()
 
 
 @pytest.fixture

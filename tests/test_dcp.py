@@ -7,13 +7,12 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
 
 import torchfile
-from conftest import BINARY, DATA, one_line_error, run_tersor
+from conftest import DATA, one_line_error, run_tersor, traced
 from torchfile import (META, Call, Chunk, Global, Sharded, Storage,
                        Tensor, arrays_in, as_array, converted, dcp, must_refuse, new, pickled, pt,
                        size_of, tensor, untyped, whole)
@@ -234,13 +233,9 @@ def test_nothing_outside_is_opened(folder):
     dcp(folder, {"model.a": whole(tensor(A))},
         edit=lambda state: state["storage_data"].pairs[0][1].state.update(relative_path="../out"))
     (folder.parent / "out").write_bytes(pt(tensor(A)))
-    log = folder.parent / "strace"
-    if shutil.which("strace") is None:
-        pytest.fail("strace is not installed")
-    done = subprocess.run(["strace", "-f", "-E", "ASAN_OPTIONS=detect_leaks=0", "-o", log, "-e", "trace=%file", BINARY,
-                           "inspect", folder], capture_output=True, text=True)
-    assert done.returncode == 3 and ".metadata" in log.read_text()
-    assert not re.search(r'"(\.\./)?out"|/out"', log.read_text())
+    done, lines = traced(folder, "inspect", folder)
+    assert done.returncode == 3 and ".metadata" in "".join(lines)
+    assert not re.search(r'"(\.\./)?out"|/out"', "\n".join(lines))
 
 
 @pytest.mark.parametrize("at, length", [

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 import torchfile
-from conftest import BINARY, DATA, one_line_error, run_tersor
+from conftest import BINARY, DATA, one_line_error, run_tersor, traced
 from torchfile import (Call, Dict, Global, Hole, Member, Storage, Tensor, WHOLE, arrays_in,
                        as_array, converted, must_refuse, pickled, pt, pt_members,
                        pt_of, run_torch, tensor, untyped, with_central, with_directory, zip_bytes)
@@ -780,18 +780,6 @@ def test_a_whole_module_gets_advice(refused):
 ], ids=repr)
 def test_opcodes_that_torch_does_not_write_are_refused(refused, opcode):
     refused(pt_of(pkl(opcode)), "data.pkl", commands=("inspect", "convert"))
-
-
-def traced(folder, *args):
-    """The system calls of a run that open files, make processes or sockets."""
-    log = folder / "strace"
-    if shutil.which("strace") is None:
-        pytest.fail("strace is not installed")
-    # Under a sanitizer leaks are not looked for: that is not done while another process traces.
-    done = subprocess.run(
-        ["strace", "-f", "-qq", "-E", "ASAN_OPTIONS=detect_leaks=0", "-o", log, "-e", "trace=%file,%process,%network",
-         BINARY, *map(str, args)], capture_output=True, text=True, cwd=folder, timeout=60)
-    return done, log.read_text().splitlines()
 
 
 SYSTEM = re.compile(r'"(/etc/ld\.so\.[a-z]+|(/usr)?/lib[^"]*|/usr/share/locale[^"]*|'

@@ -70,19 +70,21 @@ bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret)
 static const struct {
 	const char *name;
 	unsigned optimizers; /* mask */
+	bool torch; /* PyTorch's own, which has AMSGrad */
 } orders[TSR_ORDER_COUNT] = {
-	[TSR_ORDER_TORCH_CPU] = { "torch-cpu", TORCH_CPU },
-	[TSR_ORDER_FLASHOPTIM] = { "flashoptim", FLASHOPTIM },
-	[TSR_ORDER_COAT] = { "coat", 1u << TSR_OPTIMIZER_ADAMW },
-	[TSR_ORDER_BITSANDBYTES] = { "bitsandbytes", ADAMS },
-	[TSR_ORDER_GEFEN] = { "gefen", GEFEN },
-	[TSR_ORDER_TORCH_CPU_FUSED] = { "torch-cpu-fused", TORCH },
-	[TSR_ORDER_TORCH_CUDA_FOREACH] = { "torch-cuda-foreach", TORCH },
-	[TSR_ORDER_TORCH_CUDA_FORLOOP] = { "torch-cuda-forloop", TORCH },
-	[TSR_ORDER_TORCH_CUDA_CAPTURABLE] = { "torch-cuda-capturable", ADAMS },
-	[TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP] = { "torch-cuda-capturable-forloop", ADAMS },
-	[TSR_ORDER_TORCH_CUDA_FUSED] = { "torch-cuda-fused", TORCH },
-	[TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE] = { "torch-cuda-fused-double", TORCH },
+	[TSR_ORDER_TORCH_CPU] = { "torch-cpu", TORCH_CPU, true },
+	[TSR_ORDER_FLASHOPTIM] = { "flashoptim", FLASHOPTIM, false },
+	[TSR_ORDER_COAT] = { "coat", 1u << TSR_OPTIMIZER_ADAMW, false },
+	[TSR_ORDER_BITSANDBYTES] = { "bitsandbytes", ADAMS, false },
+	[TSR_ORDER_GEFEN] = { "gefen", GEFEN, false },
+	[TSR_ORDER_TORCH_CPU_FUSED] = { "torch-cpu-fused", TORCH, true },
+	[TSR_ORDER_TORCH_CUDA_FOREACH] = { "torch-cuda-foreach", TORCH, true },
+	[TSR_ORDER_TORCH_CUDA_FORLOOP] = { "torch-cuda-forloop", TORCH, true },
+	[TSR_ORDER_TORCH_CUDA_CAPTURABLE] = { "torch-cuda-capturable", ADAMS, true },
+	[TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP] = { "torch-cuda-capturable-forloop", ADAMS,
+						      true },
+	[TSR_ORDER_TORCH_CUDA_FUSED] = { "torch-cuda-fused", TORCH, true },
+	[TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE] = { "torch-cuda-fused-double", TORCH, true },
 };
 
 const char *tsr_order_name(enum tsr_order order)
@@ -105,7 +107,7 @@ bool tsr_order_find(const char *name, enum tsr_order *order_ret)
 
 bool tsr_order_is_torch(enum tsr_order order)
 {
-	return strncmp(orders[order].name, "torch-", strlen("torch-")) == 0;
+	return orders[order].torch;
 }
 
 bool tsr_order_has(enum tsr_order order, enum tsr_optimizer optimizer)

@@ -138,8 +138,16 @@ ORDERS = {"AdamW fused": (ADAMW, {"fused": True}),
           "AdamW for-loop": (ADAMW, {"foreach": False}), "Adam, L2": (ADAM, {"weight_decay": 0.01}),
           "SGD, Nesterov": (SGD, {"momentum": 0.9, "nesterov": True}),
           "SGD fused": (SGD, {"fused": True, "momentum": 0.9})}
+ORDERS |= {"AdamW fused, AMSGrad": (ADAMW, {"fused": True, "amsgrad": True}),
+           "Adam fused, L2, AMSGrad": (ADAM, {"fused": True, "weight_decay": 0.01, "amsgrad": True}),
+           "Adam fused, L2, maximize": (ADAM, {"fused": True, "weight_decay": 0.01, "maximize": True}),
+           "AdamW, AMSGrad": (ADAMW, {"amsgrad": True}),
+           "AdamW for-loop, lr a tensor": (ADAMW, {"foreach": False, "lr": torch.tensor(1e-2)})}
 if CUDA:
-    ORDERS["AdamW capturable"] = ADAMW, {"capturable": True}
+    ORDERS |= {"AdamW capturable": (ADAMW, {"capturable": True}),
+               "AdamW capturable, lr a tensor": (ADAMW, {"capturable": True, "lr": torch.tensor(1e-2, device="cuda")}),
+               "AdamW capturable for-loop": (ADAMW, {"capturable": True, "foreach": False}),
+               "Adam capturable, L2, AMSGrad": (ADAM, {"capturable": True, "weight_decay": 0.01, "amsgrad": True})}
 
 
 def replayed(folder, kind, options):
@@ -147,7 +155,7 @@ def replayed(folder, kind, options):
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(67, 129), torch.nn.Tanh(), torch.nn.Linear(129, 33), torch.nn.Tanh(),
                                 torch.nn.Linear(33, 1)).to(DEVICE)
-    optimizer = kind(model.parameters(), lr=1e-2, **options)
+    optimizer = kind(model.parameters(), **{"lr": 1e-2, **options})
 
     def train(n):
         for _ in range(n):
@@ -169,7 +177,8 @@ def replayed(folder, kind, options):
     equal, counted = {}, {}
     with tersor.open(f"{folder}/end.pt") as end, tersor.open(f"{folder}/replayed.pt") as ours:
         for name, t in end.items():
-            kind = "v" if name.endswith("_sq") else "m" if name.endswith(("exp_avg", "momentum_buffer")) else "w"
+            kind = "x" if name.endswith("max_exp_avg_sq") else "v" if name.endswith("_sq") else \
+                "m" if name.endswith(("exp_avg", "momentum_buffer")) else "w"
             if t.shape:
                 equal[kind] = equal.get(kind, 0) + int((t[:].view("i4") == ours[name][:].view("i4")).sum())
                 counted[kind] = counted.get(kind, 0) + t[:].size

@@ -174,6 +174,18 @@ def fsdp2(folder):
     return f"8 ranks to 3 to 1 to 4: the same bits; weights at most {max(apart):.1e} off after 3 more steps"
 
 
+def losses(model, optimizer, n):
+    """Those of n steps on any data."""
+    found = []
+    for _ in range(n):
+        optimizer.zero_grad()
+        loss = (model(torch.randn(8, 64)) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
 def ddp_ranks(rank, ranks, folder):
     import tersor.torch
     torch.manual_seed(1)
@@ -181,14 +193,7 @@ def ddp_ranks(rank, ranks, folder):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     def steps(n):
-        found = []
-        for _ in range(n):
-            optimizer.zero_grad()
-            loss = (model(torch.randn(8, 64)) - 1).square().mean()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-        return found
+        return losses(model, optimizer, n)
     steps(5)
     saved = tersor.torch.async_save(f"{folder}/step-{{step}}.tersor", model, optimizer, step=5).result()
     assert bool(saved.nbytes) == (rank == 0)
@@ -416,24 +421,15 @@ def accelerate(folder):
         accelerator = hf.Accelerator(cpu=True)
         return accelerator, *accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
 
-    def steps(model, optimizer, n):
-        found = []
-        for _ in range(n):
-            optimizer.zero_grad()
-            loss = (model(torch.randn(8, 64)) - 1).square().mean()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.item())
-        return found
     accelerator, model, optimizer = make()
-    steps(model, optimizer, 5)
+    losses(model, optimizer, 5)
     save_state(accelerator, f"{folder}/state")
-    straight = steps(model, optimizer, 5)
+    straight = losses(model, optimizer, 5)
     assert os.listdir(folder) == ["state"]
     program("verify", f"{folder}/state")
     accelerator, model, optimizer = make()
     load_state(accelerator, f"{folder}/state")
-    apart = max(abs(a - b) for a, b in zip(straight, steps(model, optimizer, 5)))
+    apart = max(abs(a - b) for a, b in zip(straight, losses(model, optimizer, 5)))
     assert os.listdir(folder) == ["state"] and apart < 1e-3, apart
     return f"resumed: losses at most {apart:.1e} apart"
 
