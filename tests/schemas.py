@@ -73,7 +73,7 @@ audit d/tiny-gpt/checkpoint.pt --codec bf16+ulp8,softsign8,sqrt8 --json
 audit d/tiny-gpt/checkpoint.pt --table coat-1 --json
 sweep --library to_bf16.so --symbol to_bf16_fast --last 0xffff --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --state flash,tight --steps 401..402 --json
-replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --zero-state --steps ..401 --hyper amsgrad=1 --json
+replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --zero-state --steps ..401 --hyper amsgrad=1 --hyper maximize=1 --hyper tensor_lr=1 --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --vary lr=1e-4 --vary beta2=0.9 --steps 401..402 --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --audit --steps 401..402 --json
 replay d/tiny-gpt/checkpoint.pt d/tiny-gpt/recording --signatures run/signatures.tsig --json
