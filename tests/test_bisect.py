@@ -233,6 +233,49 @@ def test_a_switch_that_one_run_does_not_mention_is_off(tmp_path, switch):
     assert report["cause"] == "hyperparameters" and report["hyperparameters"][0]["name"] == switch
 
 
+def signed(path, rates, of="gradient", **more):
+    """A file of signatures of a tensor that never changes, with these learning rates."""
+    value = signature_file.of_tensors([("w", of, "F32", [1])], **more)
+    steps = [signature_file.block(t, 0, [lr], [signature_file.sign(bytes(4))]) for t, lr in enumerate(rates)]
+    path.write_bytes(signature_file.head(value) + b"".join(steps))
+    return path
+
+
+def test_numbers_that_differ_are_shown_apart_from_the_step_on(tmp_path):
+    rates = [0.1] * 5
+    report = bisect(signed(tmp_path / "a", rates), signed(tmp_path / "b", rates[:3] + [0.1 + 1e-13] * 2))
+    assert (report["cause"], report["step"]) == ("hyperparameters", 3)
+    lr, = report["hyperparameters"]
+    assert lr["step"] == 3 and (float(lr["a"]), float(lr["b"])) == (0.1, 0.1 + 1e-13)
+
+
+def test_a_rank_that_the_other_side_lacks_is_not_compared(tmp_path):
+    for folder, n in ("one", 1), ("both", 2):
+        (tmp_path / folder).mkdir()
+        for rank in range(n):
+            signed(tmp_path / folder / f"{rank}.tsig", [0.1] * 3, ranks=2, rank=rank)
+    done = run_tersor("bisect", tmp_path / "one", tmp_path / "both", check=0)
+    assert "1 of 2 ranks" in done.stderr and "the same bits" in done.stdout
+
+
+@pytest.mark.parametrize("names", [("model.w", "module.w"), ("w", "module.w")])
+def test_two_names_of_one_tensor_are_refused(tmp_path, names):
+    safetensors.numpy.save_file({name: np.ones(3, "f4") for name in names}, tmp_path / "a.safetensors")
+    refused = run_tersor("bisect", tmp_path / "a.safetensors", tmp_path / "a.safetensors", check=3)
+    assert "found two names of one weight" in one_line_error(refused)
+
+
+def test_memory_does_not_grow_with_steps(tmp_path):
+    """Names are kept once: 2 MB of them, which 60 steps would make 240 in the two passes over both sides."""
+    for folder, n in ("few", 4), ("many", 60):
+        (tmp_path / folder).mkdir()
+        for t in range(n):
+            safetensors.numpy.save_file({f"{i}." + 60 * "layer." + "weight": np.full(1, t, "f4") for i in range(3000)},
+                                        tmp_path / folder / f"step-{t}.safetensors")
+    peaks = [torchfile.run_measured("bisect", tmp_path / folder, tmp_path / folder)[1] for folder in ("few", "many")]
+    assert peaks[1] < peaks[0] + 16, peaks
+
+
 def test_one_flipped_bit_names_its_tensor(runs):
     assert first(bisect(runs / "base", runs / "flip")) == [("0.weight", "exp_avg"), ("0.weight", "weight")]
 

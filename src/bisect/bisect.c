@@ -59,6 +59,16 @@ static bool is_of(enum tsr_bisect_source source, const char *of)
 	       tsr_is_gradient(of) == (source == TSR_BISECT_GRADIENTS);
 }
 
+/* Whether there is a file of a rank; what has no ranks is all of the first one's. */
+static bool has_rank(const struct tsr_run_side *s, uint64_t rank)
+{
+	for (size_t i = 0; s->files && i < s->pub.nfiles; i++) {
+		if (s->files[i]->rank == rank)
+			return true;
+	}
+	return !s->files && rank == 0;
+}
+
 /* With other numbers of ranks only whole tensors can be compared, as the first rank has them. */
 static bool is_comparable(const struct tsr_comparing *c, const struct tsr_run_side *s,
 			  const struct tsr_run_tensor *t)
@@ -67,8 +77,9 @@ static bool is_comparable(const struct tsr_comparing *c, const struct tsr_run_si
 
 	if (!is_of(other->pub.source, t->is.of))
 		return false;
-	return c->side[0].pub.nranks == c->side[1].pub.nranks ||
-	       (!t->is.part && t->rank == s->tensors[0].rank);
+	if (c->side[0].pub.nranks == c->side[1].pub.nranks)
+		return has_rank(other, t->rank);
+	return !t->is.part && t->rank == s->tensors[0].rank;
 }
 
 /* Whether it matters that the other side has no such tensor: not of counters and other states. */
@@ -302,6 +313,7 @@ static enum tsr_status bisect(struct tsr_comparing *c, const char *from, const s
 	for (unsigned k = 0; k < 2; k++) {
 		struct tsr_run_side *s = &c->side[k];
 
+		s->room = s->ntensors;
 		TSR_TRY(TSR_NEW(&s->signatures, s->ntensors + 1, err, s->pub.path));
 		TSR_TRY(TSR_NEW(&s->at, s->ntensors + 1, err, s->pub.path));
 	}

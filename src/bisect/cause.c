@@ -120,6 +120,20 @@ static bool hypers_differ(const struct tsr_bisect *r)
 	return false;
 }
 
+/* The first step that has others: those of all steps have it from the first one on. */
+static uint64_t first_hyper(const struct tsr_bisect *r)
+{
+	uint64_t first = UINT64_MAX;
+
+	for (unsigned i = 0; i < r->nhypers; i++) {
+		const uint64_t step = r->hyper[i].step ? r->hyper[i].step : r->first_common;
+
+		if (!r->hyper[i].text || strcmp(r->hyper[i].name, "optimizer") == 0)
+			first = step < first ? step : first;
+	}
+	return first;
+}
+
 /* --- The cause --------------------------------------------------------------------------------- */
 
 static bool ranks_disagree(const struct tsr_bisect *r)
@@ -127,12 +141,11 @@ static bool ranks_disagree(const struct tsr_bisect *r)
 	return r->side[0].ranks.name || r->side[1].ranks.name;
 }
 
+/* @known: the states before the step are. */
 static enum tsr_bisect_cause cause_of(const struct tsr_bisect *r,
 				      const struct tsr_step_found *found,
-				      const struct tsr_step_found *last)
+				      const struct tsr_step_found *last, bool known)
 {
-	const bool before = last && last->states && last->step + 1 == found->step;
-
 	if (ranks_disagree(r))
 		return TSR_BISECT_RANKS;
 	if (!found->gradients_differ && !found->states_differ)
@@ -143,20 +156,21 @@ static enum tsr_bisect_cause cause_of(const struct tsr_bisect *r,
 		return TSR_BISECT_LOADED;
 	if (hypers_differ(r))
 		return TSR_BISECT_HYPERPARAMETERS;
-	return found->gradients && before ? TSR_BISECT_OPTIMIZER : TSR_BISECT_STATE;
+	return found->gradients && known ? TSR_BISECT_OPTIMIZER : TSR_BISECT_STATE;
 }
 
 void tsr_judge_step(struct tsr_comparing *c, const struct tsr_step_found *found,
 		    const struct tsr_step_found *last)
 {
+	const bool known = last && last->states && last->step + 1 == found->step;
 	struct tsr_bisect *r = c->result;
 
-	r->cause = cause_of(r, found, last);
+	r->cause = cause_of(r, found, last, known);
 	if (r->cause == TSR_BISECT_EQUAL)
 		return;
 	r->step = found->step;
 	r->before = last ? last->step : found->step;
-	r->known_before = last && last->states && last->step + 1 == found->step;
+	r->known_before = known;
 }
 
 void tsr_judge_rest(struct tsr_comparing *c)
@@ -165,9 +179,11 @@ void tsr_judge_rest(struct tsr_comparing *c)
 
 	if (r->cause != TSR_BISECT_EQUAL)
 		return;
-	if (hypers_differ(r))
-		r->cause = TSR_BISECT_HYPERPARAMETERS;
-	else if (r->npaired != r->ntensors)
-		r->cause = TSR_BISECT_TENSORS;
 	r->step = r->before = r->first_common;
+	if (hypers_differ(r)) {
+		r->cause = TSR_BISECT_HYPERPARAMETERS;
+		r->step = r->before = first_hyper(r);
+	} else if (r->npaired != r->ntensors) {
+		r->cause = TSR_BISECT_TENSORS;
+	}
 }

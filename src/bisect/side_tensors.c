@@ -52,33 +52,69 @@ static enum tsr_status check_same(const struct tsr_run_side *s, const struct tsr
 			s->pub.path, t->name);
 }
 
-enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
-				uint64_t rank, bool new, size_t *index_ret, struct tsr_err *err)
+/* An item of the map. */
+struct keyed {
+	const char *key;
+	size_t index;
+};
+
+static bool is_keyed(const void *item, const void *key)
+{
+	return strcmp(((const struct keyed *)item)->key, key) == 0;
+}
+
+static enum tsr_status add(struct tsr_run_side *s, const struct tsr_signed_tensor *t, uint64_t rank,
+			   struct keyed *item, struct tsr_err *err)
 {
 	struct tsr_run_tensor added = { .is = *t, .rank = rank, .twin = SIZE_MAX };
-	const char *name = tsr_names_canonical(s->arena, t->name);
 
-	added.key = name ? tsr_arena_printf(s->arena, "%s\n%s\n%" PRIu64, name,
-					    tsr_side_slot(t->of), rank)
-			 : NULL;
-	if (!added.key)
-		return tsr_side_nomem(s, err);
-	if (!tsr_text_number(&s->keys, added.key, strlen(added.key), index_ret))
-		return tsr_fail_nomem(err, s->pub.path);
-	if (*index_ret < s->ntensors && new)
+	if (s->ntensors == s->room)
 		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: tensors %.200s and %.200s: found two names of one %.60s",
-				s->pub.path, s->tensors[*index_ret].is.name, t->name, t->of);
-	if (*index_ret < s->ntensors)
-		return check_same(s, &s->tensors[*index_ret], t, err);
+				"%s: tensor %.200s: was not there when the run was opened",
+				s->pub.path, t->name);
 	TSR_TRY(grow(s, err));
+	added.key = tsr_arena_copy(s->arena, item->key, strlen(item->key));
 	added.is.name = tsr_arena_copy(s->arena, t->name, strlen(t->name));
 	added.is.of = tsr_arena_copy(s->arena, t->of, strlen(t->of));
 	added.is.shape = tsr_arena_dup(s->arena, t->shape, t->rank * sizeof(*t->shape));
-	if (!added.is.name || !added.is.of || !added.is.shape)
+	if (!added.key || !added.is.name || !added.is.of || !added.is.shape)
 		return tsr_side_nomem(s, err);
+	*item = (struct keyed){ added.key, s->ntensors };
 	s->tensors[s->ntensors++] = added;
 	return TSR_OK;
+}
+
+enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
+				uint64_t rank, size_t *index_ret, struct tsr_err *err)
+{
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *names = tsr_arena_new(SIZE_MAX);
+	const char *name = tsr_names_canonical(names, t->name);
+	const char *key = name ? tsr_arena_printf(names, "%s\n%s\n%" PRIu64, name,
+						  tsr_side_slot(t->of), rank)
+			       : NULL;
+	struct keyed *item = NULL;
+	struct tsr_run_tensor *was;
+	bool is_new;
+
+	s->keys.item_nbytes = sizeof(struct keyed);
+	s->keys.same = is_keyed;
+	if (key)
+		item = tsr_map_put(&s->keys, tsr_map_hash(&s->keys, key, strlen(key), 0), key,
+				   &is_new);
+	if (!item)
+		return tsr_fail_nomem(err, s->pub.path);
+	if (is_new) {
+		item->key = key;
+		TSR_TRY(add(s, t, rank, item, err));
+	}
+	*index_ret = item->index;
+	was = &s->tensors[item->index];
+	if (was->pass == s->pass)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: tensors %.200s and %.200s: found two names of one %.60s",
+				s->pub.path, was->is.name, t->name, t->of);
+	was->pass = s->pass;
+	return check_same(s, was, t, err);
 }
 
 bool tsr_is_gradient(const char *of)

@@ -162,7 +162,7 @@ static enum tsr_status open_checkpoints(struct tsr_run_side *s, struct tsr_err *
 		if (status != TSR_OK && !tsr_dir_is(path))
 			return status;
 		if (status != TSR_OK)
-			TSR_TRY(list_series(s, false, NULL));
+			TSR_TRY(list_series(s, false, err));
 		if (status != TSR_OK && !s->nsteps)
 			return status;
 	}
@@ -192,6 +192,7 @@ enum tsr_status tsr_side_open(struct tsr_run_side *s, const char *path,
 	bool found;
 
 	s->open = open;
+	s->room = SIZE_MAX;
 	s->arena = tsr_arena_new(ARENA_MAX);
 	s->pub.path = s->arena ? tsr_arena_copy(s->arena, path, strlen(path)) : NULL;
 	if (!s->pub.path)
@@ -222,6 +223,6 @@ void tsr_side_close(struct tsr_run_side *s)
 	free((void *)s->at);
 	free(s->steps);
 	free(s->signatures);
-	tsr_text_numbers_free(&s->keys);
+	tsr_map_free(&s->keys);
 	tsr_arena_free(s->arena);
 }

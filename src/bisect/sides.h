@@ -6,7 +6,7 @@
 #include "base/arena.h"
 #include "ckpt/checkpoint_model.h"
 #include "tersor/bisect.h"
-#include "text/text_numbers.h"
+#include "text/map.h"
 
 /* A tensor of a run. */
 struct tsr_run_tensor {
@@ -14,6 +14,7 @@ struct tsr_run_tensor {
 	const char *
 		key; /* by which the other run's is found: its parameter, what it is to it, and its rank */
 	uint64_t rank;
+	size_t pass; /* of the side, in which it was met last */
 	size_t twin; /* the same of the first rank, with which it must agree; SIZE_MAX: none */
 };
 
@@ -33,13 +34,14 @@ struct tsr_run_side {
 	const struct tsr_run_kind *kind;
 	struct tsr_arena *arena; /* of names */
 	const struct tsr_open_options *open;
-	size_t ntensors;
+	size_t ntensors, room; /* for so many: SIZE_MAX while it is opened */
 	struct tsr_run_tensor *tensors;
+	size_t pass; /* number of steps that were looked at: each has a tensor once */
 	size_t nsteps;
 	uint64_t *steps; /* their numbers, ascending */
 	struct tsr_signature *signatures; /* of the loaded step, per tensor */
 	const double *lr; /* of it, per group of pub.run; NULL: not recorded */
-	struct tsr_text_numbers keys; /* of @tensors */
+	struct tsr_map keys; /* of @tensors, with their indices */
 	struct tsr_checkpoint *current; /* NULL: it has no values */
 	const struct tsr_tensor **at; /* per tensor, of @current; NULL: it has no values */
 	struct tsr_signatures **files; /* of signatures */
@@ -60,10 +62,10 @@ enum tsr_status tsr_side_open_values(struct tsr_run_side *s, struct tsr_err *err
 
 /*
  * The index of a tensor, which is added unless it is there: TSR_E_FORMAT if it has another shape or type
- * there, or if it has to be @new.
+ * there, was met in this pass already, or there is no room for another.
  */
 enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
-				uint64_t rank, bool new, size_t *index_ret, struct tsr_err *err);
+				uint64_t rank, size_t *index_ret, struct tsr_err *err);
 
 /* Sign the tensors of a checkpoint, which is borrowed, as of a step of a side with checkpoints. */
 enum tsr_status tsr_side_sign_state(struct tsr_run_side *s, struct tsr_checkpoint *state,

@@ -44,7 +44,7 @@ static enum tsr_status values(struct tsr_run_side *s, size_t index, struct tsr_e
 	s->current = NULL;
 	TSR_TRY(tsr_recording_open_step(r, (size_t)(step - first), &s->current, err));
 	for (size_t i = 0; i < s->ntensors; i++)
-		s->at[i] = strcmp(s->tensors[i].is.of, "gradient") == 0 && !s->tensors[i].is.part
+		s->at[i] = tsr_is_gradient(s->tensors[i].is.of) && !s->tensors[i].is.part
 				   ? tsr_checkpoint_find(s->current, s->tensors[i].is.name)
 				   : NULL;
 	return TSR_OK;
@@ -88,10 +88,11 @@ static enum tsr_status add_tensors(struct tsr_run_side *s, struct tsr_err *err)
 {
 	size_t index;
 
+	s->pass++;
 	for (size_t i = 0; i < s->pub.nfiles; i++) {
 		for (size_t k = 0; k < s->files[i]->ntensors; k++)
 			TSR_TRY(tsr_side_tensor(s, &s->files[i]->tensors[k], s->files[i]->rank,
-						true, &index, err));
+						&index, err));
 	}
 	return TSR_OK;
 }

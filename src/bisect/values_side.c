@@ -23,7 +23,7 @@ static enum tsr_status find_tensor(struct tsr_run_side *s, const struct tsr_tens
 					      .rank = t->rank,
 					      .shape = t->shape };
 
-	return tsr_side_tensor(s, &is, 0, false, index_ret, err);
+	return tsr_side_tensor(s, &is, 0, index_ret, err);
 }
 
 /* What a tensor of a checkpoint is to which weight. */
@@ -70,6 +70,7 @@ static enum tsr_status find_tensors(struct tsr_run_side *s, size_t *indices, str
 	enum tsr_status status = TSR_OK;
 	struct what *what;
 
+	s->pass++;
 	TSR_TRY(TSR_NEW(&what, c->ntensors + 1, err, c->path));
 	if (s->paths) {
 		status = tsr_names_fill(c, NULL, 0, NULL, &p, err);
@@ -122,8 +123,9 @@ enum tsr_status tsr_side_sign_state(struct tsr_run_side *s, struct tsr_checkpoin
 	free((void *)s->at);
 	s->signatures = NULL;
 	s->at = NULL;
-	TSR_TRY(TSR_NEW(&s->signatures, s->ntensors + state->ntensors + 1, err, s->pub.path));
-	TSR_TRY(TSR_NEW(&s->at, s->ntensors + state->ntensors + 1, err, s->pub.path));
+	s->room = s->ntensors + state->ntensors;
+	TSR_TRY(TSR_NEW(&s->signatures, s->room + 1, err, s->pub.path));
+	TSR_TRY(TSR_NEW(&s->at, s->room + 1, err, s->pub.path));
 	TSR_TRY(match(s, err));
 	return tsr_sign_tensors(state, s->at, s->ntensors, s->signatures, run, err);
 }

@@ -57,13 +57,6 @@ enum tsr_status tsr_replay_check_signing(const struct tsr_replaying *r)
 
 /* --- The head ---------------------------------------------------------------------------------- */
 
-static void put_number(struct tsr_text *json, const char *key, double value)
-{
-	/* All digits: hyperparameters are compared with those of a run. */
-	tsr_text_printf(json, "%s\"%s\":%.17g", json->bytes[json->nbytes - 1] == '{' ? "" : ",",
-			key, value);
-}
-
 static void put_group(struct tsr_text *json, const struct tsr_replaying *r, size_t group)
 {
 	const struct tsr_hyper *h = &r->result->hyper[group];
@@ -76,7 +69,8 @@ static void put_group(struct tsr_text *json, const struct tsr_replaying *r, size
 		if (!tsr_hyper_is_set(h, name) || name == TSR_HYPER_LR || name == TSR_HYPER_BETA1 ||
 		    name == TSR_HYPER_BETA2 || name == TSR_HYPER_MATCH_RMS)
 			continue;
-		put_number(json, tsr_hyper_name(name), h->value[i]);
+		/* All digits: they are compared with those of a run. */
+		tsr_json_put_exact(json, tsr_hyper_name(name), h->value[i]);
 	}
 	if (tsr_hyper_is_set(h, TSR_HYPER_MATCH_RMS))
 		tsr_json_put_string(json, "adjust_lr_fn",
@@ -88,9 +82,12 @@ static void put_group(struct tsr_text *json, const struct tsr_replaying *r, size
 			tsr_json_put_string(json, NULL, r->params[i].recorded);
 	}
 	tsr_json_close(json, ']');
-	if (tsr_hyper_is_set(h, TSR_HYPER_BETA1) && tsr_hyper_is_set(h, TSR_HYPER_BETA2))
-		tsr_text_printf(json, ",\"betas\":[%.17g,%.17g]", h->value[TSR_HYPER_BETA1],
-				h->value[TSR_HYPER_BETA2]);
+	if (tsr_hyper_is_set(h, TSR_HYPER_BETA1) && tsr_hyper_is_set(h, TSR_HYPER_BETA2)) {
+		tsr_json_open(json, "betas", '[');
+		tsr_json_put_exact(json, NULL, h->value[TSR_HYPER_BETA1]);
+		tsr_json_put_exact(json, NULL, h->value[TSR_HYPER_BETA2]);
+		tsr_json_close(json, ']');
+	}
 	tsr_json_close(json, '}');
 }
 

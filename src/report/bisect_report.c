@@ -99,6 +99,16 @@ static struct tsr_table tensors_of(const struct tsr_bisect *b, bool all)
 	return t;
 }
 
+/* As many as it takes to tell two numbers apart, 9 at least. */
+static int digits_apart(const double value[2])
+{
+	char text[2][32];
+
+	for (unsigned k = 0; k < 2; k++)
+		snprintf(text[k], sizeof(text[k]), "%.9g", value[k]);
+	return strcmp(text[0], text[1]) == 0 ? 17 : 9;
+}
+
 static struct tsr_table hypers_of(const struct tsr_bisect *b)
 {
 	struct tsr_table t = { 0 };
@@ -106,9 +116,10 @@ static struct tsr_table hypers_of(const struct tsr_bisect *b)
 	for (unsigned i = 0; i < b->nhypers; i++) {
 		const struct tsr_bisect_hyper *h = &b->hyper[i];
 		char value[2][32];
+		const int digits = h->text ? 9 : digits_apart(h->value);
 
 		for (unsigned k = 0; k < 2; k++)
-			snprintf(value[k], sizeof(value[k]), "%.9g", h->value[k]);
+			snprintf(value[k], sizeof(value[k]), "%.*g", digits, h->value[k]);
 		tsr_row(&t);
 		TSR_CELL(&t, "name", "differs", h->name);
 		if (!h->text)
@@ -216,9 +227,11 @@ static void say_cause(const struct tsr_bisect *b, struct tsr_text *out)
 		break;
 	case TSR_BISECT_HYPERPARAMETERS:
 		tsr_text_printf(out, "%s",
-				states ? "gradients are equal, and so is what is known of the "
-					 "states before the step; hyperparameters are not"
-				       : "they differ, but no tensor does");
+				!states	     ? "they differ, but no tensor does"
+				: ngradients ? "gradients are equal, and so is what is known of "
+					       "the states before the step; hyperparameters are not"
+					     : "they differ, and what the states were before the "
+					       "step is not known");
 		break;
 	case TSR_BISECT_GRADIENT:
 		tsr_text_printf(out, "%zu of %zu gradients differ, ", gradients, ngradients);

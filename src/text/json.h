@@ -161,6 +161,9 @@ void tsr_json_quote_ascii(struct tsr_text *t, const char *s);
 /* The value that a reader gets back from tsr_json_format_double(); null becomes infinity. */
 double tsr_json_round_double(double value);
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value);
+
+/* The same with as many digits as give back the number. */
+void tsr_json_put_exact(struct tsr_text *t, const char *key, double value);
 void tsr_json_put_bool(struct tsr_text *t, const char *key, bool value);
 void tsr_json_put_null(struct tsr_text *t, const char *key);
 

@@ -207,6 +207,21 @@ void tsr_json_put_double(struct tsr_text *t, const char *key, double value)
 	tsr_text_puts(t, text);
 }
 
+void tsr_json_put_exact(struct tsr_text *t, const char *key, double value)
+{
+	char text[40] = "null";
+	locale_t c, before;
+
+	before = enter_c_locale(&c);
+	if (isfinite(value))
+		snprintf(text, sizeof(text), "%.9g", value);
+	if (isfinite(value) && strtod(text, NULL) != value)
+		snprintf(text, sizeof(text), "%.17g", value);
+	leave_c_locale(c, before);
+	put_key(t, key);
+	tsr_text_puts(t, text);
+}
+
 void tsr_json_put_bool(struct tsr_text *t, const char *key, bool value)
 {
 	put_key(t, key);

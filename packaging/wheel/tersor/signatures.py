@@ -92,7 +92,9 @@ class Copies:
 class SignatureRecorder:
     def __init__(self, directory, optimizer, named_parameters, first_step=1, kind=None, threads=None):
         """first_step, kind: as of `tersor.record.GradientRecorder`. threads: that hash; None: at most 4."""
-        self.optimizer, self.kind, self.names = optimizer, kind or kind_of(optimizer), {}
+        if first_step < 1:
+            raise ValueError(f"first_step={first_step}: the first step that an optimizer takes is 1")
+        self.optimizer, self.kind = optimizer, kind or kind_of(optimizer)
         self.step, self.loss = first_step, None
         if self.kind not in OPTIMIZERS:
             raise ValueError(f"{self.kind} is none of {OPTIMIZERS}: which is it? (kind=)")
@@ -202,7 +204,8 @@ class SignatureRecorder:
 
     def _submit(self, step, loss):
         rates = [float(g["lr"]) for g in self.optimizer.param_groups]
-        loss = loss.detach() if isinstance(loss, torch.Tensor) else loss    # whose value is waited for in the thread
+        # Its value is waited for in the thread, and the job may change it by then.
+        loss = loss.detach().clone() if isinstance(loss, torch.Tensor) else loss
         events = self.copies.send(self.buffer)
         self.writing.append(self.writer.submit(self._write, self.buffer, events, sorted(self.present), step,
                                                loss, rates))
