@@ -139,25 +139,44 @@ def time_steps(run, n):
     return (time.perf_counter() - began) / n
 
 
-def cost(args, folder):
+def cost(args, folder, times=1):
     """By turns in one run, as a GPU's clock changes: with the recorder, and without it."""
-    run, n = Run(args), 5 if args.small else 30
+    run, n = Run(args), 5 if args.small else 20
+    run.batch *= times
     time_steps(run, n)
-    times = {False: [], True: []}
-    for turn in range(6):
+    taken = {False: [], True: []}
+    for turn in range(10):
         for recorded in (False, True):
             if recorded:
-                recorder = SignatureRecorder(folder / f"timed-{turn}", run.optimizer, run.model.named_parameters(),
-                                             first_step=run.step + 1)
-                time_steps(run, 2)      # the first step makes the buffers
-            times[recorded].append(time_steps(run, n))
+                path = folder / f"timed-{times}-{turn}"
+                recorder = SignatureRecorder(path, run.optimizer, run.model.named_parameters(), first_step=run.step + 1)
+                time_steps(run, 3)      # the first step makes the buffers
+            taken[recorded].append(time_steps(run, n))
             if recorded:
                 recorder.close()
-    without, using = (1000 * statistics.median(times[r]) for r in (False, True))
-    path = folder / "timed-0" / "signatures.tsig"
-    print(f"\na step: {without:.2f} ms without, {using:.2f} ms with signatures: {100 * (using / without - 1):+.2f}%; "
-          f"all turns {[round(1000 * (b / a - 1) / 10, 2) for a, b in zip(*times.values())]}%")
-    print(f"a file: {path.stat().st_size / (n + 3) / 1000:.1f} kB a step")
+    without, using = (1000 * statistics.median(taken[r]) for r in (False, True))
+    print(f"\na step of {run.batch} sequences: {without:.2f} ms without, {using:.2f} ms with signatures: "
+          f"{100 * (using / without - 1):+.2f}%; turns {[round(100 * (b / a - 1), 2) for a, b in zip(*taken.values())]}%")
+    if args.device.startswith("cuda"):
+        gpu_time(run, folder / f"timed-{times}")
+    print(f"a file: {(path / 'signatures.tsig').stat().st_size / (n + 4) / 1000:.1f} kB a step")
+
+
+def gpu_time(run, folder):
+    """What a step's signatures take on the GPU, and on the CPU to start them."""
+    recorder = SignatureRecorder(folder, run.optimizer, run.model.named_parameters(), first_step=run.step + 1)
+    time_steps(run, 3)
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(50_000_000)       # so that the GPU does not wait for the CPU
+    began = time.perf_counter()
+    before.record()
+    for hook in (recorder._before, recorder._after):
+        hook(run.optimizer, (), {})
+    after.record()
+    started = time.perf_counter() - began
+    torch.cuda.synchronize()
+    print(f"of it {before.elapsed_time(after):.3f} ms on the GPU, {1000 * started:.2f} ms to start that on the CPU")
+    recorder.close()
 
 
 def main():
@@ -190,6 +209,7 @@ def main():
                         str(args.steps), *(["--small"] if args.small else [])], check=True)
         compare(args, "other", folder)
     cost(args, folder)
+    cost(args, folder, 4)
     return wrong
 
 
