@@ -114,11 +114,13 @@ class Kernels:
 
     def __init__(self, device, tensors, dtypes):
         self.device, self.gpu, self.stream = device, Gpu.of(device), torch.cuda.Stream(device)
-        self.table, self.known = Table(tensors, dtypes), {}
+        self.table, self.known, self.free = Table(tensors, dtypes), {}, queue.Queue()
+        for _ in range(3):      # one is filled while two steps may wait to be written
+            self.free.put(torch.empty(32 * self.table.first, dtype=torch.uint8, pin_memory=True))
 
     def begin(self):
         self.data = {}
-        self.pieces = torch.empty(max(1, 32 * self.table.first), dtype=torch.uint8, device=self.device)
+        self.pieces = torch.empty(32 * self.table.first, dtype=torch.uint8, device=self.device)
 
     def take(self, tensors):
         data, kept = {}, []
@@ -143,11 +145,11 @@ class Kernels:
         return self.known[where]
 
     def send(self):
-        data = self.data
+        data, host = self.data, self.free.get()
         with torch.cuda.device(self.device):
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
-                host = self.pieces.to("cpu", non_blocking=True)
+                host.copy_(self.pieces, non_blocking=True)
                 done = torch.cuda.Event(blocking=True)  # a thread that polls slows down the one that starts kernels
                 done.record()
             self.pieces.record_stream(self.stream)
@@ -156,6 +158,7 @@ class Kernels:
             done.synchronize()
             table = self.table.with_data(data)
             library().tsr_sign_pieces(table.data_ptr(), len(table), host.data_ptr(), to)
+            self.free.put(host)
         return sign
 
 
@@ -312,7 +315,8 @@ class SignatureRecorder:
         # Its value is waited for in the thread, and the job may change it by then.
         if isinstance(loss, torch.Tensor):
             waited = any(getattr(s, "device", None) == loss.device for s in self.signers)
-            loss = loss.detach().to("cpu", non_blocking=waited, copy=True)
+            there = torch.empty_like(loss, device="cpu", pin_memory=waited, requires_grad=False)
+            loss = there.copy_(loss.detach(), non_blocking=waited)
         self.writing.append(self.writer.submit(self._write, [s.send() for s in self.signers], step, loss, rates))
 
     @staticmethod
