@@ -14,6 +14,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "base/utf8.h"
 #include "names/import/flashoptim_import.h"
+#include "names/import/torchao_import.h"
 #include "names/key_path.h"
 #include "names/model_tree.h"
 #include "names/optimizer_ids.h"
@@ -95,6 +96,8 @@ static enum tsr_status add_optim(struct naming *n, const struct tsr_value *v)
 			return tsr_fail_nomem(n->err, n->c->path);
 		n->optims = optims;
 	}
+	if (!n->options->as_stored)
+		TSR_TRY(tsr_import_torchao_shapes(n->c, v, n->err));
 	TSR_TRY(tsr_optim_read(n->c, v, *path ? path : "optimizer", path, &n->optims[n->noptims],
 			       n->err));
 	tsr_optim_take_eps(&n->optims[n->noptims], &n->c->eps);
