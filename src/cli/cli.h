@@ -13,7 +13,7 @@
 #include "text/nearest.h"
 
 /*
- * The tool is src/cli, src/report and src/bench.  Only src/cli prints and exits.  Besides public
+ * The tool is src/cli, src/render, src/report and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
  *   base, io, text: arenas, clocks, failures, files, JSON, growing texts
  *   container/containers.h: how names of files end

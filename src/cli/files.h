@@ -5,7 +5,7 @@
 
 #include "ckpt/checkpoint_model.h"
 #include "cli/cli.h"
-#include "report/render/document.h"
+#include "render/document.h"
 #include "tersor/pack.h"
 
 /* --- What the options about inputs and outputs mean ------------------------------------------ */

@@ -7,7 +7,7 @@
 #include "compare/totals.h"
 #include "pack/outcome/moments.h"
 #include "pack/outcome/kept_tensors.h"
-#include "report/render/document.h"
+#include "render/document.h"
 
 /* --- What decoded tensors lost, as text and as JSON ------------------------------------------ */
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "report/render/format.h"
+#include "render/format.h"
 
 /* Distances, in tenths of a pixel. */
 enum { LABEL = 2500, RIGHT = 120, ROW = 150, TITLE = 480, STEPS = 260, KEY = 460 };

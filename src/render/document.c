@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports that people read: what is said once becomes lines of text and a part of a page. */
-#include "report/render/document.h"
+#include "render/document.h"
 
 /* Columns of the names of facts. */
 #define FACT_COLUMNS 12

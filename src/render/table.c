@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables are filled, and cells are shown to people. */
-#include "report/render/table.h"
+#include "render/table.h"
 
 #include "base/arena.h"
 

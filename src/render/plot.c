@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What SVG charts are drawn with: axes, paths, markers and labels. */
-#include "report/charts/plot.h"
+#include "render/plot.h"
 
 #include <stdlib.h>
 
-TSR_EMBED(tsr_plot_css, "src/report/charts/plot.css");
+TSR_EMBED(tsr_plot_css, "src/render/plot.css");
 
 /* --- Numbers ---------------------------------------------------------------------------------- */
 

@@ -19,10 +19,10 @@
  *	|		a remark: lines of its own below the row, indented by the width
  * NULL: it is not for people.  Strings are borrowed until the table is freed; tsr_keep() copies one.
  */
-#ifndef TSR_REPORT_TABLE_H
-#define TSR_REPORT_TABLE_H
+#ifndef TSR_RENDER_TABLE_H
+#define TSR_RENDER_TABLE_H
 
-#include "report/render/format.h"
+#include "render/format.h"
 
 struct tsr_column {
 	const char *key;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What charts and pages are made of: axes, paths, markers and labels. */
-#ifndef TSR_REPORT_CHARTS_PLOT_H
-#define TSR_REPORT_CHARTS_PLOT_H
+#ifndef TSR_RENDER_PLOT_H
+#define TSR_RENDER_PLOT_H
 
 #include <math.h>
 

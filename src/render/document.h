@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports that people read: what is said once becomes lines of text and a part of a page. */
-#ifndef TSR_REPORT_DOCUMENT_H
-#define TSR_REPORT_DOCUMENT_H
+#ifndef TSR_RENDER_DOCUMENT_H
+#define TSR_RENDER_DOCUMENT_H
 
-#include "report/charts/plot.h"
-#include "report/render/table.h"
+#include "render/plot.h"
+#include "render/table.h"
 
 /* The list that is open in a page. */
 enum tsr_open_list { TSR_IN_NOTHING, TSR_IN_FACTS, TSR_IN_FINDINGS };
