@@ -152,13 +152,12 @@ static void report_packing(struct work *w, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-	cli_json_output(&r->json, w->common);
+	tsr_report_put_output(r);
 	tsr_losses_put_json(&w->summary.losses, &r->json);
 	tsr_choices_put_json(&w->summary.choices, &r->json);
 	put_tables(w, r);
-	tsr_text_printf(&r->text, "%s: %zu packed, %zu copied; %s",
-			cli_output_name(w->common, 30).text, sizes.npacked, sizes.ncopied,
-			tsr_format_bytes((double)sizes.nbytes).text);
+	tsr_text_printf(&r->text, "%s: %zu packed, %zu copied; %s", tsr_report_output(r, 30).text,
+			sizes.npacked, sizes.ncopied, tsr_format_bytes((double)sizes.nbytes).text);
 	/* Of a plan with coded planes nothing knows the outcome. */
 	tsr_text_printf(
 		&r->text, " to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
@@ -247,20 +246,20 @@ static void on_unpacked(void *ctx, const struct tsr_directory_entry *e,
 }
 
 /* "OUT: 3 files unpacked, 2 copied" */
-static void put_count(const struct work *w, const char *what, struct tsr_text *out)
+static void put_count(const struct work *w, const char *what, struct tsr_report *r)
 {
 	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
 
-	tsr_text_printf(out, "%s: %s %s, %zu copied", cli_output_name(w->common, 40).text,
+	tsr_text_printf(&r->text, "%s: %s %s, %zu copied", tsr_report_output(r, 40).text,
 			tsr_format_number(sizes.npacked, "file").text, what, sizes.ncopied);
 }
 
 static void report_unpacking(struct work *w, struct tsr_report *r)
 {
 	warn_remark(w);
-	cli_json_output(&r->json, w->common);
+	tsr_report_put_output(r);
 	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,nbytes" : NULL);
-	put_count(w, "unpacked", &r->text);
+	put_count(w, "unpacked", r);
 	tsr_text_printf(&r->text, ", %s%s\n",
 			tsr_format_bytes((double)cli_directory_sizes(w->d).nbytes).text,
 			w->common->dry_run ? " planned" : "");
@@ -311,10 +310,10 @@ static void report_recoding(struct work *w, struct tsr_report *r)
 	if (!tsr_directory_is_packed(input_of(w)))
 		warn_copied(w);
 	warn_remark(w);
-	cli_json_output(&r->json, w->common);
+	tsr_report_put_output(r);
 	tsr_json_put_u64(&r->json, "gradients", w->elements);
 	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,stored_nbytes,reason" : NULL);
-	put_count(w, w->coded ? "coded" : "plain", &r->text);
+	put_count(w, w->coded ? "coded" : "plain", r);
 	tsr_text_printf(&r->text, "; %s%s\n",
 			tsr_format_bytes((double)cli_directory_sizes(w->d).stored_nbytes).text,
 			w->common->dry_run ? " planned before coding" : "");

@@ -9,6 +9,18 @@
 #include "pack/outcome/kept_tensors.h"
 #include "render/document.h"
 
+/* --- Tensors --------------------------------------------------------------------------------- */
+
+/*
+ * A row for a tensor: what describes it, to which a report adds what it found.  Text has name, kind,
+ * dtype, shape, -coding, and the lines -weight, -quantized and -narrow.
+ */
+void tsr_tensor_put(struct tsr_table *t, const struct tsr_tensor *x);
+
+/* Members of an object "error": every metric, and with all counts of a measurement. */
+void tsr_errors_put(struct tsr_table *t, const double value[TSR_METRIC_COUNT]);
+void tsr_measured_put(struct tsr_table *t, const struct tsr_measured *m);
+
 /* --- What decoded tensors lost, as text and as JSON ------------------------------------------ */
 
 /* Lines of at most 80 columns on what was lost and what was measured; none if there is nothing. */

@@ -258,7 +258,7 @@ static int get(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 	info = find(s, step);
 	r = cli_report(cmd, &a->common, "get");
 	tsr_report_say(&r, TSR_TO_TEXT, "%s: step %" PRIu64 ", tier %s, %" PRIu64 " %s, %s",
-		       cli_output_name(&a->common, 40).text, step, info->tier.name, info->nfiles,
+		       tsr_report_output(&r, 40).text, step, info->tier.name, info->nfiles,
 		       files(info), tsr_format_bytes((double)info->nbytes).text);
 	tsr_json_put_string(&r.json, "output", a->common.output);
 	report_snapshot(&r, info);
