@@ -6,7 +6,7 @@
 #include "cli/words.h"
 #include "cli/work.h"
 #include "pack/packing.h"
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 #include "sweep/results.h"
 #include "tersor/recording.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of codecs. */
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_KIND_VARIANCE };
 

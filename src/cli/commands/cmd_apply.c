@@ -3,7 +3,7 @@
 
 #include "cli/files.h"
 #include "cli/operations.h"
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 static int run(const struct cli_cmd *cmd, void *args)
 {

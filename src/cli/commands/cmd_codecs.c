@@ -2,7 +2,7 @@
 /* tersor codecs: the list of codecs. */
 #include "cli/words.h"
 #include "cli/files.h"
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 static int run(const struct cli_cmd *cmd, void *args)
 {

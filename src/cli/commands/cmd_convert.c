@@ -4,7 +4,7 @@
 #include "cli/operations.h"
 #include "cli/files.h"
 #include "cli/parts/parting.h"
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 struct args {
 	struct cli_common common;

@@ -5,7 +5,7 @@
 #include "cli/files.h"
 #include "directory/diff_directory.h"
 #include "io/dir.h"
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 struct args {
 	struct cli_common common;

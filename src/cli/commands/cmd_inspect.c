@@ -3,7 +3,7 @@
 
 #include "cli/operations.h"
 #include "cli/files.h"
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 		  const struct tsr_checkpoint *c)

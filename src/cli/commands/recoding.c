@@ -4,7 +4,7 @@
 
 #include "cli/files.h"
 #include "io/dir.h"
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy)
 {

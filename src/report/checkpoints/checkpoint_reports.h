@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reports of commands on checkpoints: their text, and the members of their JSON. */
-#ifndef TSR_REPORT_CHECKPOINT_REPORTS_H
-#define TSR_REPORT_CHECKPOINT_REPORTS_H
+#ifndef TSR_REPORT_CHECKPOINTS_CHECKPOINT_REPORTS_H
+#define TSR_REPORT_CHECKPOINTS_CHECKPOINT_REPORTS_H
 
 #include "compare/comparison.h"
 #include "pack/packing.h"
 #include "recording/recording_summary.h"
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 
 /* The kinds of tensors have been found (tsr_names_assign()). */
 void tsr_checkpoint_report(const struct tsr_checkpoint *c, struct tsr_report *r);

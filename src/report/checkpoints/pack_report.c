@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pack, unpack, convert, apply and recoding say of what they wrote. */
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 /* --- Planes that are coded, and deltas --------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What describes a tensor in the tables of reports, and how far its values are from what they were. */
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 
 /* What a tensor belongs to: a member, if it belongs to anything, and a line. */
 static void put_of(struct tsr_table *t, const char *key, const char *line, const char *what,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What inspect says of a recording, for people and for machines. */
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 #include "report/reports.h"
 

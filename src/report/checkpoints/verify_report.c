@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What verify says of a file. */
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 /* Tensors at fault that are listed without -v. */
 #define FAULTS_SHOWN 5u

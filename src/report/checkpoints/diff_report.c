@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What diff says of two checkpoints. */
-#include "report/checkpoint_reports.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 static const char *const kind_names[] = {
 	[TSR_DIFF_COMPARED] = "compared",   [TSR_DIFF_ONLY_A] = "only in A",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the reports of several commands say in the same words. */
-#ifndef TSR_REPORT_REMARKS_H
-#define TSR_REPORT_REMARKS_H
+#ifndef TSR_REPORT_CHECKPOINTS_REMARKS_H
+#define TSR_REPORT_CHECKPOINTS_REMARKS_H
 
 #include "compare/besides.h"
 #include "compare/totals.h"
