@@ -6,6 +6,7 @@
 #include "directory/diff_directory.h"
 #include "io/dir.h"
 #include "report/checkpoints/checkpoint_reports.h"
+#include "report/checkpoints/directory_report.h"
 
 struct args {
 	struct cli_common common;
@@ -55,7 +56,7 @@ static int diff(const struct cli_cmd *cmd, const struct args *a)
 	report = cli_report(cmd, &a->common, NULL);
 	tsr_comparison_report(r, o, &report);
 	if (others)
-		cli_report_other_files(&report, others);
+		tsr_other_files_report(others, &report);
 	report.differs = r->nexceeding || r->besides.ndiffering ||
 			 (others && tsr_directory_nfaults(others));
 	status = cli_end_report(&report, &a->common);
