@@ -186,6 +186,10 @@ struct cli_opts {
 
 void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret);
 
+/* Whether the argument is the file of a report, or any file. */
+bool cli_is_report(const struct cli_opt *o);
+bool cli_is_path(const struct cli_opt *o);
+
 /* Parse and run a command; argv[0] is its name.  Returns the exit status. */
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv);
 

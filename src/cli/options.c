@@ -82,11 +82,6 @@ static int bad_word(const struct cli_cmd *cmd, const struct cli_opt *o, const ch
 			 o->type == CLI_WORDS ? ", or several with commas" : "");
 }
 
-static bool is_report(const struct cli_opt *o)
-{
-	return o->values && strcmp(o->values, "@report") == 0;
-}
-
 static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char *value, void *args)
 {
 	void *at = (char *)args + o->at;
@@ -115,7 +110,7 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		*(const char **)at = cli_report_path(o, value);
 		break;
 	case CLI_OPTIONAL:
-		if (value && !is_report(o) && !cli_is_among(value, strlen(value), o->values))
+		if (value && !cli_is_report(o) && !cli_is_among(value, strlen(value), o->values))
 			return bad_word(cmd, o, value);
 		*(struct cli_optional *)at = (struct cli_optional){
 			true, value && strcmp(value, "-") != 0 ? value : NULL
@@ -255,10 +250,10 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 		o = all->opt[found < 256 ? i : (unsigned)found - 256];
 		if (found == 'h')
 			((struct cli_common *)args)->brief = true;
-		if (o->type == CLI_OPTIONAL && !value && is_report(o))
+		if (o->type == CLI_OPTIONAL && !value && cli_is_report(o))
 			CLI_TRY(take_report_file(cmd, o, argc, argv, &value));
 		CLI_TRY(store(cmd, o, value, args));
-		common->given[common->ngiven++] = (struct cli_given){ o, !value && is_report(o)
+		common->given[common->ngiven++] = (struct cli_given){ o, !value && cli_is_report(o)
 										 ? "-"
 										 : value };
 	}

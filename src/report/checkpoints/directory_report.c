@@ -2,6 +2,9 @@
 /* What commands say of a directory that is packed file by file. */
 #include "report/checkpoints/directory_report.h"
 
+#include "container/foreign.h"
+#include "io/file.h"
+
 #define FAULT_COLUMNS "-state,path,fault"
 
 struct tsr_directory_sizes tsr_directory_sizes(const struct tsr_directory *d)
@@ -217,4 +220,37 @@ void tsr_compared_directory_report(const struct tsr_directory_found *f, struct t
 	tsr_text_printf(&r->text, "%s compared: %zu differ\n", tsr_format_number(n, "file").text,
 			nfaults);
 	r->differs = nfaults;
+}
+
+/* --- Nothing packed -------------------------------------------------------------------------------- */
+
+void tsr_nothing_packed_put_why(const struct tsr_kept_raw *kept, const struct tsr_directory *d,
+				struct tsr_text *out)
+{
+	const char *root = d ? tsr_directory_path(d) : NULL;
+	const struct tsr_directory_entry *e, *largest = NULL; /* of the files with a reason */
+	struct tsr_err err = { 0 };
+	/* The directory, or one in it, may be a checkpoint of a program that is known, but not read. */
+	bool foreign = d && tsr_foreign_refuse_directory(root, &err) != TSR_OK;
+
+	for (size_t i = 0; d && (e = tsr_directory_entry(d, i)); i++) {
+		char *path = foreign || e->as != TSR_STORED_DIRECTORY
+				     ? NULL
+				     : tsr_path_join(root, e->path);
+
+		foreign = foreign || (path && tsr_foreign_refuse_directory(path, &err) != TSR_OK);
+		free(path);
+		if (e->reason && (!largest || e->nbytes > largest->nbytes))
+			largest = e;
+	}
+	if (foreign)
+		tsr_text_puts(out, err.msg);
+	else if (!d ||
+		 (kept->nbytes && !kept->packed_nbytes && largest->nbytes / 2 <= kept->nbytes))
+		tsr_kept_raw_put_why(kept, out);
+	else if (largest)
+		tsr_text_printf(out, "%s: %s%s", largest->path, largest->reason,
+				kept->packed_nbytes ? "; --entropy makes more files smaller" : "");
+	else
+		tsr_text_puts(out, "no file in it holds tensors that tersor reads");
 }
