@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "base/little_endian.h"
 #include "text/shape.h"
 
@@ -24,7 +24,6 @@ struct reading {
 	uint64_t data_nbytes; /* bytes behind the header */
 	struct tsr_st_contents *c;
 	struct tsr_arena *arena;
-	size_t room; /* for arrays */
 	struct tsr_err *err;
 };
 
@@ -142,22 +141,6 @@ static enum tsr_status read_offsets(struct reading *r, struct tsr_st_entry *a,
 	return TSR_OK;
 }
 
-/* Room for one more array. */
-static enum tsr_status grow(struct reading *r)
-{
-	const size_t room = r->room ? 2 * r->room : 64;
-	struct tsr_st_entry *arrays;
-
-	if (r->c->narrays < r->room)
-		return TSR_OK;
-	arrays = realloc(r->c->arrays, room * sizeof(*arrays));
-	if (!arrays)
-		return tsr_fail_nomem(r->err, r->path);
-	r->c->arrays = arrays;
-	r->room = room;
-	return TSR_OK;
-}
-
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entry)
 {
 	struct tsr_st_entry *a;
@@ -169,7 +152,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 				r->path, tsr_json_key(entry), strlen(tsr_json_key(entry)),
 				TSR_NAME_MAX);
 	TSR_TRY(find_members(r, entry, &m));
-	TSR_TRY(grow(r));
+	TSR_TRY(TSR_GROW(&r->c->arrays, r->c->narrays, r->err, r->path));
 	a = &r->c->arrays[r->c->narrays];
 	*a = (struct tsr_st_entry){ .name = copy(r, tsr_json_key(entry)) };
 	if (!a->name)

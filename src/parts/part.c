@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
@@ -313,13 +313,9 @@ enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *r
 /* A part notes the path with its ranges, the joining process the path alone. */
 static enum tsr_status add_met(struct tsr_parts *p, const char *path, struct tsr_err *err)
 {
-	struct tsr_part_file *met = realloc(p->met, (p->nmet + 1) * sizeof(*met));
-
-	if (!met)
-		return tsr_fail_nomem(err, path);
-	p->met = met;
-	met[p->nmet] = (struct tsr_part_file){ .path = strdup(path) };
-	if (!met[p->nmet].path)
+	TSR_TRY(TSR_GROW(&p->met, p->nmet, err, path));
+	p->met[p->nmet] = (struct tsr_part_file){ .path = strdup(path) };
+	if (!p->met[p->nmet].path)
 		return tsr_fail_nomem(err, path);
 	p->nmet++;
 	return TSR_OK;
