@@ -39,7 +39,7 @@ void tsr_compared_directory_report(const struct tsr_directory_found *f, struct t
 /* Lines about files that differ and are in no checkpoint, and members as of a directory. */
 void tsr_other_files_report(const struct tsr_directory *d, struct tsr_report *r);
 
-/* Why nothing was packed, and what to do; @d: all files of it were copied.  NULL: the input was a checkpoint. */
+/* Why nothing was packed, and what to do; @d: its files were all copied; NULL: the input was a checkpoint. */
 void tsr_nothing_packed_put_why(const struct tsr_kept_raw *kept, const struct tsr_directory *d,
 				struct tsr_text *out);
 
