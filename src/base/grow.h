@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "base/arena.h"
 #include "base/fail.h"
 
 /*
@@ -27,5 +28,23 @@ static inline bool tsr_grow(void *list, size_t n, size_t nbytes)
 /* The same of a list of its type, for TSR_TRY(): TSR_E_NOMEM for `what`. */
 #define TSR_GROW(list, n, err, what) \
 	(tsr_grow((list), (n), sizeof(**(list))) ? TSR_OK : tsr_fail_nomem((err), (what)))
+
+/* The same of a list in an arena; an item is what @list points to. */
+static inline bool tsr_arena_room(struct tsr_arena *a, void *list, size_t n, size_t nbytes)
+{
+	void *items;
+
+	if (n & (n - 1))
+		return true;
+	memcpy(&items, list, sizeof(items));
+	items = tsr_arena_grow(a, items, n * nbytes, (n ? 2 * n : 1) * nbytes);
+	if (items)
+		memcpy(list, &items, sizeof(items));
+	return items;
+}
+
+#define TSR_ARENA_GROW(list, n, arena, err, what) \
+	(tsr_arena_room((arena), (list), (n), sizeof(**(list))) ? TSR_OK \
+								: tsr_fail_nomem((err), (what)))
 
 #endif
