@@ -74,7 +74,7 @@ static enum tsr_status check(const struct tsr_baseline *b, const struct tsr_json
 	if (strcmp(schema, b->schema) != 0)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: found schema %.60s, expected %s", path,
 				schema, b->schema);
-	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(list))
 		return tsr_fail(err, TSR_E_FORMAT, "%s: %s: found no %s", path, b->schema, b->list);
 	/* A list by names has each of them once. */
 	for (const struct tsr_json *v = b->named ? tsr_json_first(list) : NULL; v;

@@ -134,7 +134,7 @@ static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 	if (!tsr_json_u64(tsr_json_get(v, "generation"), &generation) || generation > UINT32_MAX)
 		return wrong(r, "generation", "a number of lossy generations");
 	e->generation = (unsigned)generation;
-	if (!files || tsr_json_type(files) != TSR_JSON_ARRAY || !tsr_json_first(files))
+	if (!tsr_json_is_list(files) || !tsr_json_first(files))
 		return wrong(r, "files", "a list of files");
 	stored = tsr_arena_alloc(r->d->arena, TSR_DIRECTORY_STORED_MAX * sizeof(*stored));
 	if (!stored)
@@ -329,15 +329,6 @@ static enum tsr_status check_entries(struct reading *r)
 
 /* --- The whole -------------------------------------------------------------------------------- */
 
-static size_t count(const struct tsr_json *list)
-{
-	size_t n = 0;
-
-	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
-		n++;
-	return n;
-}
-
 static enum tsr_status read_root(const char *path, const char *file, const struct tsr_json *root,
 				 struct tsr_directory **ret, struct tsr_err *err)
 {
@@ -357,12 +348,12 @@ static enum tsr_status read_root(const char *path, const char *file, const struc
 	TSR_TRY(check_members(&r, root, known));
 	if (!tsr_json_string(tsr_json_get(root, "tool")))
 		return wrong(&r, "tool", "a text");
-	if (!entries || tsr_json_type(entries) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(entries))
 		return wrong(&r, "entries", "a list");
-	if (count(entries) > TSR_NODES_MAX)
+	if (tsr_json_size(entries) > TSR_NODES_MAX)
 		return tsr_fail(err, TSR_E_LIMIT, "%s: has more entries than the limit of %u", file,
 				TSR_NODES_MAX);
-	TSR_TRY(tsr_directory_new(path, count(entries), ret, err));
+	TSR_TRY(tsr_directory_new(path, tsr_json_size(entries), ret, err));
 	r.d = *ret;
 	TSR_TRY(read_mode(&r, tsr_json_get(root, "mode"), &r.d->mode));
 	for (const struct tsr_json *v = tsr_json_first(entries); v; v = tsr_json_next(v))

@@ -83,13 +83,11 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_st_entry *a,
 				  const struct tsr_json *v)
 {
 	const unsigned bits = tsr_dtype_bits(a->dtype);
+	const size_t rank = tsr_json_size(v);
 	uint64_t nbits, *shape;
-	size_t rank = 0;
 
-	if (tsr_json_type(v) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(v))
 		return FAIL(r, TSR_E_FORMAT, a->name, "shape is not an array");
-	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d))
-		rank++;
 	if (rank > TSR_RANK_MAX)
 		return FAIL(r, TSR_E_LIMIT, a->name, "rank %zu is over the limit of %u", rank,
 			    TSR_RANK_MAX);
@@ -121,7 +119,7 @@ static enum tsr_status read_offsets(struct reading *r, struct tsr_st_entry *a,
 	const struct tsr_json *first = NULL, *second = NULL;
 	uint64_t end;
 
-	if (tsr_json_type(v) == TSR_JSON_ARRAY)
+	if (tsr_json_is_list(v))
 		first = tsr_json_first(v);
 	if (first)
 		second = tsr_json_next(first);
@@ -178,12 +176,10 @@ static const char *keep_value(struct reading *r, const char *value)
 
 static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *object)
 {
-	size_t n = 0;
+	const size_t n = tsr_json_size(object);
 
 	if (tsr_json_type(object) != TSR_JSON_OBJECT)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: __metadata__ is not an object", r->path);
-	for (const struct tsr_json *v = tsr_json_first(object); v; v = tsr_json_next(v))
-		n++;
 	r->c->meta = calloc(n + 1, sizeof(*r->c->meta));
 	r->c->large = calloc(n + 1, sizeof(*r->c->large));
 	if (!r->c->meta || !r->c->large)

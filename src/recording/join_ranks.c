@@ -60,7 +60,7 @@ static enum tsr_status read_start(struct joining *j, const struct tsr_json *v, s
 	const struct tsr_json *list = tsr_json_get(v, "saved_offsets");
 	uint64_t *start = tsr_arena_alloc(j->c->arena, p->array->rank * sizeof(*start)), end;
 	unsigned n = 0;
-	bool good = list && tsr_json_type(list) == TSR_JSON_ARRAY;
+	bool good = tsr_json_is_list(list);
 
 	if (!start)
 		return tsr_build_nomem(j->c, j->err);

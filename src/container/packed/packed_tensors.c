@@ -307,7 +307,7 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const
 {
 	uint64_t *shape;
 
-	if (!v || tsr_json_type(v) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(v))
 		return bad(r, t->name, "no shape");
 	TSR_TRY(TSR_NEW(&shape, TSR_RANK_MAX + 1, r->err, r->path));
 	*shape_ret = shape;
@@ -364,7 +364,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
 		return bad(r, t->name, "a codec on a tensor of a dtype that it does not take");
 	hash = tsr_json_get(v, "xxh3");
-	hash = tsr_json_type(hash) == TSR_JSON_ARRAY ? tsr_json_first(hash) : NULL;
+	hash = tsr_json_is_list(hash) ? tsr_json_first(hash) : NULL;
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		if (!hash || !tsr_packed_read_hash(hash, &t->hash[i]))
 			return bad(r, t->name, "no hash for each plane");
