@@ -55,9 +55,8 @@ int cli_print_report(const struct cli_common *common, struct tsr_text *text)
 
 int cli_write_report(struct tsr_text *text, const char *path)
 {
-	struct tsr_outfile *file = NULL;
-	struct tsr_err err;
 	enum tsr_status status;
+	struct tsr_err err;
 
 	if (text->failed) {
 		tsr_text_free(text);
@@ -72,13 +71,7 @@ int cli_write_report(struct tsr_text *text, const char *path)
 		tsr_text_free(text);
 		return CLI_OK;
 	}
-	status = tsr_outfile_create(path, true, text->nbytes, &file, &err);
-	if (status == TSR_OK)
-		status = tsr_outfile_write(file, text->bytes, text->nbytes, 0, &err);
-	if (status == TSR_OK)
-		status = tsr_outfile_publish(file, &err);
-	else
-		tsr_outfile_discard(file);
+	status = tsr_outfile_write_whole(path, true, text->bytes, text->nbytes, &err);
 	tsr_text_free(text);
 	return status == TSR_OK ? CLI_OK : cli_error(&err);
 }

@@ -111,7 +111,7 @@ size_t tsr_json_count_elements(const char *text, size_t nbytes);
 /* TSR_JSON_NULL of NULL, too. */
 enum tsr_json_type tsr_json_type(const struct tsr_json *v);
 
-/* Whether it is an array; and how many children an array or object has, 0 of anything else.  NULL is neither. */
+/* Whether it is an array, which NULL is not; how many children an array or object has, 0 of others. */
 bool tsr_json_is_list(const struct tsr_json *v);
 size_t tsr_json_size(const struct tsr_json *v);
 

@@ -71,15 +71,13 @@ static int parse_step(const struct cli_cmd *cmd, const char *text, uint64_t *ret
 /* The last number in the last name of a path. */
 static bool last_number(const char *path, uint64_t *ret)
 {
-	size_t end = strlen(path), first;
+	size_t end = strlen(path);
 
 	while (end && path[end - 1] == '/')
 		end--;
 	while (end && path[end - 1] != '/' && !strchr("0123456789", path[end - 1]))
 		end--;
-	for (first = end; first && strchr("0123456789", path[first - 1]);)
-		first--;
-	return tsr_digits(path + first, end - first, STEP_MAX, ret);
+	return tsr_digits_at_end(path, end, STEP_MAX, ret);
 }
 
 static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
