@@ -141,11 +141,8 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	o->weight.seed = o->other.seed = a->seed;
 	if (cli_given(&a->common, "auto max-bytes")) {
-		CLI_TRY(cli_parse_choosing(cmd, &a->choosing, scale, (uint32_t)a->group, choice));
-		if (a->weights && cli_chooses_weights(choice))
-			return cli_usage(cmd, "--weights does not go with codecs of weights in "
-					      "--auto-codecs");
-		choice->weight_steps = !a->weights;
+		CLI_TRY(cli_parse_choosing(cmd, &a->choosing, scale, (uint32_t)a->group, a->weights,
+					   choice));
 		o->choice = choice;
 	}
 	if (a->min_elements)
