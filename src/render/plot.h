@@ -124,6 +124,17 @@ void tsr_chart_put_dot(struct tsr_text *svg);
 void tsr_chart_put_key(struct tsr_text *svg, int x, int y, const char *class, unsigned shape,
 		       const char *words);
 
+/* --- Heat maps -------------------------------------------------------------------------------- */
+
+/* Classes of colour, "q0" to "q6", which change at powers of ten; what is nothing is in one more. */
+#define TSR_CHART_CLASSES 7u
+
+/* The class of a value, if the first holds those up to 10^@decade. */
+unsigned tsr_chart_class(double value, int decade);
+
+/* The legend: which colour is up to which power of ten, from @x on. */
+void tsr_chart_put_classes(struct tsr_text *svg, int x, int y, int decade);
+
 /* --- Panels of lines: axes, limits and paths ------------------------------------------------- */
 
 /* The most places at which lines may be dashed: markers and dashes need room. */
