@@ -74,11 +74,6 @@ struct input {
 	const char *name;
 };
 
-static const char *copy_name(struct tsr_arena *arena, const char *name)
-{
-	return tsr_arena_copy(arena, name, strlen(name));
-}
-
 static enum tsr_status open_input(struct tsr_auditing *a, const struct input *in,
 				  struct tsr_err *err)
 {
@@ -94,7 +89,7 @@ static enum tsr_status open_input(struct tsr_auditing *a, const struct input *in
 				"%s: is packed already: found what a codec left, expected the "
 				"original",
 				a->c->path);
-	a->pub.name = copy_name(a->arena, in->open ? in->name : a->c->path);
+	a->pub.name = tsr_arena_string(a->arena, in->open ? in->name : a->c->path);
 	if (!a->pub.name)
 		return tsr_fail_nomem(err, a->c->path);
 	if (in->open)

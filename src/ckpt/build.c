@@ -147,7 +147,7 @@ static enum tsr_status add_note(struct tsr_checkpoint *c, struct tsr_err *err, c
 	TSR_TRY(TSR_GROW(&c->notes, c->nnotes, err, c->path));
 	vsnprintf(text, sizeof(text), fmt, args);
 	tsr_fail(&escaped, TSR_OK, "%s", text);
-	c->notes[c->nnotes] = tsr_arena_copy(c->arena, escaped.msg, strlen(escaped.msg));
+	c->notes[c->nnotes] = tsr_arena_string(c->arena, escaped.msg);
 	if (!c->notes[c->nnotes])
 		return tsr_build_nomem(c, err);
 	c->nnotes++;

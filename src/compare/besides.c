@@ -78,7 +78,7 @@ static const struct tsr_tensor *tensor_of(const struct comparing *w, int side,
 /* A text that lives as long as the first checkpoint. */
 static const char *keep(struct comparing *w, const char *text)
 {
-	const char *copy = tsr_arena_copy(w->side[0]->arena, text, strlen(text));
+	const char *copy = tsr_arena_string(w->side[0]->arena, text);
 
 	w->nomem = w->nomem || !copy;
 	return copy;

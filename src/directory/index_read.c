@@ -60,11 +60,6 @@ static enum tsr_status read_mode(struct reading *r, const struct tsr_json *v, un
 	return TSR_OK;
 }
 
-static const char *copy(struct reading *r, const char *text)
-{
-	return tsr_arena_copy(r->d->arena, text, strlen(text));
-}
-
 static enum tsr_status read_path(struct reading *r, const struct tsr_json *v, const char **ret)
 {
 	const char *text = tsr_json_string(v);
@@ -73,7 +68,7 @@ static enum tsr_status read_path(struct reading *r, const struct tsr_json *v, co
 		return wrong(
 			r, "path",
 			"names joined by slashes, below the directory and none of them special");
-	*ret = copy(r, text);
+	*ret = tsr_arena_string(r->d->arena, text);
 	return *ret ? TSR_OK : tsr_directory_nomem(r->d, r->err);
 }
 
@@ -156,7 +151,7 @@ static enum tsr_status read_digits(struct reading *r, const struct tsr_json *v, 
 
 	if (!n || n > TSR_TOTAL_DIGITS_MAX || strspn(text, "0123456789") != n)
 		return wrong(r, "total_size", "two numbers of at most 20 digits");
-	*ret = copy(r, text);
+	*ret = tsr_arena_string(r->d->arena, text);
 	return *ret ? TSR_OK : tsr_directory_nomem(r->d, r->err);
 }
 
@@ -205,7 +200,7 @@ static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 		return TSR_OK;
 	if (!tsr_json_string(reason) || strlen(tsr_json_string(reason)) > TSR_DIRECTORY_REASON_MAX)
 		return wrong(r, "reason", "a text of at most 1024 bytes");
-	e->reason = copy(r, tsr_json_string(reason));
+	e->reason = tsr_arena_string(r->d->arena, tsr_json_string(reason));
 	return e->reason ? TSR_OK : tsr_directory_nomem(r->d, r->err);
 }
 

@@ -29,11 +29,6 @@ struct reading {
 
 #define FAIL(r, code, name, ...) tsr_fail_in((r)->err, code, (r)->path, "tensor", name, __VA_ARGS__)
 
-static char *copy(const struct reading *r, const char *s)
-{
-	return tsr_arena_copy(r->arena, s, strlen(s));
-}
-
 static enum tsr_status find_members(struct reading *r, const struct tsr_json *entry,
 				    struct entry_members *m)
 {
@@ -152,7 +147,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 	TSR_TRY(find_members(r, entry, &m));
 	TSR_TRY(TSR_GROW(&r->c->arrays, r->c->narrays, r->err, r->path));
 	a = &r->c->arrays[r->c->narrays];
-	*a = (struct tsr_st_entry){ .name = copy(r, tsr_json_key(entry)) };
+	*a = (struct tsr_st_entry){ .name = tsr_arena_string(r->arena, tsr_json_key(entry)) };
 	if (!a->name)
 		return tsr_fail_nomem(r->err, r->path);
 	r->c->narrays++;
@@ -167,7 +162,7 @@ static const char *keep_value(struct reading *r, const char *value)
 	char *large = NULL;
 
 	if (strlen(value) < TSR_ST_META_LARGE)
-		return copy(r, value);
+		return tsr_arena_string(r->arena, value);
 	large = strdup(value);
 	if (large)
 		r->c->large[r->c->nlarge++] = large;
@@ -191,7 +186,7 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *o
 			return tsr_fail(r->err, TSR_E_FORMAT,
 					"%s: __metadata__: value of %.200s is not a string",
 					r->path, tsr_json_key(v));
-		m->key = copy(r, tsr_json_key(v));
+		m->key = tsr_arena_string(r->arena, tsr_json_key(v));
 		m->value = keep_value(r, tsr_json_string(v));
 		r->c->nmeta++;
 		if (!m->key || !m->value)

@@ -33,9 +33,7 @@ static const char *keep_shard(struct reading *r, const char *shard)
 {
 	const char *before = r->x->nentries ? r->shard_of[r->x->nentries - 1].name : NULL;
 
-	return before && strcmp(before, shard) == 0
-		       ? before
-		       : tsr_arena_copy(r->x->names, shard, strlen(shard));
+	return before && strcmp(before, shard) == 0 ? before : tsr_arena_string(r->x->names, shard);
 }
 
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
@@ -55,7 +53,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 			r, TSR_E_FORMAT, tensor,
 			"found file '%.200s', expected a name of 1 to %u bytes without directories",
 			shard, TSR_FILE_NAME_MAX);
-	tensor = tsr_arena_copy(r->x->names, tensor, strlen(tensor));
+	tensor = tsr_arena_string(r->x->names, tensor);
 	shard = keep_shard(r, shard);
 	if (!tensor || !shard)
 		return tsr_fail_nomem(r->err, r->path);

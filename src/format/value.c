@@ -91,8 +91,8 @@ struct tsr_value *tsr_value_global(struct tsr_arena *a, const char *module, cons
 
 	if (!v)
 		return NULL;
-	v->global.module = tsr_arena_copy(a, module, strlen(module));
-	v->global.name = tsr_arena_copy(a, name, strlen(name));
+	v->global.module = tsr_arena_string(a, module);
+	v->global.name = tsr_arena_string(a, name);
 	return v->global.module && v->global.name ? v : NULL;
 }
 

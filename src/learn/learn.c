@@ -100,7 +100,7 @@ static enum tsr_status add_unit(struct learning *l, const char *name, const stru
 	struct unit *to = &l->units[l->pub.ntensors];
 
 	*to = *u;
-	t->name = tsr_arena_copy(l->arena, name, strlen(name));
+	t->name = tsr_arena_string(l->arena, name);
 	t->numel = u->shape->numel;
 	if (!t->name)
 		return tsr_fail_nomem(l->err, l->c->path);

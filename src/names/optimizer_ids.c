@@ -515,7 +515,7 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 				c->path, o->path, ngiven, o->nids);
 	for (size_t i = 0; i < o->nids; i++) {
 		if (given)
-			o->ids[i].name = tsr_arena_copy(c->arena, given[i], strlen(given[i]));
+			o->ids[i].name = tsr_arena_string(c->arena, given[i]);
 		if (given && !o->ids[i].name)
 			return tsr_build_nomem(c, err);
 		unnamed += !o->ids[i].name;

@@ -120,7 +120,7 @@ static enum tsr_status keep_steps(struct tsr_recording_data *r, const struct fou
 	if (!steps || !group || !files)
 		return tsr_recording_nomem(r, err);
 	for (size_t i = 0; i < n; i++) {
-		files[i] = tsr_arena_copy(r->arena, found[i].name, strlen(found[i].name));
+		files[i] = tsr_arena_string(r->arena, found[i].name);
 		if (!files[i])
 			return tsr_recording_nomem(r, err);
 		steps[i] = (struct tsr_recording_step){ .step = found[i].step,

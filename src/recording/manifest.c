@@ -69,11 +69,6 @@ static bool is_finite(const struct tsr_json *v, double *ret)
 	return tsr_json_double(v, ret) && isfinite(*ret);
 }
 
-static const char *copy(struct reading *m, const char *text)
-{
-	return tsr_arena_copy(m->r->arena, text, strlen(text));
-}
-
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
 /* Hyperparameters that are one number; betas are two. */
@@ -233,7 +228,7 @@ static enum tsr_status read_params(struct reading *m, const char *where, const s
 				m->err, TSR_E_LIMIT,
 				"%s: %sparams: name %.40s... of %zu bytes is over the limit of %u",
 				m->path, where, name, strlen(name), TSR_NAME_MAX);
-		params[g->nparams] = copy(m, name);
+		params[g->nparams] = tsr_arena_string(m->r->arena, name);
 		if (!params[g->nparams++])
 			return tsr_recording_nomem(m->r, m->err);
 	}
@@ -318,7 +313,7 @@ static enum tsr_status read_file_name(struct reading *m, const char *where,
 
 	if (!name || !tsr_dir_is_name(name))
 		return wrong(m, where, "file", v, "a name of 1 to 255 bytes without directories");
-	*ret = copy(m, name);
+	*ret = tsr_arena_string(m->r->arena, name);
 	return *ret ? TSR_OK : tsr_recording_nomem(m->r, m->err);
 }
 

@@ -54,7 +54,7 @@ enum tsr_status tsr_recording_new(const char *path, const struct tsr_open_option
 	r->pub.order = TSR_ORDER_COUNT;
 	r->pub.run.fused = r->pub.run.foreach = r->pub.run.capturable = -1;
 	r->arena = tsr_arena_new(TSR_RECORDING_ARENA_MAX);
-	r->pub.path = r->arena ? tsr_arena_copy(r->arena, path, strlen(path)) : NULL;
+	r->pub.path = tsr_arena_string(r->arena, path);
 	if (!r->pub.path) {
 		tsr_recording_close(&r->pub);
 		return tsr_fail_nomem(err, path);

@@ -42,7 +42,7 @@ static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *
 {
 	struct tsr_recording_summary *s = m->s;
 	const uint64_t *shape = tsr_arena_dup(s->arena, t->shape, t->rank * sizeof(*shape));
-	const char *name = tsr_arena_copy(s->arena, t->name, strlen(t->name));
+	const char *name = tsr_arena_string(s->arena, t->name);
 
 	if (!shape || !name)
 		return tsr_fail_nomem(m->err, m->r->path);

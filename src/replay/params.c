@@ -214,7 +214,7 @@ static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkp
 		/* After the first step, names are rarely new. */
 		if (tsr_named_find(r->by_recorded, had, name))
 			continue;
-		name = tsr_arena_copy(r->c->arena, name, strlen(name));
+		name = tsr_arena_string(r->c->arena, name);
 		if (!name)
 			return tsr_build_nomem(r->c, r->err);
 		TSR_TRY(add_param(m, name, 0, step->path, number));

@@ -72,7 +72,7 @@ static enum tsr_status get_text(struct reading *r, const struct tsr_json *v, con
 
 	if (!text)
 		return wrong(r, key, "a string");
-	*ret = tsr_arena_copy(r->arena, text, strlen(text));
+	*ret = tsr_arena_string(r->arena, text);
 	return *ret ? TSR_OK : nomem(r);
 }
 

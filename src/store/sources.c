@@ -61,7 +61,7 @@ static enum tsr_status take_paths(const struct tsr_store_source *source, struct 
 		const struct tsr_node *node = &source->nodes.list[i];
 		struct tsr_stored_path *p = &ret->paths[i];
 
-		p->path = tsr_arena_copy(arena, node->path, strlen(node->path));
+		p->path = tsr_arena_string(arena, node->path);
 		if (!p->path)
 			return tsr_fail_nomem(err, source->path);
 		if (!tsr_directory_path_is_valid(p->path))
@@ -249,7 +249,7 @@ static bool put_slot(const struct finding *f, struct tsr_stored_tensor *x,
 {
 	const unsigned i = x->slots++;
 
-	x->name[i] = tsr_arena_copy(f->arena, t->name, strlen(t->name));
+	x->name[i] = tsr_arena_string(f->arena, t->name);
 	x->kind[i] = is_state(t) ? t->kind : TSR_KIND_OTHER;
 	x->file[i] = f->file[run->file];
 	x->offset[i] = run->offset;

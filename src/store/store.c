@@ -64,7 +64,7 @@ bool tsr_store_tier_is_finer(const struct tsr_store_tier *a, const struct tsr_st
 static enum tsr_status note(struct tsr_store *s, const char *text, struct tsr_err *err)
 {
 	TSR_TRY(TSR_ARENA_GROW(&s->notes, s->nnotes, s->arena, err, s->path));
-	s->notes[s->nnotes] = tsr_arena_copy(s->arena, text, strlen(text));
+	s->notes[s->nnotes] = tsr_arena_string(s->arena, text);
 	return s->notes[s->nnotes++] ? TSR_OK : tsr_fail_nomem(err, s->path);
 }
 

@@ -104,8 +104,7 @@ static enum tsr_status read_beside(struct reading *r, struct tsr_tensor *t,
 	if (!tsr_json_double(eps, &value) || !(value >= 0) || !((float)value < INFINITY))
 		return bad(r, t->name, "eps is not a number from 0 on");
 	t->coding.eps = (float)value;
-	t->beside = tsr_arena_copy(r->c->arena, tsr_json_string(beside),
-				   strlen(tsr_json_string(beside)));
+	t->beside = tsr_arena_string(r->c->arena, tsr_json_string(beside));
 	return t->beside ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
@@ -201,7 +200,7 @@ static enum tsr_status read_base(struct reading *r, const struct tsr_json *v)
 	if (!r->entropy)
 		return bad(r, NULL, "base without entropy");
 	base->depth = (unsigned)depth;
-	base->name = tsr_arena_copy(r->c->arena, name, strlen(name));
+	base->name = tsr_arena_string(r->c->arena, name);
 	return base->name ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
@@ -217,8 +216,7 @@ static enum tsr_status read_narrow(struct reading *r, struct tsr_tensor *t,
 		return bad(r, t->name, "narrow is not a name");
 	if (!t->coding.codec || t->nplanes != 2 || t->coding.codec->planes[0].suffix[0])
 		return bad(r, t->name, "narrow of a codec without a correction");
-	t->narrow = tsr_arena_copy(r->c->arena, tsr_json_string(narrow),
-				   strlen(tsr_json_string(narrow)));
+	t->narrow = tsr_arena_string(r->c->arena, tsr_json_string(narrow));
 	return t->narrow ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
@@ -378,7 +376,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	if (error)
 		TSR_TRY(read_error(r, t, error));
 	/* The name of its array may carry a suffix: keep a copy. */
-	t->name = tsr_arena_copy(r->c->arena, name, strlen(name));
+	t->name = tsr_arena_string(r->c->arena, name);
 	if (!t->name)
 		return tsr_fail_nomem(r->err, r->path);
 	r->c->ntensors++;
