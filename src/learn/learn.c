@@ -403,18 +403,12 @@ void tsr_learned_free(struct tsr_learned *r)
 	free(l);
 }
 
+static int by_name(const void *name, const void *tensor)
+{
+	return strcmp(name, ((const struct tsr_learned_tensor *)tensor)->name);
+}
+
 const struct tsr_learned_tensor *tsr_learned_find(const struct tsr_learned *l, const char *name)
 {
-	size_t low = 0, high = l->ntensors;
-
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-
-		if (strcmp(l->tensors[mid].name, name) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low < l->ntensors && strcmp(l->tensors[low].name, name) == 0 ? &l->tensors[low]
-									    : NULL;
+	return bsearch(name, l->tensors, l->ntensors, sizeof(*l->tensors), by_name);
 }
