@@ -90,16 +90,13 @@ static enum tsr_status create_report(struct tsr_parts *p, struct tsr_err *err)
 static enum tsr_status write_report(struct tsr_parts *p, struct tsr_err *err)
 {
 	const size_t header = sizeof(struct tsr_part_header);
-	struct tsr_outfile *out;
 
 	if (!p->out)
 		TSR_TRY(create_report(p, err));
 	TSR_TRY(tsr_outfile_write(p->out, p->text.bytes, header, 0, err));
 	TSR_TRY(tsr_outfile_write(p->out, p->text.bytes + header, p->text.nbytes - header,
 				  header + p->data_nbytes, err));
-	out = p->out;
-	p->out = NULL;
-	return tsr_outfile_publish(out, err);
+	return tsr_outfile_publish(&p->out, err);
 }
 
 /* --- Bytes without a place ---------------------------------------------------------------------- */
