@@ -123,11 +123,7 @@ static enum tsr_status audit(const struct input *in, const struct tsr_audit_opti
 	TSR_THEN(status, judge_moments(a, err));
 	/* The caller's; they need not live longer than this call. */
 	a->options = (struct tsr_audit_options){ .size = 0 };
-	if (status == TSR_OK)
-		*ret = &a->pub;
-	else
-		tsr_audit_free(&a->pub);
-	return status;
+	return TSR_MADE(status, ret, &a->pub, tsr_audit_free);
 }
 
 enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,

@@ -182,12 +182,7 @@ enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
 	r.x->names = tsr_arena_new((size_t)TSR_INDEX_NBYTES_MAX);
 	status = r.x->names ? read_text(&r, f) : tsr_fail_nomem(err, r.path);
 	free(r.shard_of);
-	if (status != TSR_OK) {
-		tsr_index_free(r.x);
-		return status;
-	}
-	*ret = r.x;
-	return TSR_OK;
+	return TSR_MADE(status, ret, r.x, tsr_index_free);
 }
 
 void tsr_index_free(struct tsr_index *x)

@@ -293,11 +293,7 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 	};
 	f->trail = tsr_trail_new();
 	status = meet(f, id, nbytes, joins, err);
-	if (status == TSR_OK)
-		*ret = f;
-	else
-		tsr_outfile_discard(f);
-	return status;
+	return TSR_MADE(status, ret, f, tsr_outfile_discard);
 }
 
 enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_err *err)
@@ -356,11 +352,7 @@ static enum tsr_status create(const char *path, const char *shown, const char *l
 		return tsr_fail_nomem(err, shown);
 	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(shown) };
 	status = start(f, path, like, nbytes, err);
-	if (status == TSR_OK)
-		*ret = f;
-	else
-		tsr_outfile_discard(f);
-	return status;
+	return TSR_MADE(status, ret, f, tsr_outfile_discard);
 }
 
 enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,

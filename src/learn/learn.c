@@ -386,11 +386,7 @@ enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn
 	free(l->units);
 	l->units = NULL;
 	l->pub.tensors = l->tensors;
-	if (status != TSR_OK)
-		tsr_learned_free(&l->pub);
-	else
-		*ret = &l->pub;
-	return status;
+	return TSR_MADE(status, ret, &l->pub, tsr_learned_free);
 }
 
 void tsr_learned_free(struct tsr_learned *r)

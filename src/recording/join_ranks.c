@@ -428,9 +428,5 @@ enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
 		return tsr_fail_nomem(err, parts[0]->path);
 	status = build(&j, parts, nparts);
 	free(j.slices);
-	if (status == TSR_OK)
-		*ret = j.c;
-	else
-		tsr_checkpoint_close(j.c);
-	return status;
+	return TSR_MADE(status, ret, j.c, tsr_checkpoint_close);
 }

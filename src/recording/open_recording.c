@@ -71,11 +71,7 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 
 	TSR_TRY(tsr_recording_new(path, options, &r, err));
 	status = open_path(r, path, err);
-	if (status == TSR_OK)
-		*ret = &r->pub;
-	else
-		tsr_recording_close(&r->pub);
-	return status;
+	return TSR_MADE(status, ret, &r->pub, tsr_recording_close);
 }
 
 void tsr_recording_close(struct tsr_recording *recording)
