@@ -301,10 +301,7 @@ enum tsr_status tsr_replay_begin_signing(struct tsr_replaying *r)
 
 enum tsr_status tsr_replay_end_signing(struct tsr_replaying *r)
 {
-	struct tsr_outfile *file = r->signing->file;
-
-	r->signing->file = NULL;
-	return tsr_outfile_publish(file, r->err);
+	return tsr_outfile_publish(&r->signing->file, r->err);
 }
 
 void tsr_replay_drop_signing(struct tsr_replaying *r)
