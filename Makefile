@@ -69,7 +69,6 @@ LIB_SRC := $(sort $(filter-out $(SIMD_SRC),$(foreach dir,$(LIB_DIRS),$(wildcard 
 MPI_SRC := $(wildcard src/cli/mpi/*.c)
 CLI_SRC := $(sort $(filter-out $(MPI_SRC),$(foreach dir,$(TOOL_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c))))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu src/gpu/*/*.cu))
-LIB_SRC += src/gpu/gpu_parse.c src/gpu/piece_coder.c
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 C_FILES := $(shell find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
 

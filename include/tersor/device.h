@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codecs on arrays that lie in a GPU's memory, on a stream of the caller: for use inside a training job. */
+/*
+ * Codecs and the entropy coder on arrays in a GPU's memory, on a stream of the caller: for use inside a
+ * training job.
+ */
 #ifndef TERSOR_DEVICE_H
 #define TERSOR_DEVICE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tersor/api.h"
@@ -71,5 +75,58 @@ TSR_API enum tsr_status tsr_device_decode(struct tsr_gpu *gpu, void *stream,
 					  const struct tsr_coding *coding,
 					  const void *const plane[], uint64_t n, float *x,
 					  struct tsr_err *err);
+
+/* --- Entropy coding ----------------------------------------------------------------------------- */
+
+/* A plane of a tensor; addresses are in device memory. */
+struct tsr_device_plane {
+	const struct tsr_coding *coding; /* of the tensor */
+	unsigned which; /* of its planes */
+	uint64_t n, columns; /* elements of the tensor, and of its last dimension: 1 without any */
+	void *plain; /* tsr_plane_nbytes() bytes, aligned to 16 */
+	const void *scales; /* plane 1 of the tensor, plain; of plane 0 of codecs with `contexts` */
+	const void *coded; /* to decode: aligned to 8 bytes, */
+	uint64_t coded_nbytes;
+};
+
+/*
+ * The most bytes of a coded plane, a multiple of 16; its addresses are not used.  0: it is not coded on a
+ * GPU, because it is empty, or because its pieces after the first are not aligned: where groups follow rows.
+ */
+TSR_API uint64_t tsr_device_coded_bound(const struct tsr_device_plane *plane);
+
+/* Bytes of device memory, aligned to 256, that coding planes together needs meanwhile, or decoding them. */
+TSR_API uint64_t tsr_device_coding_scratch(const struct tsr_gpu *gpu,
+					   const struct tsr_device_plane *planes, size_t n,
+					   bool decodes);
+
+/**
+ * tsr_device_code() - Code planes
+ * @planes:  @n of them, each with a tsr_device_coded_bound(); borrowed by this call only
+ * @scratch: of tsr_device_coding_scratch()
+ * @coded:   out: the coded planes one behind the other, each at a multiple of 16 bytes; aligned to 16 bytes,
+ *           with room for all bounds together.  May be where the planes were
+ * @ends:    out: in device memory: of each where it ends in @coded
+ *
+ * They are arrays as a packed file has them (docs/internals/format.md, section 4.8) with the bytes that the
+ * CPU makes, but for hashes of pieces, which are 0: tsr_saving_write() fills them in.  How much there is to
+ * copy to the host is known when @ends is read.  Many planes together are coded faster than each alone: a
+ * piece of 262,144 elements takes one block of threads.
+ */
+TSR_API enum tsr_status tsr_device_code(struct tsr_gpu *gpu, void *stream,
+					const struct tsr_device_plane *planes, size_t n,
+					void *scratch, void *coded, uint64_t *ends,
+					struct tsr_err *err);
+
+/**
+ * tsr_device_uncode() - Decode coded planes
+ * @damaged: in device memory: stays as it is, UINT64_MAX, unless a plane is damaged, or needs the base of a
+ *           delta; its elements are not to be used then.  Hashes are not compared
+ *
+ * Scales that codes depend on are decoded first where they are among @planes.
+ */
+TSR_API enum tsr_status tsr_device_uncode(struct tsr_gpu *gpu, void *stream,
+					  const struct tsr_device_plane *planes, size_t n,
+					  void *scratch, uint64_t *damaged, struct tsr_err *err);
 
 #endif
