@@ -319,6 +319,7 @@ check-emulated:
 	$(EMULATED)/tests/check_gpu --emulated
 	python3 tests/gpu/pack.py $(EMULATED)/tersor --emulated
 	python3 tests/gpu/replay.py $(EMULATED)/tersor --emulated
+	$(TORCH_PYTHON) tests/gpu/saving.py $(EMULATED)/tersor --emulated
 ifneq ($(EMULATE_SAN),)
 $(GPU_TEST_OBJ) $(filter $(BUILD)/obj/src/pack/% $(BUILD)/obj/src/replay/%,$(LIB_OBJ)): override CFLAGS += -fsanitize=$(EMULATE_SAN)
 override LDFLAGS += -fsanitize=$(EMULATE_SAN)

@@ -124,6 +124,11 @@ class Plan:
     def room(self, i: int) -> int:
         return sum(-(-nbytes // 16) * 16 for nbytes in self.tensors[i].planes)
 
+    def bound(self, i: int) -> int:
+        """The most bytes of the planes of a tensor coded on a GPU; 0: they go to the host as they are."""
+        form = self.form
+        return self.lib.tsr_saving_coded_bound(self.handle, i) if form.entropy and form.delta is None else 0
+
     def settle(self, i: int, found: Found) -> bool:
         """Whether a codec holds a tensor; if not, its elements are copied to the host now."""
         planned = self.tensors[i]
@@ -197,10 +202,15 @@ class Segment:
     tensors: List[int]
     starts: List[int]
     nbytes: int
+    bound: int = 0      # of what they take coded; 0: they go to the host as they are
     device: Optional[torch.Tensor] = None
 
+    @property
+    def room(self) -> int:
+        return max(self.nbytes, self.bound)
 
-def segments_of(plan: Plan, indices: List[int]) -> List[Segment]:
+
+def segments_of(plan: Plan, indices: List[int], coded: bool = False) -> List[Segment]:
     segments: List[Segment] = []
     for i in indices:
         if not segments or segments[-1].nbytes + plan.room(i) > SEGMENT:
@@ -209,6 +219,7 @@ def segments_of(plan: Plan, indices: List[int]) -> List[Segment]:
         last.tensors.append(i)
         last.starts.append(last.nbytes)
         last.nbytes += plan.room(i)
+        last.bound += plan.bound(i) if coded else 0
     return segments
 
 
@@ -263,7 +274,7 @@ class Gpu:
             if planned.variance >= 0:
                 relative = max(relative, planned.tensor.numel())
         scratch = torch.empty(relative, dtype=torch.float32, device=found.device)
-        call("tsr_saving_encode_on", plan.handle, plan.stored, (ctypes.c_size_t * len(which))(*which), len(which),
+        call("tsr_saving_encode_on", plan.handle, plan.stored, numbers(which), len(which),
              self.handle, stream.cuda_stream, found.data_ptr(), scratch.data_ptr())
 
 
@@ -271,28 +282,90 @@ def bytes_of(t: torch.Tensor) -> torch.Tensor:
     return (torch.view_as_real(t) if t.is_complex() else t).reshape(-1).view(torch.uint8)
 
 
+def numbers(indices: List[int]) -> Any:
+    return (ctypes.c_size_t * len(indices))(*indices)
+
+
+class Transfer:
+    """The way of planes from a GPU to the host: coded there if wanted, into pinned memory."""
+
+    def __init__(self, plan: Plan, gpu: Gpu, segments: List[Segment], device: torch.device):
+        self.plan, self.gpu, self.memory = plan, gpu, []
+        coded = [segment for segment in segments if segment.bound]
+        self.rest = sum(segment.bound for segment in coded)     # the most that is still to come
+        self.block, self.used = torch.empty(0), 0
+        scratch = [plan.lib.tsr_saving_coding_scratch(plan.handle, numbers(s.tensors), len(s.tensors), gpu.handle)
+                   for s in coded]
+        self.scratch: Any = torch.empty(max(scratch, default=0), dtype=torch.uint8, device=device)
+        most = 4 * max((len(s.tensors) for s in coded), default=0)
+        self.ends: Any = torch.empty(most, dtype=torch.int64, device=device)
+
+    def take(self, segment: Segment, ready: Any) -> Any:
+        """Append the copy of a segment to the stream of copies; returns the event after it."""
+        with torch.cuda.stream(self.gpu.copies):
+            self.gpu.copies.wait_event(ready)
+            self.take_coded(segment) if segment.bound else self.take_plain(segment)
+            return self.gpu.copies.record_event()
+
+    def take_plain(self, segment: Segment) -> None:
+        host = HOST.take(segment.nbytes, pinned=True)
+        self.memory.append(host)
+        for i, start in zip(segment.tensors, segment.starts):
+            if self.plan.stored[i].plane[0] or not self.plan.tensors[i].planes[0]:  # not of one that stays as it is
+                self.plan.place(i, host.data_ptr() + start)
+        host[:segment.nbytes].copy_(segment.device[:segment.nbytes], non_blocking=True)
+
+    def take_coded(self, segment: Segment) -> None:
+        """Planes that are coded in the place of the plain ones; waits for how much that is."""
+        which = [i for i in segment.tensors if self.plan.stored[i].plane[0]]    # not those that stay as they are
+        planes = [(i, k) for i in which for k in range(len(self.plan.tensors[i].planes))]
+        call("tsr_saving_code_on", self.plan.handle, self.plan.stored, numbers(which), len(which), self.gpu.handle,
+             self.gpu.copies.cuda_stream, self.scratch.data_ptr(), segment.device.data_ptr(), self.ends.data_ptr())
+        begin = first = 0       # of a plane, and of those that are copied together
+        at = self.used
+        for (i, k), end in zip(planes, self.ends[:len(planes)].tolist()):
+            nbytes = end - begin
+            if at + nbytes > self.block.numel():
+                self.copy(segment, first, begin)
+                first, at = begin, 0
+                self.block, self.used = HOST.take(max(nbytes, min(SEGMENT, self.rest)), pinned=True), 0
+                self.memory.append(self.block)
+            self.plan.stored[i].plane[k] = self.block.data_ptr() + at
+            self.plan.stored[i].coded[k] = nbytes
+            at += -(-nbytes // 16) * 16     # as tsr_device_code() has them
+            begin += -(-nbytes // 16) * 16
+        self.copy(segment, first, begin)
+        self.rest -= segment.bound
+
+    def copy(self, segment: Segment, first: int, end: int) -> None:
+        n = min(end - first, self.block.numel() - self.used)    # what rounding adds may not fit
+        self.block[self.used:self.used + n].copy_(segment.device[first:first + n], non_blocking=True)
+        self.used += n
+
+
 def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
     """Planes of tensors on a GPU; returns what has to be called for them to be on the host.
 
     With room for all planes beside what PyTorch holds they wait there, and training goes on at once; else
-    two segments are there at a time, and training waits for the bus.
+    two segments are there at a time, and training waits for the bus.  They are coded when they leave.
     """
     with torch.cuda.device(device):
-        gpu, segments = Gpu.of(device), segments_of(plan, indices)
+        gpu, coded = Gpu.of(device), [i for i in indices if plan.bound(i)]
+        segments = segments_of(plan, coded, True) + segments_of(plan, sorted(set(indices) - set(coded)))
         found = torch.zeros(len(plan.tensors), 9, dtype=torch.int64, device=device)
-        total = sum(segment.nbytes for segment in segments)
+        transfer = Transfer(plan, gpu, segments, device)
+        total = sum(segment.room for segment in segments)
         waits = torch.cuda.mem_get_info(device)[0] > total * 1.1 + (1 << 30)
         stream = torch.cuda.current_stream()
-        memory: List[torch.Tensor] = []
         ring: List[Any] = [None, None]
         for k, segment in enumerate(segments):
             if not waits and ring[k % 2]:
                 ring[k % 2].synchronize()
                 segments[k - 2].device = None
-            segment.device = torch.empty(segment.nbytes, dtype=torch.uint8, device=device)
+            segment.device = torch.empty(segment.room, dtype=torch.uint8, device=device)
             gpu.fill(plan, segment, found, stream)
             if not waits:
-                ring[k % 2] = to_host(plan, gpu, segment, memory, stream.record_event())
+                ring[k % 2] = transfer.take(segment, stream.record_event())
         encoded = stream.record_event()
         counts = found.cpu().contiguous()       # waits for the kernels
         for i in indices:
@@ -305,24 +378,12 @@ def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
             for segment in segments:
                 if segment.device is not None:
                     if waits:
-                        to_host(plan, gpu, segment, memory, encoded).synchronize()
+                        transfer.take(segment, encoded).synchronize()
                     segment.device = None
             gpu.copies.synchronize()
-        return memory
+            transfer.scratch = transfer.ends = None
+        return transfer.memory
     return finish
-
-
-def to_host(plan: Plan, gpu: Gpu, segment: Segment, memory: List[torch.Tensor], ready: Any) -> Any:
-    """Append the copy of a segment to the stream of copies; returns the event after it."""
-    host = HOST.take(segment.nbytes, pinned=True)
-    memory.append(host)
-    for i, start in zip(segment.tensors, segment.starts):
-        if plan.stored[i].plane[0] or not plan.tensors[i].planes[0]:   # not of one that stays as it is
-            plan.place(i, host.data_ptr() + start)
-    with torch.cuda.stream(gpu.copies):
-        gpu.copies.wait_event(ready)
-        host[:segment.nbytes].copy_(segment.device, non_blocking=True)
-        return gpu.copies.record_event()
 
 
 class Staged:
