@@ -294,10 +294,11 @@ check-frameworks: $(BUILD)/tersor $(FRAMEWORKS_PYTHON)
 
 # The program exits 77, and make fails, where there is no GPU: that is not a pass.
 ifeq ($(GPU),1)
-check-gpu: $(BUILD)/tests/check_gpu $(BUILD)/tersor
+check-gpu: $(BUILD)/tests/check_gpu $(BUILD)/tersor $(BUILD)/libtersor.so
 	$<
 	python3 tests/gpu/pack.py $(BUILD)/tersor
 	python3 tests/gpu/replay.py $(BUILD)/tersor
+	$(PYTHON) -W ignore tests/gpu/saving.py $(BUILD)/tersor
 else
 check-gpu:
 	@echo 'make check-gpu: built without CUDA' >&2; exit 77
@@ -315,11 +316,11 @@ export EMULATE_SAN ?=
 EMULATED := $(BUILD)/emulated$(EMULATE_SAN:%=-san)
 check-emulated:
 	@$(MAKE) --no-print-directory BUILD=$(EMULATED) GPU=1 NVCC=tests/gpu/emulate/nvcc \
-		NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) $(EMULATED)/tests/check_gpu $(EMULATED)/tersor
+		NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) $(EMULATED)/tests/check_gpu $(EMULATED)/tersor $(EMULATED)/libtersor.so
 	$(EMULATED)/tests/check_gpu --emulated
 	python3 tests/gpu/pack.py $(EMULATED)/tersor --emulated
 	python3 tests/gpu/replay.py $(EMULATED)/tersor --emulated
-	$(TORCH_PYTHON) tests/gpu/saving.py $(EMULATED)/tersor --emulated
+	$(PYTHON) -W ignore tests/gpu/saving.py $(EMULATED)/tersor --emulated
 ifneq ($(EMULATE_SAN),)
 $(GPU_TEST_OBJ) $(filter $(BUILD)/obj/src/pack/% $(BUILD)/obj/src/replay/%,$(LIB_OBJ)): override CFLAGS += -fsanitize=$(EMULATE_SAN)
 override LDFLAGS += -fsanitize=$(EMULATE_SAN)
