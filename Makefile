@@ -305,9 +305,9 @@ check-gpu:
 endif
 
 # What tests/gpu/run.sh needs, for a machine with a GPU and few libraries.
-gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor
+gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor $(BUILD)/libtersor.so
 	$(call say,COPY,$(BUILD)/$@)
-	$(Q)rm -rf $(BUILD)/$@ && mkdir -p $(BUILD)/$@/lib && cp $^ $(BUILD)/$@ && strip $(BUILD)/$@/tersor \
+	$(Q)rm -rf $(BUILD)/$@ && mkdir -p $(BUILD)/$@/lib && cp $^ $(BUILD)/$@ && strip $(BUILD)/$@/tersor $(BUILD)/$@/libtersor.so \
 		&& ldd $(BUILD)/tersor | awk '/libcjson|libdeflate|libz\./ { print $$3 }' | xargs -I{} cp {} $(BUILD)/$@/lib
 
 # The kernels as C++ on the CPU, on fewer values: what is wrong with them, but for what only a GPU does.
