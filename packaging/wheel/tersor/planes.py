@@ -9,7 +9,7 @@ import ctypes
 import dataclasses
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import torch
 
@@ -124,10 +124,12 @@ class Plan:
     def room(self, i: int) -> int:
         return sum(-(-nbytes // 16) * 16 for nbytes in self.tensors[i].planes)
 
-    def bound(self, i: int) -> int:
-        """The most bytes of the planes of a tensor coded on a GPU; 0: they go to the host as they are."""
-        form = self.form
-        return self.lib.tsr_saving_coded_bound(self.handle, i) if form.entropy and form.delta is None else 0
+    def bounds(self, indices: List[int]) -> Dict[int, int]:
+        """The most bytes of the planes of tensors coded on a GPU; others go to the host as they are."""
+        if not self.form.entropy or self.form.delta is not None:
+            return {}
+        found = {i: self.lib.tsr_saving_coded_bound(self.handle, i) for i in indices}
+        return {i: bound for i, bound in found.items() if bound}
 
     def settle(self, i: int, found: Found) -> bool:
         """Whether a codec holds a tensor; if not, its elements are copied to the host now."""
@@ -210,7 +212,7 @@ class Segment:
         return max(self.nbytes, self.bound)
 
 
-def segments_of(plan: Plan, indices: List[int], coded: bool = False) -> List[Segment]:
+def segments_of(plan: Plan, indices: Iterable[int], bounds: Mapping[int, int] = {}) -> List[Segment]:
     segments: List[Segment] = []
     for i in indices:
         if not segments or segments[-1].nbytes + plan.room(i) > SEGMENT:
@@ -219,7 +221,7 @@ def segments_of(plan: Plan, indices: List[int], coded: bool = False) -> List[Seg
         last.tensors.append(i)
         last.starts.append(last.nbytes)
         last.nbytes += plan.room(i)
-        last.bound += plan.bound(i) if coded else 0
+        last.bound += bounds.get(i, 0)
     return segments
 
 
@@ -286,6 +288,13 @@ def numbers(indices: List[int]) -> Any:
     return (ctypes.c_size_t * len(indices))(*indices)
 
 
+@dataclasses.dataclass
+class Block:
+    """Pinned memory for coded planes, filled from its beginning on."""
+    memory: torch.Tensor
+    used: int = 0
+
+
 class Transfer:
     """The way of planes from a GPU to the host: coded there if wanted, into pinned memory."""
 
@@ -293,7 +302,7 @@ class Transfer:
         self.plan, self.gpu, self.memory = plan, gpu, []
         coded = [segment for segment in segments if segment.bound]
         self.rest = sum(segment.bound for segment in coded)     # the most that is still to come
-        self.block, self.used = torch.empty(0), 0
+        self.blocks: List[Block] = []
         scratch = [plan.lib.tsr_saving_coding_scratch(plan.handle, numbers(s.tensors), len(s.tensors), gpu.handle)
                    for s in coded]
         self.scratch: Any = torch.empty(max(scratch, default=0), dtype=torch.uint8, device=device)
@@ -321,26 +330,29 @@ class Transfer:
         planes = [(i, k) for i in which for k in range(len(self.plan.tensors[i].planes))]
         call("tsr_saving_code_on", self.plan.handle, self.plan.stored, numbers(which), len(which), self.gpu.handle,
              self.gpu.copies.cuda_stream, self.scratch.data_ptr(), segment.device.data_ptr(), self.ends.data_ptr())
-        begin = first = 0       # of a plane, and of those that are copied together
-        at = self.used
+        begin, first, to, host = 0, 0, 0, None    # of a plane; of those that are copied together, and where to
         for (i, k), end in zip(planes, self.ends[:len(planes)].tolist()):
-            nbytes = end - begin
-            if at + nbytes > self.block.numel():
-                self.copy(segment, first, begin)
-                first, at = begin, 0
-                self.block, self.used = HOST.take(max(nbytes, min(SEGMENT, self.rest)), pinned=True), 0
-                self.memory.append(self.block)
-            self.plan.stored[i].plane[k] = self.block.data_ptr() + at
-            self.plan.stored[i].coded[k] = nbytes
-            at += -(-nbytes // 16) * 16     # as tsr_device_code() has them
-            begin += -(-nbytes // 16) * 16
-        self.copy(segment, first, begin)
+            room = -(-(end - begin) // 16) * 16     # as tsr_device_code() has them
+            block = next((b for b in self.blocks if b.used + room <= b.memory.numel()), None) or self.add_block(room)
+            if host is not block.memory or block.used != to + begin - first:
+                self.copy(host, to, segment.device[first:begin])
+                first, to, host = begin, block.used, block.memory
+            self.plan.stored[i].plane[k] = block.memory.data_ptr() + block.used
+            self.plan.stored[i].coded[k] = end - begin
+            block.used += room
+            begin += room
+        self.copy(host, to, segment.device[first:begin])
         self.rest -= segment.bound
 
-    def copy(self, segment: Segment, first: int, end: int) -> None:
-        n = min(end - first, self.block.numel() - self.used)    # what rounding adds may not fit
-        self.block[self.used:self.used + n].copy_(segment.device[first:first + n], non_blocking=True)
-        self.used += n
+    def add_block(self, room: int) -> Block:
+        self.blocks.append(Block(HOST.take(max(room, min(SEGMENT, self.rest)), pinned=True)))
+        self.memory.append(self.blocks[-1].memory)
+        return self.blocks[-1]
+
+    @staticmethod
+    def copy(host: Optional[torch.Tensor], at: int, part: torch.Tensor) -> None:
+        if host is not None:
+            host[at:at + part.numel()].copy_(part, non_blocking=True)
 
 
 def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
@@ -350,8 +362,8 @@ def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
     two segments are there at a time, and training waits for the bus.  They are coded when they leave.
     """
     with torch.cuda.device(device):
-        gpu, coded = Gpu.of(device), [i for i in indices if plan.bound(i)]
-        segments = segments_of(plan, coded, True) + segments_of(plan, sorted(set(indices) - set(coded)))
+        gpu, bounds = Gpu.of(device), plan.bounds(indices)
+        segments = segments_of(plan, bounds, bounds) + segments_of(plan, [i for i in indices if i not in bounds])
         found = torch.zeros(len(plan.tensors), 9, dtype=torch.int64, device=device)
         transfer = Transfer(plan, gpu, segments, device)
         total = sum(segment.room for segment in segments)
