@@ -18,8 +18,8 @@
 /*
  * All arrays are in the memory of the GPU that @gpu was opened with, and @stream is a CUstream or
  * cudaStream_t of its primary context, as PyTorch's are (torch.cuda.Stream.cuda_stream); NULL is the
- * default stream.  Functions append work to the stream and return: they neither allocate nor wait, but for
- * tsr_device_prepare().  The results have the bits of the CPU's codecs.  Failures are those of
+ * default stream.  Functions append work to the stream and return: they neither allocate memory there nor
+ * wait, but for tsr_device_prepare().  The results have the bits of the CPU's codecs.  Failures are those of
  * tersor/gpu.h; a kernel that fails later is found by whoever waits for the stream.  Thread-safe.
  */
 

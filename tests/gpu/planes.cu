@@ -312,6 +312,7 @@ static void check_refused(void)
 {
 	struct tsr_coding coding = tsr_coding_default(tsr_codec_find("sqrt8"));
 	struct tsr_device_plane p = {};
+	struct tsr_err err;
 
 	coding.row = 99;
 	p.coding = &coding;
@@ -321,6 +322,8 @@ static void check_refused(void)
 	expect(tsr_device_coded_bound(&p) > 0, "one piece is coded");
 	p.n += 99;
 	expect(tsr_device_coded_bound(&p) == 0, "two odd pieces are not");
+	expect(tsr_device_code(gpu, on, &p, 1, NULL, NULL, NULL, &err) == TSR_E_UNSUPPORTED, "refused");
+	expect(tsr_device_uncode(gpu, on, &p, 1, NULL, NULL, &err) == TSR_E_UNSUPPORTED, "refused, too");
 	p.n = 0;
 	expect(tsr_device_coded_bound(&p) == 0, "no elements are not");
 }

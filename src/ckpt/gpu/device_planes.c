@@ -61,12 +61,17 @@ static uint64_t index_nbytes(const struct tsr_gpu_plane *p)
 	return (uint64_t)p->npieces * TSR_CODED_ENTRY;
 }
 
+/* A thread loads and stores four elements at once. */
+static bool is_aligned(const struct tsr_gpu_plane *p)
+{
+	return p->npieces <= 1 || p->piece % 4 == 0;
+}
+
 uint64_t tsr_device_coded_bound(const struct tsr_device_plane *plane)
 {
 	const struct tsr_gpu_plane p = describe(plane);
 
-	/* A thread loads four elements at once. */
-	if (p.npieces > 1 && p.piece % 4)
+	if (!is_aligned(&p))
 		return 0;
 	return (index_nbytes(&p) + p.n / p.piece * tsr_entropy_bound(p.coding.kind, p.piece) +
 		tsr_entropy_bound(p.coding.kind, (size_t)(p.n % p.piece)) + 15) /
@@ -197,6 +202,26 @@ static enum tsr_status append(struct tsr_gpu_stream *stream, void *ctx, struct t
 				    w->ends, err);
 }
 
+/* What kernels rely on: how pieces are aligned, and, to decode, that there is an index. */
+static enum tsr_status check(const struct work *w, bool decodes, struct tsr_err *err)
+{
+	for (size_t i = 0; i < w->n; i++) {
+		const struct tsr_gpu_plane *p = &w->planes[i];
+
+		if (!is_aligned(p))
+			return tsr_fail(
+				err, TSR_E_UNSUPPORTED,
+				"plane %zu: found pieces of %u elements, expected a multiple of 4",
+				i, p->piece);
+		if (decodes && p->coded_nbytes < index_nbytes(p))
+			return tsr_fail(err, TSR_E_FORMAT,
+					"coded plane %zu: found %" PRIu64
+					" bytes, expected an index of %" PRIu64,
+					i, p->coded_nbytes, index_nbytes(p));
+	}
+	return TSR_OK;
+}
+
 enum tsr_status tsr_device_code(struct tsr_gpu *gpu, void *stream,
 				const struct tsr_device_plane *planes, size_t n, void *scratch,
 				void *coded, uint64_t *ends, struct tsr_err *err)
@@ -208,25 +233,10 @@ enum tsr_status tsr_device_code(struct tsr_gpu *gpu, void *stream,
 
 	if (!lay_out(&w, gpu, false))
 		return tsr_fail_nomem(err, "coding planes");
-	status = tsr_gpu_with_stream(gpu, stream, append, &w, err);
+	status = check(&w, false, err);
+	TSR_THEN(status, tsr_gpu_with_stream(gpu, stream, append, &w, err));
 	free(w.planes);
 	return status;
-}
-
-/* An index is read on the GPU: it must be there. */
-static enum tsr_status check_sizes(const struct work *w, struct tsr_err *err)
-{
-	for (size_t i = 0; i < w->n; i++) {
-		const uint64_t found = w->planes[i].coded_nbytes,
-			       expected = index_nbytes(&w->planes[i]);
-
-		if (found < expected)
-			return tsr_fail(err, TSR_E_FORMAT,
-					"coded plane %zu: found %" PRIu64
-					" bytes, expected an index of %" PRIu64,
-					i, found, expected);
-	}
-	return TSR_OK;
 }
 
 enum tsr_status tsr_device_uncode(struct tsr_gpu *gpu, void *stream,
@@ -238,7 +248,7 @@ enum tsr_status tsr_device_uncode(struct tsr_gpu *gpu, void *stream,
 
 	if (!lay_out(&w, gpu, true))
 		return tsr_fail_nomem(err, "decoding planes");
-	status = check_sizes(&w, err);
+	status = check(&w, true, err);
 	TSR_THEN(status, tsr_gpu_with_stream(gpu, stream, append, &w, err));
 	free(w.planes);
 	return status;
