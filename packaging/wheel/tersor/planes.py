@@ -91,15 +91,18 @@ class Plan:
     def __init__(self, skeleton: Skeleton, form: Format):
         self.lib, self.form, self.skeleton = library(), form, skeleton
         self.handle, self.raw = ctypes.c_void_p(), {}
-        try:
-            call("tsr_saving_plan", skeleton.path.encode(), ctypes.byref(form.options()), ctypes.byref(self.handle))
-        except RuntimeError as e:
-            raise RuntimeError(self.said(str(e))) from None
+        self.call("tsr_saving_plan", skeleton.path.encode(), ctypes.byref(form.options()), ctypes.byref(self.handle))
         checkpoint = self.lib.tsr_saving_checkpoint(self.handle)
         n = self.lib.tsr_checkpoint_ntensors(checkpoint)
         self.tensors = [self.planned(self.lib.tsr_checkpoint_tensor(checkpoint, i), i) for i in range(n)]
         self.stored = (Stored * (n + 1))()
         self.kept: List[Any] = []       # what the planes lie in
+
+    def call(self, name: str, *arguments: Any) -> None:
+        try:
+            call(name, *arguments)
+        except RuntimeError as e:
+            raise RuntimeError(self.said(str(e))) from None
 
     def said(self, line: str) -> str:
         """A line of the library about the skeleton, for people who never saw it."""
@@ -155,8 +158,8 @@ class Plan:
         options.delta = os.fsencode(self.form.delta) if self.form.delta else None
         most = (os.cpu_count() or 2) // 2   # one writes; coding needs more beside it than hashing
         run = Run(threads=self.form.threads or max(1, most if options.coded else min(most, 3)))
-        call("tsr_saving_write", self.handle, self.stored, os.fsencode(path), ctypes.byref(options),
-             ctypes.byref(run), ctypes.byref(unpacking))
+        self.call("tsr_saving_write", self.handle, self.stored, os.fsencode(path), ctypes.byref(options),
+                  ctypes.byref(run), ctypes.byref(unpacking))
         source = self.lib.tsr_unpacking_source(unpacking)
         notes = [self.said(self.lib.tsr_checkpoint_note(source, i).decode(errors="replace"))
                  for i in range(self.lib.tsr_checkpoint_nnotes(source))]
