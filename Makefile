@@ -69,7 +69,6 @@ LIB_SRC := $(sort $(filter-out $(SIMD_SRC),$(foreach dir,$(LIB_DIRS),$(wildcard 
 MPI_SRC := $(wildcard src/cli/mpi/*.c)
 CLI_SRC := $(sort $(filter-out $(MPI_SRC),$(foreach dir,$(TOOL_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c))))
 GPU_SRC := $(sort $(wildcard src/gpu/*.cu src/gpu/*/*.cu))
-LIB_SRC += src/gpu/gpu_parse.c src/gpu/piece_coder.c
 UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
 C_FILES := $(shell find src include -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
 
@@ -295,19 +294,20 @@ check-frameworks: $(BUILD)/tersor $(FRAMEWORKS_PYTHON)
 
 # The program exits 77, and make fails, where there is no GPU: that is not a pass.
 ifeq ($(GPU),1)
-check-gpu: $(BUILD)/tests/check_gpu $(BUILD)/tersor
+check-gpu: $(BUILD)/tests/check_gpu $(BUILD)/tersor $(BUILD)/libtersor.so
 	$<
 	python3 tests/gpu/pack.py $(BUILD)/tersor
 	python3 tests/gpu/replay.py $(BUILD)/tersor
+	$(PYTHON) -W ignore tests/gpu/saving.py $(BUILD)/tersor
 else
 check-gpu:
 	@echo 'make check-gpu: built without CUDA' >&2; exit 77
 endif
 
 # What tests/gpu/run.sh needs, for a machine with a GPU and few libraries.
-gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor
+gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor $(BUILD)/libtersor.so
 	$(call say,COPY,$(BUILD)/$@)
-	$(Q)rm -rf $(BUILD)/$@ && mkdir -p $(BUILD)/$@/lib && cp $^ $(BUILD)/$@ && strip $(BUILD)/$@/tersor \
+	$(Q)rm -rf $(BUILD)/$@ && mkdir -p $(BUILD)/$@/lib && cp $^ $(BUILD)/$@ && strip $(BUILD)/$@/tersor $(BUILD)/$@/libtersor.so \
 		&& ldd $(BUILD)/tersor | awk '/libcjson|libdeflate|libz\./ { print $$3 }' | xargs -I{} cp {} $(BUILD)/$@/lib
 
 # The kernels as C++ on the CPU, on fewer values: what is wrong with them, but for what only a GPU does.
@@ -316,10 +316,11 @@ export EMULATE_SAN ?=
 EMULATED := $(BUILD)/emulated$(EMULATE_SAN:%=-san)
 check-emulated:
 	@$(MAKE) --no-print-directory BUILD=$(EMULATED) GPU=1 NVCC=tests/gpu/emulate/nvcc \
-		NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) $(EMULATED)/tests/check_gpu $(EMULATED)/tersor
+		NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) $(EMULATED)/tests/check_gpu $(EMULATED)/tersor $(EMULATED)/libtersor.so
 	$(EMULATED)/tests/check_gpu --emulated
 	python3 tests/gpu/pack.py $(EMULATED)/tersor --emulated
 	python3 tests/gpu/replay.py $(EMULATED)/tersor --emulated
+	$(PYTHON) -W ignore tests/gpu/saving.py $(EMULATED)/tersor --emulated
 ifneq ($(EMULATE_SAN),)
 $(GPU_TEST_OBJ) $(filter $(BUILD)/obj/src/pack/% $(BUILD)/obj/src/replay/%,$(LIB_OBJ)): override CFLAGS += -fsanitize=$(EMULATE_SAN)
 override LDFLAGS += -fsanitize=$(EMULATE_SAN)

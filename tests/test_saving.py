@@ -280,6 +280,7 @@ for n in range(1, 1 + int(sys.argv[3])):
             weight = tt.read(path)["model"]["1.weight"]
             assert (weight - step).abs().max() <= step * 2**-16, path
             last, loaded = step, loaded + 1
+saving.STARTED = time.time()    # as in a process that starts now
 tt.save(pattern, model, optimizer, step=10**6, keep_last=2)
 print(json.dumps([sorted(os.listdir(folder)), left, loaded, sorted(shared() - before)]))
 """

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codecs and signatures of arrays in a GPU's memory, on a stream of the caller, inside a training job. */
+/*
+ * Codecs, the entropy coder and signatures of arrays in a GPU's memory, on a stream of the caller: for use
+ * inside a training job.
+ */
 #ifndef TERSOR_DEVICE_H
 #define TERSOR_DEVICE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tersor/api.h"
@@ -15,8 +19,8 @@
 /*
  * All arrays are in the memory of the GPU that @gpu was opened with, and @stream is a CUstream or
  * cudaStream_t of its primary context, as PyTorch's are (torch.cuda.Stream.cuda_stream); NULL is the
- * default stream.  Functions append work to the stream and return: they neither allocate nor wait, but for
- * tsr_device_prepare().  The results have the bits of the CPU's codecs.  Failures are those of
+ * default stream.  Functions append work to the stream and return: they neither allocate memory there nor
+ * wait, but for tsr_device_prepare().  The results have the bits of the CPU's codecs.  Failures are those of
  * tersor/gpu.h; a kernel that fails later is found by whoever waits for the stream.  Thread-safe.
  */
 
@@ -85,5 +89,58 @@ TSR_API enum tsr_status tsr_device_sign(struct tsr_gpu *gpu, void *stream,
 					const struct tsr_to_sign *tensors, size_t n,
 					uint64_t npieces, struct tsr_signed_piece *pieces,
 					struct tsr_err *err);
+
+/* --- Entropy coding ----------------------------------------------------------------------------- */
+
+/* A plane of a tensor; addresses are in device memory. */
+struct tsr_device_plane {
+	const struct tsr_coding *coding; /* of the tensor */
+	unsigned which; /* of its planes */
+	uint64_t n, columns; /* elements of the tensor, and of its last dimension: 1 without any */
+	void *plain; /* tsr_plane_nbytes() bytes, aligned to 16 */
+	const void *scales; /* plane 1 of the tensor, plain; of plane 0 of codecs with `contexts` */
+	const void *coded; /* to decode: aligned to 8 bytes, */
+	uint64_t coded_nbytes;
+};
+
+/*
+ * The most bytes of a coded plane, a multiple of 16; its addresses are not used.  0: it is not coded on a
+ * GPU, because it is empty, or because its pieces after the first are not aligned: where groups follow rows.
+ */
+TSR_API uint64_t tsr_device_coded_bound(const struct tsr_device_plane *plane);
+
+/* Bytes of device memory, aligned to 256, that coding planes together needs meanwhile, or decoding them. */
+TSR_API uint64_t tsr_device_coding_scratch(const struct tsr_gpu *gpu,
+					   const struct tsr_device_plane *planes, size_t n,
+					   bool decodes);
+
+/**
+ * tsr_device_code() - Code planes
+ * @planes:  @n of them, each with a tsr_device_coded_bound(); borrowed by this call only
+ * @scratch: of tsr_device_coding_scratch()
+ * @coded:   out: the coded planes one behind the other, each at a multiple of 16 bytes; aligned to 16 bytes,
+ *           with room for all bounds together.  May be where the planes were
+ * @ends:    out: in device memory: of each where it ends in @coded
+ *
+ * They are arrays as a packed file has them (docs/internals/format.md, section 4.8) with the bytes that the
+ * CPU makes, but for hashes of pieces, which are 0: tsr_saving_write() fills them in.  How much there is to
+ * copy to the host is known when @ends is read.  Many planes together are coded faster than each alone: a
+ * piece of 262,144 elements takes one block of threads.
+ */
+TSR_API enum tsr_status tsr_device_code(struct tsr_gpu *gpu, void *stream,
+					const struct tsr_device_plane *planes, size_t n,
+					void *scratch, void *coded, uint64_t *ends,
+					struct tsr_err *err);
+
+/**
+ * tsr_device_uncode() - Decode coded planes
+ * @damaged: in device memory: stays as it is, UINT64_MAX, unless a plane is damaged, or needs the base of a
+ *           delta; its elements are not to be used then.  Hashes are not compared
+ *
+ * Scales that codes depend on are decoded first where they are among @planes.
+ */
+TSR_API enum tsr_status tsr_device_uncode(struct tsr_gpu *gpu, void *stream,
+					  const struct tsr_device_plane *planes, size_t n,
+					  void *scratch, uint64_t *damaged, struct tsr_err *err);
 
 #endif

@@ -58,6 +58,7 @@ struct tsr_saved {
 	 */
 	void *plane[TSR_PLANES_MAX];
 	struct tsr_device_found found; /* out: of tsr_saving_encode() */
+	uint64_t coded[TSR_PLANES_MAX]; /* bytes of planes from tsr_saving_code_on(); 0: plain */
 };
 
 /* Encode all tensors with @data into their planes, on run->threads threads; NULL: on this one. */
@@ -80,6 +81,28 @@ TSR_API enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s,
 					     size_t n, struct tsr_gpu *gpu, void *stream,
 					     struct tsr_device_found *found, float *scratch,
 					     struct tsr_err *err);
+
+/* The most bytes of the coded planes of tensor @i, all together; 0: they are not coded on a GPU. */
+TSR_API uint64_t tsr_saving_coded_bound(const struct tsr_saving *s, size_t i);
+
+/* As tsr_device_coding_scratch(), to code the planes of @n tensors together. */
+TSR_API uint64_t tsr_saving_coding_scratch(const struct tsr_saving *s, const size_t *which,
+					   size_t n, const struct tsr_gpu *gpu);
+
+/**
+ * tsr_saving_code_on() - Append the entropy coding of planes to a stream of a GPU
+ * @saved: planes in device memory, as tsr_saving_encode_on() has them
+ * @which: @n numbers of tensors, each with a bound
+ * @scratch, @coded, @ends: as for tsr_device_code(), of the planes of these tensors one after the other
+ *
+ * Where @coded is copied to is what tsr_saving_write() takes, with the sizes that @ends tell: it fills in the
+ * hashes, and writes them as they are, unless the file is a delta.
+ */
+TSR_API enum tsr_status tsr_saving_code_on(const struct tsr_saving *s,
+					   const struct tsr_saved *saved, const size_t *which,
+					   size_t n, struct tsr_gpu *gpu, void *stream,
+					   void *scratch, void *coded, uint64_t *ends,
+					   struct tsr_err *err);
 
 /**
  * tsr_saving_settle() - Keep a tensor raw if its codec cannot hold what it has

@@ -82,7 +82,7 @@ static enum tsr_status append(void *ctx, struct tsr_err *err)
 	if (b->decodes)
 		return tsr_gpu_decode_pieces(b->e.stream, coding, b->there, b->npieces, b->damaged,
 					     err);
-	return tsr_gpu_encode_pieces(b->e.stream, coding, b->there, b->npieces, err);
+	return tsr_gpu_encode_pieces(b->e.stream, coding, b->there, b->npieces, NULL, err);
 }
 
 /* Copying within a GPU, which all planes are compared with. */

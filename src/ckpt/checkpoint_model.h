@@ -33,7 +33,7 @@ struct tsr_array {
 	const uint64_t *stride;
 	/* If not NULL, @file has at @offset a coded plane of which this array is what it decodes to. */
 	const struct tsr_coded *coded;
-	/* If not NULL, the data itself, borrowed: no file holds it. */
+	/* If not NULL, what a file would have, borrowed: no file holds it. */
 	const unsigned char *memory;
 	bool has_crc; /* whether the file has a CRC-32 of exactly these bytes; not with a layout */
 	uint32_t crc;

@@ -52,6 +52,17 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 			       const struct tsr_tensor *t, unsigned plane, struct tsr_err *err);
 
 /*
+ * The hash of the plane of a coded array in memory, whose index has no hashes yet and gets them: all of it is
+ * decoded.  TSR_E_FORMAT if it is damaged.  Scales that contexts depend on come first.
+ */
+enum tsr_status tsr_coded_seal(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t *hash_ret, struct tsr_err *err);
+
+/* A coded piece of such an array: its bytes, and the hash of what they decode to. */
+const unsigned char *tsr_coded_in_memory(const struct tsr_array *a, uint64_t piece,
+					 size_t *nbytes_ret, uint64_t *hash_ret);
+
+/*
  * Once the base of a delta is open: TSR_E_FORMAT if planes of which the base has none have pieces that differ
  * from older ones.  Reads their indices and the first byte of each piece, so that a plan can be refused.
  */

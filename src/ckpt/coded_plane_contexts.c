@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/coded_plane.h"
+#include "entropy/contexts_math.h"
 
 static bool is_logarithmic(const struct tsr_coding *coding)
 {

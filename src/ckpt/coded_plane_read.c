@@ -14,10 +14,10 @@
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
 #include "ckpt/decoders.h"
+#include "ckpt/gpu/piece_coder.h"
 #include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"
 #include "ckpt/unproven.h"
-#include "gpu/piece_coder.h"
 
 /* --- What an array is --------------------------------------------------------------------------- */
 
@@ -85,6 +85,16 @@ static enum tsr_status damaged(const struct tsr_checkpoint *c, const struct tsr_
 			what);
 }
 
+/* Bytes of a coded array, which is in a file or in memory. */
+static enum tsr_status read_stored(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				   uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err)
+{
+	if (!a->memory)
+		return tsr_file_read(c->files[a->file], buf, nbytes, a->offset + offset, err);
+	memcpy(buf, a->memory + offset, nbytes);
+	return TSR_OK;
+}
+
 /* Where a piece is in its array, and the hash that it should have. */
 static enum tsr_status find_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
 				  uint64_t piece, uint64_t *begin_ret, uint64_t *end_ret,
@@ -95,8 +105,8 @@ static enum tsr_status find_piece(const struct tsr_checkpoint *c, const struct t
 	unsigned char entry[2 * TSR_CODED_ENTRY];
 	const unsigned char *own = entry + before * TSR_CODED_ENTRY;
 
-	TSR_TRY(tsr_file_read(c->files[a->file], entry, (1 + before) * TSR_CODED_ENTRY,
-			      a->offset + (piece - before) * TSR_CODED_ENTRY, err));
+	TSR_TRY(read_stored(c, a, (piece - before) * TSR_CODED_ENTRY,
+			    (1 + before) * TSR_CODED_ENTRY, entry, err));
 	*begin_ret = before ? tsr_get_le(entry, 8) : first;
 	*end_ret = tsr_get_le(own, 8);
 	*hash_ret = tsr_get_le(own + 8, 8);
@@ -130,7 +140,7 @@ static enum tsr_status fetch_piece(const struct tsr_checkpoint *c, const struct 
 	if (end - begin > tsr_entropy_bound(kind, n))
 		return damaged(c, a, piece, "has more bytes than any such piece", err);
 	*nbytes_ret = (size_t)(end - begin);
-	return tsr_file_read(c->files[a->file], d->coded, *nbytes_ret, a->offset + begin, err);
+	return read_stored(c, a, begin, *nbytes_ret, d->coded, err);
 }
 
 static struct tsr_entropy *entropy_of(const struct tsr_decoder *d)
@@ -428,6 +438,60 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 		return (differences ? differs : damaged)(c, a, piece, "does not have its hash",
 							 err);
 	return TSR_OK;
+}
+
+/* Decode the next piece of an array in memory, @left bytes or less, and put its hash into the index. */
+static enum tsr_status seal_piece(const struct tsr_checkpoint *c, const struct tsr_array *a,
+				  uint64_t piece, struct tsr_decoder *d, uint64_t left,
+				  uint64_t *hash_ret, struct tsr_err *err)
+{
+	const uint64_t size = a->coded->piece_nbytes;
+	const size_t nbytes = (size_t)(left < size ? left : size),
+		     n = nbytes / tsr_coded_kind(a->dtype).width;
+	unsigned char *index = (unsigned char *)(uintptr_t)a->memory;
+	size_t coded_nbytes;
+
+	TSR_TRY(fetch_piece(c, a, piece, n, d, &coded_nbytes, hash_ret, err));
+	TSR_TRY(decode_piece(c, a, piece, d, coded_nbytes, d->plain, n, err));
+	*hash_ret = tsr_piece_hash(d->plain, nbytes);
+	tsr_put_le(index + piece * TSR_CODED_ENTRY + 8, *hash_ret, 8);
+	return TSR_OK;
+}
+
+enum tsr_status tsr_coded_seal(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t *hash_ret, struct tsr_err *err)
+{
+	TSR_OWNED(tsr_hasher_free) struct tsr_hasher *hasher = tsr_hasher_new();
+	enum tsr_status status = TSR_OK;
+	struct tsr_decoder *d;
+
+	if (!hasher)
+		return tsr_fail_nomem(err, c->path);
+	TSR_TRY(tsr_decoder_take(c, NULL, 0, &d, err));
+	d->held = NULL;
+	tsr_hasher_reset(hasher);
+	for (uint64_t i = 0; i < a->coded->npieces && status == TSR_OK; i++) {
+		const uint64_t left = a->nbytes - i * a->coded->piece_nbytes;
+		uint64_t hash = 0;
+
+		status = seal_piece(c, a, i, d, left, &hash, err);
+		tsr_hasher_add(hasher, &hash, sizeof(hash));
+	}
+	tsr_decoder_return(c->decoding, d);
+	*hash_ret = tsr_hasher_value(hasher);
+	return status;
+}
+
+const unsigned char *tsr_coded_in_memory(const struct tsr_array *a, uint64_t piece,
+					 size_t *nbytes_ret, uint64_t *hash_ret)
+{
+	const unsigned char *entry = a->memory + piece * TSR_CODED_ENTRY;
+	const uint64_t begin = piece ? tsr_get_le(entry - TSR_CODED_ENTRY, 8)
+				     : a->coded->npieces * TSR_CODED_ENTRY;
+
+	*nbytes_ret = (size_t)(tsr_get_le(entry, 8) - begin);
+	*hash_ret = tsr_get_le(entry + 8, 8);
+	return a->memory + begin;
 }
 
 static enum tsr_status read_part(const struct tsr_checkpoint *c, const struct tsr_array *a,

@@ -4,8 +4,8 @@
 #define TSR_CKPT_DECODERS_H
 
 #include "ckpt/coded_plane.h"
+#include "ckpt/gpu/piece_coder.h"
 #include "ckpt/tensor_tiles.h"
-#include "gpu/piece_coder.h"
 #include "tersor/run.h"
 
 /* What one thread decodes with, and the last piece that it read a part of. */

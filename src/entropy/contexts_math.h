@@ -48,6 +48,12 @@ TSR_HD uint64_t tsr_entropy_scale_of(const struct tsr_entropy_scales *s, uint64_
 	       in_row / s->group;
 }
 
+/* The part of a scale of `log8` that contexts depend on: exponent, leading mantissa bits, range. */
+TSR_HD uint16_t tsr_entropy_log_scale(uint32_t f28)
+{
+	return (uint16_t)((f28 >> 19 & 0xfff) << 4 | (f28 & 15));
+}
+
 /* The bytes of stored means. */
 TSR_HD uint32_t tsr_contexts_means_nbytes(uint32_t nrows, uint32_t ncolumns)
 {

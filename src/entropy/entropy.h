@@ -87,12 +87,6 @@ struct tsr_entropy_variance {
 	bool logarithmic; /* codes of log8, with scales from tsr_entropy_log_scale() */
 };
 
-/* The part of a scale of `log8` that contexts depend on: exponent, leading mantissa bits, range. */
-static inline uint16_t tsr_entropy_log_scale(uint32_t f28)
-{
-	return (uint16_t)((f28 >> 19 & 0xfff) << 4 | (f28 & 15));
-}
-
 /* Whether decoding a piece of codes needs its scales; any bytes will do. */
 bool tsr_entropy_has_contexts(const void *coded, size_t nbytes);
 

@@ -21,6 +21,16 @@ static struct tsr_gpu_stream stream_of(struct tsr_gpu *gpu, void *stream)
 	return s;
 }
 
+extern "C" enum tsr_status tsr_gpu_with_stream(struct tsr_gpu *gpu, void *stream,
+					       enum tsr_status (*work)(struct tsr_gpu_stream *,
+								       void *, struct tsr_err *),
+					       void *ctx, struct tsr_err *err)
+{
+	struct tsr_gpu_stream s = stream_of(gpu, stream);
+
+	return work(&s, ctx, err);
+}
+
 static __global__ void __launch_bounds__(TSR_BLOCK)
 	look_at(const float *x, uint64_t n, uint32_t limit, struct tsr_device_found *found)
 {

@@ -38,7 +38,9 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	X(bool, tsr_gpu_built, false, void) \
 	X(unsigned, tsr_gpu_count, 0, void) \
 	X(unsigned, tsr_gpu_index, 0, const struct tsr_gpu *gpu) \
-	X(bool, tsr_gpu_has_codec, false, const struct tsr_codec *codec)
+	X(bool, tsr_gpu_has_codec, false, const struct tsr_codec *codec) \
+	X(uint64_t, tsr_gpu_staging_nbytes, 0, const struct tsr_gpu *gpu, struct tsr_gpu_coding coding, \
+	  unsigned npieces)
 
 /* X(function, arguments): those that only free. */
 #define FREEING(X) \
@@ -86,9 +88,16 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	X(tsr_device_sign, struct tsr_gpu *gpu, void *stream, const struct tsr_to_sign *tensors, \
 	  size_t n, uint64_t npieces, struct tsr_signed_piece *pieces) \
 	X(tsr_gpu_encode_pieces, STREAM, struct tsr_gpu_coding coding, struct tsr_gpu_piece *pieces, \
-	  unsigned npieces) \
+	  unsigned npieces, void *staging) \
 	X(tsr_gpu_decode_pieces, STREAM, struct tsr_gpu_coding coding, \
-	  const struct tsr_gpu_piece *pieces, unsigned npieces, uint64_t *damaged)
+	  const struct tsr_gpu_piece *pieces, unsigned npieces, uint64_t *damaged) \
+	X(tsr_gpu_list_pieces, STREAM, const struct tsr_gpu_plane *planes, size_t n, void *rooms, \
+	  struct tsr_gpu_piece *pieces, struct tsr_gpu_span *spans) \
+	X(tsr_gpu_shorten_scales, STREAM, const uint32_t *scales, uint64_t n, uint16_t *to) \
+	X(tsr_gpu_place_pieces, STREAM, const struct tsr_gpu_span *spans, size_t n, \
+	  struct tsr_gpu_piece *pieces, uint32_t npieces, void *coded, uint64_t *ends) \
+	X(tsr_gpu_with_stream, struct tsr_gpu *gpu, void *stream, \
+	  enum tsr_status (*work)(STREAM, void *ctx, struct tsr_err *err), void *ctx)
 
 #define X(type, function, value, ...) type function(__VA_ARGS__) { return value; }
 SAYING(X)

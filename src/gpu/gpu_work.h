@@ -172,11 +172,14 @@ struct tsr_gpu_piece {
 
 /*
  * Append the coding of pieces, described in device memory, to a stream: the bytes of tsr_entropy_encode() or
- * tsr_entropy_encode_codes().  Takes up to 400 MiB of device memory, which the stream owns.
+ * tsr_entropy_encode_codes().
+ * @staging: tsr_gpu_staging_nbytes() of device memory, up to 400 MiB; NULL: memory that the stream owns
  */
 enum tsr_status tsr_gpu_encode_pieces(struct tsr_gpu_stream *stream, struct tsr_gpu_coding coding,
-				      struct tsr_gpu_piece *pieces, unsigned npieces,
+				      struct tsr_gpu_piece *pieces, unsigned npieces, void *staging,
 				      struct tsr_err *err);
+uint64_t tsr_gpu_staging_nbytes(const struct tsr_gpu *gpu, struct tsr_gpu_coding coding,
+				unsigned npieces);
 
 /*
  * Append their decoding; the coded bytes may be any.
@@ -187,5 +190,54 @@ enum tsr_status tsr_gpu_encode_pieces(struct tsr_gpu_stream *stream, struct tsr_
 enum tsr_status tsr_gpu_decode_pieces(struct tsr_gpu_stream *stream, struct tsr_gpu_coding coding,
 				      const struct tsr_gpu_piece *pieces, unsigned npieces,
 				      uint64_t *damaged, struct tsr_err *err);
+
+/* A whole plane, and where its pieces are in a list of those of many planes. */
+struct tsr_gpu_plane {
+	struct tsr_gpu_coding coding;
+	struct tsr_entropy_variance variance; /* of codes with contexts, from their first on */
+	void *plain; /* its pieces aligned as those of struct tsr_gpu_piece */
+	const void *coded; /* to decode: as a file has it, aligned to 8 bytes; NULL to encode */
+	uint64_t coded_nbytes; /* at least its index */
+	uint64_t n; /* entries */
+	uint32_t piece, piece_scales; /* entries of each piece but the last, and their scales */
+	uint32_t first, npieces; /* in the list */
+	uint64_t rooms; /* to encode: the rooms of its coded pieces begin there, */
+	uint32_t room; /* each of so many bytes, a multiple of 16 for tsr_entropy_bound() */
+};
+
+/* The pieces of a plane. */
+struct tsr_gpu_span {
+	uint32_t first, npieces;
+};
+
+/*
+ * Append the making of a list of pieces to a stream; all addresses are in device memory but @planes, which
+ * is borrowed by this call only.
+ * @spans: out: @n of them
+ * @rooms: where rooms are, which are counted from its beginning; to decode not used
+ */
+enum tsr_status tsr_gpu_list_pieces(struct tsr_gpu_stream *stream,
+				    const struct tsr_gpu_plane *planes, size_t n, void *rooms,
+				    struct tsr_gpu_piece *pieces, struct tsr_gpu_span *spans,
+				    struct tsr_err *err);
+
+/* Append tsr_entropy_log_scale() of @n scales. */
+enum tsr_status tsr_gpu_shorten_scales(struct tsr_gpu_stream *stream, const uint32_t *scales,
+				       uint64_t n, uint16_t *to, struct tsr_err *err);
+
+/*
+ * Append the copying of @npieces coded pieces to where they go: planes one behind the other, as
+ * tsr_device_code() has them in @coded and @ends.
+ */
+enum tsr_status tsr_gpu_place_pieces(struct tsr_gpu_stream *stream,
+				     const struct tsr_gpu_span *spans, size_t n,
+				     struct tsr_gpu_piece *pieces, uint32_t npieces, void *coded,
+				     uint64_t *ends, struct tsr_err *err);
+
+/* Call @work with a stream of the caller, as tersor/device.h has it; no memory belongs to it. */
+enum tsr_status tsr_gpu_with_stream(struct tsr_gpu *gpu, void *stream,
+				    enum tsr_status (*work)(struct tsr_gpu_stream *stream,
+							    void *ctx, struct tsr_err *err),
+				    void *ctx, struct tsr_err *err);
 
 #endif

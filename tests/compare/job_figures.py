@@ -6,7 +6,8 @@
 On the first GPU, or on the CPU without one; the table is of 998,731,776 parameters on a GPU, which is the default
 there.  DIR is where files go: on tmpfs, so that no disk is measured (/dev/shm).  Prints what was measured.
 
-saves    what holds up training and how long the rest takes: DCP with cached pinned memory, TersorWriter, async_save
+saves    what holds up training and how long the rest takes: DCP with cached pinned memory, TersorWriter,
+         async_save, also with entropy coding
 steps    a GPT's steps with an async_save every 20 and without, by turns
 replays  for each order of operations, the share of elements that a replay of 200 steps gives bit for bit
 """
@@ -27,6 +28,7 @@ import torch.distributed.checkpoint as dcp
 
 import tersor.torch
 from tersor.dcp import TersorWriter
+from tersor.planes import HOST
 from tersor.record import GradientRecorder
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "gen"))
@@ -81,8 +83,11 @@ def saves(args):
     ways = {"DCP": lambda: dcp.async_save(state, storage_writer=theirs, no_dist=True),
             "TersorWriter": lambda: dcp.async_save(state, storage_writer=ours, async_stager=ours.stager, no_dist=True),
             "async_save": lambda: tersor.torch.async_save(f"{args.folder}/a", model, optimizer),
+            "async_save, coded": lambda: tersor.torch.async_save(f"{args.folder}/a", model, optimizer, entropy=True),
             "torch.save": lambda: torch.save(state, f"{args.folder}/pt")}
     for name, way in ways.items():
+        HOST.idle.clear()
+        getattr(torch._C, "_host_emptyCache", lambda: None)()
         free, blocked, behind = available(), [], []
         for _ in range(4):
             seconds, future = timed(way)

@@ -239,6 +239,7 @@ int main(int argc, char **argv)
 	check_steps(cases);
 	check_entropy(cases);
 	check_entropy_codes(cases);
+	check_planes(cases);
 	check_streams();
 	if (!small)
 		check_failures();

@@ -85,6 +85,7 @@ uint32_t random_32(uint64_t *seed);
 /* Coding and decoding of planes. */
 void check_entropy(enum cases cases);
 void check_entropy_codes(enum cases cases);
+void check_planes(enum cases cases);
 
 /*
  * Try every case of every shortcut of src/gpu/shortcut.cuh on the GPU in use against the formula

@@ -111,7 +111,7 @@ static void check_encode(struct tsr_gpu_coding coding, const struct piece *piece
 		malloc(tsr_entropy_bound(coding.kind, TSR_ENTROPY_PIECE)));
 	struct tsr_err err;
 
-	must(tsr_gpu_encode_pieces(stream, coding, b.device, npieces, &err), &err);
+	must(tsr_gpu_encode_pieces(stream, coding, b.device, npieces, NULL, &err), &err);
 	fetch(b.host, b.device, npieces * sizeof(*b.host));
 	for (unsigned i = 0; i < npieces; i++) {
 		const struct piece *p = &pieces[i];

@@ -7,7 +7,7 @@
 #   2. a sweep of all 2^32 patterns with every codec, compared with tests/golden
 #   3. the same report from the CPU for a part of the range: identical files
 #   4. compute-sanitizer: memcheck and racecheck of the short tests, memcheck of packing and a replay
-#   5. packing, unpacking and replays against the CPU's: identical files
+#   5. packing, unpacking, replays and, with PyTorch, saves from a job against the CPU's: identical files
 #   6. sweep --library: kernels that nvcc compiles here, one with a planted bug
 #   7. bench: each codec and step beside a copy, and the entropy coder
 #
@@ -112,6 +112,7 @@ else
 fi
 LINES_SHOWN=20 step packing python3 tests/gpu/pack.py "$kit/tersor"
 LINES_SHOWN=20 step replays python3 tests/gpu/replay.py "$kit/tersor"
+LINES_SHOWN=20 step saving python3 tests/gpu/saving.py "$kit/tersor"
 LINES_SHOWN=12 step kernels kernels
 LINES_SHOWN=60 step bench bench
 LINES_SHOWN=20 step bench-entropy bench_entropy

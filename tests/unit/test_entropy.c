@@ -3,6 +3,7 @@
  * Coded pieces decode to what was coded, are the same on every SIMD level, and are refused where a byte
  * of them cannot be right.  tests/test_coded_planes.py compares them with another decoder.
  */
+#include "entropy/contexts_math.h"
 #include "entropy/entropy.h"
 #include "entropy/frequencies.h"
 #include "base/isa.h"

@@ -37,7 +37,7 @@ RecodeOptions = structure(size=Z, coded=I, max_shard_nbytes=Q, weights_out=S, op
                           rest=REST)
 Run = structure(threads=U, rest=P * 8)
 Found = structure(report=Q * 3, nonfinite=Q, negative=Q, nonzero=Q, fractional=Q, wide=Q, overflow=Q)
-Stored = structure(data=P, plane=P * 4, found=Found)    # struct tsr_saved
+Stored = structure(data=P, plane=P * 4, found=Found, coded=Q * 4)    # struct tsr_saved
 
 # What each function returns and takes, by letters; of `e`, a status, the last argument is the error.
 LETTERS = {"p": P, "s": S, "u": U, "q": Q, "z": Z, "b": B, "e": I, "-": None, "D": ctypes.POINTER(Description),
@@ -52,6 +52,7 @@ FUNCTIONS = {
     "pack_defaults": "P", "recode_defaults": "R", "coding_default": "Cp", "codec_find": "ps", "state_form": "bspp",
     "plane_nbytes": "qpuq", "gpu_open": "eup", "saving_plan": "espp", "saving_free": "-p", "saving_checkpoint": "pp",
     "saving_offset": "qpz", "saving_variance": "zpz", "saving_settle": "bpzpsz", "saving_encode": "eppp",
+    "saving_coded_bound": "qpz", "saving_coding_scratch": "qppzp", "saving_code_on": "epppzppppp",
     "saving_encode_on": "epppzpppp", "saving_write": "eppsppp", "unpacking_free": "-p", "unpacking_source": "pp",
     "unpacking_nbytes": "qp"}
 

@@ -9,7 +9,7 @@ import ctypes
 import dataclasses
 import os
 import time
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import torch
 
@@ -91,15 +91,18 @@ class Plan:
     def __init__(self, skeleton: Skeleton, form: Format):
         self.lib, self.form, self.skeleton = library(), form, skeleton
         self.handle, self.raw = ctypes.c_void_p(), {}
-        try:
-            call("tsr_saving_plan", skeleton.path.encode(), ctypes.byref(form.options()), ctypes.byref(self.handle))
-        except RuntimeError as e:
-            raise RuntimeError(self.said(str(e))) from None
+        self.call("tsr_saving_plan", skeleton.path.encode(), ctypes.byref(form.options()), ctypes.byref(self.handle))
         checkpoint = self.lib.tsr_saving_checkpoint(self.handle)
         n = self.lib.tsr_checkpoint_ntensors(checkpoint)
         self.tensors = [self.planned(self.lib.tsr_checkpoint_tensor(checkpoint, i), i) for i in range(n)]
         self.stored = (Stored * (n + 1))()
         self.kept: List[Any] = []       # what the planes lie in
+
+    def call(self, name: str, *arguments: Any) -> None:
+        try:
+            call(name, *arguments)
+        except RuntimeError as e:
+            raise RuntimeError(self.said(str(e))) from None
 
     def said(self, line: str) -> str:
         """A line of the library about the skeleton, for people who never saw it."""
@@ -123,6 +126,13 @@ class Plan:
 
     def room(self, i: int) -> int:
         return sum(-(-nbytes // 16) * 16 for nbytes in self.tensors[i].planes)
+
+    def bounds(self, indices: List[int]) -> Dict[int, int]:
+        """The most bytes of the planes of tensors coded on a GPU; others go to the host as they are."""
+        if not self.form.entropy or self.form.delta is not None:
+            return {}
+        found = {i: self.lib.tsr_saving_coded_bound(self.handle, i) for i in indices}
+        return {i: bound for i, bound in found.items() if bound}
 
     def settle(self, i: int, found: Found) -> bool:
         """Whether a codec holds a tensor; if not, its elements are copied to the host now."""
@@ -148,8 +158,8 @@ class Plan:
         options.delta = os.fsencode(self.form.delta) if self.form.delta else None
         most = (os.cpu_count() or 2) // 2   # one writes; coding needs more beside it than hashing
         run = Run(threads=self.form.threads or max(1, most if options.coded else min(most, 3)))
-        call("tsr_saving_write", self.handle, self.stored, os.fsencode(path), ctypes.byref(options),
-             ctypes.byref(run), ctypes.byref(unpacking))
+        self.call("tsr_saving_write", self.handle, self.stored, os.fsencode(path), ctypes.byref(options),
+                  ctypes.byref(run), ctypes.byref(unpacking))
         source = self.lib.tsr_unpacking_source(unpacking)
         notes = [self.said(self.lib.tsr_checkpoint_note(source, i).decode(errors="replace"))
                  for i in range(self.lib.tsr_checkpoint_nnotes(source))]
@@ -197,10 +207,15 @@ class Segment:
     tensors: List[int]
     starts: List[int]
     nbytes: int
+    bound: int = 0      # of what they take coded; 0: they go to the host as they are
     device: Optional[torch.Tensor] = None
 
+    @property
+    def room(self) -> int:
+        return max(self.nbytes, self.bound)
 
-def segments_of(plan: Plan, indices: List[int]) -> List[Segment]:
+
+def segments_of(plan: Plan, indices: Iterable[int], bounds: Mapping[int, int] = {}) -> List[Segment]:
     segments: List[Segment] = []
     for i in indices:
         if not segments or segments[-1].nbytes + plan.room(i) > SEGMENT:
@@ -209,6 +224,7 @@ def segments_of(plan: Plan, indices: List[int]) -> List[Segment]:
         last.tensors.append(i)
         last.starts.append(last.nbytes)
         last.nbytes += plan.room(i)
+        last.bound += bounds.get(i, 0)
     return segments
 
 
@@ -263,7 +279,7 @@ class Gpu:
             if planned.variance >= 0:
                 relative = max(relative, planned.tensor.numel())
         scratch = torch.empty(relative, dtype=torch.float32, device=found.device)
-        call("tsr_saving_encode_on", plan.handle, plan.stored, (ctypes.c_size_t * len(which))(*which), len(which),
+        call("tsr_saving_encode_on", plan.handle, plan.stored, numbers(which), len(which),
              self.handle, stream.cuda_stream, found.data_ptr(), scratch.data_ptr())
 
 
@@ -271,28 +287,100 @@ def bytes_of(t: torch.Tensor) -> torch.Tensor:
     return (torch.view_as_real(t) if t.is_complex() else t).reshape(-1).view(torch.uint8)
 
 
+def numbers(indices: List[int]) -> Any:
+    return (ctypes.c_size_t * len(indices))(*indices)
+
+
+@dataclasses.dataclass
+class Block:
+    """Pinned memory for coded planes, filled from its beginning on."""
+    memory: torch.Tensor
+    used: int = 0
+
+
+class Transfer:
+    """The way of planes from a GPU to the host: coded there if wanted, into pinned memory."""
+
+    def __init__(self, plan: Plan, gpu: Gpu, segments: List[Segment], device: torch.device):
+        self.plan, self.gpu, self.memory = plan, gpu, []
+        coded = [segment for segment in segments if segment.bound]
+        self.rest = sum(segment.bound for segment in coded)     # the most that is still to come
+        self.blocks: List[Block] = []
+        scratch = [plan.lib.tsr_saving_coding_scratch(plan.handle, numbers(s.tensors), len(s.tensors), gpu.handle)
+                   for s in coded]
+        self.scratch: Any = torch.empty(max(scratch, default=0), dtype=torch.uint8, device=device)
+        most = 4 * max((len(s.tensors) for s in coded), default=0)
+        self.ends: Any = torch.empty(most, dtype=torch.int64, device=device)
+
+    def take(self, segment: Segment, ready: Any) -> Any:
+        """Append the copy of a segment to the stream of copies; returns the event after it."""
+        with torch.cuda.stream(self.gpu.copies):
+            self.gpu.copies.wait_event(ready)
+            self.take_coded(segment) if segment.bound else self.take_plain(segment)
+            return self.gpu.copies.record_event()
+
+    def take_plain(self, segment: Segment) -> None:
+        host = HOST.take(segment.nbytes, pinned=True)
+        self.memory.append(host)
+        for i, start in zip(segment.tensors, segment.starts):
+            if self.plan.stored[i].plane[0] or not self.plan.tensors[i].planes[0]:  # not of one that stays as it is
+                self.plan.place(i, host.data_ptr() + start)
+        host[:segment.nbytes].copy_(segment.device[:segment.nbytes], non_blocking=True)
+
+    def take_coded(self, segment: Segment) -> None:
+        """Planes that are coded in the place of the plain ones; waits for how much that is."""
+        which = [i for i in segment.tensors if self.plan.stored[i].plane[0]]    # not those that stay as they are
+        planes = [(i, k) for i in which for k in range(len(self.plan.tensors[i].planes))]
+        call("tsr_saving_code_on", self.plan.handle, self.plan.stored, numbers(which), len(which), self.gpu.handle,
+             self.gpu.copies.cuda_stream, self.scratch.data_ptr(), segment.device.data_ptr(), self.ends.data_ptr())
+        begin, first, to, host = 0, 0, 0, None    # of a plane; of those that are copied together, and where to
+        for (i, k), end in zip(planes, self.ends[:len(planes)].tolist()):
+            room = -(-(end - begin) // 16) * 16     # as tsr_device_code() has them
+            block = next((b for b in self.blocks if b.used + room <= b.memory.numel()), None) or self.add_block(room)
+            if host is not block.memory or block.used != to + begin - first:
+                self.copy(host, to, segment.device[first:begin])
+                first, to, host = begin, block.used, block.memory
+            self.plan.stored[i].plane[k] = block.memory.data_ptr() + block.used
+            self.plan.stored[i].coded[k] = end - begin
+            block.used += room
+            begin += room
+        self.copy(host, to, segment.device[first:begin])
+        self.rest -= segment.bound
+
+    def add_block(self, room: int) -> Block:
+        self.blocks.append(Block(HOST.take(max(room, min(SEGMENT, self.rest)), pinned=True)))
+        self.memory.append(self.blocks[-1].memory)
+        return self.blocks[-1]
+
+    @staticmethod
+    def copy(host: Optional[torch.Tensor], at: int, part: torch.Tensor) -> None:
+        if host is not None:
+            host[at:at + part.numel()].copy_(part, non_blocking=True)
+
+
 def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
     """Planes of tensors on a GPU; returns what has to be called for them to be on the host.
 
     With room for all planes beside what PyTorch holds they wait there, and training goes on at once; else
-    two segments are there at a time, and training waits for the bus.
+    two segments are there at a time, and training waits for the bus.  They are coded when they leave.
     """
     with torch.cuda.device(device):
-        gpu, segments = Gpu.of(device), segments_of(plan, indices)
+        gpu, bounds = Gpu.of(device), plan.bounds(indices)
+        segments = segments_of(plan, bounds, bounds) + segments_of(plan, [i for i in indices if i not in bounds])
         found = torch.zeros(len(plan.tensors), 9, dtype=torch.int64, device=device)
-        total = sum(segment.nbytes for segment in segments)
+        transfer = Transfer(plan, gpu, segments, device)
+        total = sum(segment.room for segment in segments)
         waits = torch.cuda.mem_get_info(device)[0] > total * 1.1 + (1 << 30)
         stream = torch.cuda.current_stream()
-        memory: List[torch.Tensor] = []
         ring: List[Any] = [None, None]
         for k, segment in enumerate(segments):
             if not waits and ring[k % 2]:
                 ring[k % 2].synchronize()
                 segments[k - 2].device = None
-            segment.device = torch.empty(segment.nbytes, dtype=torch.uint8, device=device)
+            segment.device = torch.empty(segment.room, dtype=torch.uint8, device=device)
             gpu.fill(plan, segment, found, stream)
             if not waits:
-                ring[k % 2] = to_host(plan, gpu, segment, memory, stream.record_event())
+                ring[k % 2] = transfer.take(segment, stream.record_event())
         encoded = stream.record_event()
         counts = found.cpu().contiguous()       # waits for the kernels
         for i in indices:
@@ -305,24 +393,12 @@ def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
             for segment in segments:
                 if segment.device is not None:
                     if waits:
-                        to_host(plan, gpu, segment, memory, encoded).synchronize()
+                        transfer.take(segment, encoded).synchronize()
                     segment.device = None
             gpu.copies.synchronize()
-        return memory
+            transfer.scratch = transfer.ends = None
+        return transfer.memory
     return finish
-
-
-def to_host(plan: Plan, gpu: Gpu, segment: Segment, memory: List[torch.Tensor], ready: Any) -> Any:
-    """Append the copy of a segment to the stream of copies; returns the event after it."""
-    host = HOST.take(segment.nbytes, pinned=True)
-    memory.append(host)
-    for i, start in zip(segment.tensors, segment.starts):
-        if plan.stored[i].plane[0] or not plan.tensors[i].planes[0]:   # not of one that stays as it is
-            plan.place(i, host.data_ptr() + start)
-    with torch.cuda.stream(gpu.copies):
-        gpu.copies.wait_event(ready)
-        host[:segment.nbytes].copy_(segment.device, non_blocking=True)
-        return gpu.copies.record_event()
 
 
 class Staged:

@@ -3,7 +3,7 @@
 
 The planes are made where the tensors are.  Of tensors on a GPU only planes cross the bus, into pinned memory that
 is kept for the next save; a thread writes the file while training goes on.  No FP32 copy of the state is made in
-host memory, on disk or in /dev/shm.  tersor.planes makes them.
+host memory, on disk or in /dev/shm.  tersor.planes makes them, and has a GPU code them if wanted.
 """
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def async_save(path: Any, model: torch.nn.Module, optimizer: Optional[torch.opti
     state, weights : str
         Codecs, as ``tersor pack --state`` and ``--weights`` have them.
     entropy : bool
-        Code the planes without loss, in the background.
+        Code the planes without loss, in the background: those of tensors on a GPU there, before they are copied.
     delta : path, optional
         A packed file to store the difference from.
     threads : int

@@ -18,12 +18,12 @@
 #include "ckpt/checksum.h"
 #include "ckpt/coded_plane.h"
 #include "ckpt/deltas.h"
+#include "ckpt/gpu/piece_coder.h"
 #include "ckpt/tensor_tiles.h"
 #include "container/containers.h"
 #include "container/delta/delta_write.h"
 #include "container/packed/coded_plane_layout.h"
 #include "container/packed/packed_write.h"
-#include "gpu/piece_coder.h"
 #include "io/hash.h"
 #include "parts/parted_pipeline.h"
 
@@ -204,6 +204,21 @@ static enum tsr_status code_differences(const struct coding *k, const struct tsr
 	return TSR_OK;
 }
 
+/* Whether a piece is to be as memory has it: coded already. */
+static bool take_coded(const struct coding *k, const struct tsr_st_entry *e,
+		       const struct tsr_tile *tile, struct scratch *s)
+{
+	const struct tsr_writer *w = k->w;
+	const struct tsr_tensor *t = tensor_of(k, e);
+	const struct tsr_array *a = &w->plan.c->arrays[t->plane[TSR_TAG_PLANE(e->tag)]];
+
+	if (!w->coded_nbytes[e->tag] || w->spool || w->plan.base || !a->coded || !a->memory)
+		return false;
+	s->bytes = tsr_coded_in_memory(a, tile->first / tsr_tensor_piece(t), &s->coded_nbytes,
+				       &s->hash);
+	return true;
+}
+
 /* Code a piece, or begin to: what writes it waits for that. */
 static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct tsr_err *err)
 {
@@ -220,6 +235,8 @@ static enum tsr_status code_piece(void *ctx, void *memory, uint64_t job, struct 
 	s->coded_nbytes = 0;
 	s->bytes = s->plain;
 	s->coding = false;
+	if (take_coded(k, e, &tile, s))
+		return TSR_OK;
 	TSR_TRY(read_plain(k, e->tag, &tile, s->plain, err));
 	s->hash = tsr_piece_hash(s->plain, s->nbytes);
 	if (!k->w->coded_nbytes[e->tag])

@@ -62,23 +62,36 @@ static encode_kernel *kernel_of(struct tsr_gpu_coding coding)
 	}
 }
 
+static unsigned blocks_of(const struct tsr_gpu *gpu, struct tsr_gpu_coding coding, unsigned npieces)
+{
+	const unsigned most = (coding.contexts ? CONTEXTS_BLOCKS : BLOCKS) * gpu->nprocessors;
+
+	return npieces < most ? npieces : most;
+}
+
+extern "C" uint64_t tsr_gpu_staging_nbytes(const struct tsr_gpu *gpu, struct tsr_gpu_coding coding,
+					   unsigned npieces)
+{
+	return blocks_of(gpu, coding, npieces) *
+	       (uint64_t)(coding.contexts ? CONTEXTS_STAGED : WARPS * STAGED);
+}
+
 extern "C" enum tsr_status tsr_gpu_encode_pieces(struct tsr_gpu_stream *stream,
 						 struct tsr_gpu_coding coding,
 						 struct tsr_gpu_piece *pieces, unsigned npieces,
-						 struct tsr_err *err)
+						 void *staging, struct tsr_err *err)
 {
 	const unsigned index = stream->gpu->index;
-	const unsigned each = coding.contexts ? CONTEXTS_BLOCKS : BLOCKS;
-	const unsigned most = each * stream->gpu->nprocessors;
-	const unsigned nblocks = npieces < most ? npieces : most;
-	const uint64_t staged = coding.contexts ? CONTEXTS_STAGED : WARPS * STAGED;
-	void *staging;
 
 	if (!npieces)
 		return TSR_OK;
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
-	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1, nblocks * staged, &staging, err));
-	kernel_of(coding)<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(
+	if (!staging)
+		TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1,
+					tsr_gpu_staging_nbytes(stream->gpu, coding, npieces),
+					&staging, err));
+	kernel_of(
+		coding)<<<blocks_of(stream->gpu, coding, npieces), TSR_BLOCK, 0, stream->handle>>>(
 		pieces, npieces, coding.kind.rotated, (unsigned char *)staging);
 	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start coding");
 	return TSR_OK;

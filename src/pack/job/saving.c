@@ -10,6 +10,7 @@
 #include "base/pipeline.h"
 #include "ckpt/build.h"
 #include "ckpt/checksum.h"
+#include "ckpt/coded_plane.h"
 #include "ckpt/layout.h"
 #include "ckpt/read.h"
 #include "ckpt/tensor_tiles.h"
@@ -278,6 +279,77 @@ enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s, const struct ts
 	return TSR_OK;
 }
 
+/* --- Entropy coding on a GPU -------------------------------------------------------------------- */
+
+/* The planes of a tensor, in device memory; of sizes only if @saved is NULL.  Returns how many. */
+static unsigned describe(const struct tsr_tensor *t, const struct tsr_saved *saved,
+			 struct tsr_device_plane *to)
+{
+	for (unsigned k = 0; k < t->nplanes; k++)
+		to[k] = (struct tsr_device_plane){ .coding = &t->coding,
+						   .which = k,
+						   .n = t->numel,
+						   .columns = tsr_coded_columns(t),
+						   .plain = saved ? saved->plane[k] : NULL,
+						   .scales = saved ? saved->plane[1] : NULL };
+	return t->nplanes;
+}
+
+uint64_t tsr_saving_coded_bound(const struct tsr_saving *s, size_t i)
+{
+	const struct tsr_tensor *t = &s->c->tensors[i];
+	struct tsr_device_plane planes[TSR_PLANES_MAX];
+	uint64_t sum = 0;
+
+	if (!t->coding.codec)
+		return 0;
+	for (unsigned n = describe(t, NULL, planes), k = 0; k < n; k++) {
+		const uint64_t bound = tsr_device_coded_bound(&planes[k]);
+
+		if (!bound)
+			return 0;
+		sum += bound;
+	}
+	return sum;
+}
+
+/* Those of several tensors, to be freed; NULL when out of memory. */
+static struct tsr_device_plane *describe_all(const struct tsr_saving *s,
+					     const struct tsr_saved *saved, const size_t *which,
+					     size_t n, size_t *nplanes_ret)
+{
+	struct tsr_device_plane *planes = calloc(n * TSR_PLANES_MAX + 1, sizeof(*planes));
+
+	*nplanes_ret = 0;
+	for (size_t k = 0; planes && k < n; k++)
+		*nplanes_ret += describe(&s->c->tensors[which[k]], saved ? &saved[which[k]] : NULL,
+					 planes + *nplanes_ret);
+	return planes;
+}
+
+uint64_t tsr_saving_coding_scratch(const struct tsr_saving *s, const size_t *which, size_t n,
+				   const struct tsr_gpu *gpu)
+{
+	size_t nplanes;
+	TSR_OWNED(free)
+	struct tsr_device_plane *planes = describe_all(s, NULL, which, n, &nplanes);
+
+	return planes ? tsr_device_coding_scratch(gpu, planes, nplanes, false) : 0;
+}
+
+enum tsr_status tsr_saving_code_on(const struct tsr_saving *s, const struct tsr_saved *saved,
+				   const size_t *which, size_t n, struct tsr_gpu *gpu, void *stream,
+				   void *scratch, void *coded, uint64_t *ends, struct tsr_err *err)
+{
+	size_t nplanes;
+	TSR_OWNED(free)
+	struct tsr_device_plane *planes = describe_all(s, saved, which, n, &nplanes);
+
+	if (!planes)
+		return tsr_fail_nomem(err, s->c->path);
+	return tsr_device_code(gpu, stream, planes, nplanes, scratch, coded, ends, err);
+}
+
 /* --- What codecs cannot hold -------------------------------------------------------------------- */
 
 bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_found *found,
@@ -313,6 +385,17 @@ uint64_t tsr_xxh3(const void *bytes, size_t nbytes)
 
 /* --- The file ----------------------------------------------------------------------------------- */
 
+/* Let an array be a plane that is coded already. */
+static enum tsr_status take_coded_plane(struct tsr_checkpoint *c, const struct tsr_tensor *t,
+					unsigned plane, uint64_t nbytes, struct tsr_array *a,
+					struct tsr_err *err)
+{
+	a->dtype = TSR_U8;
+	a->rank = 1;
+	a->nbytes = nbytes;
+	return tsr_coded_take(c, a, t, plane, err);
+}
+
 /* The arrays of a tensor in memory; the first one keeps its number, by which the tree knows the tensor. */
 static enum tsr_status place_planes(struct tsr_checkpoint *c, struct tsr_tensor *t,
 				    const struct tsr_saved *saved, struct tsr_err *err)
@@ -341,12 +424,14 @@ static enum tsr_status place_planes(struct tsr_checkpoint *c, struct tsr_tensor 
 		a.numel = t->coding.codec ? *a.shape : t->numel;
 		a.nbytes = t->coding.codec ? tsr_plane_nbytes(&t->coding, i, t->numel)
 					   : tsr_tensor_nbytes(t);
+		if (t->coding.codec && saved->coded[i])
+			TSR_TRY(take_coded_plane(c, t, i, saved->coded[i], &a, err));
 		if (i)
 			TSR_TRY(tsr_build_array(c, &a, &t->plane[i], err));
 		else
 			c->arrays[t->plane[0]] = a;
 	}
-	return TSR_OK;
+	return tsr_coded_link(c, t, 1, err);
 }
 
 static enum tsr_status hash_planes(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -356,6 +441,11 @@ static enum tsr_status hash_planes(void *ctx, void *scratch, uint64_t job, struc
 	void *plane[TSR_PLANES_MAX];
 
 	(void)scratch;
+	if (c->arrays[t->plane[0]].coded) {
+		for (unsigned i = t->nplanes; i-- > 0;)
+			TSR_TRY(tsr_coded_seal(c, &c->arrays[t->plane[i]], &t->hash[i], err));
+		return TSR_OK;
+	}
 	for (unsigned i = 0; i < t->nplanes; i++)
 		plane[i] = (void *)(uintptr_t)c->arrays[t->plane[i]].memory;
 	return tsr_plane_hashes_whole(t, plane, t->hash, c->path, err);

@@ -2,7 +2,7 @@
 /* Names of GPUs; the same with and without CUDA. */
 #include <string.h>
 
-#include "gpu/gpu_work.h"
+#include "tersor/gpu.h"
 
 #define INDEX_MAX 1023
 

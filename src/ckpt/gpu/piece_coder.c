@@ -3,7 +3,7 @@
  * Coding pieces of planes in host memory, on the CPU or on a GPU.  A block of threads of the GPU has a piece;
  * coders, each with a stream, keep many blocks at work, since nobody waits for a piece that is being coded.
  */
-#include "gpu/piece_coder.h"
+#include "ckpt/gpu/piece_coder.h"
 
 #include <stdlib.h>
 
@@ -107,7 +107,7 @@ static enum tsr_status begin_on_gpu(struct tsr_piece_coder *c, const struct tsr_
 
 	TSR_TRY(tsr_gpu_put(c->stream, d->plain, plain, p->n * p->kind.width, err));
 	TSR_TRY(describe(c, p, 0, err));
-	TSR_TRY(tsr_gpu_encode_pieces(c->stream, coding_of(p), &d->control.piece, 1, err));
+	TSR_TRY(tsr_gpu_encode_pieces(c->stream, coding_of(p), &d->control.piece, 1, NULL, err));
 	TSR_TRY(get_control(c, err));
 	c->coded = c->host->coded;
 	c->nbytes_there = &c->host->control.piece.nbytes;

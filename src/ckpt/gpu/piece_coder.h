@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Coding pieces of planes in host memory, on the CPU or on a GPU, with the same bytes. */
-#ifndef TSR_GPU_PIECE_CODER_H
-#define TSR_GPU_PIECE_CODER_H
+#ifndef TSR_CKPT_PIECE_CODER_H
+#define TSR_CKPT_PIECE_CODER_H
 
 #include "entropy/entropy.h"
 #include "tersor/status.h"
