@@ -150,6 +150,24 @@ def test_every_threshold_of_ratios(tersor, tmp_path, codec):
         np.testing.assert_array_equal(load_file(packed)["w.exp_avg" + suffix], plane)
 
 
+@pytest.mark.parametrize("codec", oracle.WITHOUT_ZERO)
+def test_ties_between_levels(tersor, tmp_path, codec):
+    """A group whose scale is 1, with every middle of two levels and the floats beside it."""
+    level = [round(x * 10000) for x in oracle.MAX_LEVELS[oracle.PACKED[codec]]]
+    middle = np.array([np.float32((a + b) / 20000) for a, b in zip(level, level[1:])])
+    near = np.concatenate([np.nextafter(middle, np.float32(0)), middle, np.nextafter(middle, np.float32(9))])
+    near = np.concatenate([near, -near])
+    rest = np.sqrt((128 - (np.float64(near) ** 2).sum()) / (128 - near.size))
+    x = np.append(near, np.full(128 - near.size, rest, np.float32))
+    source, packed = tmp_path / "s.safetensors", tmp_path / "p.safetensors"
+    save_file({"w.exp_avg": x, "w.exp_avg_sq": np.ones_like(x)}, source)
+    tersor("pack", source, "-o", packed, "-q", "--momentum", codec, "--variance", "f32", "--group", 128, check=0)
+    arrays = load_file(packed)
+    assert oracle.load_scale(arrays["w.exp_avg::scales"], "e5m3") == [1]
+    for suffix, plane in oracle.encode(codec, x, 128, "e5m3").items():
+        np.testing.assert_array_equal(arrays["w.exp_avg" + suffix], plane)
+
+
 # Update NMSE of the step that comes back: median and worst of the parameters.
 @pytest.mark.parametrize("momentum, variance, median, worst", [
     ("ratio9", "log7", 7.4e-6, 1.05e-5), ("ratio10", "log6", 1.9e-6, 3.0e-6), ("ratio4", "log4", 9.1e-3, 3.0e-2),
