@@ -52,6 +52,8 @@ INLINE float get_scale(const struct tsr_coding *coding, const void *scales, size
 	}
 }
 
+#define FEW_BITS 4
+
 /* The signed code in the lowest bits. */
 INLINE int32_t signed_code(uint32_t value, const unsigned bits)
 {
@@ -75,15 +77,18 @@ INLINE int32_t signed_code(uint32_t value, const unsigned bits)
 		pack_batch(&batch, (n + SHARE - 1) / SHARE, word, bits); \
 	} \
 \
-	INLINE void decode_batch_##id(const unsigned char *word, size_t n, float scale, \
-				      float *restrict x) \
+	/* Of few bits, @level has the values for a scale of 1. */ \
+	INLINE void decode_batch_##id(const unsigned char *word, size_t n, const float *level, \
+				      float scale, float *restrict x) \
 	{ \
 		union packing batch; \
 \
 		unpack_batch(&batch, (n + SHARE - 1) / SHARE, word, bits); \
 		for (size_t i = 0; i < n; i++) \
-			x[i] = tsr_##format##_value((float)signed_code(batch.value[i], bits), \
-						    scale); \
+			x[i] = bits <= FEW_BITS \
+				       ? scale * level[batch.value[i]] \
+				       : tsr_##format##_value( \
+						 (float)signed_code(batch.value[i], bits), scale); \
 	} \
 \
 	void TSR_FOR_ISA(encode_##id)(const struct tsr_coding *coding, const float *restrict x, \
@@ -108,6 +113,10 @@ INLINE int32_t signed_code(uint32_t value, const unsigned bits)
 	void TSR_FOR_ISA(decode_##id)(const struct tsr_coding *coding, const void *const plane[], \
 				      size_t n, float *restrict x) \
 	{ \
+		float level[1u << FEW_BITS]; \
+\
+		for (uint32_t c = 0; bits <= FEW_BITS && c < 1u << bits; c++) \
+			level[c] = tsr_##format##_value((float)signed_code(c, bits), 1.0f); \
 		for (size_t first = 0, g = 0; first < n; first += coding->group, g++) { \
 			const size_t end = n - first < coding->group ? n : first + coding->group; \
 			const float scale = get_scale(coding, plane[1], g); \
@@ -116,7 +125,7 @@ INLINE int32_t signed_code(uint32_t value, const unsigned bits)
 				decode_batch_##id((const unsigned char *)plane[0] + i / 8 * bits, \
 						  end - i < PACKING_BATCH ? end - i \
 									  : PACKING_BATCH, \
-						  scale, x + i); \
+						  level, scale, x + i); \
 		} \
 	}
 TSR_PACKED_GROUP_LIST(X)
