@@ -88,11 +88,11 @@ def forged(tensors):
     header = {"__metadata__": {"format": "pt", "tersor": "", "tersor_check": ZEROS.decode()}}
     listed, data = [], b""
     ones = [(f"beside {t[0]}", "raw", None, None, t[4], [np.ones(t[4], "<f4").tobytes()])
-            for t in tensors if t[1] == "ratio8"]
+            for t in tensors if t[1].startswith("ratio")]
     for name, codec, scale, group, shape, contents in tensors + ones:
         for (suffix, dtype), content in zip(planes_of(codec, scale), contents):
             count = len(content) // width[dtype]
-            flat = suffix in ("::scales", "::extra_bits", "::expand")
+            flat = suffix in ("::scales", "::extra_bits", "::expand") or codec in oracle.PACKED
             header[name + suffix] = {"dtype": dtype, "shape": [count] if flat else list(shape),
                                      "data_offsets": [len(data), len(data) + len(content)]}
             data += content
@@ -102,7 +102,7 @@ def forged(tensors):
             entry |= {"scale": scale, "group": group}
         if "+sr" in codec:
             entry["seed"] = 0
-        if codec == "ratio8":       # to roots of 1, which it decodes as they are
+        if codec.startswith("ratio"):       # to roots of 1, which it decodes as they are
             entry |= {"beside": f"beside {name}", "eps": 0}
         entry["xxh3"] = [one_piece(c) for c in contents]
         if codec != "raw":
@@ -120,9 +120,9 @@ def planes_of(codec, scale):
     if codec in oracle.TABLED:
         codes = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "dyn8": "U8"}[codec.rstrip("x")]
         return [("::quantized", codes), ("::scales", "F32")] + [("::expand", "U8")] * ("x" in codec)
-    if codec in oracle.STATE:
-        return [("::quantized", "U8" if codec in oracle.VARIANCES + oracle.LOGS else "I8"),
-                ("::scales", {"e8m8": "U16", "f16": "F16", "f32": "F32", "f28": "U32"}[scale])]
+    if codec in oracle.STATE or codec in oracle.PACKED:
+        codes = "U32" if codec in oracle.PACKED else "U8" if codec in oracle.VARIANCES + oracle.LOGS else "I8"
+        return [("::quantized", codes), ("::scales", reader.SCALE_DTYPE[scale])]
     first, _, second = codec.partition("+")
     narrow = {"bf16": "BF16", "fp16": "F16", "e5m2": "F8_E5M2", "e4m3": "F8_E4M3"}[first]
     if not second:
@@ -138,6 +138,8 @@ def scales_of(codec):
         return ("f32",)
     if codec in oracle.LOGS:
         return ("f28",)
+    if codec in oracle.PACKED:
+        return ("e5m3",) if codec in oracle.WITHOUT_ZERO else ("e8m8", "f32")
     return ("e8m8", "f16", "f32") if codec in oracle.STATE else ("",)
 
 
@@ -230,6 +232,8 @@ def plane_contents(codec, scale, stored):
     if codec in oracle.TRUNCATED:       # the element's bits, then those of 31 that are not there
         _, k, stochastic = oracle.truncated(codec)
         contents[1:] = [stored[1].to_bytes(4 * (k + stochastic), "little")]
+    if codec in oracle.PACKED:
+        contents[0] = stored[0].to_bytes(4 * oracle.PACKED[codec], "little")
     return contents
 
 
@@ -265,7 +269,7 @@ def test_vectors_agree_with_the_second_implementation():
                                             planes_of(codec, scale)):
             planes[suffix] = np.frombuffer(content, signed.get(dtype, np.uint16))
         with np.errstate(invalid="ignore"):
-            y = oracle.decode(codec, planes, 32, scale or "e8m8")
+            y = oracle.decode(codec, planes, 32, scale or "e8m8", n=1)
         assert f"{oracle.bits(y)[0]:08x}" == f"{decoded:08x}", (codec, scale, stored)
 
 
@@ -801,7 +805,7 @@ CHANGES = {
     "codec of other planes": (put(*W, "codec", value="bf16+ulp16"), "does not fit its codec"),
     "codec without the second plane": (put(*W, "codec", value="bf16"), "hashes"),
     "state as raw": (grouped_as_raw, ""),
-    "unknown scale": (put(*M, "scale", value="e5m3"), "unknown scale format"),
+    "unknown scale": (put(*M, "scale", value="e9m9"), "unknown scale format"),
     "other scale": (put(*M, "scale", value="f16"), "does not fit its codec"),
     "scale is null": (put(*M, "scale", value=None), "scale"),
     "no scale": (drop(*M, "scale"), "scale"),

@@ -22,7 +22,7 @@ SECONDS = 900 if os.environ.get("TERSOR_LONG") else 10**9
 CASES = [int(os.environ["FUZZ_CASE"])] if "FUZZ_CASE" in os.environ else range(
     10**9 if os.environ.get("TERSOR_LONG") else 250)
 CODINGS = [[], ["--state", "tight", "--weights", "bf16+sr9"], ["--state", "coat", "--weights", "e4m3+trunc8"],
-           ["--state", "bitsandbytes"], ["--state", "flashoptim", "--weights", "fp16+fp16"], ["--group", "24"],
+           ["--state", "bitsandbytes"], ["--state", "four"], ["--state", "fine"], ["--state", "flashoptim", "--weights", "fp16+fp16"], ["--group", "24"],
            ["--weights", "bf16+ulp16"], ["--weights", "bf16+exact16"], ["--momentum", "linear8"],
            ["--weights", "f32", "--momentum", "bf16", "--variance", "f32"]]
 EDGES = [0, 1, 2, 4, 7, 255, 4095, 4096, 65535, 65536, 2**24 - 1, 2**31, 2**32 - 1]
@@ -30,10 +30,10 @@ TEXT = {
     "shape": lambda r, t: r.choice([[], [0], [1], [2**40], [2**24, 2**24], [3, 512], [1536], [1536, 1], [64, 24],
                                     t["shape"][::-1], t["shape"] + [1]]),
     "codec": lambda r, t: r.choice(["raw", "bf16", "softsign8", "sqrt8", "log8", "ratio8", "linear8", "e4m3", "dyn8",
-                                    "bf16+ulp8", "bf16+exact16", "f32"]),
+                                    "ratio9", "ratio4", "log7", "log3", "bf16+ulp8", "bf16+exact16", "f32"]),
     "dtype": lambda r, t: r.choice(["F32", "BF16", "F16", "I64", "U8", "F4", "F64", "F8_E8M0"]),
     "group": lambda r, t: r.choice([0, 1, 2, 16, 31, 32, 64, 1536, 65536, 65537, 2**40]),
-    "scale": lambda r, t: r.choice(["e8m8", "f16", "f32", "f28"]),
+    "scale": lambda r, t: r.choice(["e8m8", "f16", "f32", "f28", "e5m3"]),
     "rows": lambda r, t: r.choice([True, False]),
     "kind": lambda r, t: r.choice(["weight", "momentum", "variance", "other"]),
     "narrow": lambda r, t: r.choice(["a.weight", "bytes", ""]),

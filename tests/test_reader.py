@@ -16,6 +16,7 @@ import pytest
 import safetensors
 import xxhash
 
+import oracle
 import reader
 from conftest import DATA, VECTORS, codec_vectors, safetensors_bytes, write_source
 
@@ -133,7 +134,7 @@ class Packed:
         shape = list(shape if shape is not None else planes[0].shape)
         tensor = reader.Tensor(name, "other", dtype, tuple(shape), codec, scale, group)
         seed = {"seed": 5} if reader.is_stochastic(codec) else {}
-        if codec == "ratio8":       # to roots of 1
+        if codec.startswith("ratio"):       # to roots of 1
             self.add(BESIDE + name, "raw", np.ones(shape, "<f4"))
             seed = {"beside": BESIDE + name, "eps": 0}
         entry = {"name": name, "kind": "other", "dtype": dtype, "shape": shape, "codec": codec}
@@ -316,12 +317,18 @@ def test_every_code(tersor, tmp_path):
     for codec, code in reader.SCALED.items():
         if codec in reader.TABLED:      # which have tests of their own
             continue
-        for scale, values in {"f28": edges["f32"]}.items() if codec == "log8" else edges.items():
+        formats = {"f28": edges["f32"]} if codec.startswith("log") else edges
+        if codec in reader.PACKED and formats is edges:
+            formats = {"e5m3": [0, 1, 255]} if codec in oracle.WITHOUT_ZERO else {s: edges[s] for s in ("e8m8", "f32")}
+        for scale, values in formats.items():
             dtype = reader.STORED[reader.SCALE_DTYPE[scale]]
             scales = rng.integers(0, 2**32, 512).astype(dtype)
             scales[:len(values)] = values
-            packed.add(f"{codec} {scale}", codec, codes.view(reader.STORED[code]), scales,
-                       scale=scale, group=256)
+            shape, stored = codes.shape, codes.view(reader.STORED[code]) if code != "U32" else None
+            if codec in reader.PACKED:
+                shape, stored = (512 * 1024,), oracle.pack_bits(np.tile(np.arange(1024), 512), reader.PACKED[codec])
+            packed.add(f"{codec} {scale}", codec, stored, scales, shape=shape, scale=scale,
+                       group=shape[0] // 512)
     compare(packed.write(tmp_path / "packed"), tersor)
 
 
@@ -331,10 +338,16 @@ def test_vectors_of_the_document():
     packed, expected = Packed(), []
     lines = list(codec_vectors())
     for i, (codec, scale, *planes, decoded) in enumerate(lines):
-        scaled = {} if scale == "-" else {"scale": scale, "group": 1}
+        scaled = {} if scale == "-" else {"scale": scale, "group": 32 if codec in reader.PACKED else 1}
         if codec in reader.TRUNCATED:
             bits = int(planes.pop(), 16).to_bytes(4 * reader.TRUNCATED[codec][2], "little")
             scaled["words"] = np.frombuffer(bits, "<u4")
+        if codec in reader.PACKED:
+            bits = int(planes[0], 16).to_bytes(4 * reader.PACKED[codec], "little")
+            scale = np.array([int(planes[1], 16)], reader.STORED[reader.SCALE_DTYPE[scale]])
+            packed.add(str(i), codec, np.frombuffer(bits, "<u4"), scale, shape=[1], **scaled)
+            expected.append(decoded)
+            continue
         planes = [np.array([int(plane, 16)], f"<u{len(plane) // 2}") for plane in planes]
         planes += [scaled.pop("words")] if "words" in scaled else []
         packed.add(str(i), codec, *planes, **scaled)

@@ -847,7 +847,7 @@ def test_damaged_gradients_of_a_pt(tmp_path):
     (["--hyper", "momentun=1"], "did you mean 'momentum'"),
     (["--max-error", "weight-nsme=1"], "did you mean 'weight-nmse'"),
     (["--max-error", "weight-nmse"], "FIGURE=VALUE"),
-    (["--state", "fp16"], "expected fp32, flash, flashoptim, tight, coat, bitsandbytes, gefen or MOMENTUM/VARIANCE"),
+    (["--state", "fp16"], "expected fp32, flash, flashoptim, tight, fine, four, coat, bitsandbytes, gefen or MOMENTUM/VARIANCE"),
     (["--compare", "bf16"], "expected fp32"),
     (["--scale", "f16"], "codec with groups"),
     (["--lr", "1", "--schedule", "x"], "exclude each other"),

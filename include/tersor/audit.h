@@ -56,8 +56,8 @@ TSR_API struct tsr_audit_options tsr_audit_defaults(void);
 
 /*
  * The codings that are tried by default: with their default groups and scales all lossy codecs for momenta
- * and variances, and for weights those without extra bits or with 8 that are not random; with @all every
- * codec but lossless ones.  @ret: out: room for TSR_AUDIT_CODINGS_MAX.  Returns how many.
+ * and variances but packed ones, and for weights those without extra bits or with 8 that are not random;
+ * with @all every codec but lossless ones.  @ret: out: room for TSR_AUDIT_CODINGS_MAX.  Returns how many.
  */
 TSR_API unsigned tsr_audit_codings(bool all, struct tsr_coding *ret);
 

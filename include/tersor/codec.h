@@ -30,6 +30,7 @@ enum tsr_scale {
 	TSR_SCALE_F16, /* F16: FlashOptim's; underflows below 2^-25, overflows from 65520 */
 	TSR_SCALE_F32,
 	TSR_SCALE_F28, /* U32: an f32 rounded up to a multiple of 16, and in these places the range */
+	TSR_SCALE_E5M3, /* U8: 5 exponent and 3 mantissa bits, to nearest; from 2^-20 to 3840 */
 	TSR_SCALE_COUNT
 };
 
@@ -91,7 +92,11 @@ struct tsr_codec;
 struct tsr_coding {
 	const struct tsr_codec *codec;
 	enum tsr_scale scale; /* unused by codecs without groups */
-	uint32_t group; /* elements per group, 1 to TSR_GROUP_MAX; 1 for codecs without groups */
+	/*
+	 * Elements per group, 1 to TSR_GROUP_MAX, of packed codes a multiple of TSR_BIT_PACKED_SHARE; 1 for
+	 * codecs without groups.
+	 */
+	uint32_t group;
 	/*
 	 * What the elements are.  Codecs with tables for momenta and variances need it to encode, dyn8 to
 	 * decode, too; others ignore it.
@@ -112,7 +117,11 @@ struct tsr_coding {
 	 * size rounded up and the last one shorter.
 	 */
 	uint32_t row;
-	float eps; /* what relative codecs add to the root of a variance; others ignore it */
+	/*
+	 * What relative codecs add to the root of a variance.  Negative, -0 too: its magnitude, and a root of
+	 * 0 makes the momentum 0.  Others ignore it.
+	 */
+	float eps;
 	const float *codebook; /* of codecs with one: 256 finite entries, ascending, borrowed */
 };
 
@@ -145,6 +154,7 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  * @finest:     the smallest difference that a correction can store; 0 if nothing but @parts and
  *              FP32 limits it
  * @extra_bits: significand bits kept behind the narrow weight, of a truncated split; else 0
+ * @code_bits:  bits of a code in a plane of TSR_BIT_PACKED; 0 of codecs whose codes are elements
  * @companding: what is done to values that share a scale
  * @contexts:   what contexts an entropy coder has for its codes
  * @group:      elements that share a scale unless another group is asked for; 0 without groups
@@ -154,6 +164,7 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  * @relative:   whether it stores the elements of a momentum as ratios to the root of the variance of the
  *              same parameter: @encode and @decode work on these ratios, which tsr_ratios_make() and
  *              tsr_ratios_undo() turn elements into and back, so that `eps` matters
+ * @no_zero:    whether no code of it is 0, so that `eps` is negative
  * @flat:       whether groups never follow rows
  * @learned:    whether its groups are learned from the data, tensor by tensor (tersor/learn.h); such a
  *              codec is not in tsr_codecs(), and no group is its default
@@ -185,12 +196,14 @@ struct tsr_codec {
 	unsigned parts;
 	double finest;
 	unsigned extra_bits;
+	unsigned code_bits;
 	enum tsr_companding companding;
 	enum tsr_contexts contexts;
 	uint32_t group;
 	unsigned scales;
 	bool grouped;
 	bool relative;
+	bool no_zero;
 	bool flat;
 	bool learned;
 	bool has_codebook;
@@ -215,7 +228,8 @@ TSR_API struct tsr_coding tsr_coding_default(const struct tsr_codec *codec);
 
 /*
  * The same with scales stored as @scale if the codec has that format, else as by default, and with
- * groups of @group elements, or with 0 of as many as by default.
+ * groups of @group elements, or with 0 of as many as by default.  Groups of packed codes have the next
+ * multiple of TSR_BIT_PACKED_SHARE.
  */
 TSR_API struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale scale,
 					  uint32_t group);
@@ -226,6 +240,9 @@ TSR_API struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum ts
  */
 TSR_API bool tsr_state_form(const char *name, struct tsr_coding *momentum,
 			    struct tsr_coding *variance);
+
+/* Have a coding of a relative codec use the optimizer's @eps, with the sign that the codec wants. */
+TSR_API void tsr_coding_use_eps(struct tsr_coding *coding, float eps);
 
 /* Whether a codec can store its scales so. */
 static inline bool tsr_codec_has_scale(const struct tsr_codec *codec, enum tsr_scale scale)
@@ -275,7 +292,7 @@ TSR_API void tsr_ratios_undo(const struct tsr_coding *coding, float *x, const fl
 /* Bits that an element takes in a plane of TSR_BIT_PACKED. */
 static inline unsigned tsr_packed_bits(const struct tsr_codec *codec)
 {
-	return codec->extra_bits + codec->stochastic;
+	return codec->extra_bits + codec->stochastic + codec->code_bits;
 }
 
 /* Elements that are coded together: a tile of a tensor has to begin at a multiple of this. */

@@ -22,7 +22,7 @@ static bool is_default(const struct tsr_codec *codec, enum tsr_kind kind, bool a
 	if (codec->lossless || !(codec->kinds & kind))
 		return false;
 	if (all || kind != TSR_KIND_WEIGHT)
-		return true;
+		return all || !codec->code_bits;
 	return !codec->extra_bits || (codec->extra_bits == 8 && !codec->stochastic);
 }
 

@@ -137,8 +137,8 @@ static bool coding_of(const struct tsr_auditing *a, const struct tsr_tensor *t, 
 		return false;
 	if (ret->codec->stochastic)
 		ret->stream = tsr_coding_stream(t->name);
-	if (ret->codec->relative && a->c->eps > 0)
-		ret->eps = a->c->eps;
+	if (a->c->eps > 0)
+		tsr_coding_use_eps(ret, a->c->eps);
 	if (is_learned(ret)) {
 		known = tsr_learned_find(learned, t->weight ? t->weight : t->name);
 		if (!known || known->numel != t->numel)

@@ -55,11 +55,15 @@ static bool is_same(const struct tsr_coding *coding, const struct tsr_trial_memo
 {
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
 		const bool each = coding->codec->planes[i].unit == TSR_PER_ELEMENT;
+		const bool packed = coding->codec->planes[i].unit == TSR_BIT_PACKED;
 		const size_t size = tsr_dtype_bits(tsr_plane_dtype(coding, i)) / 8;
-		const size_t offset = (each ? at : k) * size;
+		const size_t offset = packed ? tsr_plane_nbytes(coding, i, at)
+					     : (each ? at : k) * size;
+		const size_t nbytes = packed ? tsr_plane_nbytes(coding, i, n)
+					     : (each ? n : 1) * size;
 
 		if (memcmp((const char *)m->plane[i] + offset, (const char *)m->again[i] + offset,
-			   (each ? n : 1) * size) != 0)
+			   nbytes) != 0)
 			return false;
 	}
 	return true;

@@ -2,6 +2,7 @@
 /* Codecs by name, and what a coding makes of a tensor: planes and their sizes. */
 #include "tersor/codec.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "io/hash.h"
@@ -42,10 +43,9 @@ static const struct {
 	const char *name;
 	enum tsr_dtype dtype;
 } scales[TSR_SCALE_COUNT] = {
-	[TSR_SCALE_E8M8] = { "e8m8", TSR_U16 },
-	[TSR_SCALE_F16] = { "f16", TSR_F16 },
-	[TSR_SCALE_F32] = { "f32", TSR_F32 },
-	[TSR_SCALE_F28] = { "f28", TSR_U32 },
+	[TSR_SCALE_E8M8] = { "e8m8", TSR_U16 }, [TSR_SCALE_F16] = { "f16", TSR_F16 },
+	[TSR_SCALE_F32] = { "f32", TSR_F32 },	[TSR_SCALE_F28] = { "f28", TSR_U32 },
+	[TSR_SCALE_E5M3] = { "e5m3", TSR_U8 },
 };
 
 const char *tsr_scale_name(enum tsr_scale scale)
@@ -136,17 +136,26 @@ struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale 
 {
 	struct tsr_coding coding = { .codec = codec, .scale = TSR_SCALE_E8M8, .group = 1 };
 
-	coding.eps = codec->relative ? TSR_EPS_DEFAULT : 0;
+	tsr_coding_use_eps(&coding, TSR_EPS_DEFAULT);
 	for (unsigned kind = TSR_KIND_VARIANCE; kind; kind /= 2)
 		coding.kind = codec->kinds & kind ? (enum tsr_kind)kind : coding.kind;
 	if (!codec->grouped)
 		return coding;
 	coding.group = group ? group : codec->group;
+	if (codec->code_bits)
+		coding.group = (coding.group + TSR_BIT_PACKED_SHARE - 1) / TSR_BIT_PACKED_SHARE *
+			       TSR_BIT_PACKED_SHARE;
 	while (!(codec->scales >> coding.scale & 1))
 		coding.scale++;
 	if (codec->scales >> scale & 1)
 		coding.scale = scale;
 	return coding;
+}
+
+void tsr_coding_use_eps(struct tsr_coding *coding, float eps)
+{
+	if (coding->codec && coding->codec->relative)
+		coding->eps = copysignf(eps, coding->codec->no_zero ? -1.0f : 1.0f);
 }
 
 bool tsr_coding_is_unsigned(const struct tsr_coding *coding)
@@ -203,7 +212,7 @@ uint32_t tsr_coding_align(const struct tsr_coding *coding)
 	const struct tsr_codec *c = coding->codec;
 
 	for (unsigned i = 0; i < c->nplanes; i++) {
-		if (c->planes[i].unit == TSR_BIT_PACKED)
+		if (c->planes[i].unit == TSR_BIT_PACKED && !c->grouped)
 			return TSR_BIT_PACKED_SHARE;
 	}
 	return coding->row ? coding->row : coding->group;

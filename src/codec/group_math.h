@@ -30,6 +30,20 @@ TSR_HD struct tsr_bounds tsr_bounds_i8(void)
 	return b;
 }
 
+TSR_HD struct tsr_bounds tsr_bounds_i9(void)
+{
+	const struct tsr_bounds b = { -255.0f, 255.0f };
+
+	return b;
+}
+
+TSR_HD struct tsr_bounds tsr_bounds_i10(void)
+{
+	const struct tsr_bounds b = { -511.0f, 511.0f };
+
+	return b;
+}
+
 TSR_HD struct tsr_bounds tsr_bounds_u8(void)
 {
 	const struct tsr_bounds b = { 0.0f, 255.0f };
@@ -52,6 +66,26 @@ TSR_HD uint32_t tsr_e8m8_from_f32(float absmax)
 TSR_HD float tsr_f32_from_e8m8(uint32_t code)
 {
 	return tsr_f32_from_bits(code << 15);
+}
+
+/*
+ * Five exponent and three mantissa bits of the FP32 pattern, to nearest, from 2^-20 on: anything positive
+ * has a code from 1 to 255.
+ */
+#define TSR_E5M3_BELOW (107u << 3)
+
+TSR_HD uint32_t tsr_e5m3_from_f32(float scale)
+{
+	const uint32_t bits = tsr_bits_from_f32(scale), near = (bits + 0x80000u) >> 20;
+	const uint32_t least = TSR_E5M3_BELOW + 1, most = TSR_E5M3_BELOW + 255;
+	const uint32_t low = near > least ? near : least, code = low < most ? low : most;
+
+	return bits ? code - TSR_E5M3_BELOW : 0;
+}
+
+TSR_HD float tsr_f32_from_e5m3(uint32_t code)
+{
+	return code ? tsr_f32_from_bits((code + TSR_E5M3_BELOW) << 20) : 0.0f;
 }
 
 /*
@@ -84,7 +118,7 @@ TSR_HD float tsr_inverse_scale(float levels, float scale)
  * What elements are coded by, made of their scale once per group.  They are multiplied by the unit
  * before, but for roots, which need none.
  */
-TSR_HD float tsr_softsign_factor(float scale)
+TSR_HD float tsr_scale_itself(float scale)
 {
 	return scale * tsr_group_unit(scale);
 }
@@ -112,39 +146,127 @@ TSR_HD float tsr_ulinear_factor(float scale)
 /* --- Momentum (FlashOptim, Algorithm 2): softsign companding --------------------------------- */
 
 /*
- * Code of m in a group of scale s, both already multiplied by tsr_group_unit(s); 0 if s is 0: 127 z
- * rounded to the nearest, halves away from zero, z = RN(2m / (s + |m|)).  With h = z / 2 the product
- * and the half that is added in rounding fuse; tested for every h.
+ * Code of m in a group of scale s, both already multiplied by tsr_group_unit(s), of so many levels L; 0 if
+ * s is 0: L z rounded to the nearest, halves away from zero, z = RN(2m / (s + |m|)).  With h = z / 2 the
+ * product and the half that is added in rounding fuse; tested for every h.
  */
-TSR_HD float tsr_softsign_code_plus_half(float m, float scale)
+TSR_HD float tsr_softsign_code_plus_half(float m, float scale, float levels)
 {
 	const float half_z = m / (scale + tsr_abs(m));
 	const uint32_t sign = tsr_bits_from_f32(m) & TSR_F32_SIGN;
 	const float half = tsr_f32_from_bits(sign | 0x3f000000u);
 
 #if TSR_HAS_FMA
-	return tsr_fma(half_z, 254.0f, half);
+	return tsr_fma(half_z, 2.0f * levels, half);
 #else
-	return half_z * 254.0f + half;
+	return half_z * (2.0f * levels) + half;
 #endif
 }
 
-TSR_HD int32_t tsr_softsign_code_in(struct tsr_bounds b, float m, float scale)
-{
-	const float t = tsr_clamp(tsr_softsign_code_plus_half(m, scale), b.lo, b.hi);
+/*
+ * The members of the family: L = 2^(k-1) - 1 for k bits.  A value is s * (q / (2L - |q|)), the inverse
+ * companding (q/L) / (2 - |q/L|) as one IEEE quotient.
+ */
+#define TSR_DEFINE_SOFTSIGN(id, levels) \
+	TSR_HD float tsr_##id##_factor(float scale) \
+	{ \
+		return tsr_scale_itself(scale); \
+	} \
+	TSR_HD int32_t tsr_##id##_code_in(struct tsr_bounds b, float m, float scale) \
+	{ \
+		const float t = tsr_clamp(tsr_softsign_code_plus_half(m, scale, levels), b.lo, \
+					  b.hi); \
+\
+		return scale > 0.0f ? (int32_t)t : 0; \
+	} \
+	TSR_HD float tsr_##id##_value(float q, float scale) \
+	{ \
+		return scale * (q / (2.0f * levels - tsr_abs(q))); \
+	}
 
-	return scale > 0.0f ? (int32_t)t : 0;
-}
+TSR_DEFINE_SOFTSIGN(softsign, 127.0f)
+TSR_DEFINE_SOFTSIGN(softsign9, 255.0f)
+TSR_DEFINE_SOFTSIGN(softsign10, 511.0f)
 
 TSR_HD int32_t tsr_softsign_code(float m, float scale)
 {
 	return tsr_softsign_code_in(tsr_bounds_i8(), m, scale);
 }
 
-/* s * (q / (254 - |q|)): the inverse companding (q/127) / (2 - |q/127|) as one IEEE quotient. */
-TSR_HD float tsr_softsign_value(float q, float scale)
+/* --- Levels for a normal distribution (Max, 1960), relative to the root mean square -------------- */
+
+/*
+ * What an element adds to the mean square of its group, in units of 2^-15 of the largest one's: integers, so
+ * that the order of adding does not matter, and a sum over TSR_GROUP_MAX elements fits.
+ */
+TSR_HD uint32_t tsr_square_share(float x, float absmax)
 {
-	return scale * (q / (254.0f - tsr_abs(q)));
+	const float t = tsr_abs(x) / absmax, finite = t <= 1.0f ? t : 0.0f;
+
+	return (uint32_t)(int32_t)(finite * finite * 32768.0f);
+}
+
+TSR_HD float tsr_root_mean_square(float absmax, uint32_t sum, uint32_t count)
+{
+	const float mean = (float)sum / (float)count * 0x1p-15f;
+
+	return tsr_bits_from_f32(absmax) < TSR_F32_INF ? absmax * tsr_sqrt(mean) : absmax;
+}
+
+/* Code i >= 0 is level i, -1 - i is minus level i: no level is 0. */
+TSR_HD int32_t tsr_signed_level(int32_t level, float x)
+{
+	return x < 0.0f ? -1 - level : level;
+}
+
+TSR_HD int32_t tsr_level_of(float q)
+{
+	return (int32_t)(q < 0.0f ? -1.0f - q : q);
+}
+
+TSR_HD float tsr_max3_factor(float scale)
+{
+	return tsr_scale_itself(scale);
+}
+
+TSR_HD int32_t tsr_max3_code_in(struct tsr_bounds b, float x, float scale)
+{
+	const float t = tsr_abs(x) / scale;
+	const int32_t level = (t >= 0.50055f) + (t >= 1.04995f) + (t >= 1.74795f);
+
+	return (void)b, scale > 0.0f ? tsr_signed_level(level, x) : 0;
+}
+
+TSR_HD float tsr_max3_value(float q, float scale)
+{
+	const int32_t i = tsr_level_of(q);
+	const float level = i < 2 ? (i < 1 ? 0.2451f : 0.7560f) : (i < 3 ? 1.3439f : 2.1520f);
+
+	return scale * (q < 0.0f ? -level : level);
+}
+
+TSR_HD float tsr_max4_factor(float scale)
+{
+	return tsr_scale_itself(scale);
+}
+
+TSR_HD int32_t tsr_max4_code_in(struct tsr_bounds b, float x, float scale)
+{
+	const float t = tsr_abs(x) / scale;
+	const int32_t level = (t >= 0.25825f) + (t >= 0.52245f) + (t >= 0.7996f) + (t >= 1.0993f) +
+			      (t >= 1.43715f) + (t >= 1.84355f) + (t >= 2.4008f);
+
+	return (void)b, scale > 0.0f ? tsr_signed_level(level, x) : 0;
+}
+
+TSR_HD float tsr_max4_value(float q, float scale)
+{
+	const int32_t i = tsr_level_of(q);
+	const float inner = i < 2 ? (i < 1 ? 0.1284f : 0.3881f) : (i < 3 ? 0.6568f : 0.9424f);
+	const float outer = i < 6 ? (i < 5 ? 1.2562f : 1.6181f) : (i < 7 ? 2.0690f : 2.7326f);
+	const float level = i < 4 ? inner : outer;
+
+	return scale * (q < 0.0f ? -level : level);
 }
 
 /* --- Variance (FlashOptim, Algorithm 3): square root companding ------------------------------ */
@@ -306,6 +428,15 @@ TSR_HD int32_t tsr_code_itself(int32_t code, float x, int32_t least)
 	}
 
 TSR_DEFINE_GROUP(softsign, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit, tsr_no_least,
+		 tsr_code_itself)
+TSR_DEFINE_GROUP(softsign9, i9, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit, tsr_no_least,
+		 tsr_code_itself)
+TSR_DEFINE_GROUP(softsign10, i10, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit, tsr_no_least,
+		 tsr_code_itself)
+/* Their codes need no bounds. */
+TSR_DEFINE_GROUP(max3, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit, tsr_no_least,
+		 tsr_code_itself)
+TSR_DEFINE_GROUP(max4, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit, tsr_no_least,
 		 tsr_code_itself)
 TSR_DEFINE_GROUP(linear, i8, TSR_E8M8_MAX, tsr_largest_itself, tsr_group_unit, tsr_no_least,
 		 tsr_code_itself)

@@ -49,6 +49,15 @@
 	.narrow = TSR_F32, .parts = 1, .grouped = true, .companding = TSR_COMPANDING_##how, \
 	.group = size, .scales = formats
 
+/* The same with codes of so many bits, packed; groups are of multiples of 32 elements. */
+#define TSR_GROUPED_BITS(nbits, how, size, formats) \
+	.nplanes = 2, \
+	.planes = { { "::quantized", TSR_BIT_PACKED, TSR_U32 }, \
+		    { "::scales", TSR_PER_GROUP, TSR_F32 } }, \
+	.narrow = TSR_F32, .parts = 1, .code_bits = nbits, .grouped = true, .flat = true, \
+	.companding = TSR_COMPANDING_##how, .group = size, .scales = formats
+
+#define TSR_FULL_SCALE (1u << TSR_SCALE_E8M8 | 1u << TSR_SCALE_F32)
 #define TSR_ANY_SCALE (1u << TSR_SCALE_E8M8 | 1u << TSR_SCALE_F16 | 1u << TSR_SCALE_F32)
 #define TSR_COMPANDED(dtype, how) TSR_GROUPED(dtype, how, TSR_GROUP_DEFAULT, TSR_ANY_SCALE)
 
@@ -157,6 +166,34 @@
 	  .contexts = TSR_CONTEXTS_LOGS, .encode_roots = TSR_FOR_ISA(encode_log8_roots), \
 	  TSR_GROUPED(U8, LOG, 64, 1u << TSR_SCALE_F28))
 
+/*
+ * The families of ratio8 and log8 with other numbers of bits, which are in the column of the code: of ratios
+ * the traits of a group in group_math.h, with its largest magnitude or its root mean square as the scale; of
+ * logarithms the set of tables.
+ */
+#define TSR_PACKED_GROUP_LIST(X) \
+	X(ratio10, 1, packed_peak, softsign10, 10, "ratio10", .relative = true, \
+	  .summary = "ratio8 in 10 bits", .source = "tersor", .kinds = TSR_KIND_MOMENTUM, \
+	  TSR_GROUPED_BITS(10, SOFTSIGN, 64, TSR_FULL_SCALE)) \
+	X(ratio9, 1, packed_peak, softsign9, 9, "ratio9", .relative = true, \
+	  .summary = "ratio8 in 9 bits", .source = "tersor", .kinds = TSR_KIND_MOMENTUM, \
+	  TSR_GROUPED_BITS(9, SOFTSIGN, 64, TSR_FULL_SCALE)) \
+	X(ratio4, 1, packed_rms, max4, 4, "ratio4", .relative = true, .no_zero = true, \
+	  .summary = "the ratio in 16 levels of a normal distribution", .source = "tersor", \
+	  .kinds = TSR_KIND_MOMENTUM, TSR_GROUPED_BITS(4, FLOAT, 64, 1u << TSR_SCALE_E5M3)) \
+	X(ratio3, 1, packed_rms, max3, 3, "ratio3", .relative = true, .no_zero = true, \
+	  .summary = "the ratio in 8 levels of a normal distribution", .source = "tersor", \
+	  .kinds = TSR_KIND_MOMENTUM, TSR_GROUPED_BITS(3, FLOAT, 64, 1u << TSR_SCALE_E5M3))
+#define TSR_PACKED_LOG_LIST(X) \
+	X(log7, 1, packed_log, LOG7, 7, "log7", .summary = "log8 in 7 bits", .source = "tersor", \
+	  .kinds = TSR_KIND_VARIANCE, TSR_GROUPED_BITS(7, LOG, 128, 1u << TSR_SCALE_F28)) \
+	X(log6, 1, packed_log, LOG6, 6, "log6", .summary = "log8 in 6 bits", .source = "tersor", \
+	  .kinds = TSR_KIND_VARIANCE, TSR_GROUPED_BITS(6, LOG, 128, 1u << TSR_SCALE_F28)) \
+	X(log4, 1, packed_log, LOG4, 4, "log4", .summary = "log8 in 4 bits", .source = "tersor", \
+	  .kinds = TSR_KIND_VARIANCE, TSR_GROUPED_BITS(4, LOG, 256, 1u << TSR_SCALE_F28)) \
+	X(log3, 1, packed_log, LOG3, 3, "log3", .summary = "log8 in 3 bits", .source = "tersor", \
+	  .kinds = TSR_KIND_VARIANCE, TSR_GROUPED_BITS(3, LOG, 256, 1u << TSR_SCALE_F28))
+
 /* FP32. */
 #define TSR_PLAIN_LIST(X) \
 	X(f32, 1, plain, float, float, "f32", .summary = "as it is", .source = "baseline", \
@@ -177,8 +214,8 @@
 	  .grouped = true, .group = 1, .scales = 1u << TSR_SCALE_F32)
 
 #define TSR_CODEC_LIST(X) \
-	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_LOG_LIST(X) TSR_TABLED_LIST(X) \
-	TSR_PLAIN_LIST(X)
+	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_LOG_LIST(X) \
+	TSR_PACKED_GROUP_LIST(X) TSR_PACKED_LOG_LIST(X) TSR_TABLED_LIST(X) TSR_PLAIN_LIST(X)
 
 /* X(1, ...) X(2, ...) and so on: what a row with `each` of 13 or 16 makes. */
 #define TSR_EACH_13(X, ...) \

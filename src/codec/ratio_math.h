@@ -13,10 +13,12 @@ TSR_HD float tsr_ratio_one_nan(float x)
 	return x == x ? x : tsr_f32_from_bits(0x7fc00000u);
 }
 
-/* What the update divides by. */
+/* What the update divides by; with the sign of @eps set, nothing if the root is 0. */
 TSR_HD float tsr_ratio_divisor(float root, float eps)
 {
-	return root + eps;
+	const float divisor = root + tsr_abs(eps);
+
+	return tsr_bits_from_f32(eps) >> 31 && root == 0.0f ? 0.0f : divisor;
 }
 
 /* Without a divisor, as of a variance that is 0 with an eps of 0, there is no update either. */

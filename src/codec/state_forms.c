@@ -10,6 +10,7 @@ static const struct {
 	{ "flash", "softsign8", "sqrt8" },  { "flashoptim", "softsign8", "sqrt8" },
 	{ "tight", "ratio8", "log8" },	    { "coat", "e4m3x", "e4m3x" },
 	{ "bitsandbytes", "dyn8", "dyn8" }, { "gefen", "gefen8", "blockmean" },
+	{ "fine", "ratio9", "log7" },	    { "four", "ratio4", "log4" },
 };
 
 #define NFORMS (sizeof(forms) / sizeof(*forms))

@@ -47,7 +47,11 @@ enum tsr_table_set {
 	TSR_TABLES_E4M3X, /* a row for each exponent of the expansion; row 0 is that of zeros */
 	TSR_TABLES_E5M2X,
 	TSR_TABLES_DYNAMIC, /* signed, unsigned */
-	TSR_TABLES_LOG, /* a row for each range of log8; bounds are what these reach down to */
+	TSR_TABLES_LOG8, /* a row for each range of log8; bounds are what these reach down to */
+	TSR_TABLES_LOG7, /* the same for the others of the family */
+	TSR_TABLES_LOG6,
+	TSR_TABLES_LOG4,
+	TSR_TABLES_LOG3,
 	TSR_TABLES_COUNT
 };
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <pthread.h>
 
-#include "codec/log8_math.h"
+#include "codec/logs_math.h"
 #include "codec/power.h"
 
 /* --- Rows -------------------------------------------------------------------------------------- */
@@ -250,28 +250,28 @@ static void add_nearest(struct making *m, const float *from, uint32_t ncodes)
 	add_row(m, threshold, ncodes);
 }
 
-/* --- log8 -------------------------------------------------------------------------------------- */
+/* --- log<k> ------------------------------------------------------------------------------------ */
 
-/* So many half codes below the scale, in a range of so many quarters of an octave. */
-static float below_one(int quarters, int half_codes)
+/* So many half steps below the scale, of which a range of so many quarters of an octave has 2 @nsteps. */
+static float below_one(int quarters, int nsteps, int half_steps)
 {
-	return tsr_exp2_rounded(-(half_codes * quarters * TSR_FIXED64_1 / (2 * 4 * 254)));
+	return tsr_exp2_rounded(-(half_steps * quarters * TSR_FIXED64_1 / (2 * 4 * nsteps)));
 }
 
-/* Code c is 255 - c steps below the scale, and begins half a step below that. */
-static void add_log(struct making *m, int quarters)
+/* Code c is last - c steps below the scale, and begins half a step below that. */
+static void add_log(struct making *m, int quarters, int last)
 {
 	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
 	float *value = m->row[m->nrows].value;
 
 	value[0] = 0.0f;
-	for (int c = 1; c < (int)TSR_TABLE_CODES; c++) {
-		const float from = below_one(quarters, 2 * (255 - c) + 1);
+	for (int c = 1; c <= last; c++) {
+		const float from = below_one(quarters, last - 1, 2 * (last - c) + 1);
 
-		value[c] = below_one(quarters, 2 * (255 - c));
+		value[c] = below_one(quarters, last - 1, 2 * (last - c));
 		threshold[c] = (struct threshold){ from, false, false };
 	}
-	add_row(m, threshold, TSR_TABLE_CODES);
+	add_row(m, threshold, (uint32_t)last + 1);
 }
 
 /* --- All of them ------------------------------------------------------------------------------- */
@@ -279,10 +279,12 @@ static void add_log(struct making *m, int quarters)
 #define PLAIN_ENTRIES 160u
 #define EXPANDED_ENTRIES (TSR_TABLE_ROWS * 336u)
 #define DYNAMIC_ENTRIES 4352u
-#define LOG_ENTRIES (TSR_LOG_RANGES * 1200u)
+#define LOG_ENTRIES(bits) (TSR_LOG_RANGES * (1200u >> (8 - (bits))))
 
 static struct tsr_tables tables[TSR_TABLES_COUNT];
 static pthread_once_t once[TSR_TABLES_COUNT] = { PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
+						 PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
+						 PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
 						 PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
 						 PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT };
 
@@ -353,28 +355,50 @@ static void make_dynamic(void)
 	publish(TSR_TABLES_DYNAMIC, &m, NULL);
 }
 
-static void make_log(void)
+/*
+ * The tables of codes of @bits bits, whose ranges end at @most quarters of an octave: with few codes it is
+ * better to keep the large roots than to reach the small ones.
+ */
+static void make_logs(enum tsr_table_set set, unsigned bits, int most, struct making m,
+		      float *reach)
 {
 	static const int quarters[TSR_LOG_RANGES] = { 1,  2,  3,  4,  6,  8,  10, 12,
 						      16, 20, 24, 32, 40, 52, 68, 96 };
-	static struct tsr_table_row row[TSR_LOG_RANGES];
-	static uint32_t entry[LOG_ENTRIES];
-	static float reach[TSR_TABLE_ROWS];
-	struct making m = { row, entry, 0, 0, LOG_ENTRIES };
 
 	for (unsigned p = 0; p < TSR_LOG_RANGES; p++) {
-		reach[p] = tsr_exp2_rounded(-(quarters[p] * TSR_FIXED64_1 / 4));
-		add_log(&m, quarters[p]);
+		const int range = quarters[p] < most ? quarters[p] : most;
+
+		reach[p] = tsr_exp2_rounded(-(range * TSR_FIXED64_1 / 4));
+		add_log(&m, range, (1 << bits) - 1);
 	}
-	publish(TSR_TABLES_LOG, &m, reach);
+	publish(set, &m, reach);
 }
+
+#define DEFINE_LOG(bits, most) \
+	static void make_log##bits(void) \
+	{ \
+		static struct tsr_table_row row[TSR_LOG_RANGES]; \
+		static uint32_t entry[LOG_ENTRIES(bits)]; \
+		static float reach[TSR_TABLE_ROWS]; \
+\
+		make_logs(TSR_TABLES_LOG##bits, bits, most, \
+			  (struct making){ row, entry, 0, 0, LOG_ENTRIES(bits) }, reach); \
+	}
+
+DEFINE_LOG(8, 96)
+DEFINE_LOG(7, 52)
+DEFINE_LOG(6, 52)
+DEFINE_LOG(4, 40)
+DEFINE_LOG(3, 24)
 
 const struct tsr_tables *tsr_tables_get(enum tsr_table_set set)
 {
 	static void (*const make[TSR_TABLES_COUNT])(void) = {
 		[TSR_TABLES_E4M3] = make_e4m3,	     [TSR_TABLES_E5M2] = make_e5m2,
 		[TSR_TABLES_E4M3X] = make_e4m3x,     [TSR_TABLES_E5M2X] = make_e5m2x,
-		[TSR_TABLES_DYNAMIC] = make_dynamic, [TSR_TABLES_LOG] = make_log,
+		[TSR_TABLES_DYNAMIC] = make_dynamic, [TSR_TABLES_LOG8] = make_log8,
+		[TSR_TABLES_LOG7] = make_log7,	     [TSR_TABLES_LOG6] = make_log6,
+		[TSR_TABLES_LOG4] = make_log4,	     [TSR_TABLES_LOG3] = make_log3,
 	};
 
 	pthread_once(&once[set], make[set]);

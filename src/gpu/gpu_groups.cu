@@ -212,6 +212,6 @@ TSR_GROUPED_LIST(X)
 TSR_TABLED_LIST(X)
 #undef X
 
-const struct tsr_gpu_codec tsr_gpu_codec_log8 = { run<logarithmic>, TSR_TABLES_LOG };
+const struct tsr_gpu_codec tsr_gpu_codec_log8 = { run<logarithmic>, TSR_TABLES_LOG8 };
 const struct tsr_gpu_codec tsr_gpu_codec_gefen8 = { run<gefen_codes>, TSR_TABLES_COUNT };
 const struct tsr_gpu_codec tsr_gpu_codec_blockmean = { run<block_means>, TSR_TABLES_COUNT };

@@ -86,6 +86,13 @@ static __device__ __forceinline__ float put_scale(struct scale_plane plane, uint
 		}
 		return tsr_f16_divisor(scale);
 	}
+	if (plane.format == TSR_SCALE_E5M3) {
+		const uint32_t code = tsr_e5m3_from_f32(scale);
+
+		if (stores)
+			((uint8_t *)plane.scales)[g] = (uint8_t)code;
+		return tsr_f32_from_e5m3(code);
+	}
 	if (stores)
 		((float *)plane.scales)[g] = scale;
 	return scale;
@@ -95,6 +102,8 @@ static __device__ __forceinline__ float put_scale(struct scale_plane plane, uint
 static __device__ __forceinline__ uint32_t load_scale(const void *scales, enum tsr_scale format,
 						      uint64_t g)
 {
+	if (format == TSR_SCALE_E5M3)
+		return ((const uint8_t *)scales)[g];
 	return format == TSR_SCALE_F32 ? ((const uint32_t *)scales)[g]
 				       : ((const uint16_t *)scales)[g];
 }
@@ -103,6 +112,8 @@ static __device__ __forceinline__ float scale_value(uint32_t entry, enum tsr_sca
 {
 	if (format == TSR_SCALE_F32)
 		return tsr_f32_from_bits(entry);
+	if (format == TSR_SCALE_E5M3)
+		return tsr_f32_from_e5m3(entry);
 	return format == TSR_SCALE_E8M8 ? tsr_f32_from_e8m8(entry) : tsr_f32_from_f16(entry);
 }
 

@@ -234,8 +234,10 @@ typedef void sweep_kernel(uint32_t first, uint32_t k, struct tsr_sweep_row *rows
 #define GROUPED(...) NULL,
 
 static sweep_kernel *const kernels[] = {
-	NULL, TSR_SPLIT_LIST(SPLIT) TSR_PACKED_LIST(PACKED) TSR_GROUPED_LIST(GROUPED)
-		      TSR_LOG_LIST(GROUPED) TSR_TABLED_LIST(GROUPED) TSR_PLAIN_LIST(SPLIT)
+	NULL,
+	TSR_SPLIT_LIST(SPLIT) TSR_PACKED_LIST(PACKED) TSR_GROUPED_LIST(GROUPED)
+		TSR_LOG_LIST(GROUPED) TSR_PACKED_GROUP_LIST(GROUPED) TSR_PACKED_LOG_LIST(GROUPED)
+			TSR_TABLED_LIST(GROUPED) TSR_PLAIN_LIST(SPLIT)
 };
 
 extern "C" enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream,

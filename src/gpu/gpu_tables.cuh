@@ -6,7 +6,7 @@
 #include "gpu/gpu_groups.cuh"
 
 extern "C" {
-#include "codec/log8_math.h"
+#include "codec/logs_math.h"
 #include "codec/tables.h"
 }
 

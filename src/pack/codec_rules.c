@@ -130,7 +130,7 @@ enum tsr_status tsr_pack_check_ratios(const struct tsr_pack_options *o, struct t
 			continue;
 		beside = t->beside ? tsr_tensor_beside(c, t) : NULL;
 		if (beside && tsr_tensor_has_f32(beside) && tsr_tensor_same_shape(beside, t)) {
-			t->coding.eps = c->eps > 0 ? c->eps : t->coding.eps;
+			tsr_coding_use_eps(&t->coding, c->eps > 0 ? c->eps : t->coding.eps);
 			continue;
 		}
 		tsr_pack_drop_ratios(o, t);

@@ -92,7 +92,7 @@ static struct tsr_coding choose_coding(struct tsr_replaying *r, const struct tsr
 	if (coding.codec->relative && !(p->slots >> TSR_SLOT_VARIANCE & 1))
 		coding = without_ratios(r, p, &coding);
 	else if (coding.codec->relative && !own)
-		coding.eps = eps_of(r, p);
+		tsr_coding_use_eps(&coding, eps_of(r, p));
 	coding.kind = tsr_slot_kind(slot);
 	tsr_replay_choose_scale(r, slot, &coding);
 	coding.stream = coding.codec->stochastic ? tsr_coding_stream(p->name) : 0;

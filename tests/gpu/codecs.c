@@ -362,7 +362,8 @@ static uint64_t compare_groups(struct tsr_coding coding, bool small)
 	uint64_t cases = 0;
 
 	for (size_t i = 0; i < COUNT_OF(groups); i += small ? 4 : 1) {
-		const uint32_t group = coding.group = groups[i];
+		const uint32_t group = coding.group =
+			tsr_coding_with(coding.codec, coding.scale, groups[i]).group;
 		const size_t lengths[] = {
 			0, 1, group - 1, group, group + 1, 3 * group + 17, 20011
 		};

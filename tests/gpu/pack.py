@@ -71,8 +71,10 @@ WEIGHTS = ["bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16+exact16",
            "fp16+fp16", "bf16", "fp16", "f32", "bf16+trunc1", "bf16+trunc7", "bf16+trunc16",
            "fp16+trunc1", "fp16+trunc13", "bf16+sr1", "bf16+sr8", "bf16+sr16", "bf16+rn1", "bf16+rn10", "fp16+sr5",
            "fp16+sr13", "e5m2+trunc4", "e5m2+trunc16", "e4m3+trunc8", "e5m2+sr8", "e4m3+sr16"]
-MOMENTA = ["softsign8", "ratio8", "linear8", "e4m3", "e5m2", "e4m3x", "e5m2x", "dyn8", "bf16", "f32"]
-VARIANCES = ["sqrt8", "ulinear8", "log8", "e5m2x", "dyn8", "e4m3", "e5m2", "e4m3x", "bf16", "f32"]
+MOMENTA = ["softsign8", "ratio8", "linear8", "e4m3", "e5m2", "e4m3x", "e5m2x", "dyn8", "bf16", "f32",
+           "ratio10", "ratio9", "ratio4", "ratio3"]
+VARIANCES = ["sqrt8", "ulinear8", "log8", "e5m2x", "dyn8", "e4m3", "e5m2", "e4m3x", "bf16", "f32", "log6", "log7",
+             "log4", "log3"]
 
 
 def any_bytes(some, n):

@@ -130,7 +130,7 @@ def comparisons(root):
     steps = ("--zero-state", "--lr", "3e-4", "--steps", "401..402")
     for optimizer, args in OPTIMIZERS.items():
         figures(CHECKPOINT, RECORDING, *args, *steps, "--state", "flash")
-    for state in STATES + [("--state", "tight"), ("--state", "coat", "--order", "coat"),
+    for state in STATES + [("--state", "tight"), ("--state", "fine"), ("--state", "four"), ("--state", "coat", "--order", "coat"),
                            ("--state", "bitsandbytes", "--order", "bitsandbytes")]:
         figures(CHECKPOINT, RECORDING, *steps, *state)
     figures(CHECKPOINT, RECORDING, "--steps", "..402", "--state", "flash,tight,coat,fp32")

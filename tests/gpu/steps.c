@@ -64,7 +64,8 @@ static const struct {
 	{ "softsign8", "sqrt8" },  { "f32", "f32" },	   { "bf16", "bf16" },
 	{ "linear8", "ulinear8" }, { "softsign8", "f32" }, { "f32", "ulinear8" },
 	{ "ratio8", "sqrt8" },	   { "ratio8", "f32" },	   { "ratio8", "log8" },
-	{ "e4m3x", "e4m3x" },	   { "dyn8", "dyn8" },
+	{ "e4m3x", "e4m3x" },	   { "dyn8", "dyn8" },	   { "ratio9", "log7" },
+	{ "ratio4", "log4" },
 };
 
 static struct tsr_coding coding_of(const char *name, enum tsr_scale scale, uint32_t group)

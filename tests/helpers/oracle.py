@@ -20,15 +20,19 @@ F32 = np.float32
 # Exponent bits, mantissa bits, bias.
 FORMATS = {"bf16": (8, 7, 127), "fp16": (5, 10, 15), "e5m2": (5, 2, 15), "e4m3": (4, 3, 7)}
 SCALES = {"f16": np.dtype("<u2"), "e8m8": np.dtype("<u2"), "f32": np.dtype("<u4"),
-          "f28": np.dtype("<u4")}
+          "f28": np.dtype("<u4"), "e5m3": np.dtype("u1")}
 WEIGHTS = ("bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16", "bf16", "fp16",
            "bf16+bf16", "fp16+fp16", "bf16+exact16")
 TRUNCATED = tuple(f"{fmt}+{kind}{k}" for kind in ("trunc", "sr")
                   for fmt, last in (("bf16", 16), ("fp16", 13), ("e5m2", 16), ("e4m3", 16))
                   for k in range(1, last + 1)) + tuple(f"bf16+rn{k}" for k in range(1, 14))
 MOMENTA = ("softsign8", "linear8")
-LOGS = ("log8",)            # variances, with scales of their own
-RATIOS = ("ratio8",)        # momenta as ratios to their variances, which ratio() and momentum() make and undo
+# Codes of k bits, 32 in k words, in flat groups; decode() needs their number `n`.
+PACKED = {"ratio10": 10, "ratio9": 9, "ratio4": 4, "ratio3": 3, "log7": 7, "log6": 6, "log4": 4, "log3": 3}
+LOGS = ("log8", *(c for c in PACKED if c[0] == "l"))        # variances, with scales of their own
+# Momenta as ratios to their variances, which ratio() and momentum() make and undo; `still`: those that have no 0.
+RATIOS = ("ratio8", *(c for c in PACKED if c[0] == "r"))
+WITHOUT_ZERO = ("ratio4", "ratio3")
 VARIANCES = ("sqrt8", "ulinear8")
 TABLED = tuple(tables.GROUPS)
 
@@ -296,6 +300,9 @@ def _store(s, scale, squared):
     """-> (plane as stored, the float32 that the encoder divides by)"""
     if scale == "f32":
         return bits(s), s
+    if scale == "e5m3":
+        code = np.where(s > 0, np.clip((bits(s).astype(np.int64) + 0x80000 >> 20) - 856, 1, 255), 0).astype("u1")
+        return code, load_scale(code, scale)
     if scale == "f16":      # FlashOptim: only the stored scale is rounded; the divisor has a floor
         return narrow(s, "fp16"), np.maximum(s, F32(1e-12))
     # Rounded up to 8 mantissa bits, but never to infinity; a scale whose square is decoded
@@ -309,6 +316,8 @@ def load_scale(plane, scale):
         return from_bits(plane)
     if scale == "f16":
         return widen(plane, "fp16")
+    if scale == "e5m3":
+        return np.where(plane == 0, F32(0), from_bits(plane.astype(np.uint32) + 856 << 20))
     return from_bits(plane.astype(np.uint32) << 15)
 
 
@@ -335,7 +344,7 @@ def _absmax(x):
 
 # ---- momentum -----------------------------------------------------------------------------------
 
-def encode_softsign(x, group=32, scale="e8m8"):
+def encode_softsign(x, group=32, scale="e8m8", levels=127):
     """-> (int8 codes, scale plane)"""
     m = _grouped(x, group)
     plane, S = _store(_absmax(m), scale, False)
@@ -344,13 +353,40 @@ def encode_softsign(x, group=32, scale="e8m8"):
     with np.errstate(invalid="ignore", divide="ignore"):
         mf = m * f
         z = (F32(2) * mf) / (S * f + np.abs(mf))
-        return _code(F32(127) * z, S, np.size(x), 127, np.int8), plane
+        return _code(F32(levels) * z, S, np.size(x), levels, np.int8 if levels == 127 else np.int16), plane
 
 
-def decode_softsign(q, plane, group=32, scale="e8m8"):
+def decode_softsign(q, plane, group=32, scale="e8m8", levels=127):
     # q/127 / (2 - |q|/127) as one quotient of small integers.
-    frac = q.astype(F32) / (254 - np.abs(q.astype(np.int32))).astype(F32)
+    frac = q.astype(F32) / (2 * levels - np.abs(q.astype(np.int32))).astype(F32)
     return _expand(load_scale(plane, scale), q.size, group) * frac
+
+
+MAX_LEVELS = {3: [0.2451, 0.7560, 1.3439, 2.1520],
+              4: [0.1284, 0.3881, 0.6568, 0.9424, 1.2562, 1.6181, 2.0690, 2.7326]}
+
+
+def encode_levels(x, group, scale, k):
+    """-> (signed codes, scale plane): the nearest level, relative to the root mean square of a group."""
+    m = _grouped(x, group)
+    largest = _absmax(m)[:, None]
+    count = np.minimum(group, np.size(x) - group * np.arange(len(m)))[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        t = np.where(largest > 0, np.abs(m) / largest, F32(0))
+        total = np.floor(t * t * F32(32768)).astype(np.int64).sum(1, keepdims=True)
+        mean = total.astype(F32) / count.astype(F32) * F32(2.0 ** -15)
+        plane, S = _store((largest * np.sqrt(mean))[:, 0], scale, False)
+        S = S[:, None]
+        t = np.abs(m * _unit(S)) / (S * _unit(S))
+        at = [decimal.Decimal(str(level)) for level in MAX_LEVELS[k]]
+        middle = np.array([nearest_float((a + b) / 2) for a, b in zip(at, at[1:])], F32)
+        level = np.searchsorted(middle, t, "right")
+    return np.where(S == 0, 0, np.where(m < 0, -1 - level, level)).ravel()[:np.size(x)], plane
+
+
+def decode_levels(q, plane, group, scale, k):
+    level = np.array(MAX_LEVELS[k], F32)[np.where(q < 0, -1 - q, q)]
+    return _expand(load_scale(plane, scale), q.size, group) * np.where(q < 0, -level, level)
 
 
 def encode_linear(x, group=32, scale="e8m8"):
@@ -366,19 +402,20 @@ def decode_linear(q, plane, group=32, scale="e8m8"):
     return _expand(load_scale(plane, scale), q.size, group) * (q.astype(F32) / F32(127))
 
 
-def divisor(v, eps=1e-8):
+def divisor(v, eps=1e-8, still=False):
     with np.errstate(invalid="ignore"):
-        return np.sqrt(np.asarray(v, F32)) + F32(eps)
+        root = np.sqrt(np.asarray(v, F32))
+        return np.where(root == 0, F32(0), root + F32(eps)) if still else root + F32(eps)
 
 
-def ratio(m, v, eps=1e-8):
-    d = divisor(v, eps)
+def ratio(m, v, eps=1e-8, still=False):
+    d = divisor(v, eps, still)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         return np.where(d == 0, F32(0), np.asarray(m, F32) / d).astype(F32)
 
 
-def momentum(p, v, eps=1e-8):
-    return p * divisor(v, eps)
+def momentum(p, v, eps=1e-8, still=False):
+    return p * divisor(v, eps, still)
 
 
 # ---- variance -----------------------------------------------------------------------------------
@@ -425,20 +462,26 @@ def decode_ulinear(q, plane, group=32, scale="e8m8"):
 
 
 LOG_RANGES = [0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 13, 17, 24]     # octaves
+LOG_CAPS = {8: 24, 7: 13, 6: 13, 4: 10, 3: 6}
 _log_rows = {}
 
 
-def log_row(p):
+def log_row(p, k=8):
     """Values and thresholds of a range, correctly rounded from 40 digits; entry 0 of the latter is unused."""
-    if p not in _log_rows:
+    if (p, k) not in _log_rows:
+        last = 2 ** k - 1
         with decimal.localcontext() as context:
             context.prec = 40
-            step = decimal.Decimal(LOG_RANGES[p]) / 254
-            power = [decimal.Decimal(2) ** (-half * step / 2) for half in range(511)]
-        exact = [F32(0)] + [nearest_float(power[2 * (255 - c)]) for c in range(1, 256)]
-        _log_rows[p] = np.array(exact, F32), np.array([0] + [nearest_float(power[2 * (255 - c) + 1])
-                                                             for c in range(1, 256)], F32)
-    return _log_rows[p]
+            step = decimal.Decimal(log_range(p, k)) / (last - 1)
+            power = [decimal.Decimal(2) ** (-half * step / 2) for half in range(2 * last + 1)]
+        exact = [F32(0)] + [nearest_float(power[2 * (last - c)]) for c in range(1, last + 1)]
+        _log_rows[p, k] = np.array(exact, F32), np.array([0] + [nearest_float(power[2 * (last - c) + 1])
+                                                                for c in range(1, last + 1)], F32)
+    return _log_rows[p, k]
+
+
+def log_range(p, k):
+    return min(LOG_RANGES[p], LOG_CAPS[k])
 
 
 def nearest_float(x):
@@ -448,7 +491,7 @@ def nearest_float(x):
     return min(around, key=lambda f: (abs(decimal.Decimal(float(f)) - x), int(F32(f).view(np.uint32)) & 1))
 
 
-def encode_log(v, group=64, scale="f28"):
+def encode_log(v, group=64, scale="f28", k=8):
     """-> (uint8 codes, scale plane)"""
     v = np.asarray(v, F32).ravel()
     codes, scales = np.zeros(v.size, np.uint8), []
@@ -459,19 +502,43 @@ def encode_log(v, group=64, scale="f28"):
         positive = r[r > 0]
         p = 0
         if positive.size:
-            while p < 15 and s * F32(2.0 ** -LOG_RANGES[p]) > positive.min():
+            while p < 15 and s * F32(2.0 ** -log_range(p, k)) > positive.min():
                 p += 1
             codes[first:first + group] = np.where(
-                r > 0, np.maximum(np.searchsorted(log_row(p)[1][1:], r / s, "right"), 1), 0)
+                r > 0, np.maximum(np.searchsorted(log_row(p, k)[1][1:], r / s, "right"), 1), 0)
         scales.append(stored | p)
     return codes, np.array(scales, "<u4")
 
 
-def decode_log(q, plane, group=64, scale="f28"):
-    rows = np.array([log_row(int(p))[0] for p in plane & 15]) if plane.size else np.zeros((0, 256), F32)
+def decode_log(q, plane, group=64, scale="f28", k=8):
+    rows = np.array([log_row(int(p), k)[0] for p in plane & 15]) if plane.size else np.zeros((0, 2 ** k), F32)
     at = np.arange(q.size) // group
     root = rows[at, q] * from_bits(plane & ~np.uint32(15))[at]
     return root * root
+
+
+# ---- packed codes -------------------------------------------------------------------------------
+
+def encode_packed(codec, x, group, scale):
+    k = PACKED[codec]
+    if codec in LOGS:
+        q, plane = encode_log(x, group, k=k)
+    elif codec in WITHOUT_ZERO:
+        q, plane = encode_levels(x, group, scale, k)
+    else:
+        q, plane = encode_softsign(x, group, scale, 2 ** (k - 1) - 1)
+    return {"::quantized": pack_bits(q.astype(np.int64) & 2 ** k - 1, k), "::scales": plane}
+
+
+def decode_packed(codec, planes, group, scale, n):
+    k = PACKED[codec]
+    q, plane = unpack_bits(planes["::quantized"], k, n), planes["::scales"]
+    if codec in LOGS:
+        return decode_log(q, plane, group, k=k)
+    q = np.where(q >> k - 1, q - 2 ** k, q)
+    if codec in WITHOUT_ZERO:
+        return decode_levels(q, plane, group, scale, k)
+    return decode_softsign(q, plane, group, scale, 2 ** (k - 1) - 1)
 
 
 # ---- by codec name ------------------------------------------------------------------------------
@@ -493,6 +560,8 @@ def encode(codec, x, group=32, scale="e8m8", seed=0, name="", kind="momentum"):
     x = np.asarray(x, F32)
     if codec in TABLED:
         return tables.encode(codec, x, group, kind)
+    if codec in PACKED:
+        return encode_packed(codec, x.ravel(), group, scale)
     size = row_group(x.shape, group, scale) if codec in STATE else None
     if size:
         rows = [STATE[codec][0](row, size, scale) for row in x.reshape(-1, x.shape[-1])]
@@ -520,10 +589,12 @@ def encode(codec, x, group=32, scale="e8m8", seed=0, name="", kind="momentum"):
     return {"": pair[0], "::error_bits": pair[1]}
 
 
-def decode(codec, planes, group=32, scale="e8m8", kind="momentum"):
+def decode(codec, planes, group=32, scale="e8m8", kind="momentum", n=None):
     """Elements, flat; the codes have the shape of the tensor."""
     if codec in TABLED:
         return tables.decode(codec, planes, group, kind)
+    if codec in PACKED:
+        return decode_packed(codec, planes, group, scale, n)
     shape = np.shape(planes["::quantized"]) if codec in STATE else ()
     size = row_group(shape, group, scale)
     if size:

@@ -232,10 +232,13 @@ def check_known(name, known, what):
 
 SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales", "::blockmean", "::expand", "::coded")
 ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, MEANS, EXPAND, CODED = SUFFIXES
-SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32", "f28": "U32"}
+SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32", "f28": "U32", "e5m3": "U8"}
 TABLED = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "e4m3x": "F8_E4M3", "e5m2x": "F8_E5M2", "dyn8": "U8"}
 SCALED = {"softsign8": "I8", "linear8": "I8", "ratio8": "I8", "sqrt8": "U8", "ulinear8": "U8",
           "log8": "U8", **TABLED}
+# Packed codes: their bits.
+PACKED = {"ratio10": 10, "ratio9": 9, "ratio4": 4, "ratio3": 3, "log7": 7, "log6": 6, "log4": 4, "log3": 3}
+SCALED |= dict.fromkeys(PACKED, "U32")
 UNSCALED = {
     "f32": ("F32",),
     "bf16": ("BF16",),
@@ -283,15 +286,20 @@ def plane_size(tensor, plane, count):
     _, dtype, _ = planes_of(tensor)[plane]
     if plane_is_of_elements(tensor, plane):
         return count * BITS[dtype] // 8
-    if tensor.codec in TRUNCATED:
-        return -(-count // 32) * TRUNCATED[tensor.codec][2] * 4
+    if tensor.codec in TRUNCATED or tensor.codec in PACKED and plane == 0:
+        return -(-count // 32) * bits_of(tensor) * 4
     size, row = group_of(tensor)
     groups = count // row * -(-row // size) if row else -(-count // size)
     return groups * BITS[dtype] // 8
 
 
+def bits_of(tensor):
+    """Section 4.5: how many bits an element has in a plane of words."""
+    return PACKED.get(tensor.codec) or TRUNCATED[tensor.codec][2]
+
+
 def plane_is_of_elements(tensor, plane):
-    return tensor.codec != "blockmean" and not (plane and tensor.codec in {*SCALED, *LEARNED, *TRUNCATED})
+    return tensor.codec not in PACKED and tensor.codec != "blockmean" and not (plane and tensor.codec in {*SCALED, *LEARNED, *TRUNCATED})
 
 
 def cut(tensor, plane, content):
@@ -321,7 +329,8 @@ def planes_of(tensor):
     if tensor.codec in SCALED:
         size, row = group_of(tensor)
         groups = elements(shape) // row * -(-row // size) if row else -(-elements(shape) // size)
-        return [(name + QUANTIZED, SCALED[tensor.codec], shape),
+        words = [-(-elements(shape) // 32) * PACKED.get(tensor.codec, 0)]
+        return [(name + QUANTIZED, SCALED[tensor.codec], words if tensor.codec in PACKED else shape),
                 (name + SCALES, SCALE_DTYPE[tensor.scale], [groups]),
                 (name + EXPAND, "U8", [groups])][:3 if tensor.codec.endswith("x") else 2]
     if tensor.codec in LEARNED:
@@ -431,7 +440,7 @@ def parse_tensor(entry):
     check_known(codec, CODECS, "codec")
     scaled = codec in SCALED or codec in LEARNED
     check_members(entry, ["name", "kind", "dtype", "shape", "codec"] + ["scale", "group"] * scaled
-                  + ["rows"] * (scaled and "rows" in entry) + ["beside", "eps"] * (codec == "ratio8")
+                  + ["rows"] * (scaled and "rows" in entry) + ["beside", "eps"] * codec.startswith("ratio")
                   + ["seed"] * is_stochastic(codec) + ["narrow"] * ("narrow" in entry)
                   + ["xxh3"] + ["error"] * (codec != "raw" and "error" in entry))
     name = entry["name"]
@@ -447,12 +456,15 @@ def parse_tensor(entry):
         check(codec not in TABLED or entry["scale"] == "f32", f"{name}: wrong scale")
         check(codec in SCALED or entry["scale"] == "f32" and "rows" not in entry,
               f"{name}: {codec} with {entry['scale']}, or rows")
-        check((codec == "log8") == (entry["scale"] == "f28"), f"{name}: wrong scale")
+        check(codec.startswith("log") == (entry["scale"] == "f28"), f"{name}: wrong scale")
+        check(codec not in PACKED or entry["scale"] != "f16", f"{name}: wrong scale")
+        check((codec in ("ratio4", "ratio3")) == (entry["scale"] == "e5m3"), f"{name}: wrong scale")
         check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
+        check(codec not in PACKED or entry["group"] % 32 == 0, f"{name}: wrong group")
         row = entry["shape"][-1] if len(entry["shape"]) > 1 else 0
         check("rows" not in entry or entry["rows"] is True and entry["scale"] != "f16"
-              and codec not in TABLED and entry["group"] < row <= 65_536 and row % entry["group"], f"{name}: wrong rows")
-    if codec == "ratio8":
+              and codec not in (*TABLED, *PACKED) and entry["group"] < row <= 65_536 and row % entry["group"], f"{name}: wrong rows")
+    if codec.startswith("ratio"):
         check(isinstance(entry["beside"], str), f"{name}: beside is not a string")
         check(type(entry["eps"]) in (int, float) and 0 <= entry["eps"] < 2.0**128 - 2.0**103, f"{name}: wrong eps")
     if is_stochastic(codec):
@@ -633,6 +645,8 @@ NARROW = {"BF16": narrow_bf16, "F16": narrow_f16}
 def widen_scales(scale, stored):
     if scale == "e8m8":
         return from_bits(stored.astype(np.uint32) << 15)
+    if scale == "e5m3":
+        return np.where(stored == 0, np.float32(0), from_bits(stored.astype(np.uint32) + 856 << 20))
     if scale == "f28":      # with the number of the range in its last four bits
         return from_bits(stored)
     return WIDEN[SCALE_DTYPE[scale]](stored)
@@ -678,18 +692,37 @@ def decode_sum(narrow, rest):
 LOG_RANGES = [0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 13, 17, 24]
 
 
-def decode_log(codes, scales):
-    """Section 8.17; powers in binary64 are within 2^-50 of the exact ones, which never are that near a tie."""
-    exponent = -(255 - codes.astype(np.float64)) * np.array(LOG_RANGES)[scales & 15] / 254
+LOG_CAPS = {8: 24, 7: 13, 6: 13, 4: 10, 3: 6}
+
+
+def decode_log(codes, scales, bits=8):
+    """Sections 8.17, 8.18; powers in binary64 are within 2^-50 of the exact ones, which never are that near a tie."""
+    last, ranges = 2**bits - 1, np.minimum(LOG_RANGES, LOG_CAPS[bits])
+    exponent = -(last - codes.astype(np.float64)) * ranges[scales & 15] / (last - 1)
     root = np.where(codes == 0, np.float32(0), np.exp2(exponent).astype(np.float32))
     root = root * from_bits(scales & ~np.uint32(15))
     return root * root
 
 
+MAX_LEVELS = {3: (0.2451, 0.7560, 1.3439, 2.1520),
+              4: (0.1284, 0.3881, 0.6568, 0.9424, 1.2562, 1.6181, 2.0690, 2.7326)}
+
+
+def decode_packed(bits, codes, scales):
+    """Section 8.18: ratios."""
+    q = np.where(codes >= 2**(bits - 1), codes - 2**bits, codes)
+    if bits < 8:
+        level = np.array(MAX_LEVELS[bits], np.float32)
+        return scales * np.where(q < 0, -level[np.minimum(~q, len(level) - 1)], level[np.maximum(q, 0)])
+    return scales * (as_float(q) / (np.float32(2**bits - 2) - np.abs(as_float(q))))
+
+
 def decode_quantized(codec, codes, scales):
     """Sections 8.6 to 8.9; `scales` has one for each element."""
-    if codec == "log8":
-        return decode_log(codes, scales.view(np.uint32))
+    if codec.startswith("log"):
+        return decode_log(codes, scales.view(np.uint32), PACKED.get(codec, 8))
+    if codec in PACKED:
+        return decode_packed(PACKED[codec], codes, scales)
     q = as_float(codes)
     if codec in ("softsign8", "ratio8"):
         return scales * (q / (np.float32(254) - np.abs(q)))
@@ -753,8 +786,11 @@ def decode(tensor, planes):
             scales = np.repeat(widen_scales(tensor.scale, stored[1]), size)
             if row:         # what the last group of a row has too many
                 scales = scales.reshape(-1, -(-row // size) * size)[:, :row].ravel()
-            values = decode_quantized(codec, stored[0], scales[:len(stored[0])])
-            if tensor.dtype == "F32" or codec == "ratio8":
+            codes, count = stored[0], elements(list(tensor.shape))
+            if codec in PACKED:
+                codes = unpack_bits(codes, PACKED[codec], count)
+            values = decode_quantized(codec, codes, scales[:count])
+            if tensor.dtype == "F32" or codec.startswith("ratio"):
                 return values
             return rounded_to(tensor.dtype, values)
         if codec in LEARNED:
@@ -806,16 +842,19 @@ def find_narrow(checkpoint):
 
 
 def find_beside(checkpoint):
-    """Section 8.13: what was decoded of `ratio8` are ratios to the roots of another tensor."""
+    """Section 8.13: what was decoded of `ratio<k>` are ratios to the roots of another tensor."""
     for tensor in checkpoint.tensors.values():
-        if tensor.codec != "ratio8":
+        if not tensor.codec.startswith("ratio"):
             continue
         v = checkpoint.tensors.get(tensor.beside)
-        check(v and v.codec != "ratio8" and v.shape == tensor.shape and (v.codec != "raw" or v.dtype in WIDEN),
+        check(v and not v.codec.startswith("ratio") and v.shape == tensor.shape and (v.codec != "raw" or v.dtype in WIDEN),
               f"{tensor.name}: {tensor.beside} is no tensor that it can be relative to")
         elements = v.values if v.codec != "raw" else WIDEN[v.dtype](np.frombuffer(v.raw, STORED[v.dtype]))
         with np.errstate(all="ignore"):
-            tensor.values = tensor.values * (np.sqrt(elements) + np.float32(tensor.eps))
+            divisor = np.sqrt(elements) + np.float32(tensor.eps)
+            if tensor.codec in ("ratio4", "ratio3"):
+                divisor = np.where(elements == 0, np.float32(0), divisor)
+            tensor.values = tensor.values * divisor
             if tensor.dtype != "F32":
                 tensor.values = WIDEN[tensor.dtype](NARROW[tensor.dtype](tensor.values))
     return checkpoint

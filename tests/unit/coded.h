@@ -166,7 +166,8 @@ static inline void for_each_coding(const struct tsr_codec *codec,
 			for (size_t i = 0; i < COUNT_OF(groups); i++) {
 				coding.kind = (enum tsr_kind)kind;
 				coding.scale = (enum tsr_scale)scale;
-				coding.group = groups[i];
+				coding.group =
+					tsr_coding_with(codec, coding.scale, groups[i]).group;
 				if (tsr_codec_has_scale(codec, coding.scale))
 					check(&coding);
 			}

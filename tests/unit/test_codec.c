@@ -19,7 +19,8 @@ static void check_plane_sizes(const struct tsr_coding *coding)
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
 		const enum tsr_plane_unit unit = coding->codec->planes[i].unit;
 		const bool shared = unit == TSR_PER_GROUP || unit == TSR_PER_GROUP_TOO;
-		const uint64_t nbits = coding->codec->extra_bits + coding->codec->stochastic;
+		const uint64_t nbits = coding->codec->extra_bits + coding->codec->stochastic +
+				       coding->codec->code_bits;
 		const uint64_t size = tsr_dtype_bits(tsr_plane_dtype(coding, i)) / 8;
 
 		assert_true(size == 1 || size == 2 || size == 4);
@@ -78,6 +79,9 @@ static void test_bytes_per_element(void **state)
 		{ "e4m3", TSR_SCALE_F32, 128, 1 + 4.0 / 128 },
 		{ "e5m2x", TSR_SCALE_F32, 128, 1 + 5.0 / 128 },
 		{ "dyn8", TSR_SCALE_F32, 256, 1 + 4.0 / 256 },
+		{ "ratio9", TSR_SCALE_E8M8, 64, 1.15625 },
+		{ "ratio4", TSR_SCALE_E5M3, 64, 0.515625 },
+		{ "log4", TSR_SCALE_F28, 256, 0.515625 },
 	};
 
 	(void)state;
@@ -121,7 +125,7 @@ static void check_table(void)
 				assert_string_not_equal(suffix, c->planes[j].suffix);
 			has_scales = has_scales || c->planes[i].unit == TSR_PER_GROUP;
 			assert_int_equal(c->planes[i].unit == TSR_BIT_PACKED,
-					 i == 1 && c->extra_bits);
+					 i == 1 ? c->extra_bits != 0 : c->code_bits != 0);
 		}
 		assert_int_equal(c->family != NULL, c->extra_bits != 0);
 		assert_true(!c->stochastic || c->extra_bits);
@@ -133,7 +137,7 @@ static void check_table(void)
 		if (c->kinds & TSR_KIND_WEIGHT)
 			assert_string_equal(c->planes[0].suffix, "");
 	}
-	assert_int_equal(n, 21 + 2 * (16 + 13 + 16 + 16) + 13);
+	assert_int_equal(n, 21 + 8 + 2 * (16 + 13 + 16 + 16) + 13);
 	assert_null(tsr_codec_find(""));
 	assert_null(tsr_codec_find("BF16"));
 	assert_null(tsr_codec_find("bf16+ulp"));
@@ -195,8 +199,8 @@ static void test_names_of_kinds_and_scales(void **state)
 		TSR_KIND_VARIANCE,
 	};
 	static const char *const kind_names[] = { "other", "weight", "momentum", "variance" };
-	static const char *const scale_names[] = { "e8m8", "f16", "f32", "f28" };
-	static const enum tsr_dtype scale_dtypes[] = { TSR_U16, TSR_F16, TSR_F32, TSR_U32 };
+	static const char *const scale_names[] = { "e8m8", "f16", "f32", "f28", "e5m3" };
+	static const enum tsr_dtype scale_dtypes[] = { TSR_U16, TSR_F16, TSR_F32, TSR_U32, TSR_U8 };
 	enum tsr_kind kind;
 	enum tsr_scale scale;
 
@@ -245,7 +249,7 @@ static void check_edges(const struct tsr_coding *coding)
 				fail_msg("%s: %a comes back as %a", which, (double)x[i],
 					 (double)decoded_of(&r)[i]);
 		}
-		for (size_t i = 0; i < n; i++) {
+		for (size_t i = 0; i < n && !coding->codec->no_zero; i++) {
 			if (x[i] == 0.0f && decoded_of(&r)[i] != 0.0f)
 				fail_msg("%s: 0 comes back as %a", which,
 					 (double)decoded_of(&r)[i]);

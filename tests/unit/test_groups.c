@@ -294,16 +294,20 @@ static void test_codes_are_monotonic_at_their_thresholds(void **state)
 }
 
 /*
- * Fused or not: round(127 z) of z = RN(2m / (s + |m|)) is what one operation on h = z / 2 makes,
+ * Fused or not: round(L z) of z = RN(2m / (s + |m|)) is what one operation on h = z / 2 makes,
  * for every h that there is.  Processors that have the operation use it.
  */
 static void check_fused_softsign(uint32_t h_bits)
 {
+	static const int levels[] = { 127, 255, 511 };
 	const float h = float_of(h_bits);
-	const int code = (int)fmaf(h, 254.0f, 0.5f);
 
-	if (code != nearest(rn(127 * (double)rn(2 * (double)h)), 1000))
-		fail_msg("%a: %d", (double)h, code);
+	for (size_t i = 0; i < COUNT_OF(levels); i++) {
+		const int code = (int)fmaf(h, (float)(2 * levels[i]), 0.5f);
+
+		if (code != nearest(rn(levels[i] * (double)rn(2 * (double)h)), 1000))
+			fail_msg("%d levels, %a: %d", levels[i], (double)h, code);
+	}
 }
 
 static void test_softsign_codes_may_be_fused(void **state)
@@ -313,8 +317,11 @@ static void test_softsign_codes_may_be_fused(void **state)
 	(void)state;
 	for (uint32_t h = 0; h <= last; h += stride)
 		check_fused_softsign(h);
-	for (int code = 0; code < 127; code++) {
-		const uint32_t near = bits_of(rn((code + 0.5) / 254));
+	for (int code = 0; code < 127 + 255 + 511; code++) {
+		const uint32_t near = bits_of(rn(code < 127 ? (code + 0.5) / 254
+						 : code < 127 + 255
+							 ? (code - 127 + 0.5) / 510
+							 : (code - 127 - 255 + 0.5) / 1022));
 
 		for (uint32_t h = near - 100; h < near + 100; h++)
 			check_fused_softsign(h);

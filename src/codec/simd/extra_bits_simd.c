@@ -9,116 +9,26 @@
 
 #include "codec/loops.h"
 #include "codec/extra_bits_math.h"
-
-#define INLINE static inline __attribute__((always_inline))
-#define SHARE TSR_BIT_PACKED_SHARE
-
-/* Elements whose extra bits are unpacked at a time: they stay in the L1 cache. */
-#define BATCH 512
+#include "codec/simd/bit_packing.h"
 
 #define EACH_WIDTH(X) TSR_EACH_16(X, ) X(17, )
 
 /* --- Bit packing ----------------------------------------------------------------------------- */
 
-/*
- * Value i of a share takes bits i * bits and up of its words, the lowest first.  First two values
- * become one of twice the bits, in SIMD lanes of 64 bits; those are then strung together.  `bits`
- * is a constant in the functions below, so that all shifts are.
- */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-/* What is unpacked of a batch: values, or pairs of them, the first in the low bits. */
-union batch {
-	uint32_t value[BATCH];
-	uint64_t pair[BATCH / 2];
-};
-
-INLINE void pack_share(const uint64_t *pair, unsigned char *word, const unsigned bits)
-{
-	uint64_t held = 0;
-	unsigned nheld = 0;
-
-	UNROLL
-	for (unsigned i = 0; i < SHARE / 2; i++) {
-		held |= pair[i] << nheld;
-		nheld += bits;
-		if (nheld < 64)
-			continue;
-		memcpy(word, &held, 8);
-		word += 8;
-		nheld -= 64;
-		held = nheld ? pair[i] >> (bits - nheld) : 0;
-	}
-	if (nheld)
-		memcpy(word, &held, 4);
-}
-
-INLINE void unpack_share(const unsigned char *word, uint64_t *pair, const unsigned bits)
-{
-	const uint64_t mask = (UINT64_C(1) << bits) - 1;
-	unsigned left = SHARE / 2 * bits, nheld = 0;
-	uint64_t held = 0;
-
-	UNROLL
-	for (unsigned i = 0; i < SHARE / 2; i++) {
-		const unsigned have = nheld;
-
-		pair[i] = held;
-		if (have < bits) {
-			nheld = left < 64 ? left : 64;
-			left -= nheld;
-			held = 0;
-			memcpy(&held, word, nheld / 8);
-			word += nheld / 8;
-			pair[i] |= held << have;
-			held >>= bits - have;
-			nheld -= bits - have;
-		} else {
-			held >>= bits;
-			nheld -= bits;
-		}
-		pair[i] &= mask;
-	}
-}
-
-INLINE void pack_batch(union batch *restrict b, size_t nshares, unsigned char *restrict word,
-		       const unsigned bits)
-{
-	for (size_t i = 0; i < nshares * (SHARE / 2); i++)
-		b->pair[i] = (b->pair[i] & UINT32_MAX) | b->pair[i] >> 32 << bits;
-	for (size_t r = 0; r < nshares; r++)
-		pack_share(b->pair + SHARE / 2 * r, word + 4 * bits * r, 2 * bits);
-}
-
-INLINE void unpack_batch(union batch *restrict b, size_t nshares,
-			 const unsigned char *restrict word, const unsigned bits)
-{
-	const uint64_t mask = (UINT64_C(1) << bits) - 1;
-
-	for (size_t r = 0; r < nshares; r++)
-		unpack_share(word + 4 * bits * r, b->pair + SHARE / 2 * r, 2 * bits);
-	for (size_t i = 0; i < nshares * (SHARE / 2); i++)
-		b->pair[i] = (b->pair[i] & mask) | b->pair[i] >> bits << 32;
-}
-
 #define X(bits, ...) \
-	static void pack##bits(union batch *b, size_t nshares, unsigned char *word) \
+	static void pack##bits(union packing *b, size_t nshares, unsigned char *word) \
 	{ \
 		pack_batch(b, nshares, word, bits); \
 	} \
-	static void unpack##bits(union batch *b, size_t nshares, const unsigned char *word) \
+	static void unpack##bits(union packing *b, size_t nshares, const unsigned char *word) \
 	{ \
 		unpack_batch(b, nshares, word, bits); \
 	}
 EACH_WIDTH(X)
 #undef X
 
-typedef void pack_fn(union batch *b, size_t nshares, unsigned char *word);
-typedef void unpack_fn(union batch *b, size_t nshares, const unsigned char *word);
+typedef void pack_fn(union packing *b, size_t nshares, unsigned char *word);
+typedef void unpack_fn(union packing *b, size_t nshares, const unsigned char *word);
 
 #define X(bits, ...) pack##bits,
 static pack_fn *const pack_by_bits[] = { NULL, EACH_WIDTH(X) };
@@ -132,7 +42,7 @@ static unpack_fn *const unpack_by_bits[] = { NULL, EACH_WIDTH(X) };
 /* The random bits of @n elements from @first on, a multiple of 8; @n is rounded up to one. */
 static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint16_t *random)
 {
-	struct tsr_philox block[BATCH / 8];
+	struct tsr_philox block[PACKING_BATCH / 8];
 	const size_t nblocks = (n + 7) / 8;
 
 	for (size_t b = 0; b < nblocks; b++)
@@ -141,7 +51,7 @@ static void draw(const struct tsr_coding *coding, uint64_t first, size_t n, uint
 }
 
 /* The rounding is a constant in each. */
-INLINE uint32_t up_of(int rounding, uint32_t extra, uint32_t k, uint32_t random)
+static inline uint32_t up_of(int rounding, uint32_t extra, uint32_t k, uint32_t random)
 {
 	return rounding == TSR_AT_RANDOM    ? random
 	       : rounding == TSR_TO_NEAREST ? tsr_nearest_up(extra, k)
@@ -157,12 +67,12 @@ INLINE uint32_t up_of(int rounding, uint32_t extra, uint32_t k, uint32_t random)
 		const uint32_t k = coding->codec->extra_bits, bits = k + random; \
 		tsr_##format##_pattern *restrict narrow = plane[0]; \
 		unsigned char *restrict word = plane[1]; \
-		union batch stored; \
-		uint16_t draws[BATCH]; \
+		union packing stored; \
+		uint16_t draws[PACKING_BATCH]; \
 \
 		(void)report; \
-		for (size_t first = 0; first < n; first += BATCH) { \
-			const size_t left = n - first < BATCH ? n - first : BATCH; \
+		for (size_t first = 0; first < n; first += PACKING_BATCH) { \
+			const size_t left = n - first < PACKING_BATCH ? n - first : PACKING_BATCH; \
 			const size_t nshares = (left + SHARE - 1) / SHARE; \
 \
 			if (random) \
@@ -200,10 +110,10 @@ INLINE uint32_t up_of(int rounding, uint32_t extra, uint32_t k, uint32_t random)
 		const uint32_t mask = (1u << k) - 1; \
 		const tsr_##format##_pattern *restrict narrow = plane[0]; \
 		const unsigned char *restrict word = plane[1]; \
-		union batch stored; \
+		union packing stored; \
 \
-		for (size_t first = 0; first < n; first += BATCH) { \
-			const size_t left = n - first < BATCH ? n - first : BATCH; \
+		for (size_t first = 0; first < n; first += PACKING_BATCH) { \
+			const size_t left = n - first < PACKING_BATCH ? n - first : PACKING_BATCH; \
 \
 			unpack_by_bits[bits](&stored, (left + SHARE - 1) / SHARE, \
 					     word + first / 8 * bits); \

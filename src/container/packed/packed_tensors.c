@@ -78,6 +78,8 @@ static enum tsr_status read_groups(struct reading *r, struct tsr_tensor *t,
 		return bad(r, t->name, "a scale format that its codec does not have");
 	if (!tsr_json_u64(group, &n) || n < 1 || n > TSR_GROUP_MAX)
 		return bad(r, t->name, "group is not an integer from 1 to 65536");
+	if (t->coding.codec->code_bits && n % TSR_BIT_PACKED_SHARE)
+		return bad(r, t->name, "group of packed codes is no multiple of 32");
 	t->coding.group = (uint32_t)n;
 	t->coding.kind = t->kind;
 	if (!rows)
@@ -104,7 +106,7 @@ static enum tsr_status read_beside(struct reading *r, struct tsr_tensor *t,
 		return bad(r, t->name, "beside is not a name");
 	if (!tsr_json_double(eps, &value) || !(value >= 0) || !((float)value < INFINITY))
 		return bad(r, t->name, "eps is not a number from 0 on");
-	t->coding.eps = (float)value;
+	tsr_coding_use_eps(&t->coding, (float)value);
 	t->beside = tsr_arena_string(r->c->arena, tsr_json_string(beside));
 	return t->beside ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }

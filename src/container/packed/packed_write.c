@@ -3,6 +3,7 @@
 #include "container/packed/packed_write.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +162,7 @@ void tsr_packed_put_tensor(const struct tsr_tensor *t, struct tsr_text *json)
 	}
 	if (t->coding.codec && t->coding.codec->relative) {
 		tsr_json_put_string(json, "beside", t->beside);
-		tsr_json_put_double(json, "eps", (double)t->coding.eps);
+		tsr_json_put_double(json, "eps", fabs((double)t->coding.eps));
 	}
 	if (t->coding.codec && t->coding.codec->stochastic)
 		tsr_json_put_u64(json, "seed", t->coding.seed);

@@ -29,8 +29,8 @@ static void give_candidate(const struct tsr_checkpoint *c, const struct tsr_choi
 
 		if (candidate && !u->nonfinite[i])
 			coding = *coding_of(candidate, t->kind);
-		if (coding.codec && coding.codec->relative && c->eps > 0)
-			coding.eps = c->eps;
+		if (c->eps > 0)
+			tsr_coding_use_eps(&coding, c->eps);
 		tsr_pack_give(t, &coding);
 	}
 }

@@ -133,6 +133,9 @@ static const uint16_t *random_bits(struct tsr_sweep_batch *s)
 #define DEFINE_exact_split(id, format, code)
 #define DEFINE_grouped(id, format, code)
 #define DEFINE_logarithmic(id, format, code)
+#define DEFINE_packed_peak(id, format, code)
+#define DEFINE_packed_rms(id, format, code)
+#define DEFINE_packed_log(id, format, code)
 #define DEFINE_tabled(id, format, code)
 #define DEFINE_plain(id, format, code)
 
@@ -147,6 +150,9 @@ TSR_CODEC_LIST(X)
 #define TRIP_exact_split(id) NULL,
 #define TRIP_grouped(id) NULL,
 #define TRIP_logarithmic(id) NULL,
+#define TRIP_packed_peak(id) NULL,
+#define TRIP_packed_rms(id) NULL,
+#define TRIP_packed_log(id) NULL,
 #define TRIP_tabled(id) NULL,
 #define TRIP_plain(id) NULL,
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The formulas of log8, variances whose roots are coded by their logarithm, for C and for CUDA: see
- * codec/math.h, whose contract they keep, and codec/table_math.h for its tables.
+ * The formulas of log<k>, variances whose roots are coded by their logarithm, for C and for CUDA: see
+ * codec/math.h, whose contract they keep, and codec/table_math.h for their tables, a set for each k.
  *
  * A group has a scale s and one of TSR_LOG_RANGES ranges, which is a row of the table: the value of code c
- * from 1 on is 2^(-(255 - c) range / 254), that of code 0 is 0.  A root is coded by its ratio to s.
+ * from 1 on is 2^(-(C - c) range / (C - 1)), C = 2^k - 1, that of code 0 is 0.  A root is coded by its ratio
+ * to s.
  */
-#ifndef TSR_CODEC_LOG8_MATH_H
-#define TSR_CODEC_LOG8_MATH_H
+#ifndef TSR_CODEC_LOGS_MATH_H
+#define TSR_CODEC_LOGS_MATH_H
 
 #include "codec/table_math.h"
 

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* log8: variances whose roots are coded by their logarithm, with a scale and a range per group. */
+/*
+ * log<k>: variances whose roots are coded by their logarithm, with a scale and a range per group.  Codes of
+ * log8 are bytes; those of the others are packed from bytes.
+ */
 #include <string.h>
 
-#include "codec/log8_math.h"
+#include "codec/logs_math.h"
 #include "codec/loops.h"
 #include "codec/simd/absmax.h"
+#include "codec/simd/bit_packing.h"
 #include "codec/simd/lanes_tables.h"
 #include "codec/tables.h"
 
@@ -127,7 +131,7 @@ INLINE size_t encode_run(const struct tsr_tables *tables, const float *x, size_t
 INLINE void encode_all(const struct tsr_coding *coding, const float *x, size_t n,
 		       void *const plane[], bool roots)
 {
-	const struct tsr_tables *tables = tsr_tables_get(TSR_TABLES_LOG);
+	const struct tsr_tables *tables = tsr_tables_get(TSR_TABLES_LOG8);
 	const size_t group = tsr_coding_group(coding), run = coding->row ? coding->row : n;
 	uint8_t *code = plane[0];
 	uint32_t *scales = plane[1];
@@ -183,7 +187,7 @@ INLINE size_t decode_run(const struct tsr_tables *tables, const uint8_t *restric
 void TSR_FOR_ISA(decode_log8)(const struct tsr_coding *coding, const void *const plane[], size_t n,
 			      float *restrict x)
 {
-	const struct tsr_tables *tables = tsr_tables_get(TSR_TABLES_LOG);
+	const struct tsr_tables *tables = tsr_tables_get(TSR_TABLES_LOG8);
 	const size_t group = tsr_coding_group(coding), run = coding->row ? coding->row : n;
 	const uint8_t *code = plane[0];
 	const uint32_t *scales = plane[1];
@@ -194,3 +198,82 @@ void TSR_FOR_ISA(decode_log8)(const struct tsr_coding *coding, const void *const
 		scales += decode_run(tables, code + first, scales, size, group, x + first);
 	}
 }
+
+/* --- Packed codes -------------------------------------------------------------------------------- */
+
+/* At most PACKING_BATCH elements of a group: codes as values to pack, and zeros to the end of a share. */
+INLINE void encode_values(const struct tsr_tables *tables, uint32_t stored, const float *x,
+			  size_t n, uint32_t *restrict value)
+{
+	const size_t whole = fills_chunk(&stored, 1, LANES_CHUNK) ? n / LANES_CHUNK * LANES_CHUNK
+								  : 0;
+	uint8_t code[PACKING_BATCH];
+
+	for (size_t i = 0; i < whole; i += LANES_CHUNK)
+		encode_chunk(tables, &stored, LANES_CHUNK, x + i, false, code + i);
+	encode_group(tables, stored, x + whole, n - whole, false, code + whole);
+	for (size_t i = 0; i < n; i++)
+		value[i] = code[i];
+	for (size_t i = n; i % SHARE; i++)
+		value[i] = 0;
+}
+
+INLINE void encode_packed(const struct tsr_coding *coding, const struct tsr_tables *tables,
+			  const unsigned bits, const float *x, size_t n, void *const plane[])
+{
+	unsigned char *word = plane[0], *scale = plane[1];
+
+	for (size_t first = 0; first < n; first += coding->group, scale += sizeof(uint32_t)) {
+		const size_t end = n - first < coding->group ? n : first + coding->group;
+		const uint32_t stored = scale_of(tables->bound, x + first, end - first, false);
+
+		memcpy(scale, &stored, sizeof(stored));
+		for (size_t i = first; i < end; i += PACKING_BATCH) {
+			const size_t some = end - i < PACKING_BATCH ? end - i : PACKING_BATCH;
+			union packing batch;
+
+			encode_values(tables, stored, x + i, some, batch.value);
+			pack_batch(&batch, (some + SHARE - 1) / SHARE, word + i / 8 * bits, bits);
+		}
+	}
+}
+
+INLINE void decode_packed(const struct tsr_coding *coding, const struct tsr_tables *tables,
+			  const unsigned bits, const void *const plane[], size_t n, float *x)
+{
+	const unsigned char *word = plane[0], *scale = plane[1];
+
+	for (size_t first = 0; first < n; first += coding->group, scale += sizeof(uint32_t)) {
+		const size_t end = n - first < coding->group ? n : first + coding->group;
+		uint32_t stored;
+
+		memcpy(&stored, scale, sizeof(stored));
+		for (size_t i = first; i < end; i += PACKING_BATCH) {
+			const size_t some = end - i < PACKING_BATCH ? end - i : PACKING_BATCH;
+			uint8_t code[PACKING_BATCH];
+			union packing batch;
+
+			unpack_batch(&batch, (some + SHARE - 1) / SHARE, word + i / 8 * bits, bits);
+			for (size_t k = 0; k < some; k++)
+				code[k] = (uint8_t)batch.value[k];
+			decode_group(tables->row[tsr_f28_range(stored)].value,
+				     tsr_f28_scale(stored), code, some, x + i);
+		}
+	}
+}
+
+#define X(id, each, loops, set, bits, ...) \
+	void TSR_FOR_ISA(encode_##id)(const struct tsr_coding *coding, const float *restrict x, \
+				      size_t n, void *const plane[], \
+				      struct tsr_encode_report *report) \
+	{ \
+		(void)report; \
+		encode_packed(coding, tsr_tables_get(TSR_TABLES_##set), bits, x, n, plane); \
+	} \
+\
+	void TSR_FOR_ISA(decode_##id)(const struct tsr_coding *coding, const void *const plane[], \
+				      size_t n, float *restrict x) \
+	{ \
+		decode_packed(coding, tsr_tables_get(TSR_TABLES_##set), bits, plane, n, x); \
+	}
+TSR_PACKED_LOG_LIST(X)
