@@ -285,9 +285,7 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 				"%s: is one process's own, expected a file that parts can share",
 				path);
 	TSR_TRY(tsr_outfile_check_target(path, force, err));
-	f = calloc(1, sizeof(*f));
-	if (!f)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&f, 1, err, path));
 	*f = (struct tsr_outfile){
 		.dir_fd = -1, .fd = -1, .force = force, .path = strdup(path), .met = true
 	};
@@ -345,11 +343,10 @@ char *tsr_outfile_temporary(const struct tsr_outfile *f)
 static enum tsr_status create(const char *path, const char *shown, const char *like, bool force,
 			      uint64_t nbytes, struct tsr_outfile **ret, struct tsr_err *err)
 {
-	struct tsr_outfile *f = calloc(1, sizeof(*f));
+	struct tsr_outfile *f;
 	enum tsr_status status;
 
-	if (!f)
-		return tsr_fail_nomem(err, shown);
+	TSR_TRY(TSR_NEW(&f, 1, err, shown));
 	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(shown) };
 	status = start(f, path, like, nbytes, err);
 	return TSR_MADE(status, ret, f, tsr_outfile_discard);

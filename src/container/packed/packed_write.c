@@ -50,9 +50,7 @@ static enum tsr_status describe_plane(struct tsr_checkpoint *c, const struct tsr
 		TSR_TRY(tsr_packed_join_name(c, t->name, desc->suffix, &a->name, err));
 	if (desc->unit == TSR_PER_ELEMENT)
 		return TSR_OK;
-	count = tsr_arena_alloc(c->arena, sizeof(*count));
-	if (!count)
-		return tsr_build_nomem(c, err);
+	TSR_TRY(TSR_ARENA_NEW(&count, 1, c->arena, tsr_build_nomem(c, err)));
 	*count = tsr_plane_count(&t->coding, plane, t->numel);
 	a->rank = 1;
 	a->shape = count;
