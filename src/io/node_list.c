@@ -108,7 +108,7 @@ static enum tsr_status list_entry(struct listing *l, const char *below, const ch
 
 static enum tsr_status list_directory(struct listing *l, const char *below, unsigned depth)
 {
-	char *full = *below ? tsr_path_join(l->root, below) : strdup(l->root);
+	TSR_OWNED(free) char *full = *below ? tsr_path_join(l->root, below) : strdup(l->root);
 	DIR *dir = full ? opendir(full) : NULL;
 	enum tsr_status status = TSR_OK;
 	const struct dirent *entry;
@@ -129,7 +129,6 @@ static enum tsr_status list_directory(struct listing *l, const char *below, unsi
 		status = tsr_fail_errno(l->err, errno, "%s: cannot read the directory", full);
 	if (dir)
 		closedir(dir);
-	free(full);
 	return status;
 }
 

@@ -36,20 +36,18 @@ struct tsr_outfile {
 
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
 {
-	char *parent = tsr_path_directory(path);
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *parent = tsr_path_directory(path);
 	struct stat in, out;
 
 	if (!parent)
 		return tsr_fail_nomem(err, path);
 	if (stat(directory, &in) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot stat", directory);
-	else if (stat(parent, &out) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot stat its directory", path);
-	else if (tsr_same_file(&in, &out))
-		status = tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory);
-	free(parent);
-	return status;
+		return tsr_fail_errno(err, errno, "%s: cannot stat", directory);
+	if (stat(parent, &out) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot stat its directory", path);
+	if (tsr_same_file(&in, &out))
+		return tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory);
+	return TSR_OK;
 }
 
 static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,
@@ -298,7 +296,7 @@ enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_
 {
 	const char *name = tsr_path_name(path);
 	enum tsr_status status;
-	char *temp = NULL;
+	TSR_OWNED(free) char *temp = NULL;
 	struct stat st;
 	int dir_fd = -1;
 
@@ -310,7 +308,6 @@ enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_
 		(void)fchmodat(dir_fd, temp, (st.st_mode & 0777) | 0600, 0);
 	if (dir_fd >= 0)
 		close(dir_fd);
-	free(temp);
 	return status;
 }
 

@@ -208,7 +208,7 @@ static enum tsr_status compose_codebook(const struct tsr_packed_source *source,
 					struct tsr_text *json, struct tsr_err *err)
 {
 	const struct tsr_tensor *with = NULL;
-	struct tsr_text text = { 0 };
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 
 	for (size_t i = shard->first; i < shard->end; i++) {
 		const struct tsr_tensor *t = &source->tensors[i];
@@ -228,7 +228,6 @@ static enum tsr_status compose_codebook(const struct tsr_packed_source *source,
 	tsr_base64_put(&text, with->coding.codebook, TSR_PACKED_CODEBOOK_NBYTES);
 	tsr_json_put_string(json, "codebook", text.failed ? NULL : text.bytes);
 	json->failed = json->failed || text.failed;
-	tsr_text_free(&text);
 	return TSR_OK;
 }
 
