@@ -32,9 +32,7 @@ enum tsr_status tsr_bench_open(struct tsr_bench_engine *e, const struct tsr_benc
 {
 	*e = (struct tsr_bench_engine){ .run = run, .repeats = (unsigned)o->repeats };
 	*ret = (struct tsr_bench){ .device = "cpu" };
-	e->seconds = calloc(o->repeats, sizeof(*e->seconds));
-	if (!e->seconds)
-		return tsr_fail_nomem(err, "timings");
+	TSR_TRY(TSR_NEW(&e->seconds, o->repeats, err, "timings"));
 	if (o->gpu)
 		return open_gpu(e, *o->gpu, ret, err);
 	ret->threads = tsr_run_threads(run);

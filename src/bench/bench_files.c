@@ -201,11 +201,10 @@ static enum tsr_status measure_in(struct files *f, const struct tsr_bench_option
 enum tsr_status tsr_bench_files(const struct tsr_bench_options *o, const struct tsr_run *run,
 				struct tsr_bench *ret, struct tsr_err *err)
 {
-	struct files *f = calloc(1, sizeof(*f));
+	struct files *f;
 	enum tsr_status status;
 
-	if (!f)
-		return tsr_fail_nomem(err, o->dir);
+	TSR_TRY(TSR_NEW(&f, 1, err, o->dir));
 	f->run = run;
 	*ret = (struct tsr_bench){ .threads = tsr_run_threads(run) };
 	status = measure_in(f, o, ret, err);

@@ -142,9 +142,7 @@ static enum tsr_status allocate(struct coding *b, struct tsr_err *err)
 		       { &b->scales, b->copies * b->plane->nscales * sizeof(*b->scales) },
 		       { &b->damaged, sizeof(*b->damaged) } };
 
-	b->pieces = calloc(b->npieces, sizeof(*b->pieces));
-	if (!b->pieces)
-		return tsr_fail_nomem(err, "a benchmark's pieces");
+	TSR_TRY(TSR_NEW(&b->pieces, b->npieces, err, "a benchmark's pieces"));
 	for (size_t i = 0; i < sizeof(arrays) / sizeof(*arrays); i++)
 		TSR_TRY(tsr_bench_alloc(&b->e, arrays[i].nbytes, arrays[i].array_ret, err));
 	return TSR_OK;

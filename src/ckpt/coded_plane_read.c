@@ -42,9 +42,7 @@ static enum tsr_status take_shape(struct tsr_checkpoint *c, struct tsr_array *a,
 	a->dtype = p ? tsr_plane_dtype(&t->coding, plane) : t->dtype;
 	a->nbytes = p ? tsr_plane_nbytes(&t->coding, plane, t->numel) : tsr_tensor_nbytes(t);
 	a->rank = shaped ? t->rank : 1;
-	shape = tsr_arena_alloc(c->arena, (a->rank + 1) * sizeof(*shape));
-	if (!shape)
-		return tsr_build_nomem(c, err);
+	TSR_TRY(TSR_ARENA_NEW(&shape, a->rank + 1, c->arena, tsr_build_nomem(c, err)));
 	memcpy(shape, from, a->rank * sizeof(*shape));
 	a->shape = shape;
 	return TSR_OK;
@@ -58,9 +56,7 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 	if (a->dtype != TSR_U8 || a->rank != 1 || t->numel > TSR_CODED_NUMEL_MAX ||
 	    (!t->coding.codec && t->numel * tsr_dtype_bits(t->dtype) % 8))
 		return misfit(c, a, t, err);
-	coded = tsr_arena_alloc(c->arena, sizeof(*coded));
-	if (!coded)
-		return tsr_build_nomem(c, err);
+	TSR_TRY(TSR_ARENA_NEW(&coded, 1, c->arena, tsr_build_nomem(c, err)));
 	*coded = (struct tsr_coded){ .nbytes = a->nbytes,
 				     .npieces = tsr_coded_npieces(t),
 				     .piece_nbytes = tsr_coded_piece_nbytes(t, plane) };

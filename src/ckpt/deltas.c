@@ -260,10 +260,9 @@ static enum tsr_status link_plane(struct tsr_checkpoint *c, const struct tsr_ten
 				  struct tsr_err *err)
 {
 	struct tsr_array *a = &c->arrays[t->plane[plane]];
-	struct tsr_coded *coded = tsr_arena_alloc(c->arena, sizeof(*coded));
+	struct tsr_coded *coded;
 
-	if (!coded)
-		return tsr_build_nomem(c, err);
+	TSR_TRY(TSR_ARENA_NEW(&coded, 1, c->arena, tsr_build_nomem(c, err)));
 	*coded = *a->coded;
 	coded->difference = tsr_delta_kind(t, plane, joined);
 	if (coded->difference.of == TSR_DIFFERENCE_VARIANCES) {

@@ -124,11 +124,9 @@ enum tsr_status tsr_foreign_refuse(const struct tsr_file *f, const struct tsr_fi
 
 static bool has(const char *directory, const char *name)
 {
-	char *path = tsr_path_join(directory, name);
-	const bool found = path && tsr_dir_has(path);
+	TSR_OWNED(free) char *path = tsr_path_join(directory, name);
 
-	free(path);
-	return found;
+	return path && tsr_dir_has(path);
 }
 
 enum tsr_status tsr_foreign_refuse_directory(const char *directory, struct tsr_err *err)

@@ -14,10 +14,9 @@
 /* The name of the directory is part of the names of bases: no slashes may follow it. */
 static enum tsr_status trim(struct tsr_traversal *t)
 {
-	char *path = tsr_path_trim(t->delta);
+	TSR_OWNED(free) char *path = tsr_path_trim(t->delta);
 
 	t->delta = path ? tsr_arena_string(t->d->arena, path) : NULL;
-	free(path);
 	return t->delta ? TSR_OK : tsr_directory_nomem(t->d, t->err);
 }
 

@@ -73,18 +73,14 @@ static enum tsr_status make(struct tsr_traversal *t, const char *index)
 enum tsr_status tsr_directory_index(const char *path, struct tsr_err *err)
 {
 	struct tsr_traversal t = { .output.path = path };
-	char *index = tsr_path_join(path, TSR_DIRECTORY_INDEX);
-	struct tsr_directory *made = NULL;
+	TSR_OWNED(free) char *index = tsr_path_join(path, TSR_DIRECTORY_INDEX);
+	TSR_OWNED(tsr_directory_close) struct tsr_directory *made = NULL;
 	enum tsr_status status;
 
 	if (!index)
 		return tsr_fail_nomem(err, path);
 	(void)tsr_dir_remove_file(index);
 	status = tsr_traversal_open(&t, path, NULL, err);
-	if (status == TSR_OK)
-		status = make(&t, index);
-	status = tsr_traversal_end(&t, status, &made);
-	tsr_directory_close(made);
-	free(index);
-	return status;
+	TSR_THEN(status, make(&t, index));
+	return tsr_traversal_end(&t, status, &made);
 }

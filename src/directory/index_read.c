@@ -131,9 +131,8 @@ static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 	e->generation = (unsigned)generation;
 	if (!tsr_json_is_list(files) || !tsr_json_first(files))
 		return wrong(r, "files", "a list of files");
-	stored = tsr_arena_alloc(r->d->arena, TSR_DIRECTORY_STORED_MAX * sizeof(*stored));
-	if (!stored)
-		return tsr_directory_nomem(r->d, r->err);
+	TSR_TRY(TSR_ARENA_NEW(&stored, TSR_DIRECTORY_STORED_MAX, r->d->arena,
+			      tsr_directory_nomem(r->d, r->err)));
 	e->stored = stored;
 	for (files = tsr_json_first(files); files; files = tsr_json_next(files)) {
 		if (e->nstored == TSR_DIRECTORY_STORED_MAX)
@@ -183,10 +182,9 @@ static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 	static const char *const known[] = { "path", "as",	   "mode",   "nbytes",
 					     "xxh3", "total_size", "reason", NULL };
 	const struct tsr_json *reason = tsr_json_get(v, "reason");
-	struct tsr_stored_file *stored = tsr_arena_alloc(r->d->arena, sizeof(*stored));
+	struct tsr_stored_file *stored;
 
-	if (!stored)
-		return tsr_directory_nomem(r->d, r->err);
+	TSR_TRY(TSR_ARENA_NEW(&stored, 1, r->d->arena, tsr_directory_nomem(r->d, r->err)));
 	TSR_TRY(check_members(r, v, known));
 	if (!tsr_packed_read_hash(tsr_json_get(v, "xxh3"), &stored->hash))
 		return wrong(r, "xxh3", "16 hexadecimal digits");

@@ -91,11 +91,10 @@ static enum tsr_status compose(struct tsr_directory *d, struct tsr_text *t, stru
 
 enum tsr_status tsr_directory_measure_index(struct tsr_directory *d, struct tsr_err *err)
 {
-	struct tsr_text text = { 0 };
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 	const enum tsr_status status = compose(d, &text, err);
 
 	d->index_nbytes = text.nbytes;
-	tsr_text_free(&text);
 	return status;
 }
 

@@ -64,9 +64,8 @@ static enum tsr_status find_quantized_shards(struct tsr_dir_packing *p, const ch
 
 static enum tsr_status find_quantized(struct tsr_dir_packing *p)
 {
-	p->quantized = tsr_arena_alloc(p->t.d->arena, p->t.nodes.n * sizeof(*p->quantized));
-	if (!p->quantized)
-		return tsr_directory_nomem(p->t.d, p->t.err);
+	TSR_TRY(TSR_ARENA_NEW(&p->quantized, p->t.nodes.n, p->t.d->arena,
+			      tsr_directory_nomem(p->t.d, p->t.err)));
 	for (size_t i = 0; i < p->t.nodes.n; i++) {
 		const char *path = p->t.nodes.list[i].path;
 
@@ -91,10 +90,9 @@ static bool is_quantized(const struct tsr_dir_packing *p, const struct tsr_direc
 enum tsr_status tsr_dir_plan_copy(struct tsr_dir_packing *p, struct tsr_directory_entry *e,
 				  const char *reason)
 {
-	struct tsr_stored_file *stored = tsr_arena_alloc(p->t.d->arena, sizeof(*stored));
+	struct tsr_stored_file *stored;
 
-	if (!stored)
-		return tsr_directory_nomem(p->t.d, p->t.err);
+	TSR_TRY(TSR_ARENA_NEW(&stored, 1, p->t.d->arena, tsr_directory_nomem(p->t.d, p->t.err)));
 	*stored = (struct tsr_stored_file){ .path = e->path, .nbytes = e->nbytes };
 	e->as = TSR_STORED_COPY;
 	e->stored = stored;

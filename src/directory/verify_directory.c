@@ -189,11 +189,10 @@ static enum tsr_status add_extras(struct verifying *v, const char *const *known,
 {
 	const size_t room = v->t.d->n + v->t.nodes.n + v->sources.n;
 	const size_t nentries = v->t.d->n;
-	struct tsr_directory_entry *entries = tsr_arena_alloc(v->t.d->arena,
-							      (room + 1) * sizeof(*entries));
+	struct tsr_directory_entry *entries;
 
-	if (!entries)
-		return tsr_directory_nomem(v->t.d, v->t.err);
+	TSR_TRY(TSR_ARENA_NEW(&entries, room + 1, v->t.d->arena,
+			      tsr_directory_nomem(v->t.d, v->t.err)));
 	memcpy(entries, v->t.d->entries, nentries * sizeof(*entries));
 	v->t.d->entries = entries;
 	for (size_t i = 0; i < v->t.nodes.n; i++) {

@@ -86,9 +86,7 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_st_entry *a,
 	if (rank > TSR_RANK_MAX)
 		return FAIL(r, TSR_E_LIMIT, a->name, "rank %zu is over the limit of %u", rank,
 			    TSR_RANK_MAX);
-	shape = tsr_arena_alloc(r->arena, rank * sizeof(*shape));
-	if (!shape)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(TSR_ARENA_NEW(&shape, rank, r->arena, tsr_fail_nomem(r->err, r->path)));
 	a->shape = shape;
 	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d)) {
 		if (!tsr_json_u64(d, &shape[a->rank++]))

@@ -250,6 +250,7 @@ static struct numbered *room_for(struct tsr_map *keys, const struct tsr_value *k
 bool tsr_value_pair_keys(const struct tsr_value *a, const struct tsr_value *b, size_t step,
 			 size_t *in_b_ret)
 {
+	TSR_SCOPED(tsr_map_free)
 	struct tsr_map keys = { .item_nbytes = sizeof(struct numbered), .same = is_same_key };
 	const size_t na = a->list.n / step, nb = b->list.n / step;
 	struct numbered *item = NULL;
@@ -277,7 +278,6 @@ bool tsr_value_pair_keys(const struct tsr_value *a, const struct tsr_value *b, s
 			other++;
 		in_b_ret[i] = other < nb ? other++ : SIZE_MAX;
 	}
-	tsr_map_free(&keys);
 	return ok;
 }
 

@@ -128,6 +128,11 @@ enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_di
 	return list(path, suffix, false, ret, err);
 }
 
+enum tsr_status tsr_dir_list_all(const char *path, struct tsr_dir *ret, struct tsr_err *err)
+{
+	return list(path, "", true, ret, err);
+}
+
 void tsr_dir_free(struct tsr_dir *d)
 {
 	for (size_t i = 0; i < d->n; i++)
@@ -168,15 +173,12 @@ static enum tsr_status move_up(const char *path, const char *name, unsigned mode
 
 enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err *err)
 {
-	struct tsr_dir names = { 0 };
-	enum tsr_status status = list(path, "", true, &names, err);
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir names = { 0 };
 
-	for (size_t i = 0; i < names.n && status == TSR_OK; i++)
-		status = move_up(path, names.names[i], mode, err);
-	tsr_dir_free(&names);
-	if (status == TSR_OK && rmdir(path) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot remove", path);
-	return status;
+	TSR_TRY(tsr_dir_list_all(path, &names, err));
+	for (size_t i = 0; i < names.n; i++)
+		TSR_TRY(move_up(path, names.names[i], mode, err));
+	return rmdir(path) == 0 ? TSR_OK : tsr_fail_errno(err, errno, "%s: cannot remove", path);
 }
 
 enum tsr_status tsr_dir_sync(const char *path, const char *shown, struct tsr_err *err)

@@ -23,6 +23,9 @@ struct tsr_dir {
 /* The names that end in @suffix, without those that start with a dot; TSR_E_LIMIT above 100,000. */
 enum tsr_status tsr_dir_list(const char *path, const char *suffix, struct tsr_dir *ret,
 			     struct tsr_err *err);
+
+/* The same of all names but "." and "..". */
+enum tsr_status tsr_dir_list_all(const char *path, struct tsr_dir *ret, struct tsr_err *err);
 void tsr_dir_free(struct tsr_dir *d);
 
 /* Whether a text is the name of a file and no path: 1 to 255 bytes without directories. */

@@ -136,27 +136,16 @@ static enum tsr_status check_entries(const char *path, size_t root,
 				     const struct tsr_outdir_rule *rule, bool *empty_ret,
 				     struct tsr_err *err)
 {
-	enum tsr_status status = TSR_OK;
-	const struct dirent *entry;
-	DIR *dir = opendir(path);
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir found = { 0 };
 
-	if (!dir)
-		return tsr_fail_errno(err, errno, "%s: cannot open", path);
-	*empty_ret = true;
-	while (status == TSR_OK && (errno = 0, entry = readdir(dir))) {
-		char *full;
+	TSR_TRY(tsr_dir_list_all(path, &found, err));
+	*empty_ret = !found.n;
+	for (size_t i = 0; i < found.n; i++) {
+		TSR_OWNED(free) char *full = tsr_path_join(path, found.names[i]);
 
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		*empty_ret = false;
-		full = tsr_path_join(path, entry->d_name);
-		status = full ? check_entry(full, root, rule, err) : tsr_fail_nomem(err, path);
-		free(full);
+		TSR_TRY(full ? check_entry(full, root, rule, err) : tsr_fail_nomem(err, path));
 	}
-	if (status == TSR_OK && errno)
-		status = tsr_fail_errno(err, errno, "%s: cannot read the directory", path);
-	closedir(dir);
-	return status;
+	return TSR_OK;
 }
 
 /* *mode_ret: of the directory that is there, or 0. */

@@ -150,7 +150,7 @@ enum tsr_status tsr_file_open_in(const char *directory, const char *name, bool f
 /* Where the system has no nameless files: one whose name is gone at once. */
 static int open_and_unlink(const char *directory)
 {
-	char *path = tsr_path_join(directory, "tersor-XXXXXX");
+	TSR_OWNED(free) char *path = tsr_path_join(directory, "tersor-XXXXXX");
 	int fd = path ? mkostemp(path, O_CLOEXEC) : -1;
 
 	if (fd >= 0 && unlink(path) != 0) {
@@ -160,7 +160,6 @@ static int open_and_unlink(const char *directory)
 		fd = -1;
 		errno = errnum;
 	}
-	free(path);
 	return fd;
 }
 

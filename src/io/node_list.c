@@ -2,13 +2,13 @@
 /* Everything below a directory, listed. */
 #include "io/node_list.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/grow.h"
+#include "io/dir.h"
 #include "io/file.h"
 
 struct listing {
@@ -108,29 +108,19 @@ static enum tsr_status list_entry(struct listing *l, const char *below, const ch
 
 static enum tsr_status list_directory(struct listing *l, const char *below, unsigned depth)
 {
-	char *full = *below ? tsr_path_join(l->root, below) : strdup(l->root);
-	DIR *dir = full ? opendir(full) : NULL;
-	enum tsr_status status = TSR_OK;
-	const struct dirent *entry;
+	TSR_OWNED(free) char *full = *below ? tsr_path_join(l->root, below) : strdup(l->root);
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir found = { 0 };
 
 	if (!full)
 		return tsr_fail_nomem(l->err, l->root);
-	if (!dir)
-		status = tsr_fail_errno(l->err, errno, "%s: cannot open", full);
-	else if (depth > TSR_NODES_DEPTH_MAX)
-		status = tsr_fail(l->err, TSR_E_LIMIT,
-				  "%s: has more than %u directories in each other", l->root,
-				  TSR_NODES_DEPTH_MAX);
-	while (status == TSR_OK && (errno = 0, entry = readdir(dir))) {
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			status = list_entry(l, below, entry->d_name, depth);
-	}
-	if (status == TSR_OK && errno)
-		status = tsr_fail_errno(l->err, errno, "%s: cannot read the directory", full);
-	if (dir)
-		closedir(dir);
-	free(full);
-	return status;
+	if (depth > TSR_NODES_DEPTH_MAX)
+		return tsr_fail(l->err, TSR_E_LIMIT,
+				"%s: has more than %u directories in each other", l->root,
+				TSR_NODES_DEPTH_MAX);
+	TSR_TRY(tsr_dir_list_all(full, &found, l->err));
+	for (size_t i = 0; i < found.n; i++)
+		TSR_TRY(list_entry(l, below, found.names[i], depth));
+	return TSR_OK;
 }
 
 static int by_path(const void *va, const void *vb)

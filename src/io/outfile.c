@@ -36,20 +36,18 @@ struct tsr_outfile {
 
 enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, struct tsr_err *err)
 {
-	char *parent = tsr_path_directory(path);
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *parent = tsr_path_directory(path);
 	struct stat in, out;
 
 	if (!parent)
 		return tsr_fail_nomem(err, path);
 	if (stat(directory, &in) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot stat", directory);
-	else if (stat(parent, &out) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot stat its directory", path);
-	else if (tsr_same_file(&in, &out))
-		status = tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory);
-	free(parent);
-	return status;
+		return tsr_fail_errno(err, errno, "%s: cannot stat", directory);
+	if (stat(parent, &out) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot stat its directory", path);
+	if (tsr_same_file(&in, &out))
+		return tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, directory);
+	return TSR_OK;
 }
 
 static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,
@@ -285,9 +283,7 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 				"%s: is one process's own, expected a file that parts can share",
 				path);
 	TSR_TRY(tsr_outfile_check_target(path, force, err));
-	f = calloc(1, sizeof(*f));
-	if (!f)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&f, 1, err, path));
 	*f = (struct tsr_outfile){
 		.dir_fd = -1, .fd = -1, .force = force, .path = strdup(path), .met = true
 	};
@@ -300,7 +296,7 @@ enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_
 {
 	const char *name = tsr_path_name(path);
 	enum tsr_status status;
-	char *temp = NULL;
+	TSR_OWNED(free) char *temp = NULL;
 	struct stat st;
 	int dir_fd = -1;
 
@@ -312,7 +308,6 @@ enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_
 		(void)fchmodat(dir_fd, temp, (st.st_mode & 0777) | 0600, 0);
 	if (dir_fd >= 0)
 		close(dir_fd);
-	free(temp);
 	return status;
 }
 
@@ -345,11 +340,10 @@ char *tsr_outfile_temporary(const struct tsr_outfile *f)
 static enum tsr_status create(const char *path, const char *shown, const char *like, bool force,
 			      uint64_t nbytes, struct tsr_outfile **ret, struct tsr_err *err)
 {
-	struct tsr_outfile *f = calloc(1, sizeof(*f));
+	struct tsr_outfile *f;
 	enum tsr_status status;
 
-	if (!f)
-		return tsr_fail_nomem(err, shown);
+	TSR_TRY(TSR_NEW(&f, 1, err, shown));
 	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(shown) };
 	status = start(f, path, like, nbytes, err);
 	return TSR_MADE(status, ret, f, tsr_outfile_discard);

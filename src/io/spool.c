@@ -52,14 +52,13 @@ static enum tsr_status copy(int fd, struct tsr_file *scratch, char *buf, struct 
 
 static enum tsr_status spool(int fd, const char *path, struct tsr_file **ret, struct tsr_err *err)
 {
-	char *buf = malloc(BUFFER_NBYTES);
+	TSR_OWNED(free) char *buf = malloc(BUFFER_NBYTES);
 	struct tsr_file *scratch = NULL;
 	enum tsr_status status = buf ? tsr_file_scratch(path, &scratch, err)
 				     : tsr_fail_nomem(err, path);
 
 	if (status == TSR_OK)
 		status = copy(fd, scratch, buf, err);
-	free(buf);
 	return TSR_MADE(status, ret, scratch, tsr_file_close);
 }
 

@@ -43,12 +43,11 @@ char *tsr_path_trim(const char *path)
 
 enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct tsr_err *err)
 {
-	char *dir = tsr_path_directory(path);
+	TSR_OWNED(free) char *dir = tsr_path_directory(path);
 
 	if (!dir)
 		return tsr_fail_nomem(err, path);
 	*fd_ret = tsr_open_at(AT_FDCWD, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	free(dir);
 	return *fd_ret < 0 ? tsr_fail_errno(err, errno, "%s: cannot open its directory", path)
 			   : TSR_OK;
 }

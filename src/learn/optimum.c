@@ -147,7 +147,7 @@ enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, b
 			    float *value, struct tsr_err *err)
 {
 	const size_t n = (size_t)(k + 1) * (NBINS + 1);
-	struct programme *p = calloc(1, sizeof(*p) + n * sizeof(*p->beginning));
+	TSR_OWNED(free) struct programme *p = calloc(1, sizeof(*p) + n * sizeof(*p->beginning));
 
 	if (!p)
 		return tsr_fail_nomem(err, "codebook");
@@ -179,7 +179,6 @@ enum tsr_status tsr_optimum(const uint64_t *count, unsigned nbins, unsigned k, b
 		value[0] = -1.0f;
 		value[k - 1] = 1.0f;
 	}
-	free(p);
 	return TSR_OK;
 }
 

@@ -152,17 +152,14 @@ const char *tsr_keep(struct tsr_table *t, const char *text)
 
 const char *tsr_keepf(struct tsr_table *t, const char *fmt, ...)
 {
-	struct tsr_text text = { 0 };
-	const char *copy;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 	va_list ap;
 
 	va_start(ap, fmt);
 	tsr_text_vprintf(&text, fmt, ap);
 	va_end(ap);
 	t->failed = t->failed || text.failed;
-	copy = tsr_keep(t, text.bytes ? text.bytes : "");
-	tsr_text_free(&text);
-	return copy;
+	return tsr_keep(t, text.bytes ? text.bytes : "");
 }
 
 void tsr_cell_exponents(struct tsr_table *t, const char *shown, unsigned e, unsigned next)

@@ -260,20 +260,16 @@ static enum tsr_status find_dtypes(struct tsr_replay_signing *k)
 static enum tsr_status write_head(struct tsr_replay_signing *k)
 {
 	unsigned char start[TSR_SIGNATURES_HEAD_AT] = TSR_SIGNATURES_MAGIC;
-	struct tsr_text json = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text json = { 0 };
 
 	put_head(&json, k->r, k);
 	if (json.failed)
-		return tsr_text_free(&json), tsr_fail_nomem(k->r->err, k->r->options->signatures);
+		return tsr_fail_nomem(k->r->err, k->r->options->signatures);
 	tsr_put_le(start + 8, json.nbytes, 8);
 	tsr_put_le(start + 16, tsr_hash(json.bytes, json.nbytes, 0), 8);
-	status = tsr_outfile_write(k->file, start, sizeof(start), 0, k->r->err);
-	TSR_THEN(status,
-		 tsr_outfile_write(k->file, json.bytes, json.nbytes, sizeof(start), k->r->err));
+	TSR_TRY(tsr_outfile_write(k->file, start, sizeof(start), 0, k->r->err));
 	k->at = sizeof(start) + json.nbytes;
-	tsr_text_free(&json);
-	return status;
+	return tsr_outfile_write(k->file, json.bytes, json.nbytes, sizeof(start), k->r->err);
 }
 
 enum tsr_status tsr_replay_begin_signing(struct tsr_replaying *r)

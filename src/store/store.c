@@ -264,7 +264,7 @@ static enum tsr_status lock(struct tsr_store *s, int how, struct tsr_err *err)
 /* Remove files of a folder that processes which are gone left; how many there were. */
 static unsigned clean(const struct tsr_store *s, const char *folder, bool (*is_left)(const char *))
 {
-	char *path = tsr_store_path(s, "%s", folder);
+	TSR_OWNED(free) char *path = tsr_store_path(s, "%s", folder);
 	DIR *d = path ? opendir(path) : NULL;
 	const struct dirent *e;
 	unsigned n = 0;
@@ -277,7 +277,6 @@ static unsigned clean(const struct tsr_store *s, const char *folder, bool (*is_l
 	}
 	if (d)
 		closedir(d);
-	free(path);
 	return n;
 }
 

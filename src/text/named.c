@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/scope.h"
+
 static int compare_indices(const struct tsr_named *a, const struct tsr_named *b)
 {
 	return (a->index > b->index) - (a->index < b->index);
@@ -49,9 +51,9 @@ static int by_place(const void *va, const void *vb)
  */
 static bool sort_repeated(struct tsr_named *list, size_t n, size_t nnames)
 {
-	struct tsr_named *names = malloc(nnames * sizeof(*names));
-	size_t *place = malloc(nnames * sizeof(*place));
-	struct placed *placed = malloc(n * sizeof(*placed));
+	TSR_OWNED(free) struct tsr_named *names = malloc(nnames * sizeof(*names));
+	TSR_OWNED(free) size_t *place = malloc(nnames * sizeof(*place));
+	TSR_OWNED(free) struct placed *placed = malloc(n * sizeof(*placed));
 	const bool ok = names && place && placed;
 	size_t k = 0;
 
@@ -73,9 +75,6 @@ static bool sort_repeated(struct tsr_named *list, size_t n, size_t nnames)
 		qsort(placed, n, sizeof(*placed), by_place);
 	for (size_t i = 0; i < n && ok; i++)
 		list[i] = placed[i].entry;
-	free(names);
-	free(place);
-	free(placed);
 	return ok;
 }
 

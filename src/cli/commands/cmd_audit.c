@@ -103,7 +103,7 @@ static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice
 
 static int check_gates(const struct tsr_audit *a, const struct gates *gates)
 {
-	struct tsr_text missed = { 0 };
+	TSR_SCOPED(tsr_text_free) struct tsr_text missed = { 0 };
 	const bool passed = tsr_audit_gates_pass(a, gates->gate, gates->n, &missed);
 	int status = passed ? CLI_OK : CLI_DIFFERS;
 
@@ -114,7 +114,6 @@ static int check_gates(const struct tsr_audit *a, const struct gates *gates)
 		*end = '\0';
 		cli_fail(CLI_DIFFERS, "%s: %s", tsr_checkpoint_path(a->source), line);
 	}
-	tsr_text_free(&missed);
 	return status;
 }
 

@@ -7,15 +7,12 @@
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct cli_common *common = args;
-	char *path = tsr_path_trim(common->operands.items[0]);
-	int status;
+	TSR_OWNED(free) char *path = tsr_path_trim(common->operands.items[0]);
 
 	(void)cmd;
 	if (!path)
 		return cli_fail(CLI_IO, "out of memory for the command line");
-	status = cli_join(path, NULL, 0, common);
-	free(path);
-	return status;
+	return cli_join(path, NULL, 0, common);
 }
 
 TSR_EMBED(help_join, "man/help/join.txt");

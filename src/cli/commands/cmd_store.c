@@ -281,7 +281,7 @@ static int thin(const struct cli_cmd *cmd, const struct args *a, struct tsr_stor
 		const struct tsr_run *run)
 {
 	const unsigned nsteps = a->common.operands.n - 2, n = nsteps ? nsteps : a->keep.n;
-	struct tsr_store_rule *rules = calloc(n + 1, sizeof(*rules));
+	TSR_OWNED(free) struct tsr_store_rule *rules = calloc(n + 1, sizeof(*rules));
 	int status = rules ? CLI_OK : cli_fail(CLI_IO, "out of memory");
 
 	for (unsigned i = 0; status == CLI_OK && i < n; i++)
@@ -289,7 +289,6 @@ static int thin(const struct cli_cmd *cmd, const struct args *a, struct tsr_stor
 				: parse_rule(cmd, a->keep.items[i], &rules[i]);
 	if (status == CLI_OK)
 		status = thin_by(cmd, a, s, run, rules, n);
-	free(rules);
 	return status;
 }
 

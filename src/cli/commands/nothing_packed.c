@@ -8,7 +8,7 @@ int cli_nothing_packed(const struct cli_common *common, bool strict,
 		       const struct tsr_kept_raw *kept, const struct tsr_directory *d)
 {
 	const char *path = common->operands.items[0];
-	struct tsr_text why = { 0 };
+	TSR_SCOPED(tsr_text_free) struct tsr_text why = { 0 };
 	int status = CLI_OK;
 
 	tsr_nothing_packed_put_why(kept, d, &why);
@@ -17,7 +17,6 @@ int cli_nothing_packed(const struct cli_common *common, bool strict,
 				  why.bytes ? why.bytes : "?");
 	else
 		cli_warn(common, "%s: nothing was packed: %s", path, why.bytes ? why.bytes : "?");
-	tsr_text_free(&why);
 	return status;
 }
 

@@ -129,8 +129,7 @@ int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const 
 		   bool *done_ret)
 {
 	const struct cli_common *common = args;
-	struct tsr_text words = { 0 };
-	int status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text words = { 0 };
 
 	*done_ret = false;
 	if (!common->part && common->continues)
@@ -140,10 +139,8 @@ int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const 
 	if (current)
 		return cli_usage(cmd, "--part does not go with parts that are joined");
 	add_all(&words, all, common);
-	status = words.failed ? cli_fail(CLI_IO, "out of memory for the command line")
-			      : begin(cmd, common, &words, done_ret);
-	tsr_text_free(&words);
-	return status;
+	return words.failed ? cli_fail(CLI_IO, "out of memory for the command line")
+			    : begin(cmd, common, &words, done_ret);
 }
 
 int cli_part_write(void)

@@ -41,9 +41,7 @@ static enum tsr_status read_error(struct reading *r, struct tsr_tensor *t, const
 	if (!TSR_PACKED_HAS_MEMBERS(v, "abs", "ulp", "rel", "nmse", "cosine", "exact", "flushed",
 				    "scale_underflow"))
 		return bad(r, t->name, "error figures are incomplete");
-	e = tsr_arena_alloc(r->c->arena, sizeof(*e));
-	if (!e)
-		return tsr_build_nomem(r->c, r->err);
+	TSR_TRY(TSR_ARENA_NEW(&e, 1, r->c->arena, tsr_build_nomem(r->c, r->err)));
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
 		const struct tsr_json *value = tsr_json_get(v, tsr_metric_name((enum tsr_metric)i));
 

@@ -51,9 +51,7 @@ static enum tsr_status describe_plane(struct tsr_checkpoint *c, const struct tsr
 		TSR_TRY(tsr_packed_join_name(c, t->name, desc->suffix, &a->name, err));
 	if (desc->unit == TSR_PER_ELEMENT)
 		return TSR_OK;
-	count = tsr_arena_alloc(c->arena, sizeof(*count));
-	if (!count)
-		return tsr_build_nomem(c, err);
+	TSR_TRY(TSR_ARENA_NEW(&count, 1, c->arena, tsr_build_nomem(c, err)));
 	*count = tsr_plane_count(&t->coding, plane, t->numel);
 	a->rank = 1;
 	a->shape = count;
@@ -211,7 +209,7 @@ static enum tsr_status compose_codebook(const struct tsr_packed_source *source,
 					struct tsr_text *json, struct tsr_err *err)
 {
 	const struct tsr_tensor *with = NULL;
-	struct tsr_text text = { 0 };
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 
 	for (size_t i = shard->first; i < shard->end; i++) {
 		const struct tsr_tensor *t = &source->tensors[i];
@@ -231,7 +229,6 @@ static enum tsr_status compose_codebook(const struct tsr_packed_source *source,
 	tsr_base64_put(&text, with->coding.codebook, TSR_PACKED_CODEBOOK_NBYTES);
 	tsr_json_put_string(json, "codebook", text.failed ? NULL : text.bytes);
 	json->failed = json->failed || text.failed;
-	tsr_text_free(&text);
 	return TSR_OK;
 }
 
