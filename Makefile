@@ -63,7 +63,7 @@ ISA_FLAGS_avx512 := -march=x86-64-v4
 # --- Sources --------------------------------------------------------------------------------
 
 LIB_DIRS := base io text parts format codec step entropy ckpt names torch container layouts learn pack compare audit directory store sweep recording replay bisect
-TOOL_DIRS := report bench cli
+TOOL_DIRS := render report bench cli
 SIMD_SRC := $(sort $(wildcard src/*/simd/*.c))
 LIB_SRC := $(sort $(filter-out $(SIMD_SRC),$(foreach dir,$(LIB_DIRS),$(wildcard src/$(dir)/*.c src/$(dir)/*/*.c))))
 MPI_SRC := $(wildcard src/cli/mpi/*.c)
@@ -140,8 +140,8 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_FILE) | $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c $< -o $@
 
-$(BUILD)/obj/src/report/render/page.o: src/report/render/page.css src/report/render/page.js src/report/render/tables.js
-$(BUILD)/obj/src/report/charts/plot.o: src/report/charts/plot.css
+$(BUILD)/obj/src/render/page.o: src/render/page.css src/render/page.js src/render/tables.js
+$(BUILD)/obj/src/render/plot.o: src/render/plot.css
 $(BUILD)/obj/src/cli/help.o: man/help/options.txt
 $(BUILD)/obj/src/cli/commands/cmd_completion.o: $(wildcard packaging/completion/tersor.*)
 $(foreach n,$(filter-out %/options.txt,$(wildcard man/help/*.txt)),$(eval \

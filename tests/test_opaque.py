@@ -568,12 +568,36 @@ def test_states_of_torchao_are_decoded(tmp_path):
     assert "weight.exp_avg " in run_tersor("inspect", TORCHAO, "-v", check=0).stdout
 
 
-def test_convert_keeps_states_of_torchao(tmp_path):
-    run_tersor("convert", TORCHAO, "-o", tmp_path / "out.pt", check=0)
-    assert "OptimState8bit" in repr(read(TORCHAO)) and read(tmp_path / "out.pt") == read(TORCHAO)
-    run_tersor("convert", TORCHAO, "-o", tmp_path / "out.safetensors", check=0)
+TORCHAO4 = FRAMEWORKS / "states" / "torchao-adamw4bit.pt"
+
+
+def test_4bit_states_of_torchao_are_decoded(tmp_path):
+    """As OptimState4bit.dequantize() does: the upper half of a byte first, a scale for 128 elements."""
+    _, records = records_of(TORCHAO4.read_bytes())
+    original = Reader(records["data.pkl"], records).load()["optimizer"]["state"]
+    run_tersor("unpack", TORCHAO4, "-o", tmp_path / "out.pt", check=0)
+    out = load(tmp_path / "out.pt")["optimizer"]["state"]
+    for state in ("exp_avg", "exp_avg_sq"):
+        parts = original[0][state].log[0][1][3]
+        codes, scale, qmap = (np.frombuffer(elements(parts[key])[3], dtype) for key, dtype in
+                              (("codes", np.uint8), ("scale", np.float32), ("qmap", np.float32)))
+        want = qmap[np.stack([codes >> 4, codes & 15], -1)].reshape(len(scale), -1) * scale[:, None]
+        assert len(qmap) == 16 and want.shape == (32, 128) and np.count_nonzero(want)
+        assert out[0][state].st_dtype == "F32" and tuple(out[0][state].shape) == (64, 64)
+        assert out[0][state].content == want.tobytes()
+    run_tersor("pack", TORCHAO4, "-o", tmp_path / "packed.safetensors", check=0)
+    run_tersor("verify", tmp_path / "packed.safetensors", "--against", TORCHAO4, check=0)
+    assert re.search(r"^weight.exp_avg +momentum +dyn4 +\[64, 64\] +2.18 kB", run_tersor(
+        "inspect", TORCHAO4, "-v", check=0).stdout, re.M)
+
+
+@pytest.mark.parametrize("path", [TORCHAO, TORCHAO4])
+def test_convert_keeps_states_of_torchao(path, tmp_path):
+    run_tersor("convert", path, "-o", tmp_path / "out.pt", check=0)
+    assert "bit" in repr(read(path)) and read(tmp_path / "out.pt") == read(path)
+    run_tersor("convert", path, "-o", tmp_path / "out.safetensors", check=0)
     run_tersor("convert", tmp_path / "out.safetensors", "-o", tmp_path / "back.pt", check=0)
-    assert read(tmp_path / "back.pt") == read(TORCHAO)
+    assert read(tmp_path / "back.pt") == read(path)
 
 
 def fp8(codes, scale):
@@ -595,6 +619,12 @@ def test_fp8_states_of_torchao(tmp_path):
     assert (np.signbit(found) == np.signbit(want))[~np.isnan(want)].all()
 
 
+def int4(size, **parts):
+    return wrapped("torchao.optim.subclass_4bit", "OptimState4bit", size, {
+        "codes": tensor(np.zeros(128, np.uint8)), "scale": tensor(np.ones(2, np.float32)),
+        "qmap": tensor(np.ones(16, np.float32)), "signed": True, "_shape": size, "block_size": 128, **parts})
+
+
 def int8(codes, scale, qmap):
     return wrapped("torchao.optim.subclass_8bit", "OptimState8bit", codes.shape, {
         "codes": tensor(codes), "scale": tensor(scale), "qmap": tensor(qmap), "signed": True,
@@ -608,8 +638,15 @@ def int8(codes, scale, qmap):
     (int8(np.zeros((4, 64), np.uint8), np.ones(4, np.float32), np.ones(16, np.float32)), "256 F32"),
     (int8(np.zeros((4, 64), np.int8), np.ones(4, np.float32), np.ones(256, np.float32)),
      "codes of I8"),
-    (wrapped("torchao.optim.subclass_4bit", "OptimState4bit", (4, 64), {
-        "codes": tensor(np.zeros(128, np.uint8))}), "torchao.optim.subclass_4bit.OptimState4bit"),
+    (int4((4, 63)), "expected U8 for two elements each"),
+    (int4((4, -64)), "two elements"),
+    (int4((2,) * 65), "two elements"),
+    (int4((4, 64), codes=tensor(np.zeros(128, np.int8))), "128 codes of I8"),
+    (int4((4, 64), scale=tensor(np.ones(3, np.float32))), "3 scales"),
+    (int4((4, 64), scale=tensor(np.ones(256, np.float32))), "256 scales"),
+    (int4((4, 64), qmap=tensor(np.ones(256, np.float32))), "16 F32"),
+    (wrapped("torchao.optim.subclass_2bit", "OptimState2bit", (4, 64), {
+        "codes": tensor(np.zeros(128, np.uint8))}), "torchao.optim.subclass_2bit.OptimState2bit"),
     (wrapped("torchao.optim.subclass_8bit", "OptimState8bit", (4, 64), {}), "OptimState8bit"),
     (wrapped("torchao.optim.subclass_8bit", "OptimState8bit", (4, 64), {"codes": 1}), "subclass"),
     (wrapped("my_company.tensors", "Ragged", (4,), {}), "my_company.tensors.Ragged"),

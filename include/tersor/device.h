@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Codecs and the entropy coder on arrays in a GPU's memory, on a stream of the caller: for use inside a
- * training job.
+ * Codecs, the entropy coder and signatures on arrays in a GPU's memory, on a stream of the caller: for use
+ * inside a training job.
  */
 #ifndef TERSOR_DEVICE_H
 #define TERSOR_DEVICE_H
@@ -13,6 +13,7 @@
 #include "tersor/api.h"
 #include "tersor/codec.h"
 #include "tersor/gpu.h"
+#include "tersor/signatures.h"
 #include "tersor/status.h"
 
 /*
@@ -75,6 +76,19 @@ TSR_API enum tsr_status tsr_device_decode(struct tsr_gpu *gpu, void *stream,
 					  const struct tsr_coding *coding,
 					  const void *const plane[], uint64_t n, float *x,
 					  struct tsr_err *err);
+
+/**
+ * tsr_device_sign() - Hash and measure the pieces of tensors (tersor/signatures.h), in one kernel
+ * @tensors: @n of them by @first_piece, each ceil(nbytes / TSR_SIGN_PIECE) pieces behind the one before,
+ *           in the GPU's memory, as are their data, contiguous and aligned to 16 bytes
+ * @npieces: of all tensors
+ * @pieces:  out: in the GPU's memory, for tsr_sign_pieces(); those of tensors that are not there are left
+ *           alone
+ */
+TSR_API enum tsr_status tsr_device_sign(struct tsr_gpu *gpu, void *stream,
+					const struct tsr_to_sign *tensors, size_t n,
+					uint64_t npieces, struct tsr_signed_piece *pieces,
+					struct tsr_err *err);
 
 /* --- Entropy coding ----------------------------------------------------------------------------- */
 

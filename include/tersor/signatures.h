@@ -10,27 +10,66 @@
 #include "tersor/api.h"
 #include "tersor/dtype.h"
 #include "tersor/recording.h"
+#include "tersor/run.h"
 #include "tersor/status.h"
 
 /* The signature of a tensor, as a file has it but for the order of bytes in numbers. */
 struct tsr_signature {
-	unsigned char
-		hash[16]; /* XXH3-128 of its bytes, big-endian; all zeros: there is no tensor */
+	unsigned char hash[16]; /* of its bytes; all zeros: there is no tensor */
 	float max; /* largest magnitude of its finite values */
 	float rms; /* root mean square of these */
 	uint32_t nonfinite, zeros; /* values; UINT32_MAX stands for more, too */
 };
 
+/* A tensor in memory. */
+struct tsr_to_sign {
+	const void *data; /* row-major, little-endian; NULL: there is none */
+	uint64_t nbytes;
+	uint64_t first_piece; /* of those of tsr_device_sign(); tsr_sign() does not read it */
+	uint32_t dtype; /* enum tsr_dtype */
+	uint32_t index; /* of its signature in the array of all */
+};
+
 /**
- * tsr_sign() - The signature of a tensor in memory
- * @data:  @nbytes bytes: elements of @dtype, row-major, little-endian
+ * tsr_sign() - Signatures of tensors in host memory
+ * @tensors: @n of them
+ * @ret:     out: signatures; those of tensors that are not there are left alone
+ * @run:     how many threads; NULL: one
  *
  * Figures are those of F32, F16 and BF16; other types have zeros.  Thread-safe.
  *
  * Return: TSR_OK or TSR_E_NOMEM.
  */
-TSR_API enum tsr_status tsr_sign(const void *data, size_t nbytes, enum tsr_dtype dtype,
-				 struct tsr_signature *ret, struct tsr_err *err);
+TSR_API enum tsr_status tsr_sign(const struct tsr_to_sign *tensors, size_t n,
+				 struct tsr_signature *ret, const struct tsr_run *run,
+				 struct tsr_err *err);
+
+/*
+ * A piece of a tensor: this many bytes of it, the last one fewer.  The hash of a tensor is that of its
+ * first piece; each further one makes of it the XXH3-128 of it and its own.  So a GPU hashes all pieces
+ * at once.
+ */
+#define TSR_SIGN_PIECE 32768u
+
+/* Every 32nd square is added up, then these sums by halves: the same bits in any number of threads. */
+#define TSR_SIGN_LANES 32u
+
+struct tsr_signed_piece {
+	/* XXH3-128, big-endian, of its bytes and of zeros up to a multiple of 64 bytes, at least 256. */
+	unsigned char hash[16];
+	double squares; /* of its finite values, added up */
+	float max; /* largest magnitude of these */
+	uint16_t nonfinite, zeros; /* values */
+};
+
+/**
+ * tsr_sign_pieces() - Signatures of tensors of what tsr_device_sign() found
+ * @tensors: @n of them, as that had them, but in host memory; what is not NULL is there
+ * @pieces:  in host memory
+ * @ret:     out: signatures; those of tensors that are empty or not there are left alone
+ */
+TSR_API void tsr_sign_pieces(const struct tsr_to_sign *tensors, size_t n,
+			     const struct tsr_signed_piece *pieces, struct tsr_signature *ret);
 
 /* A tensor of which a file has a signature at each step. */
 struct tsr_signed_tensor {

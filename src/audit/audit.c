@@ -74,11 +74,6 @@ struct input {
 	const char *name;
 };
 
-static const char *copy_name(struct tsr_arena *arena, const char *name)
-{
-	return tsr_arena_copy(arena, name, strlen(name));
-}
-
 static enum tsr_status open_input(struct tsr_auditing *a, const struct input *in,
 				  struct tsr_err *err)
 {
@@ -94,7 +89,7 @@ static enum tsr_status open_input(struct tsr_auditing *a, const struct input *in
 				"%s: is packed already: found what a codec left, expected the "
 				"original",
 				a->c->path);
-	a->pub.name = copy_name(a->arena, in->open ? in->name : a->c->path);
+	a->pub.name = tsr_arena_string(a->arena, in->open ? in->name : a->c->path);
 	if (!a->pub.name)
 		return tsr_fail_nomem(err, a->c->path);
 	if (in->open)
@@ -128,11 +123,7 @@ static enum tsr_status audit(const struct input *in, const struct tsr_audit_opti
 	TSR_THEN(status, judge_moments(a, err));
 	/* The caller's; they need not live longer than this call. */
 	a->options = (struct tsr_audit_options){ .size = 0 };
-	if (status == TSR_OK)
-		*ret = &a->pub;
-	else
-		tsr_audit_free(&a->pub);
-	return status;
+	return TSR_MADE(status, ret, &a->pub, tsr_audit_free);
 }
 
 enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,

@@ -401,10 +401,7 @@ enum tsr_status tsr_granularity_measure(const char *const *paths, unsigned npath
 	TSR_THEN(status, tsr_checkpoint_open(paths, npaths, o.open, &m->result->c, err));
 	TSR_THEN(status, measure_all(m, o.kinds, err));
 	tsr_tiles_free(&m->tiles);
-	if (status == TSR_OK)
-		*ret = m->result;
-	else
-		tsr_granularities_free(m->result);
+	status = TSR_MADE(status, ret, m->result, tsr_granularities_free);
 	free(m);
 	return status;
 }

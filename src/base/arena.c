@@ -159,6 +159,11 @@ char *tsr_arena_copy(struct tsr_arena *a, const void *bytes, size_t nbytes)
 	return copy;
 }
 
+char *tsr_arena_string(struct tsr_arena *a, const char *text)
+{
+	return tsr_arena_copy(a, text, strlen(text));
+}
+
 char *tsr_arena_printf(struct tsr_arena *a, const char *fmt, ...)
 {
 	char *text = NULL;

@@ -34,6 +34,9 @@ void *tsr_arena_alloc(struct tsr_arena *a, size_t nbytes);
 /* A NUL-terminated copy of @nbytes bytes.  @bytes may be NULL if there are none. */
 char *tsr_arena_copy(struct tsr_arena *a, const void *bytes, size_t nbytes);
 
+/* A copy of text. */
+char *tsr_arena_string(struct tsr_arena *a, const char *text);
+
 /* Text as printf() composes it. */
 char *tsr_arena_printf(struct tsr_arena *a, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

@@ -54,4 +54,8 @@ enum tsr_status tsr_fail_nomem(struct tsr_err *err, const char *what);
 			(status) = (call); \
 	} while (0)
 
+/* The end of a function that makes @thing: *@ret is that, or it is given back after a failure; @status. */
+#define TSR_MADE(status, ret, thing, give_back) \
+	((status) == TSR_OK ? (void)(*(ret) = (thing)) : give_back(thing), (status))
+
 #endif

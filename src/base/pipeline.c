@@ -205,11 +205,7 @@ static enum tsr_status make_scratch(const struct tsr_pipeline *p, const struct t
 	if (!scratch)
 		return tsr_fail_nomem(err, "work buffers");
 	status = p->open ? p->open(p->ctx, run, scratch, err) : TSR_OK;
-	if (status == TSR_OK)
-		*ret = scratch;
-	else
-		free(scratch);
-	return status;
+	return TSR_MADE(status, ret, scratch, free);
 }
 
 /*

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "report/render/document.h"
+#include "render/document.h"
 #include "tersor/run.h"
 #include "tersor/status.h"
 

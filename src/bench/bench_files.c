@@ -8,10 +8,10 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "bench/bench_engine.h"
+#include "compare/comparison.h"
 #include "format/safetensors.h"
 #include "io/file.h"
-#include "tersor/compare.h"
-#include "tersor/pack.h"
+#include "pack/packing.h"
 #include "text/text.h"
 
 #define CHUNK ((size_t)256 << 10) /* what `cp` reads and writes at a time, roughly */
@@ -75,30 +75,18 @@ static enum tsr_status write_source(struct files *f, struct tsr_outfile *out,
 	return TSR_OK;
 }
 
-static enum tsr_status end_file(struct tsr_outfile *out, enum tsr_status status,
-				struct tsr_err *err)
-{
-	if (status == TSR_OK)
-		return tsr_outfile_publish(out, err);
-	tsr_outfile_discard(out);
-	return status;
-}
-
 static enum tsr_status make_source(struct files *f, uint64_t nbytes, uint64_t *nbytes_ret,
 				   struct tsr_err *err)
 {
 	const uint64_t numel = nbytes / (TENSORS * sizeof(float)) + 1;
-	struct tsr_text header = { 0 };
-	struct tsr_outfile *out = NULL;
-	enum tsr_status status = compose(numel, &header, err);
+	TSR_SCOPED(tsr_text_free) struct tsr_text header = { 0 };
+	TSR_OWNED(tsr_outfile_discard) struct tsr_outfile *out = NULL;
 
+	TSR_TRY(compose(numel, &header, err));
 	*nbytes_ret = header.nbytes + TENSORS * numel * sizeof(float);
-	if (status == TSR_OK)
-		status = tsr_outfile_create(f->path[SOURCE], true, *nbytes_ret, &out, err);
-	if (status == TSR_OK)
-		status = write_source(f, out, &header, numel * sizeof(float), err);
-	tsr_text_free(&header);
-	return end_file(out, status, err);
+	TSR_TRY(tsr_outfile_create(f->path[SOURCE], true, *nbytes_ret, &out, err));
+	TSR_TRY(write_source(f, out, &header, numel * sizeof(float), err));
+	return tsr_outfile_publish(&out, err);
 }
 
 /* --- What is measured ------------------------------------------------------------------------ */
@@ -106,54 +94,44 @@ static enum tsr_status make_source(struct files *f, uint64_t nbytes, uint64_t *n
 /* What `cp` does: one thread, read and write. */
 static enum tsr_status copy_file(struct files *f, struct tsr_err *err)
 {
-	struct tsr_file *in = NULL;
-	struct tsr_outfile *out = NULL;
-	enum tsr_status status = tsr_file_open(f->path[SOURCE], &in, err);
+	TSR_OWNED(tsr_file_close) struct tsr_file *in = NULL;
+	TSR_OWNED(tsr_outfile_discard) struct tsr_outfile *out = NULL;
 
-	if (status == TSR_OK)
-		status = tsr_outfile_create(f->path[COPY], true, 0, &out, err);
-	for (uint64_t at = 0; status == TSR_OK && at < tsr_file_size(in); at += CHUNK) {
+	TSR_TRY(tsr_file_open(f->path[SOURCE], &in, err));
+	TSR_TRY(tsr_outfile_create(f->path[COPY], true, 0, &out, err));
+	for (uint64_t at = 0; at < tsr_file_size(in); at += CHUNK) {
 		const uint64_t left = tsr_file_size(in) - at;
 		const size_t n = left < CHUNK ? (size_t)left : CHUNK;
 
-		status = tsr_file_read(in, f->buffer, n, at, err);
-		if (status == TSR_OK)
-			status = tsr_outfile_write(out, f->buffer, n, at, err);
+		TSR_TRY(tsr_file_read(in, f->buffer, n, at, err));
+		TSR_TRY(tsr_outfile_write(out, f->buffer, n, at, err));
 	}
-	tsr_file_close(in);
-	return end_file(out, status, err);
+	return tsr_outfile_publish(&out, err);
 }
 
 static enum tsr_status pack_file(struct files *f, struct tsr_err *err)
 {
 	const char *in = f->path[SOURCE];
 	const struct tsr_pack_options o = tsr_pack_defaults();
-	struct tsr_packing *p = NULL;
-	const enum tsr_status status = tsr_pack(&in, 1, f->path[PACKED], &o, f->run, &p, err);
+	TSR_OWNED(tsr_packing_free) struct tsr_packing *p = NULL;
 
-	tsr_packing_free(p);
-	return status;
+	return tsr_pack(&in, 1, f->path[PACKED], &o, f->run, &p, err);
 }
 
 static enum tsr_status unpack_file(struct files *f, struct tsr_err *err)
 {
 	const struct tsr_write_options o = tsr_write_defaults();
-	struct tsr_unpacking *u = NULL;
-	const enum tsr_status status = tsr_unpack(f->path[PACKED], f->path[UNPACKED], &o, f->run,
-						  &u, err);
+	TSR_OWNED(tsr_unpacking_free) struct tsr_unpacking *u = NULL;
 
-	tsr_unpacking_free(u);
-	return status;
+	return tsr_unpack(f->path[PACKED], f->path[UNPACKED], &o, f->run, &u, err);
 }
 
 static enum tsr_status verify_file(struct files *f, struct tsr_err *err)
 {
 	const struct tsr_verify_options o = tsr_verify_defaults();
-	struct tsr_verification *v = NULL;
-	const enum tsr_status status = tsr_verify(f->path[PACKED], &o, f->run, &v, err);
+	TSR_OWNED(tsr_verification_free) struct tsr_verification *v = NULL;
 
-	tsr_verification_free(v);
-	return status;
+	return tsr_verify(f->path[PACKED], &o, f->run, &v, err);
 }
 
 /* In the order of a round.  Outputs are removed at once, but one that is kept for the ways that follow. */

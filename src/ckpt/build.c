@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "ckpt/checkpoint_model.h"
 
 enum tsr_status tsr_build_nomem(struct tsr_checkpoint *c, struct tsr_err *err)
@@ -56,14 +56,6 @@ enum tsr_status tsr_build_charge_name(struct tsr_checkpoint *c, size_t nbytes, s
 			c->path, TSR_BUILD_NAMES_FREE >> 20, TSR_BUILD_NAMES_PER_BYTE);
 }
 
-/* Room for one more of @n entries of @nbytes: doubles when @n is a power of two.  NULL: no memory. */
-static void *grow(void *list, size_t n, size_t nbytes)
-{
-	if (n & (n - 1))
-		return list;
-	return realloc(list, (n ? 2 * n : 1) * nbytes);
-}
-
 void tsr_build_container(struct tsr_checkpoint *c, enum tsr_container container)
 {
 	if (c->nfiles == 0)
@@ -73,16 +65,13 @@ void tsr_build_container(struct tsr_checkpoint *c, enum tsr_container container)
 enum tsr_status tsr_build_file(struct tsr_checkpoint *c, struct tsr_file *f, unsigned *index_ret,
 			       struct tsr_err *err)
 {
-	struct tsr_file **files = grow(c->files, c->nfiles, sizeof(struct tsr_file *));
-
-	if (!files) {
+	if (!tsr_grow(&c->files, c->nfiles, sizeof(struct tsr_file *))) {
 		tsr_file_close(f);
 		return tsr_fail_nomem(err, c->path);
 	}
-	c->files = files;
 	allow_for(c, tsr_file_size(f));
 	*index_ret = c->nfiles;
-	files[c->nfiles++] = f;
+	c->files[c->nfiles++] = f;
 	return TSR_OK;
 }
 
@@ -107,13 +96,9 @@ static enum tsr_status measure(const struct tsr_checkpoint *c, struct tsr_array 
 enum tsr_status tsr_build_array(struct tsr_checkpoint *c, const struct tsr_array *a,
 				size_t *index_ret, struct tsr_err *err)
 {
-	struct tsr_array *arrays = grow(c->arrays, c->narrays, sizeof(*arrays));
-
-	if (!arrays)
-		return tsr_fail_nomem(err, c->path);
-	c->arrays = arrays;
-	arrays[c->narrays] = *a;
-	TSR_TRY(measure(c, &arrays[c->narrays], err));
+	TSR_TRY(TSR_GROW(&c->arrays, c->narrays, err, c->path));
+	c->arrays[c->narrays] = *a;
+	TSR_TRY(measure(c, &c->arrays[c->narrays], err));
 	if (index_ret)
 		*index_ret = c->narrays;
 	c->narrays++;
@@ -123,12 +108,8 @@ enum tsr_status tsr_build_array(struct tsr_checkpoint *c, const struct tsr_array
 enum tsr_status tsr_build_tensor(struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				 struct tsr_err *err)
 {
-	struct tsr_tensor *tensors = grow(c->tensors, c->ntensors, sizeof(*tensors));
-
-	if (!tensors)
-		return tsr_fail_nomem(err, c->path);
-	c->tensors = tensors;
-	tensors[c->ntensors++] = *t;
+	TSR_TRY(TSR_GROW(&c->tensors, c->ntensors, err, c->path));
+	c->tensors[c->ntensors++] = *t;
 	return TSR_OK;
 }
 
@@ -144,41 +125,30 @@ void tsr_build_drop_tensors(struct tsr_checkpoint *c)
 enum tsr_status tsr_build_meta(struct tsr_checkpoint *c, const char *key, const char *value,
 			       struct tsr_err *err)
 {
-	struct tsr_meta *meta = grow(c->meta, c->nmeta, sizeof(*meta));
-
-	if (!meta)
-		return tsr_fail_nomem(err, c->path);
-	c->meta = meta;
-	meta[c->nmeta++] = (struct tsr_meta){ key, value };
+	TSR_TRY(TSR_GROW(&c->meta, c->nmeta, err, c->path));
+	c->meta[c->nmeta++] = (struct tsr_meta){ key, value };
 	return TSR_OK;
 }
 
 enum tsr_status tsr_build_tree(struct tsr_checkpoint *c, struct tsr_value *root,
 			       struct tsr_err *err)
 {
-	struct tsr_value **trees = grow(c->trees, c->ntrees, sizeof(struct tsr_value *));
-
-	if (!trees)
-		return tsr_fail_nomem(err, c->path);
-	c->trees = trees;
-	trees[c->ntrees++] = root;
+	TSR_TRY(TSR_GROW(&c->trees, c->ntrees, err, c->path));
+	c->trees[c->ntrees++] = root;
 	return TSR_OK;
 }
 
 static enum tsr_status add_note(struct tsr_checkpoint *c, struct tsr_err *err, const char *fmt,
 				va_list args)
 {
-	char **notes = grow(c->notes, c->nnotes, sizeof(char *));
 	char text[TSR_ERR_MAX];
 	struct tsr_err escaped;
 
-	if (!notes)
-		return tsr_fail_nomem(err, c->path);
-	c->notes = notes;
+	TSR_TRY(TSR_GROW(&c->notes, c->nnotes, err, c->path));
 	vsnprintf(text, sizeof(text), fmt, args);
 	tsr_fail(&escaped, TSR_OK, "%s", text);
-	notes[c->nnotes] = tsr_arena_copy(c->arena, escaped.msg, strlen(escaped.msg));
-	if (!notes[c->nnotes])
+	c->notes[c->nnotes] = tsr_arena_string(c->arena, escaped.msg);
+	if (!c->notes[c->nnotes])
 		return tsr_build_nomem(c, err);
 	c->nnotes++;
 	return TSR_OK;

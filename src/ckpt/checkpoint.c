@@ -59,23 +59,29 @@ void tsr_checkpoint_close(struct tsr_checkpoint *c)
 	free(c);
 }
 
-const struct tsr_tensor *tsr_checkpoint_find(const struct tsr_checkpoint *c, const char *name)
+size_t tsr_checkpoint_from(const struct tsr_checkpoint *c, const char *start, size_t n)
 {
 	size_t low = 0, high = c->tensor_by_name ? c->ntensors : 0;
 
 	while (low < high) {
 		const size_t mid = low + (high - low) / 2;
-		const struct tsr_tensor *t = &c->tensors[c->tensor_by_name[mid]];
-		const int order = strcmp(t->name, name);
 
-		if (order == 0)
-			return t;
-		if (order < 0)
+		if (strncmp(c->tensors[c->tensor_by_name[mid]].name, start, n) < 0)
 			low = mid + 1;
 		else
 			high = mid;
 	}
-	return NULL;
+	return low;
+}
+
+const struct tsr_tensor *tsr_checkpoint_find(const struct tsr_checkpoint *c, const char *name)
+{
+	const size_t at = tsr_checkpoint_from(c, name, strlen(name) + 1);
+	const struct tsr_tensor *t = c->tensor_by_name && at < c->ntensors
+					     ? &c->tensors[c->tensor_by_name[at]]
+					     : NULL;
+
+	return t && strcmp(t->name, name) == 0 ? t : NULL;
 }
 
 enum tsr_status tsr_checkpoint_check_strict(const struct tsr_checkpoint *c, struct tsr_err *err)

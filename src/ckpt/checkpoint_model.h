@@ -132,6 +132,9 @@ struct tsr_checkpoint {
 enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_array *a,
 			       uint64_t offset, size_t nbytes, void *buf, struct tsr_err *err);
 
+/* The place in @tensor_by_name from which on the first @n bytes of names do not come before @start. */
+size_t tsr_checkpoint_from(const struct tsr_checkpoint *c, const char *start, size_t n);
+
 /* The bytes of an array in its file. */
 uint64_t tsr_array_stored_nbytes(const struct tsr_array *a);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "io/crc.h"
-#include "base/fail.h"
+#include "base/grow.h"
 #include "io/file.h"
 #include "base/progress.h"
 #include "ckpt/layout.h"
@@ -60,22 +60,14 @@ struct record {
 
 struct records {
 	const struct tsr_checkpoint *c;
-	size_t n, room;
+	size_t n;
 	struct record *list;
 	struct tsr_err *err;
 };
 
 static enum tsr_status add(struct records *r, struct record record)
 {
-	if (r->n == r->room) {
-		const size_t room = r->room ? 2 * r->room : 64;
-		struct record *list = realloc(r->list, room * sizeof(*list));
-
-		if (!list)
-			return tsr_fail_nomem(r->err, r->c->path);
-		r->list = list;
-		r->room = room;
-	}
+	TSR_TRY(TSR_GROW(&r->list, r->n, r->err, r->c->path));
 	r->list[r->n++] = record;
 	return TSR_OK;
 }

@@ -92,11 +92,7 @@ static enum tsr_status new_decoder(const struct tsr_checkpoint *c, unsigned numb
 	status = tsr_piece_coder_new(gpu, 0, &d->coder, err);
 	if (status == TSR_OK && !d->coded)
 		status = tsr_fail_nomem(err, c->path);
-	if (status == TSR_OK)
-		*ret = d;
-	else
-		free_decoder(d);
-	return status;
+	return TSR_MADE(status, ret, d, free_decoder);
 }
 
 /* The place in the list of one that holds this piece, or else nothing, or else was not used for longest. */

@@ -61,15 +61,14 @@ enum tsr_status tsr_meta_order(struct tsr_checkpoint *c, const struct tsr_meta *
 
 bool tsr_meta_read_order(struct tsr_checkpoint *c, const struct tsr_json *list)
 {
-	size_t n = 0, *order, *taken;
+	const size_t n = tsr_json_size(list);
+	size_t *order, *taken;
 	uint64_t at;
 
 	if (!list)
 		return true;
-	if (tsr_json_type(list) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(list))
 		return false;
-	for (const struct tsr_json *i = tsr_json_first(list); i; i = tsr_json_next(i))
-		n++;
 	order = tsr_arena_alloc(c->arena, (2 * n + 1) * sizeof(*order));
 	if (!order)
 		return false;

@@ -26,7 +26,7 @@ enum tsr_status tsr_unproven_new(struct tsr_checkpoint *base, const char *path, 
 
 	TSR_TRY(TSR_NEW(&u, 1, err, path));
 	base->unproven = u;
-	u->path = tsr_arena_copy(base->arena, path, strlen(path));
+	u->path = tsr_arena_string(base->arena, path);
 	TSR_TRY(tsr_unproven_pieces(base, &u->pieces, err));
 	u->known = calloc((size_t)u->pieces.njobs + 1, sizeof(*u->known));
 	return u->path && u->known ? TSR_OK : tsr_fail_nomem(err, path);

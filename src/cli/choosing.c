@@ -42,13 +42,15 @@ static void set_scale(struct tsr_coding *coding, enum tsr_scale scale, uint32_t 
 }
 
 int cli_parse_choosing(const struct cli_cmd *cmd, const struct cli_choosing *choosing,
-		       enum tsr_scale scale, uint32_t group, struct tsr_choice_options *ret)
+		       enum tsr_scale scale, uint32_t group, bool weights,
+		       struct tsr_choice_options *ret)
 {
 	char item[CLI_WORD_NBYTES];
 
 	*ret = tsr_choice_defaults();
 	ret->bound = choosing->bound;
 	ret->max_nbytes = choosing->max_bytes;
+	ret->weight_steps = !weights;
 	if (choosing->codecs)
 		ret->ncandidates = 0;
 	for (const char *list = choosing->codecs; cli_next_word(&list, item);) {
@@ -61,18 +63,12 @@ int cli_parse_choosing(const struct cli_cmd *cmd, const struct cli_choosing *cho
 		ret->ncandidates++;
 	}
 	for (unsigned i = 0; i < ret->ncandidates; i++) {
+		if (weights && ret->candidates[i].weight.codec)
+			return cli_usage(cmd, "--weights does not go with codecs of weights in "
+					      "--auto-codecs");
 		set_scale(&ret->candidates[i].weight, scale, group);
 		set_scale(&ret->candidates[i].momentum, scale, group);
 		set_scale(&ret->candidates[i].variance, scale, group);
 	}
 	return CLI_OK;
-}
-
-bool cli_chooses_weights(const struct tsr_choice_options *o)
-{
-	for (unsigned i = 0; i < o->ncandidates; i++) {
-		if (o->candidates[i].weight.codec)
-			return true;
-	}
-	return false;
 }

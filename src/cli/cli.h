@@ -13,7 +13,7 @@
 #include "text/nearest.h"
 
 /*
- * The tool is src/cli, src/report and src/bench.  Only src/cli prints and exits.  Besides public
+ * The tool is src/cli, src/render, src/report and src/bench.  Only src/cli prints and exits.  Besides public
  * headers the tool includes these of the library, as it is linked with libtersor.a:
  *   base, io, text: arenas, clocks, failures, files, JSON, growing texts
  *   container/containers.h: how names of files end
@@ -185,6 +185,10 @@ struct cli_opts {
 };
 
 void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret);
+
+/* Whether the argument is the file of a report, or any file. */
+bool cli_is_report(const struct cli_opt *o);
+bool cli_is_path(const struct cli_opt *o);
 
 /* Parse and run a command; argv[0] is its name.  Returns the exit status. */
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv);

@@ -62,6 +62,16 @@ bool cli_is_among(const char *word, size_t len, const char *words)
 	return false;
 }
 
+bool cli_is_report(const struct cli_opt *o)
+{
+	return o->values && strcmp(o->values, "@report") == 0;
+}
+
+bool cli_is_path(const struct cli_opt *o)
+{
+	return cli_is_report(o) || (o->values && strcmp(o->values, "@file") == 0);
+}
+
 void cli_collect_opts(const struct cli_cmd *cmd, struct cli_opts *ret)
 {
 	ret->n = 0;

@@ -6,6 +6,7 @@
 #include "cli/files.h"
 #include "cli/parts/parting.h"
 #include "io/dir.h"
+#include "report/checkpoints/directory_report.h"
 
 /* A command on a directory, and what it found in all files. */
 struct work {
@@ -13,17 +14,11 @@ struct work {
 	const struct cli_common *common;
 	struct tsr_directory_watch watch;
 	cli_warn_packing *warn; /* of pack */
-	bool coded, strict, against; /* what the options say */
-	const char *delta; /* the directory of bases, or NULL */
+	bool strict;
 	struct cli_work bar;
-	enum tsr_status done;
 	struct tsr_directory *d;
-	size_t ndeltas; /* files in which a plane differs from that of its base */
-	struct tsr_summary summary;
 	struct tsr_kept_raw kept;
-	struct tsr_text lines; /* of each file */
-	uint64_t elements, before,
-		after; /* of gradients that were coded, and bytes of their files */
+	struct tsr_directory_found found;
 };
 
 static const char *input_of(const struct work *w)
@@ -39,30 +34,40 @@ static int begin(struct work *w, const char *verb)
 	return cli_work_open(&w->bar, w->cmd, w->common, verb);
 }
 
-static int report(struct work *w, void (*fill)(struct work *w, struct tsr_report *r))
+typedef void report_fn(const struct tsr_directory_found *f, struct tsr_report *r);
+
+/* @judge warns of what was found, and may say that it @differs; NULL: there is nothing to say. */
+static int report(struct work *w, report_fn *fill,
+		  void (*judge)(const struct work *w, struct tsr_report *r))
 {
 	struct tsr_report r = cli_report(w->cmd, w->common, "directory");
 
-	fill(w, &r);
+	w->found.d = w->d;
+	tsr_copies_add_flat(&w->found.summary.copies);
+	fill(&w->found, &r);
+	if (judge)
+		judge(w, &r);
 	return cli_end_report(&r, w->common);
 }
 
 /* After it. */
-static int end(struct work *w, enum tsr_status done,
-	       void (*fill)(struct work *w, struct tsr_report *r))
+static int end(struct work *w, enum tsr_status done, report_fn *fill,
+	       void (*judge)(const struct work *w, struct tsr_report *r))
 {
 	int status;
 
-	w->done = cli_work_end(&w->bar, done);
-	status = w->d ? report(w, fill) : CLI_OK;
-	tsr_text_free(&w->lines);
+	cli_work_end(&w->bar, done);
+	w->found.done = done == TSR_OK;
+	status = w->d ? report(w, fill, judge) : CLI_OK;
+	tsr_text_free(&w->found.lines);
 	tsr_directory_close(w->d);
-	return w->done == TSR_OK ? status : cli_error(&w->bar.err);
+	return done == TSR_OK ? status : cli_error(&w->bar.err);
 }
 
 /* What is wrong with the directory as a whole, where the report does not say it. */
-static void warn_remark(const struct work *w)
+static void warn_remark(const struct work *w, struct tsr_report *r)
 {
+	(void)r;
 	if (tsr_directory_remark(w->d))
 		cli_warn(w->common, "%s", tsr_directory_remark(w->d));
 }
@@ -89,8 +94,8 @@ static int add_file(struct work *w, const struct tsr_directory_entry *e)
 	if (status != TSR_OK)
 		return e->as == TSR_STORED_COPY ? CLI_OK : cli_error(&err);
 	(void)tsr_names_assign(c, NULL, 0, NULL);
-	w->summary.file = e->path;
-	tsr_summary_add_all(&w->summary, c);
+	w->found.summary.file = e->path;
+	tsr_summary_add_all(&w->found.summary, c);
 	tsr_checkpoint_close(c);
 	return CLI_OK;
 }
@@ -106,72 +111,33 @@ static void on_packed(void *ctx, const struct tsr_directory_entry *e, const stru
 		(void)add_file(w, e);
 		return;
 	}
-	w->ndeltas += tsr_written_delta_differs(&p->delta, p->source->ntensors);
+	w->found.ndeltas += tsr_written_delta_differs(&p->delta, p->source->ntensors);
 	w->warn(w->common, p);
-	w->summary.file = e->path;
-	tsr_summary_add_packing(&w->summary, p);
+	w->found.summary.file = e->path;
+	tsr_summary_add_packing(&w->found.summary, p);
 }
 
-/* The table of files, and that of the tensors in them. */
-static void put_tables(struct work *w, struct tsr_report *r)
+/* Deltas that gain nothing, and bases that whoever reads them has to look for. */
+static void judge_deltas(const struct work *w, struct tsr_report *r)
 {
-	tsr_copies_add_flat(&w->summary.copies);
-	cli_report_files(r, w->d, &w->summary, "path,stored,nbytes,stored_nbytes,-with,reason");
-	tsr_report_gap(r);
-	if (!w->summary.nrows)
-		return;
-	tsr_summary_put_table(&w->summary, r);
-	tsr_summary_put_remarks(&w->summary, &r->text);
-	tsr_report_gap(r);
-}
+	const char *delta = w->found.delta;
 
-/* How many files are deltas. */
-static void report_deltas(const struct work *w, struct tsr_report *r)
-{
-	const size_t npacked = cli_directory_sizes(w->d).npacked;
-
-	if (!w->delta || w->common->dry_run || w->done != TSR_OK)
+	if (!delta || r->dry_run || !w->found.done)
 		return;
-	tsr_json_open(&r->json, "delta", '{');
-	tsr_json_put_string(&r->json, "base", w->delta);
-	tsr_json_put_u64(&r->json, "files", w->ndeltas);
-	tsr_json_close(&r->json, '}');
-	tsr_text_printf(&r->text, "delta to %s: %zu of %zu packed files differ from theirs\n",
-			tsr_format_name(w->delta, 40).text, w->ndeltas, npacked);
-	cli_warn_not_beside(w->common, w->delta);
-	if (w->ndeltas || !npacked)
+	cli_warn_not_beside(w->common, delta);
+	if (w->found.ndeltas || !tsr_directory_sizes(w->d).npacked)
 		return;
 	cli_warn(w->common,
 		 "%s: is no smaller than without --delta: %s has no packed file of the same name "
 		 "from which one differs little",
-		 w->common->output, w->delta);
+		 w->common->output, delta);
 	r->differs = w->strict;
 }
 
-static void report_packing(struct work *w, struct tsr_report *r)
+static void judge_packing(const struct work *w, struct tsr_report *r)
 {
-	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
-
-	cli_json_output(&r->json, w->common);
-	tsr_losses_put_json(&w->summary.losses, &r->json);
-	tsr_choices_put_json(&w->summary.choices, &r->json);
-	put_tables(w, r);
-	tsr_text_printf(&r->text, "%s: %zu packed, %zu copied; %s",
-			cli_output_name(w->common, 30).text, sizes.npacked, sizes.ncopied,
-			tsr_format_bytes((double)sizes.nbytes).text);
-	/* Of a plan with coded planes nothing knows the outcome. */
-	tsr_text_printf(
-		&r->text, " to %s%s, %.1f%%\n", tsr_format_bytes((double)sizes.stored_nbytes).text,
-		!w->common->dry_run ? ""
-		: w->coded	    ? " planned before coding"
-				    : " planned",
-		sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
-	tsr_summary_put_per_parameter(&w->summary, "", "\n", &r->text);
-	tsr_summary_put_worst(&w->summary, "largest error", &r->text);
-	tsr_losses_put_text(&w->summary.losses, &r->text);
-	tsr_choices_put_text(&w->summary.choices, &r->text);
-	if (w->done != TSR_OK || sizes.npacked)
-		report_deltas(w, r);
+	if (!w->found.done || tsr_directory_sizes(w->d).npacked)
+		judge_deltas(w, r);
 	else
 		r->differs = cli_nothing_packed(w->common, w->strict, &w->kept, w->d) != CLI_OK;
 }
@@ -183,9 +149,8 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 			  .common = common,
 			  .watch = { .packed = on_packed },
 			  .warn = warn,
-			  .coded = o->coded != TSR_CODED_NONE,
 			  .strict = o->strict,
-			  .delta = o->delta };
+			  .found = { .coded = o->coded != TSR_CODED_NONE, .delta = o->delta } };
 
 	if (common->max_shard)
 		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");
@@ -198,21 +163,7 @@ int cli_pack_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 	return end(&w,
 		   tsr_pack_directory(input_of(&w), common->output, o, &w.watch, &w.bar.run, &w.d,
 				      &w.bar.err),
-		   report_packing);
-}
-
-static void report_inspection(struct work *w, struct tsr_report *r)
-{
-	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
-
-	tsr_text_printf(&r->text, "%s: packed directory, %zu packed, %zu copied\n\n",
-			tsr_format_name(tsr_directory_path(w->d), 30).text, sizes.npacked,
-			sizes.ncopied);
-	put_tables(w, r);
-	tsr_text_printf(&r->text, "%s to %s", tsr_format_bytes((double)sizes.nbytes).text,
-			tsr_format_bytes((double)sizes.stored_nbytes).text);
-	tsr_summary_put_per_parameter(&w->summary, ", ", "", &r->text);
-	tsr_text_puts(&r->text, "\n");
+		   tsr_packed_directory_report, judge_packing);
 }
 
 int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *common)
@@ -228,7 +179,7 @@ int cli_inspect_directory(const struct cli_cmd *cmd, const struct cli_common *co
 			status = add_file(&w, e);
 	}
 	if (status == CLI_OK)
-		status = report(&w, report_inspection);
+		status = report(&w, tsr_inspected_directory_report, NULL);
 	tsr_directory_close(w.d);
 	return status;
 }
@@ -241,30 +192,9 @@ static void on_unpacked(void *ctx, const struct tsr_directory_entry *e,
 	struct work *w = ctx;
 
 	cli_warn_notes(w->common, u->source);
-	w->ndeltas += tsr_written_delta_differs(&u->delta, u->source->ntensors);
-	w->summary.file = e->path;
-	tsr_summary_add_all(&w->summary, u->source);
-}
-
-/* "OUT: 3 files unpacked, 2 copied" */
-static void put_count(const struct work *w, const char *what, struct tsr_text *out)
-{
-	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
-
-	tsr_text_printf(out, "%s: %s %s, %zu copied", cli_output_name(w->common, 40).text,
-			tsr_format_number(sizes.npacked, "file").text, what, sizes.ncopied);
-}
-
-static void report_unpacking(struct work *w, struct tsr_report *r)
-{
-	warn_remark(w);
-	cli_json_output(&r->json, w->common);
-	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,nbytes" : NULL);
-	put_count(w, "unpacked", &r->text);
-	tsr_text_printf(&r->text, ", %s%s\n",
-			tsr_format_bytes((double)cli_directory_sizes(w->d).nbytes).text,
-			w->common->dry_run ? " planned" : "");
-	tsr_summary_put_worst(&w->summary, "  largest error when it was packed", &r->text);
+	w->found.ndeltas += tsr_written_delta_differs(&u->delta, u->source->ntensors);
+	w->found.summary.file = e->path;
+	tsr_summary_add_all(&w->found.summary, u->source);
 }
 
 int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -276,7 +206,7 @@ int cli_unpack_directory(const struct cli_cmd *cmd, const struct cli_common *com
 	return end(&w,
 		   tsr_unpack_directory(input_of(&w), common->output, o, &w.watch, &w.bar.run, &w.d,
 					&w.bar.err),
-		   report_unpacking);
+		   tsr_unpacked_directory_report, warn_remark);
 }
 
 /* A step of a recording. */
@@ -285,9 +215,9 @@ static void on_coded(void *ctx, const struct tsr_directory_entry *e, const struc
 	struct work *w = ctx;
 
 	for (size_t i = 0; i < p->source->ntensors; i++)
-		w->elements += p->source->tensors[i].numel;
-	w->before += e->nbytes;
-	w->after += e->stored_nbytes;
+		w->found.elements += p->source->tensors[i].numel;
+	w->found.before += e->nbytes;
+	w->found.after += e->stored_nbytes;
 }
 
 /* Files of gradients that stay as they were, when others do not. */
@@ -306,23 +236,12 @@ static void warn_copied(const struct work *w)
 			 n == 1 ? "it is" : "they are", first->path, first->reason);
 }
 
-static void report_recoding(struct work *w, struct tsr_report *r)
+static void judge_recoding(const struct work *w, struct tsr_report *r)
 {
 	if (!tsr_directory_is_packed(input_of(w)))
 		warn_copied(w);
-	warn_remark(w);
-	cli_json_output(&r->json, w->common);
-	tsr_json_put_u64(&r->json, "gradients", w->elements);
-	cli_report_files(r, w->d, NULL, r->verbose ? "path,stored,stored_nbytes,reason" : NULL);
-	put_count(w, w->coded ? "coded" : "plain", &r->text);
-	tsr_text_printf(&r->text, "; %s%s\n",
-			tsr_format_bytes((double)cli_directory_sizes(w->d).stored_nbytes).text,
-			w->common->dry_run ? " planned before coding" : "");
-	if (w->elements)
-		tsr_text_printf(&r->text, "%.3f bytes per element of the gradients, %.3f before\n",
-				(double)w->after / (double)w->elements,
-				(double)w->before / (double)w->elements);
-	report_deltas(w, r);
+	warn_remark(w, r);
+	judge_deltas(w, r);
 }
 
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -333,9 +252,8 @@ int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
 	struct work w = { .cmd = cmd,
 			  .common = common,
 			  .watch = { .packed = on_coded, .unpacked = on_unpacked },
-			  .coded = how->coded != TSR_CODED_NONE,
 			  .strict = strict,
-			  .delta = how->delta };
+			  .found = { .coded = how->coded != TSR_CODED_NONE, .delta = how->delta } };
 
 	if (common->max_shard)
 		return cli_usage(cmd, "--max-shard-size splits one packed file, not a directory");
@@ -347,7 +265,7 @@ int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
 	return end(&w,
 		   (packed ? tsr_recode_directory : tsr_recode_recording)(
 			   in, common->output, how, &w.watch, &w.bar.run, &w.d, &w.bar.err),
-		   report_recoding);
+		   tsr_recoded_directory_report, judge_recoding);
 }
 
 /* --- Verify and diff -------------------------------------------------------------------------- */
@@ -359,40 +277,11 @@ static void on_verified(void *ctx, const struct tsr_directory_entry *e,
 	struct tsr_losses losses;
 
 	cli_warn_notes(w->common, tsr_verification_checked(v));
-	if (!w->against)
+	if (!w->found.against)
 		return;
 	losses = tsr_losses_of_verification(v);
 	cli_warn_updates(w->common, e->path, &losses);
-	tsr_losses_merge(&w->summary.losses, &losses);
-}
-
-static void report_verification(struct work *w, struct tsr_report *r)
-{
-	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
-	const char *remark = tsr_directory_remark(w->d);
-	const size_t nfaults = tsr_directory_nfaults(w->d);
-
-	tsr_json_put_string(&r->json, "remark", tsr_directory_remark(w->d));
-	if (w->against)
-		tsr_losses_put_json(&w->summary.losses, &r->json);
-	if (remark)
-		tsr_text_printf(&r->text, "%s\n", remark);
-	cli_report_faults(r, w->d, remark && !r->verbose ? NULL : "FAULT");
-	tsr_text_printf(&r->text, "%s: %s and %zu cop%s, %s read\n",
-			tsr_format_name(tsr_directory_path(w->d), 40).text,
-			tsr_format_number(sizes.npacked, "packed file").text, sizes.ncopied,
-			sizes.ncopied == 1 ? "y" : "ies",
-			tsr_format_bytes((double)sizes.stored_nbytes).text);
-	if (nfaults)
-		tsr_text_printf(&r->text, "  %zu at fault\n", nfaults);
-	else
-		tsr_text_puts(&r->text,
-			      "  every file is there and has the hashes that were recorded\n");
-	if (w->against && !nfaults)
-		tsr_text_puts(&r->text, "  copies and raw tensors equal the original's, errors are "
-					"as recorded\n");
-	if (w->against)
-		tsr_losses_put_text(&w->summary.losses, &r->text);
+	tsr_losses_merge(&w->found.summary.losses, &losses);
 }
 
 int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -401,12 +290,12 @@ int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *com
 	struct work w = { .cmd = cmd,
 			  .common = common,
 			  .watch = { .verified = on_verified },
-			  .against = o->nagainst };
+			  .found = { .against = o->nagainst } };
 
 	CLI_TRY(begin(&w, "verifying"));
 	return end(&w,
 		   tsr_verify_directory(input_of(&w), o, &w.watch, &w.bar.run, &w.d, &w.bar.err),
-		   report_verification);
+		   tsr_verified_directory_report, NULL);
 }
 
 bool cli_diffs_directories(const struct cli_common *common)
@@ -423,32 +312,9 @@ static void on_compared(void *ctx, const struct tsr_directory_entry *e,
 	struct work *w = ctx;
 
 	if (w->common->verbose)
-		tsr_text_printf(&w->lines, "%s: %zu tensors compared, %" PRIu64 " differ\n",
+		tsr_text_printf(&w->found.lines, "%s: %zu tensors compared, %" PRIu64 " differ\n",
 				tsr_format_name(e->path, 40).text, tsr_comparison_ntensors(c),
 				tsr_comparison_ndiffering(c));
-}
-
-void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d)
-{
-	const size_t n = cli_directory_sizes(d).ncopied, nfaults = tsr_directory_nfaults(d);
-
-	cli_report_faults(r, d, "differs");
-	if (n || nfaults)
-		tsr_text_printf(&r->text, "%s compared: %zu differ\n",
-				tsr_format_number(n, "other file").text, nfaults);
-}
-
-static void report_comparison(struct work *w, struct tsr_report *r)
-{
-	const struct cli_directory_sizes sizes = cli_directory_sizes(w->d);
-	const size_t n = sizes.npacked + sizes.ncopied, nfaults = tsr_directory_nfaults(w->d);
-
-	tsr_json_put_string(&r->json, "remark", tsr_directory_remark(w->d));
-	tsr_text_puts(&r->text, w->lines.bytes ? w->lines.bytes : "");
-	cli_report_faults(r, w->d, "differs");
-	tsr_text_printf(&r->text, "%s compared: %zu differ\n", tsr_format_number(n, "file").text,
-			nfaults);
-	r->differs = nfaults;
 }
 
 int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *common,
@@ -460,5 +326,5 @@ int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 	return end(&w,
 		   tsr_diff_directory(input_of(&w), common->operands.items[1], o, &w.watch,
 				      &w.bar.run, &w.d, &w.bar.err),
-		   report_comparison);
+		   tsr_compared_directory_report, NULL);
 }

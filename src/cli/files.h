@@ -5,7 +5,7 @@
 
 #include "ckpt/checkpoint_model.h"
 #include "cli/cli.h"
-#include "report/render/document.h"
+#include "render/document.h"
 #include "tersor/pack.h"
 
 /* --- What the options about inputs and outputs mean ------------------------------------------ */
@@ -38,9 +38,6 @@ void cli_warn_notes(const struct cli_common *common, const struct tsr_checkpoint
 /* Whether the report for people is to be printed: not with -qq, nor with another on stdout. */
 bool cli_wants_text(const struct cli_common *common);
 
-/* What a report calls the output; a dry run without one is called so. */
-struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width);
-
 /*
  * What is asked for of a report, of which JSON has begun: with "tersor.COMMAND.v1", or if @part is not NULL
  * "tersor.COMMAND-PART.v1", and as "inputs" the operands, if the command needs any.
@@ -62,22 +59,5 @@ int cli_print_report(const struct cli_common *common, struct tsr_text *text);
 
 /* Write a text to a file, or print it if @path is NULL.  Frees it.  Exit status. */
 int cli_write_report(struct tsr_text *text, const char *path);
-
-/* --- JSON ----------------------------------------------------------------------------------- */
-
-/* Members "output", null where a dry run has none, and "dry_run". */
-void cli_json_output(struct tsr_text *json, const struct cli_common *common);
-
-/* --- Tensors --------------------------------------------------------------------------------- */
-
-/*
- * A row for a tensor: what describes it, to which a command adds what it found.  Text has name, kind,
- * dtype, shape, -coding, and the lines -weight, -quantized and -narrow.
- */
-void cli_put_tensor(struct tsr_table *t, const struct tsr_tensor *x);
-
-/* Members of an object "error": every metric, and with all counts of a measurement. */
-void cli_put_error(struct tsr_table *t, const double value[TSR_METRIC_COUNT]);
-void cli_put_measured(struct tsr_table *t, const struct tsr_measured *m);
 
 #endif

@@ -6,27 +6,26 @@
 #include "cli/words.h"
 #include "cli/work.h"
 #include "pack/packing.h"
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 #include "sweep/results.h"
 #include "tersor/recording.h"
 
 /* --- One checkpoint from another: unpack, convert, apply and recoding ------------------------ */
 
-/* How a command does that; @options are those of its own. */
+/* What came of that. */
 struct cli_unpacking {
 	const char *shown; /* what -v shows of tensors; NULL: nothing */
-	/* Lines of text, and the members of the JSON report before "tensors". */
-	void (*report)(struct tsr_report *r, const struct cli_common *common,
-		       const struct tsr_unpacking *u);
-	/* What is wrong with the outcome: an exit status after a message.  NULL: nothing. */
-	int (*check)(const struct cli_common *common, const void *options,
-		     const struct tsr_unpacking *u);
+	void (*report)(struct tsr_report *r, const struct tsr_unpacking *u);
+	const char *output; /* what the report calls it; NULL: as -o does */
+	enum tsr_status written;
+	struct tsr_unpacking *u; /* NULL: the work failed, with the error */
+	struct tsr_err *err;
+	bool differs; /* --strict refuses it */
 };
 
-/* Report what came of the work, which has not ended; @u, which may be NULL, is freed.  Exit status. */
+/* Report it; it is freed.  Exit status. */
 int cli_end_unpacking(const struct cli_cmd *cmd, const struct cli_common *common,
-		      const struct cli_unpacking *how, const void *options, struct cli_work *work,
-		      enum tsr_status written, struct tsr_unpacking *u);
+		      const struct cli_unpacking *done);
 
 /* --- Directories that are packed file by file, recordings that are coded --------------------- */
 
@@ -54,38 +53,6 @@ int cli_diff_directory(const struct cli_cmd *cmd, const struct cli_common *commo
 int cli_recode_files(const struct cli_cmd *cmd, const struct cli_common *common,
 		     const struct tsr_recode_options *how, bool strict);
 
-/* Lines about files that differ and are in no checkpoint, and members as of a directory. */
-void cli_report_other_files(struct tsr_report *r, const struct tsr_directory *d);
-
-/* --- Tables and JSON of the files of a directory --------------------------------------------- */
-
-/* Bytes of all files before and after packing, and how many there are. */
-struct cli_directory_sizes {
-	uint64_t nbytes, stored_nbytes;
-	size_t npacked, ncopied, ndirectories;
-};
-
-struct cli_directory_sizes cli_directory_sizes(const struct tsr_directory *d);
-
-/*
- * The members that count files, "totals" and "by_kind" unless @totals is NULL, and "files"; in text the
- * columns @shown of the files, NULL: none.
- */
-void cli_report_files(struct tsr_report *r, const struct tsr_directory *d,
-		      struct tsr_summary *totals, const char *shown);
-
-/*
- * The same with lines of entries with a fault in text, or with -v of all; @lead says that it is one, NULL:
- * no lines.
- */
-void cli_report_faults(struct tsr_report *r, const struct tsr_directory *d, const char *lead);
-
-/* --- What inspect says of a recording -------------------------------------------------------- */
-
-/* Open a recording and the headers of all its steps, and report them.  Exit status. */
-int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *common,
-			  const char *path, const struct tsr_open_options *options);
-
 /* --- Planes that are coded, or no longer: pack --entropy, convert --plain -------------------- */
 
 /*
@@ -94,13 +61,6 @@ int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *co
  */
 int cli_recode(const struct cli_cmd *cmd, const struct cli_common *common,
 	       struct tsr_recode_options *how, bool strict);
-
-/* A line: what coding gains, or in a dry run that it is not known. */
-void cli_put_coded(struct tsr_text *out, uint64_t nbytes, uint64_t plain_nbytes, bool dry_run);
-
-/* What a delta's planes became, with -v each of them, and the member "delta"; nothing without one. */
-void cli_report_delta(struct tsr_report *r, const struct tsr_checkpoint *source,
-		      const struct tsr_written_delta *d);
 
 /* Which planes --entropy means; none without it. */
 enum tsr_coded_planes cli_coded_planes(const struct cli_optional *entropy);

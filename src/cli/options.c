@@ -6,6 +6,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "cli/words.h"
 #include "cli/work.h"
 #include "cli/files.h"
@@ -82,11 +83,6 @@ static int bad_word(const struct cli_cmd *cmd, const struct cli_opt *o, const ch
 			 o->type == CLI_WORDS ? ", or several with commas" : "");
 }
 
-static bool is_report(const struct cli_opt *o)
-{
-	return o->values && strcmp(o->values, "@report") == 0;
-}
-
 static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char *value, void *args)
 {
 	void *at = (char *)args + o->at;
@@ -115,7 +111,7 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		*(const char **)at = cli_report_path(o, value);
 		break;
 	case CLI_OPTIONAL:
-		if (value && !is_report(o) && !cli_is_among(value, strlen(value), o->values))
+		if (value && !cli_is_report(o) && !cli_is_among(value, strlen(value), o->values))
 			return bad_word(cmd, o, value);
 		*(struct cli_optional *)at = (struct cli_optional){
 			true, value && strcmp(value, "-") != 0 ? value : NULL
@@ -255,10 +251,10 @@ static int parse(const struct cli_cmd *cmd, const struct cli_opts *all, int argc
 		o = all->opt[found < 256 ? i : (unsigned)found - 256];
 		if (found == 'h')
 			((struct cli_common *)args)->brief = true;
-		if (o->type == CLI_OPTIONAL && !value && is_report(o))
+		if (o->type == CLI_OPTIONAL && !value && cli_is_report(o))
 			CLI_TRY(take_report_file(cmd, o, argc, argv, &value));
 		CLI_TRY(store(cmd, o, value, args));
-		common->given[common->ngiven++] = (struct cli_given){ o, !value && is_report(o)
+		common->given[common->ngiven++] = (struct cli_given){ o, !value && cli_is_report(o)
 										 ? "-"
 										 : value };
 	}
@@ -390,42 +386,34 @@ static int run_parsed(const struct cli_cmd *cmd, const struct cli_opts *all, voi
 
 int cli_run(const struct cli_cmd *cmd, int argc, char **argv)
 {
+	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
+	struct cli_common *common = tsr_arena_alloc(arena, cmd->args_nbytes ? cmd->args_nbytes
+									    : sizeof(*common));
 	struct cli_opts all;
-	struct cli_common *common = calloc(1,
-					   cmd->args_nbytes ? cmd->args_nbytes : sizeof(*common));
 	size_t nwords = 1;
-	int status = CLI_OK;
+	bool ok = common;
 
 	cli_collect_opts(cmd, &all);
 	/* Short options can be many in one word; every list has room for all words. */
 	for (int i = 0; i < argc; i++)
 		nwords += strlen(argv[i]);
-	if (common)
-		common->given = calloc(nwords, sizeof(*common->given));
-	if (!common || !common->given)
-		status = cli_fail(CLI_IO, "out of memory for the command line");
-	for (unsigned i = 0; i <= all.n && status == CLI_OK; i++) {
+	if (ok) {
+		common->given = tsr_arena_alloc(arena, nwords * sizeof(*common->given));
+		ok = common->given;
+	}
+	for (unsigned i = 0; i <= all.n && ok; i++) {
 		struct cli_list *list = list_at(&all, common, i);
 
-		if (list)
-			list->items = calloc((size_t)argc + 1, sizeof(*list->items));
-		if (list && !list->items)
-			status = cli_fail(CLI_IO, "out of memory for the command line");
+		if (!list)
+			continue;
+		list->items = tsr_arena_alloc(arena, ((size_t)argc + 1) * sizeof(*list->items));
+		ok = list->items;
 	}
-	if (status == CLI_OK)
-		status = parse(cmd, &all, argc, argv, common);
-	if (status == CLI_OK && common->help)
-		cli_print_help(cmd, common->brief);
-	else if (status == CLI_OK)
-		status = run_parsed(cmd, &all, common);
-	for (unsigned i = 0; i <= all.n && common; i++) {
-		struct cli_list *list = list_at(&all, common, i);
-
-		if (list)
-			free(list->items);
-	}
-	if (common)
-		free(common->given);
-	free(common);
-	return status;
+	if (!ok)
+		return cli_fail(CLI_IO, "out of memory for the command line");
+	CLI_TRY(parse(cmd, &all, argc, argv, common));
+	if (!common->help)
+		return run_parsed(cmd, &all, common);
+	cli_print_help(cmd, common->brief);
+	return CLI_OK;
 }

@@ -12,16 +12,6 @@ bool cli_wants_text(const struct cli_common *common)
 	return common->quiet < 2 && !cli_fills_stdout(common);
 }
 
-static bool has_no_output(const struct cli_common *common)
-{
-	return common->dry_run && strcmp(common->output, TSR_STANDARD_OUTPUT) == 0;
-}
-
-struct tsr_cell cli_output_name(const struct cli_common *common, unsigned width)
-{
-	return tsr_format_name(has_no_output(common) ? "dry run" : common->output, width);
-}
-
 /* How the grades look on a terminal: they are coloured where they stand as words of their own. */
 static const struct {
 	const char *word, *color;
@@ -65,9 +55,8 @@ int cli_print_report(const struct cli_common *common, struct tsr_text *text)
 
 int cli_write_report(struct tsr_text *text, const char *path)
 {
-	struct tsr_outfile *file = NULL;
-	struct tsr_err err;
 	enum tsr_status status;
+	struct tsr_err err;
 
 	if (text->failed) {
 		tsr_text_free(text);
@@ -82,13 +71,7 @@ int cli_write_report(struct tsr_text *text, const char *path)
 		tsr_text_free(text);
 		return CLI_OK;
 	}
-	status = tsr_outfile_create(path, true, text->nbytes, &file, &err);
-	if (status == TSR_OK)
-		status = tsr_outfile_write(file, text->bytes, text->nbytes, 0, &err);
-	if (status == TSR_OK)
-		status = tsr_outfile_publish(file, &err);
-	else
-		tsr_outfile_discard(file);
+	status = tsr_outfile_write_whole(path, true, text->bytes, text->nbytes, &err);
 	tsr_text_free(text);
 	return status == TSR_OK ? CLI_OK : cli_error(&err);
 }
@@ -165,9 +148,13 @@ struct tsr_report cli_report(const struct cli_cmd *cmd, const struct cli_common 
 				.wants_svg = common->report[CLI_SVG].value,
 				.wants_html = common->report[CLI_HTML].value,
 				.wants_json = common->report[CLI_JSON].given,
-				.verbose = common->verbose };
+				.verbose = common->verbose,
+				.output = common->output,
+				.dry_run = common->dry_run };
 	char schema[64];
 
+	if (r.dry_run && r.output && strcmp(r.output, TSR_STANDARD_OUTPUT) == 0)
+		r.output = NULL;
 	snprintf(schema, sizeof(schema), "tersor.%s%s%s.v1", cmd->name, part ? "-" : "",
 		 part ? part : "");
 	tsr_json_open(&r.json, NULL, '{');
@@ -204,70 +191,4 @@ int cli_end_report(struct tsr_report *r, const struct cli_common *common)
 		tsr_text_free(all[i].text);
 	}
 	return status == CLI_OK && r->differs ? CLI_DIFFERS : status;
-}
-
-void cli_json_output(struct tsr_text *json, const struct cli_common *common)
-{
-	tsr_json_put_string(json, "output", has_no_output(common) ? NULL : common->output);
-	tsr_json_put_bool(json, "dry_run", common->dry_run);
-}
-
-/* --- Tensors --------------------------------------------------------------------------------- */
-
-/* What a tensor belongs to: a member, if it belongs to anything, and a line. */
-static void put_of(struct tsr_table *t, const char *key, const char *line, const char *what,
-		   const char *name)
-{
-	if (!name)
-		return;
-	TSR_CELL(t, key, NULL, name);
-	TSR_CELL(t, line, ":4|", tsr_keepf(t, "%s %s", what, tsr_format_name(name, 60).text));
-}
-
-void cli_put_tensor(struct tsr_table *t, const struct tsr_tensor *x)
-{
-	tsr_row(t);
-	TSR_CELL(t, "name", "tensor:n", x->name);
-	TSR_CELL(t, "kind", "kind", tsr_kind_name(x->kind));
-	put_of(t, "weight", "-weight", tsr_keepf(t, "%s of", tsr_kind_name(x->kind)), x->weight);
-	put_of(t, "quantized", "-quantized", "of the quantized", x->quantized);
-	TSR_CELL(t, "dtype", "dtype", tsr_dtype_name(x->dtype));
-	tsr_cell_shape(t, "shape", "shape", x->rank, x->shape);
-	tsr_cell_coding(t, &x->coding);
-	TSR_CELL(t, "-coding", "stored as", tsr_keep(t, tsr_format_coding(&x->coding).text));
-	put_of(t, "narrow", "-narrow", "master of", x->narrow);
-	TSR_CELL(t, "nbytes", NULL, tsr_tensor_nbytes(x));
-}
-
-static const char *const metric_keys[TSR_METRIC_COUNT] = {
-	[TSR_METRIC_MAX_ABS] = "error.abs",   [TSR_METRIC_MAX_ULP] = "error.ulp",
-	[TSR_METRIC_MEAN_REL] = "error.rel",  [TSR_METRIC_NMSE] = "error.nmse",
-	[TSR_METRIC_COSINE] = "error.cosine",
-};
-
-void cli_put_error(struct tsr_table *t, const double value[TSR_METRIC_COUNT])
-{
-	static const char *const shown[TSR_METRIC_COUNT] = {
-		[TSR_METRIC_MAX_ABS] = "max abs:9.2e",
-		[TSR_METRIC_MAX_ULP] = "max ULP:U",
-		[TSR_METRIC_MEAN_REL] = "mean rel:9.2e",
-		[TSR_METRIC_NMSE] = "NMSE:7.1e",
-	};
-
-	for (unsigned m = 0; m < TSR_METRIC_COUNT; m++)
-		TSR_CELL(t, metric_keys[m], shown[m], value[m]);
-}
-
-void cli_put_measured(struct tsr_table *t, const struct tsr_measured *m)
-{
-	double value[TSR_METRIC_COUNT];
-
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
-		value[i] = tsr_measured_value(m, (enum tsr_metric)i);
-	cli_put_error(t, value);
-	TSR_CELL(t, "error.exact", NULL, m->exact);
-	TSR_CELL(t, "error.flushed", NULL, m->flushed);
-	TSR_CELL(t, "error.sign_lost", NULL, m->sign_lost);
-	TSR_CELL(t, "error.overflow", NULL, m->overflow);
-	TSR_CELL(t, "error.nonfinite", NULL, m->nonfinite);
 }

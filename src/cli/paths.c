@@ -101,7 +101,7 @@ static struct cli_list paths_of(const struct cli_opt *o, void *args)
 	void *at = (char *)args + o->at;
 	const char **path = o->type == CLI_OPTIONAL ? &((struct cli_optional *)at)->value : at;
 
-	if (!o->values || (strcmp(o->values, "@file") != 0 && strcmp(o->values, "@report") != 0))
+	if (!cli_is_path(o))
 		return (struct cli_list){ 0 };
 	return o->type == CLI_LIST ? *(struct cli_list *)at
 				   : (struct cli_list){ path, *path != NULL };
@@ -133,7 +133,7 @@ int cli_check_paths(const struct cli_opts *all, void *args)
 		const struct cli_opt *o = all->opt[i];
 		const struct cli_list path = paths_of(o, args);
 
-		if (!path.n || (strcmp(o->values, "@report") != 0 && !is_output(o)))
+		if (!path.n || (!cli_is_report(o) && !is_output(o)))
 			continue;
 		if (!is_output(o))
 			CLI_TRY(check_not(o, path.items[0], common->operands));
@@ -173,9 +173,7 @@ bool cli_fills_stdout(const struct cli_common *common)
 
 const char *cli_report_path(const struct cli_opt *o, const char *value)
 {
-	const bool report = o->values && strcmp(o->values, "@report") == 0;
-
-	return report && strcmp(value, "-") == 0 ? TSR_STANDARD_OUTPUT : value;
+	return cli_is_report(o) && strcmp(value, "-") == 0 ? TSR_STANDARD_OUTPUT : value;
 }
 
 bool cli_is_other_json(const char *path)
@@ -206,7 +204,7 @@ int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void
 		const struct cli_list in = o ? paths_of(o, args) : common->operands;
 
 		for (unsigned k = 0; k < in.n; k++) {
-			if (o && (strcmp(o->values, "@file") != 0 || is_output(o)))
+			if (o && (cli_is_report(o) || is_output(o)))
 				continue;
 			if (strcmp(in.items[k], "-") == 0)
 				in.items[k] = TSR_STANDARD_INPUT;

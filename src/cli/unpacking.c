@@ -5,27 +5,27 @@
 #include "cli/files.h"
 
 int cli_end_unpacking(const struct cli_cmd *cmd, const struct cli_common *common,
-		      const struct cli_unpacking *how, const void *options, struct cli_work *work,
-		      enum tsr_status written, struct tsr_unpacking *u)
+		      const struct cli_unpacking *done)
 {
-	const bool listed = common->verbose && how->shown;
+	const bool listed = common->verbose && done->shown;
+	struct tsr_unpacking *u = done->u;
 	struct tsr_table t = { 0 };
 	struct tsr_report r;
 	int status;
 
-	cli_work_end(work, written);
 	if (!u)
-		return cli_error(&work->err);
+		return cli_error(done->err);
 	cli_warn_notes(common, u->source);
 	r = cli_report(cmd, common, NULL);
-	r.differs = how->check && how->check(common, options, u) != CLI_OK;
+	r.output = done->output ? done->output : r.output;
+	r.differs = done->differs;
 	for (size_t i = 0; (r.wants_json || listed) && i < u->source->ntensors; i++)
-		cli_put_tensor(&t, &u->source->tensors[i]);
+		tsr_tensor_put(&t, &u->source->tensors[i]);
 	if (listed)
-		tsr_report_lines(&r, &t, how->shown);
-	how->report(&r, common, u);
+		tsr_report_lines(&r, &t, done->shown);
+	done->report(&r, u);
 	tsr_report_rows(&r, t, "tensors", NULL);
 	status = cli_end_report(&r, common);
 	tsr_unpacking_free(u);
-	return written == TSR_OK ? status : cli_error(&work->err);
+	return done->written == TSR_OK ? status : cli_error(done->err);
 }

@@ -74,14 +74,12 @@ struct cli_choosing {
 };
 
 /*
- * The options for the library, with scales and groups as given (tsr_coding_with()).  CLI_OK, or CLI_USAGE
- * after a message.
+ * The options for the library, with scales and groups as given (tsr_coding_with()).  @weights: their codec is
+ * given, and so no candidate has one.  CLI_OK, or CLI_USAGE after a message.
  */
 int cli_parse_choosing(const struct cli_cmd *cmd, const struct cli_choosing *choosing,
-		       enum tsr_scale scale, uint32_t group, struct tsr_choice_options *ret);
-
-/* Whether a candidate has a codec for weights. */
-bool cli_chooses_weights(const struct tsr_choice_options *o);
+		       enum tsr_scale scale, uint32_t group, bool weights,
+		       struct tsr_choice_options *ret);
 
 /* --- What the options of `tersor replay` mean ------------------------------------------------ */
 

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/parts/parting.h"
-#include "report/render/format.h"
+#include "render/format.h"
 
 #define BAR_WIDTH 28
 

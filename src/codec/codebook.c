@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoding of 8-bit states with a table of values. */
+/* Decoding of 8-bit and 4-bit states with a table of values. */
 #include "codec/codebook.h"
 
 #include <string.h>
+
+static unsigned code_at(const struct tsr_codebook *c, const unsigned char *codes, size_t i)
+{
+	if (c->codec.planes[0].dtype != TSR_F4)
+		return codes[i];
+	return i % 2 ? codes[i / 2] & 15 : codes[i / 2] >> 4;
+}
 
 static void decode(const struct tsr_coding *coding, const void *const plane[], size_t n, float *x)
 {
@@ -16,11 +23,11 @@ static void decode(const struct tsr_coding *coding, const void *const plane[], s
 
 		memcpy(&scale, scales + first / coding->group * sizeof(scale), sizeof(scale));
 		for (size_t i = first; i < end; i++)
-			x[i] = c->table[codes[i]] * scale;
+			x[i] = c->table[code_at(c, codes, i)] * scale;
 	}
 }
 
-void tsr_codebook_init(struct tsr_codebook *c)
+void tsr_codebook_init(struct tsr_codebook *c, bool halves)
 {
 	c->codec = (struct tsr_codec){
 		.name = "dyn8",
@@ -36,4 +43,9 @@ void tsr_codebook_init(struct tsr_codebook *c)
 		.flat = true,
 		.decode = decode,
 	};
+	if (halves) {
+		c->codec.name = "dyn4";
+		c->codec.summary = "4-bit codes into a table, with a scale per group";
+		c->codec.planes[0].dtype = TSR_F4;
+	}
 }

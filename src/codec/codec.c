@@ -249,8 +249,9 @@ uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64
 
 uint64_t tsr_plane_nbytes(const struct tsr_coding *coding, unsigned plane, uint64_t n)
 {
-	return tsr_plane_count(coding, plane, n) *
-	       (tsr_dtype_bits(tsr_plane_dtype(coding, plane)) / 8);
+	return (tsr_plane_count(coding, plane, n) * tsr_dtype_bits(tsr_plane_dtype(coding, plane)) +
+		7) /
+	       8;
 }
 
 double tsr_coding_bytes_per_element(const struct tsr_coding *coding)

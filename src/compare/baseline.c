@@ -74,7 +74,7 @@ static enum tsr_status check(const struct tsr_baseline *b, const struct tsr_json
 	if (strcmp(schema, b->schema) != 0)
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: found schema %.60s, expected %s", path,
 				schema, b->schema);
-	if (!list || tsr_json_type(list) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(list))
 		return tsr_fail(err, TSR_E_FORMAT, "%s: %s: found no %s", path, b->schema, b->list);
 	/* A list by names has each of them once. */
 	for (const struct tsr_json *v = b->named ? tsr_json_first(list) : NULL; v;
@@ -97,20 +97,15 @@ enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path
 	const struct tsr_json_rules rules = {
 		.file = path, .part = "report", .max_depth = DEPTH_MAX, .max_values = VALUES_MAX
 	};
-	struct tsr_json *root = NULL;
-	enum tsr_status status;
-	struct tsr_file *f;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
+	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
 
 	TSR_TRY(tsr_file_open(path, &f, err));
-	status = tsr_json_read_file(f, NBYTES_MAX, &rules, &root, err);
-	tsr_file_close(f);
-	TSR_TRY(status);
-	status = check(b, root, path, err);
-	if (status == TSR_OK)
-		*ret = root;
-	else
-		tsr_json_free(root);
-	return status;
+	TSR_TRY(tsr_json_read_file(f, NBYTES_MAX, &rules, &root, err));
+	TSR_TRY(check(b, root, path, err));
+	*ret = root;
+	root = NULL;
+	return TSR_OK;
 }
 
 /* --- Comparing -------------------------------------------------------------------------------- */
@@ -269,13 +264,12 @@ bool tsr_baseline_compare(const struct tsr_baseline *b, const struct tsr_json *w
 		.file = "report", .part = "JSON", .max_depth = DEPTH_MAX, .max_values = SIZE_MAX
 	};
 	struct comparing c = { .baseline = b, .each = each, .ctx = ctx };
-	struct tsr_json *root = NULL;
+	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
 	struct tsr_err err;
 
 	if (tsr_json_parse(now->bytes, now->nbytes, &rules, &root, &err) != TSR_OK)
 		return false;
 	compare(&c, was, root, NULL);
-	tsr_json_free(root);
 	*n_ret = c.n;
 	return true;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "ckpt/build.h"
 #include "compare/value_text.h"
 #include "format/value_walk.h"
@@ -25,7 +25,7 @@ struct comparing {
 		const struct tsr_value *v;
 		size_t parent;
 	} * met;
-	size_t nmet, room;
+	size_t nmet;
 	struct tsr_besides *found;
 	bool nomem;
 };
@@ -37,19 +37,11 @@ static size_t class_of(struct comparing *w, const struct tsr_value *v)
 {
 	size_t i = *tsr_value_scratch(v);
 
-	if (!i && w->nmet == w->room) {
-		const size_t room = w->room ? 2 * w->room : 256;
-		struct met *met = room > UINT32_MAX ? NULL
-						    : realloc(w->met, room * sizeof(*w->met));
-
-		if (!met) {
-			w->nomem = true;
-			return 0;
-		}
-		w->met = met;
-		w->room = room;
-	}
 	if (!i) {
+		w->nomem = w->nomem || w->nmet == UINT32_MAX ||
+			   !tsr_grow(&w->met, w->nmet, sizeof(*w->met));
+		if (w->nomem)
+			return 0;
 		i = ++w->nmet;
 		w->met[i - 1] = (struct met){ v, i };
 		*tsr_value_scratch(v) = (uint32_t)i;
@@ -86,7 +78,7 @@ static const struct tsr_tensor *tensor_of(const struct comparing *w, int side,
 /* A text that lives as long as the first checkpoint. */
 static const char *keep(struct comparing *w, const char *text)
 {
-	const char *copy = tsr_arena_copy(w->side[0]->arena, text, strlen(text));
+	const char *copy = tsr_arena_string(w->side[0]->arena, text);
 
 	w->nomem = w->nomem || !copy;
 	return copy;

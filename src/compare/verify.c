@@ -174,7 +174,7 @@ static bool fault(struct verifying *w, size_t tensor, const char *what)
 
 	if (t->fault)
 		return false;
-	t->fault = tsr_arena_copy(w->v->checked->arena, what, strlen(what));
+	t->fault = tsr_arena_string(w->v->checked->arena, what);
 	if (!t->fault)
 		t->fault = "found something wrong, and no memory to say what";
 	w->v->nfaults++;

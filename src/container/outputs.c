@@ -297,16 +297,13 @@ static enum tsr_status publish_index(const struct tsr_outputs *o, const struct t
 				     struct tsr_err *err)
 {
 	TSR_OWNED(tsr_outfile_discard) struct tsr_outfile *f = NULL;
-	struct tsr_outfile *written;
 
 	TSR_TRY(o->index ? tsr_outdir_file(o->dir, o->index, index->nbytes, &f, err)
 			 : tsr_outfile_create(o->paths[o->n], o->force, index->nbytes, &f, err));
 	/* Publishing replaces the index that is there now: it has to be the one that was read. */
 	TSR_TRY(tsr_checkpoint_check_unchanged(o->replaced, err));
 	TSR_TRY(tsr_outfile_write(f, index->bytes, index->nbytes, 0, err));
-	written = f;
-	f = NULL;
-	return tsr_outfile_publish(written, err);
+	return tsr_outfile_publish(&f, err);
 }
 
 /* All of them are tried; the message is about the first that stays. */
@@ -358,8 +355,7 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 	/* All of them or none: no signal ends it between two files. */
 	tsr_temporary_hold(1);
 	while (published < o->n && is_published(status)) {
-		one = tsr_outfile_publish(o->files[published], err);
-		o->files[published] = NULL;
+		one = tsr_outfile_publish(&o->files[published], err);
 		published += is_published(one);
 		status = one == TSR_OK ? status : one;
 	}

@@ -164,7 +164,7 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 	TSR_TRY(check_shard(c, part, err));
 	if (weights) {
 		TSR_TRY(read_weights(c, part->path, weights, follow, contents, err));
-		c->weights = tsr_arena_copy(c->arena, weights, strlen(weights));
+		c->weights = tsr_arena_string(c->arena, weights);
 		if (!c->weights)
 			return tsr_build_nomem(c, err);
 	}

@@ -16,7 +16,7 @@ static enum tsr_status trim(struct tsr_traversal *t)
 {
 	char *path = tsr_path_trim(t->delta);
 
-	t->delta = path ? tsr_directory_text(t->d, "%s", path) : NULL;
+	t->delta = path ? tsr_arena_string(t->d->arena, path) : NULL;
 	free(path);
 	return t->delta ? TSR_OK : tsr_directory_nomem(t->d, t->err);
 }

@@ -66,7 +66,7 @@ enum tsr_status tsr_convert_directory(const char *packed, const char *out,
 	for (size_t i = 0; c && i < c->nnotes; i++) {
 		text = renamed(c->notes[i], in, packed);
 		if (text)
-			c->notes[i] = tsr_arena_copy(c->arena, text, strlen(text));
+			c->notes[i] = tsr_arena_string(c->arena, text);
 		free(text);
 	}
 	tsr_outdir_discard(made);

@@ -37,15 +37,6 @@ enum tsr_status tsr_probe_below(struct tsr_traversal *t, const char *root, const
 	return tsr_container_probe(f, ret, t->err);
 }
 
-/* Takes over *@f. */
-static enum tsr_status publish(struct tsr_traversal *t, struct tsr_outfile **f)
-{
-	struct tsr_outfile *file = *f;
-
-	*f = NULL;
-	return tsr_traversal_settle(t, tsr_outfile_publish(file, t->err));
-}
-
 /* @to is NULL: only hash. */
 static enum tsr_status copy_bytes(struct tsr_traversal *t, const struct tsr_file *from,
 				  struct tsr_outfile *to, struct tsr_stored_file *ret)
@@ -81,7 +72,7 @@ enum tsr_status tsr_copy_file(struct tsr_traversal *t, const char *root, const c
 	if (to)
 		TSR_TRY(tsr_outfile_create(to, false, tsr_file_size(f), &out, t->err));
 	TSR_TRY(copy_bytes(t, f, out, ret));
-	return to ? publish(t, &out) : TSR_OK;
+	return to ? tsr_traversal_settle(t, tsr_outfile_publish(&out, t->err)) : TSR_OK;
 }
 
 enum tsr_status tsr_write_text(struct tsr_traversal *t, const char *to, bool force,

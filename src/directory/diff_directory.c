@@ -190,7 +190,7 @@ static enum tsr_status merge(struct diffing *d)
 		if ((in_a && in_a->as == TSR_STORED_PART) || (in_b && in_b->as == TSR_STORED_PART))
 			continue;
 		*e = (struct tsr_directory_entry){ .as = one->as, .nbytes = one->nbytes };
-		e->path = tsr_directory_join(d->t.d, one->path, "");
+		e->path = tsr_arena_string(d->t.d->arena, one->path);
 		if (!e->path)
 			return tsr_directory_nomem(d->t.d, d->t.err);
 		d->t.d->n++;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a user of the library sees of a packed directory. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +36,7 @@ enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directo
 
 	TSR_TRY(TSR_NEW(&d, 1, err, path));
 	d->arena = tsr_arena_new(ARENA_NBYTES_MAX);
-	d->path = d->arena ? tsr_arena_copy(d->arena, path, strlen(path)) : NULL;
+	d->path = tsr_arena_string(d->arena, path);
 	d->entries = d->path ? tsr_arena_alloc(d->arena, (n + 1) * sizeof(*d->entries)) : NULL;
 	if (!d->entries)
 		return tsr_fail_nomem(err, path);
@@ -52,7 +51,7 @@ enum tsr_status tsr_directory_add(struct tsr_directory *d, const struct tsr_node
 	struct tsr_directory_entry *e = &d->entries[d->n];
 
 	*e = (struct tsr_directory_entry){
-		.path = tsr_directory_join(d, node->path, ""),
+		.path = tsr_arena_string(d->arena, node->path),
 		.as = node->is_directory ? TSR_STORED_DIRECTORY : TSR_STORED_COPY,
 		.mode = node->mode,
 		.nbytes = node->nbytes,
@@ -83,29 +82,6 @@ void tsr_directory_close(struct tsr_directory *d)
 		return;
 	tsr_arena_free(d->arena);
 	free(d);
-}
-
-const char *tsr_directory_text(struct tsr_directory *d, const char *fmt, ...)
-{
-	char text[TSR_ERR_MAX];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	return tsr_arena_copy(d->arena, text, strlen(text));
-}
-
-const char *tsr_directory_join(struct tsr_directory *d, const char *a, const char *b)
-{
-	const size_t na = strlen(a), nb = strlen(b);
-	char *text = tsr_arena_alloc(d->arena, na + nb + 1);
-
-	if (text) {
-		memcpy(text, a, na);
-		memcpy(text + na, b, nb + 1);
-	}
-	return text;
 }
 
 enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_err *err)
@@ -305,8 +281,8 @@ enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow
 	}
 	if (!n)
 		return TSR_OK;
-	d->remark = tsr_directory_text(d, "%s: left out %zu %s not in its index, such as %.255s",
-				       d->path, n, n == 1 ? "entry that is" : "entries that are",
-				       first);
+	d->remark = tsr_arena_printf(
+		d->arena, "%s: left out %zu %s not in its index, such as %.255s", d->path, n,
+		n == 1 ? "entry that is" : "entries that are", first);
 	return d->remark ? TSR_OK : tsr_directory_nomem(d, err);
 }

@@ -39,13 +39,6 @@ enum tsr_status tsr_directory_list(const char *path, bool follow, struct tsr_nod
 enum tsr_status tsr_directory_add(struct tsr_directory *d, const struct tsr_node *node,
 				  struct tsr_err *err);
 
-/* A text that lives as long as the directory; NULL when out of memory. */
-const char *tsr_directory_text(struct tsr_directory *d, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-
-/* The same of two texts of any length, one behind the other. */
-const char *tsr_directory_join(struct tsr_directory *d, const char *a, const char *b);
-
 /* The failure of an allocation from its arena. */
 enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_err *err);
 

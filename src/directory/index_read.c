@@ -60,11 +60,6 @@ static enum tsr_status read_mode(struct reading *r, const struct tsr_json *v, un
 	return TSR_OK;
 }
 
-static const char *copy(struct reading *r, const char *text)
-{
-	return tsr_arena_copy(r->d->arena, text, strlen(text));
-}
-
 static enum tsr_status read_path(struct reading *r, const struct tsr_json *v, const char **ret)
 {
 	const char *text = tsr_json_string(v);
@@ -73,7 +68,7 @@ static enum tsr_status read_path(struct reading *r, const struct tsr_json *v, co
 		return wrong(
 			r, "path",
 			"names joined by slashes, below the directory and none of them special");
-	*ret = copy(r, text);
+	*ret = tsr_arena_string(r->d->arena, text);
 	return *ret ? TSR_OK : tsr_directory_nomem(r->d, r->err);
 }
 
@@ -134,7 +129,7 @@ static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 	if (!tsr_json_u64(tsr_json_get(v, "generation"), &generation) || generation > UINT32_MAX)
 		return wrong(r, "generation", "a number of lossy generations");
 	e->generation = (unsigned)generation;
-	if (!files || tsr_json_type(files) != TSR_JSON_ARRAY || !tsr_json_first(files))
+	if (!tsr_json_is_list(files) || !tsr_json_first(files))
 		return wrong(r, "files", "a list of files");
 	stored = tsr_arena_alloc(r->d->arena, TSR_DIRECTORY_STORED_MAX * sizeof(*stored));
 	if (!stored)
@@ -156,7 +151,7 @@ static enum tsr_status read_digits(struct reading *r, const struct tsr_json *v, 
 
 	if (!n || n > TSR_TOTAL_DIGITS_MAX || strspn(text, "0123456789") != n)
 		return wrong(r, "total_size", "two numbers of at most 20 digits");
-	*ret = copy(r, text);
+	*ret = tsr_arena_string(r->d->arena, text);
 	return *ret ? TSR_OK : tsr_directory_nomem(r->d, r->err);
 }
 
@@ -205,7 +200,7 @@ static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 		return TSR_OK;
 	if (!tsr_json_string(reason) || strlen(tsr_json_string(reason)) > TSR_DIRECTORY_REASON_MAX)
 		return wrong(r, "reason", "a text of at most 1024 bytes");
-	e->reason = copy(r, tsr_json_string(reason));
+	e->reason = tsr_arena_string(r->d->arena, tsr_json_string(reason));
 	return e->reason ? TSR_OK : tsr_directory_nomem(r->d, r->err);
 }
 
@@ -329,15 +324,6 @@ static enum tsr_status check_entries(struct reading *r)
 
 /* --- The whole -------------------------------------------------------------------------------- */
 
-static size_t count(const struct tsr_json *list)
-{
-	size_t n = 0;
-
-	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
-		n++;
-	return n;
-}
-
 static enum tsr_status read_root(const char *path, const char *file, const struct tsr_json *root,
 				 struct tsr_directory **ret, struct tsr_err *err)
 {
@@ -357,12 +343,12 @@ static enum tsr_status read_root(const char *path, const char *file, const struc
 	TSR_TRY(check_members(&r, root, known));
 	if (!tsr_json_string(tsr_json_get(root, "tool")))
 		return wrong(&r, "tool", "a text");
-	if (!entries || tsr_json_type(entries) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(entries))
 		return wrong(&r, "entries", "a list");
-	if (count(entries) > TSR_NODES_MAX)
+	if (tsr_json_size(entries) > TSR_NODES_MAX)
 		return tsr_fail(err, TSR_E_LIMIT, "%s: has more entries than the limit of %u", file,
 				TSR_NODES_MAX);
-	TSR_TRY(tsr_directory_new(path, count(entries), ret, err));
+	TSR_TRY(tsr_directory_new(path, tsr_json_size(entries), ret, err));
 	r.d = *ret;
 	TSR_TRY(read_mode(&r, tsr_json_get(root, "mode"), &r.d->mode));
 	for (const struct tsr_json *v = tsr_json_first(entries); v; v = tsr_json_next(v))

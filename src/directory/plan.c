@@ -147,7 +147,7 @@ static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr
 			       ? "another file beside it is called " TSR_DIRECTORY_DCP
 			       : NULL;
 	}
-	packed = tsr_directory_join(p->t.d, e->path, TSR_DIRECTORY_SUFFIX);
+	packed = tsr_arena_printf(p->t.d->arena, "%s" TSR_DIRECTORY_SUFFIX, e->path);
 	if (packed && tsr_nodes_find(&p->t.nodes, packed))
 		return "another file has its name with " TSR_DIRECTORY_SUFFIX;
 	return NULL;
@@ -203,7 +203,7 @@ static const char *reason_of(const struct tsr_dir_packing *p, const char *full)
 
 	if (strncmp(msg, full, n) == 0 && strncmp(msg + n, ": ", 2) == 0)
 		msg += n + 2;
-	return tsr_directory_text(p->t.d, "%s", msg);
+	return tsr_arena_string(p->t.d->arena, msg);
 }
 
 /* Pack without writing.  *packing_ret is NULL if the file is of a kind that cannot be packed. */

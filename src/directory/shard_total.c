@@ -105,7 +105,7 @@ static enum tsr_status edit(struct tsr_traversal *t, struct tsr_directory_entry 
 	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 	const char *path;
 
-	e->total_is = tsr_directory_text(t->d, "%" PRIu64, total);
+	e->total_is = tsr_arena_printf(t->d->arena, "%" PRIu64, total);
 	if (!e->total_was || !e->total_is)
 		return tsr_directory_nomem(t->d, t->err);
 	TSR_TRY(tsr_traversal_path(t, t->out, e->path, &path));
@@ -131,7 +131,7 @@ static enum tsr_status correct(struct tsr_traversal *t, struct tsr_directory_ent
 	if (!find_total(text, index->total, &at, &n))
 		return TSR_OK;
 	e->total_at = at;
-	e->total_was = tsr_directory_text(t->d, "%.*s", (int)n, text + at);
+	e->total_was = tsr_arena_printf(t->d->arena, "%.*s", (int)n, text + at);
 	return edit(t, e, f, total);
 }
 

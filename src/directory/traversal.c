@@ -129,7 +129,7 @@ enum tsr_status tsr_traversal_fault(struct tsr_traversal *t, struct tsr_director
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	e->fault = tsr_directory_text(t->d, "%s", text);
+	e->fault = tsr_arena_string(t->d->arena, text);
 	t->d->nfaults += e->fault != NULL;
 	return e->fault ? TSR_OK : tsr_directory_nomem(t->d, t->err);
 }

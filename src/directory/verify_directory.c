@@ -216,8 +216,8 @@ static enum tsr_status remark(struct verifying *v)
 {
 	if (!v->original || !v->nother || 2 * v->nother < v->nfiles)
 		return TSR_OK;
-	v->t.d->remark = tsr_directory_text(
-		v->t.d,
+	v->t.d->remark = tsr_arena_printf(
+		v->t.d->arena,
 		"%s is not the directory that %s was packed from: %zu of %zu "
 		"files are missing or different",
 		v->original, v->t.d->path, v->nother, v->nfiles);

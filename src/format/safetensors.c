@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "base/little_endian.h"
 #include "text/shape.h"
 
@@ -24,16 +24,10 @@ struct reading {
 	uint64_t data_nbytes; /* bytes behind the header */
 	struct tsr_st_contents *c;
 	struct tsr_arena *arena;
-	size_t room; /* for arrays */
 	struct tsr_err *err;
 };
 
 #define FAIL(r, code, name, ...) tsr_fail_in((r)->err, code, (r)->path, "tensor", name, __VA_ARGS__)
-
-static char *copy(const struct reading *r, const char *s)
-{
-	return tsr_arena_copy(r->arena, s, strlen(s));
-}
 
 static enum tsr_status find_members(struct reading *r, const struct tsr_json *entry,
 				    struct entry_members *m)
@@ -84,13 +78,11 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_st_entry *a,
 				  const struct tsr_json *v)
 {
 	const unsigned bits = tsr_dtype_bits(a->dtype);
+	const size_t rank = tsr_json_size(v);
 	uint64_t nbits, *shape;
-	size_t rank = 0;
 
-	if (tsr_json_type(v) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(v))
 		return FAIL(r, TSR_E_FORMAT, a->name, "shape is not an array");
-	for (const struct tsr_json *d = tsr_json_first(v); d; d = tsr_json_next(d))
-		rank++;
 	if (rank > TSR_RANK_MAX)
 		return FAIL(r, TSR_E_LIMIT, a->name, "rank %zu is over the limit of %u", rank,
 			    TSR_RANK_MAX);
@@ -122,7 +114,7 @@ static enum tsr_status read_offsets(struct reading *r, struct tsr_st_entry *a,
 	const struct tsr_json *first = NULL, *second = NULL;
 	uint64_t end;
 
-	if (tsr_json_type(v) == TSR_JSON_ARRAY)
+	if (tsr_json_is_list(v))
 		first = tsr_json_first(v);
 	if (first)
 		second = tsr_json_next(first);
@@ -142,22 +134,6 @@ static enum tsr_status read_offsets(struct reading *r, struct tsr_st_entry *a,
 	return TSR_OK;
 }
 
-/* Room for one more array. */
-static enum tsr_status grow(struct reading *r)
-{
-	const size_t room = r->room ? 2 * r->room : 64;
-	struct tsr_st_entry *arrays;
-
-	if (r->c->narrays < r->room)
-		return TSR_OK;
-	arrays = realloc(r->c->arrays, room * sizeof(*arrays));
-	if (!arrays)
-		return tsr_fail_nomem(r->err, r->path);
-	r->c->arrays = arrays;
-	r->room = room;
-	return TSR_OK;
-}
-
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entry)
 {
 	struct tsr_st_entry *a;
@@ -169,9 +145,9 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 				r->path, tsr_json_key(entry), strlen(tsr_json_key(entry)),
 				TSR_NAME_MAX);
 	TSR_TRY(find_members(r, entry, &m));
-	TSR_TRY(grow(r));
+	TSR_TRY(TSR_GROW(&r->c->arrays, r->c->narrays, r->err, r->path));
 	a = &r->c->arrays[r->c->narrays];
-	*a = (struct tsr_st_entry){ .name = copy(r, tsr_json_key(entry)) };
+	*a = (struct tsr_st_entry){ .name = tsr_arena_string(r->arena, tsr_json_key(entry)) };
 	if (!a->name)
 		return tsr_fail_nomem(r->err, r->path);
 	r->c->narrays++;
@@ -186,7 +162,7 @@ static const char *keep_value(struct reading *r, const char *value)
 	char *large = NULL;
 
 	if (strlen(value) < TSR_ST_META_LARGE)
-		return copy(r, value);
+		return tsr_arena_string(r->arena, value);
 	large = strdup(value);
 	if (large)
 		r->c->large[r->c->nlarge++] = large;
@@ -195,12 +171,10 @@ static const char *keep_value(struct reading *r, const char *value)
 
 static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *object)
 {
-	size_t n = 0;
+	const size_t n = tsr_json_size(object);
 
 	if (tsr_json_type(object) != TSR_JSON_OBJECT)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: __metadata__ is not an object", r->path);
-	for (const struct tsr_json *v = tsr_json_first(object); v; v = tsr_json_next(v))
-		n++;
 	r->c->meta = calloc(n + 1, sizeof(*r->c->meta));
 	r->c->large = calloc(n + 1, sizeof(*r->c->large));
 	if (!r->c->meta || !r->c->large)
@@ -212,7 +186,7 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *o
 			return tsr_fail(r->err, TSR_E_FORMAT,
 					"%s: __metadata__: value of %.200s is not a string",
 					r->path, tsr_json_key(v));
-		m->key = copy(r, tsr_json_key(v));
+		m->key = tsr_arena_string(r->arena, tsr_json_key(v));
 		m->value = keep_value(r, tsr_json_string(v));
 		r->c->nmeta++;
 		if (!m->key || !m->value)

@@ -33,9 +33,7 @@ static const char *keep_shard(struct reading *r, const char *shard)
 {
 	const char *before = r->x->nentries ? r->shard_of[r->x->nentries - 1].name : NULL;
 
-	return before && strcmp(before, shard) == 0
-		       ? before
-		       : tsr_arena_copy(r->x->names, shard, strlen(shard));
+	return before && strcmp(before, shard) == 0 ? before : tsr_arena_string(r->x->names, shard);
 }
 
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
@@ -55,7 +53,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 			r, TSR_E_FORMAT, tensor,
 			"found file '%.200s', expected a name of 1 to %u bytes without directories",
 			shard, TSR_FILE_NAME_MAX);
-	tensor = tsr_arena_copy(r->x->names, tensor, strlen(tensor));
+	tensor = tsr_arena_string(r->x->names, tensor);
 	shard = keep_shard(r, shard);
 	if (!tensor || !shard)
 		return tsr_fail_nomem(r->err, r->path);
@@ -184,12 +182,7 @@ enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
 	r.x->names = tsr_arena_new((size_t)TSR_INDEX_NBYTES_MAX);
 	status = r.x->names ? read_text(&r, f) : tsr_fail_nomem(err, r.path);
 	free(r.shard_of);
-	if (status != TSR_OK) {
-		tsr_index_free(r.x);
-		return status;
-	}
-	*ret = r.x;
-	return TSR_OK;
+	return TSR_MADE(status, ret, r.x, tsr_index_free);
 }
 
 void tsr_index_free(struct tsr_index *x)

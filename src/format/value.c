@@ -2,6 +2,7 @@
 /* Python values: making them, asking about them, checking that a graph is bounded. */
 #include "format/value.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -90,8 +91,8 @@ struct tsr_value *tsr_value_global(struct tsr_arena *a, const char *module, cons
 
 	if (!v)
 		return NULL;
-	v->global.module = tsr_arena_copy(a, module, strlen(module));
-	v->global.name = tsr_arena_copy(a, name, strlen(name));
+	v->global.module = tsr_arena_string(a, module);
+	v->global.name = tsr_arena_string(a, name);
 	return v->global.module && v->global.name ? v : NULL;
 }
 
@@ -240,6 +241,15 @@ double tsr_value_real(const struct tsr_value *v)
 	return x;
 }
 
+double tsr_value_number(const struct tsr_value *v)
+{
+	int64_t whole;
+
+	if (is_type(v, TSR_VALUE_FLOAT))
+		return tsr_value_real(v);
+	return v && tsr_value_get_i64(v, &whole) ? (double)whole : (double)NAN;
+}
+
 bool tsr_value_is_call(const struct tsr_value *v, const char *module, const char *name)
 {
 	return is_type(v, TSR_VALUE_CALL) && tsr_value_is_global(v->call.callee, module, name);
@@ -269,15 +279,32 @@ const struct tsr_value *tsr_value_mapping(const struct tsr_value *v)
 	return given->type == TSR_VALUE_DICT && !items ? given : NULL;
 }
 
-struct tsr_value *tsr_value_at(const struct tsr_value *mapping, const char *key)
+/* Where a dict has the value of a key, the last of several; NULL: nowhere. */
+static struct tsr_value **place_of(const struct tsr_value *dict, const char *key)
 {
-	const struct tsr_value *dict = tsr_value_mapping(mapping);
-
 	for (size_t i = dict ? dict->list.n / 2 : 0; i--;) {
 		if (tsr_value_is_string(dict->list.items[2 * i], key))
-			return dict->list.items[2 * i + 1];
+			return &dict->list.items[2 * i + 1];
 	}
 	return NULL;
+}
+
+struct tsr_value *tsr_value_at(const struct tsr_value *mapping, const char *key)
+{
+	struct tsr_value **place = place_of(tsr_value_mapping(mapping), key);
+
+	return place ? *place : NULL;
+}
+
+bool tsr_value_set_at(struct tsr_arena *a, struct tsr_value *dict, const char *key,
+		      struct tsr_value *value)
+{
+	struct tsr_value **place = place_of(dict, key);
+
+	if (!place)
+		return tsr_value_put_at(a, dict, key, value);
+	*place = value;
+	return value != NULL;
 }
 
 /* --- What texts may hold -------------------------------------------------------------------- */

@@ -105,6 +105,8 @@ bool tsr_value_put(struct tsr_arena *a, struct tsr_value *dict, struct tsr_value
 /* The same under a string, and all items of a DICT. */
 bool tsr_value_put_at(struct tsr_arena *a, struct tsr_value *dict, const char *key,
 		      struct tsr_value *value);
+bool tsr_value_set_at(struct tsr_arena *a, struct tsr_value *dict, const char *key,
+		      struct tsr_value *value); /* in place of what the key has */
 bool tsr_value_put_all(struct tsr_arena *a, struct tsr_value *dict,
 		       const struct tsr_value *mapping);
 
@@ -126,6 +128,7 @@ bool tsr_value_is_global(const struct tsr_value *v, const char *module, const ch
 bool tsr_value_get_i64(const struct tsr_value *v, int64_t *ret); /* false if it does not fit */
 bool tsr_value_get_u64(const struct tsr_value *v, uint64_t *ret); /* false if negative or too big */
 double tsr_value_real(const struct tsr_value *v); /* of a FLOAT */
+double tsr_value_number(const struct tsr_value *v); /* of a FLOAT or INT; NaN of others and NULL */
 
 /* Whether v is a call of this global, by REDUCE or NEWOBJ. */
 bool tsr_value_is_call(const struct tsr_value *v, const char *module, const char *name);

@@ -85,6 +85,8 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	  const float *x, uint64_t n, void *const plane[], struct tsr_device_found *found) \
 	X(tsr_device_decode, struct tsr_gpu *gpu, void *stream, const struct tsr_coding *coding, \
 	  const void *const plane[], uint64_t n, float *x) \
+	X(tsr_device_sign, struct tsr_gpu *gpu, void *stream, const struct tsr_to_sign *tensors, \
+	  size_t n, uint64_t npieces, struct tsr_signed_piece *pieces) \
 	X(tsr_gpu_encode_pieces, STREAM, struct tsr_gpu_coding coding, struct tsr_gpu_piece *pieces, \
 	  unsigned npieces, void *staging) \
 	X(tsr_gpu_decode_pieces, STREAM, struct tsr_gpu_coding coding, \

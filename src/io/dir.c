@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "io/file.h"
 #include "io/file_calls.h"
 #include "io/temporary.h"
@@ -72,13 +72,7 @@ static enum tsr_status add(struct tsr_dir *d, const char *path, const char *name
 	if (d->n == NAMES_MAX)
 		return tsr_fail(err, TSR_E_LIMIT, "%s: has more files than the limit of %u", path,
 				NAMES_MAX);
-	if ((d->n & (d->n - 1)) == 0) { /* room for a power of two */
-		char **names = realloc(d->names, (d->n ? 2 * d->n : 1) * sizeof(*names));
-
-		if (!names)
-			return tsr_fail_nomem(err, path);
-		d->names = names;
-	}
+	TSR_TRY(TSR_GROW(&d->names, d->n, err, path));
 	d->names[d->n] = strdup(name);
 	if (!d->names[d->n])
 		return tsr_fail_nomem(err, path);

@@ -362,11 +362,7 @@ static enum tsr_status create(const char *path, const struct tsr_outdir_rule *ru
 	if (status == TSR_OK)
 		status = id ? meet_temporary(d, name, joins, err) : make_temporary(d, err);
 	free(name);
-	if (status == TSR_OK)
-		*ret = d;
-	else
-		release(d);
-	return status;
+	return TSR_MADE(status, ret, d, release);
 }
 
 enum tsr_status tsr_outdir_meet(const char *path, const struct tsr_outdir_rule *rule, uint64_t id,

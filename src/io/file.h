@@ -151,10 +151,11 @@ enum tsr_status tsr_outfile_read(const struct tsr_outfile *f, void *buf, size_t 
 				 uint64_t offset, struct tsr_err *err);
 
 /*
- * Sync, close, rename, sync the directory; frees @f in every case.  TSR_E_DURABILITY if only the
- * last step failed: the file is complete under its name.  TSR_E_IO: the target is untouched.
+ * Sync, close, rename, sync the directory; frees *@f in every case, and sets it to NULL.
+ * TSR_E_DURABILITY if only the last step failed: the file is complete under its name.  TSR_E_IO: the
+ * target is untouched.
  */
-enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err);
+enum tsr_status tsr_outfile_publish(struct tsr_outfile **f, struct tsr_err *err);
 
 /* A file of these bytes, started, written and published. */
 enum tsr_status tsr_outfile_write_whole(const char *path, bool force, const void *bytes,

@@ -5,6 +5,7 @@
 
 #include "io/hash.h"
 #include "base/isa.h"
+#include "base/little_endian.h"
 
 uint64_t tsr_hash(const void *bytes, size_t nbytes, uint64_t seed)
 {
@@ -15,10 +16,15 @@ uint64_t tsr_hash(const void *bytes, size_t nbytes, uint64_t seed)
 
 void tsr_hash128(const void *bytes, size_t nbytes, uint64_t *low_ret, uint64_t *high_ret)
 {
-	const XXH128_hash_t hash = XXH3_128bits(bytes, nbytes);
+	static tsr_hash128_bytes_fn *const hash[] = TSR_ISA_VARIANTS(hash128_bytes);
 
-	*low_ret = hash.low64;
-	*high_ret = hash.high64;
+	hash[tsr_isa_level()](bytes, nbytes, low_ret, high_ret);
+}
+
+void tsr_hash_secret(uint64_t words[TSR_HASH_SECRET_WORDS])
+{
+	for (size_t i = 0; i < TSR_HASH_SECRET_WORDS; i++)
+		words[i] = tsr_get_le(&XXH3_kSecret[8 * i], 8);
 }
 
 struct tsr_hasher *tsr_hasher_new(void)
@@ -45,15 +51,6 @@ void tsr_hasher_add(struct tsr_hasher *h, const void *bytes, size_t nbytes)
 uint64_t tsr_hasher_value(const struct tsr_hasher *h)
 {
 	return XXH3_64bits_digest((const XXH3_state_t *)h);
-}
-
-/* Both hashes have the same state until it is digested. */
-void tsr_hasher_value128(const struct tsr_hasher *h, uint64_t *low_ret, uint64_t *high_ret)
-{
-	const XXH128_hash_t hash = XXH3_128bits_digest((const XXH3_state_t *)h);
-
-	*low_ret = hash.low64;
-	*high_ret = hash.high64;
 }
 
 void tsr_hasher_free(struct tsr_hasher *h)

@@ -89,12 +89,7 @@ enum tsr_status tsr_mapped_new(const char *directory, const char *what, uint64_t
 				  .page = (size_t)sysconf(_SC_PAGESIZE),
 				  .trail = tsr_trail_new() };
 	status = start(m, err);
-	if (status != TSR_OK) {
-		tsr_mapped_free(m);
-		return status;
-	}
-	*ret = m;
-	return TSR_OK;
+	return TSR_MADE(status, ret, m, tsr_mapped_free);
 }
 
 void *tsr_mapped_take(struct tsr_mapped *m, uint64_t nbytes)

@@ -76,9 +76,5 @@ enum tsr_status tsr_file_meet(const char *path, uint64_t id, uint64_t nbytes, bo
 		status = tsr_file_scratch_shared(fd, path, name, ret, err);
 	else if (fd >= 0)
 		close(fd);
-	if (status == TSR_OK)
-		*name_ret = name;
-	else
-		free(name);
-	return status;
+	return TSR_MADE(status, name_ret, name, free);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "io/file.h"
 
 struct listing {
@@ -55,15 +55,9 @@ static enum tsr_status add(struct listing *l, char *path, const struct stat *st)
 		return tsr_fail(l->err, TSR_E_LIMIT, "%s: has more entries than the limit of %u",
 				l->root, TSR_NODES_MAX);
 	}
-	if ((nodes->n & (nodes->n - 1)) == 0) { /* room for a power of two */
-		struct tsr_node *list = realloc(nodes->list,
-						(nodes->n ? 2 * nodes->n : 1) * sizeof(*list));
-
-		if (!list) {
-			free(path);
-			return tsr_fail_nomem(l->err, l->root);
-		}
-		nodes->list = list;
+	if (!tsr_grow(&nodes->list, nodes->n, sizeof(*nodes->list))) {
+		free(path);
+		return tsr_fail_nomem(l->err, l->root);
 	}
 	nodes->list[nodes->n++] = (struct tsr_node){ .path = path,
 						     .is_directory = S_ISDIR(st->st_mode),

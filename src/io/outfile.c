@@ -293,11 +293,7 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 	};
 	f->trail = tsr_trail_new();
 	status = meet(f, id, nbytes, joins, err);
-	if (status == TSR_OK)
-		*ret = f;
-	else
-		tsr_outfile_discard(f);
-	return status;
+	return TSR_MADE(status, ret, f, tsr_outfile_discard);
 }
 
 enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_err *err)
@@ -356,11 +352,7 @@ static enum tsr_status create(const char *path, const char *shown, const char *l
 		return tsr_fail_nomem(err, shown);
 	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(shown) };
 	status = start(f, path, like, nbytes, err);
-	if (status == TSR_OK)
-		*ret = f;
-	else
-		tsr_outfile_discard(f);
-	return status;
+	return TSR_MADE(status, ret, f, tsr_outfile_discard);
 }
 
 enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
@@ -501,46 +493,36 @@ static enum tsr_status make_durable(struct tsr_outfile *f, bool temp_remains, st
 	return TSR_E_DURABILITY;
 }
 
-enum tsr_status tsr_outfile_publish(struct tsr_outfile *f, struct tsr_err *err)
+enum tsr_status tsr_outfile_publish(struct tsr_outfile **file, struct tsr_err *err)
 {
-	enum tsr_status status;
+	TSR_OWNED(tsr_outfile_discard) struct tsr_outfile *f = *file;
 	bool temp_remains = false, lacking = false, other = false;
+	enum tsr_status status;
 	int failed;
 
-	if (f->stream) {
-		status = copy_stream(f, err);
-		goto discard;
-	}
-	if (tsr_temporary_sync(f->fd) != 0) {
-		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
-		goto discard;
-	}
+	*file = NULL;
+	if (f->stream)
+		return copy_stream(f, err);
+	if (tsr_temporary_sync(f->fd) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
 	tsr_trail_end(f->trail, f->fd);
 	failed = close(f->fd);
 	f->fd = -1;
-	if (failed && errno != EINTR) {
-		status = tsr_fail_errno(err, errno, "%s: cannot close", f->path);
-		goto discard;
-	}
+	if (failed && errno != EINTR)
+		return tsr_fail_errno(err, errno, "%s: cannot close", f->path);
 	do {
 		failed = f->force ? rename_over(f, &temp_remains, &other)
 				  : rename_noreplace(f, &temp_remains, &lacking);
 	} while (failed && !other && errno == EINTR);
-	if (failed && other) {
-		status = tsr_fail(err, TSR_E_IO,
-				  "%s: was modified or replaced by another program while its "
-				  "successor was written; that one is kept",
-				  f->path);
-		goto discard;
-	}
-	if (failed) {
-		status = unnamed(f, lacking, err);
-		goto discard;
-	}
+	if (failed && other)
+		return tsr_fail(err, TSR_E_IO,
+				"%s: was modified or replaced by another program while its "
+				"successor was written; that one is kept",
+				f->path);
+	if (failed)
+		return unnamed(f, lacking, err);
 	status = make_durable(f, temp_remains, err);
 	f->held = false; /* for good: the output is there, and no signal says otherwise */
-discard:
-	tsr_outfile_discard(f);
 	return status;
 }
 
@@ -566,11 +548,8 @@ enum tsr_status tsr_outfile_write_whole(const char *path, bool force, const void
 					size_t nbytes, struct tsr_err *err)
 {
 	TSR_OWNED(tsr_outfile_discard) struct tsr_outfile *f = NULL;
-	struct tsr_outfile *written;
 
 	TSR_TRY(tsr_outfile_create(path, force, nbytes, &f, err));
 	TSR_TRY(tsr_outfile_write(f, bytes, nbytes, 0, err));
-	written = f;
-	f = NULL;
-	return tsr_outfile_publish(written, err);
+	return tsr_outfile_publish(&f, err);
 }

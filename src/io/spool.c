@@ -60,12 +60,7 @@ static enum tsr_status spool(int fd, const char *path, struct tsr_file **ret, st
 	if (status == TSR_OK)
 		status = copy(fd, scratch, buf, err);
 	free(buf);
-	if (status != TSR_OK) {
-		tsr_file_close(scratch);
-		return status;
-	}
-	*ret = scratch;
-	return TSR_OK;
+	return TSR_MADE(status, ret, scratch, tsr_file_close);
 }
 
 enum tsr_status tsr_spool_open(const char *path, struct tsr_file **ret, struct tsr_err *err)

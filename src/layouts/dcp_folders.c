@@ -95,14 +95,14 @@ enum tsr_status tsr_dcp_folder_read(struct tsr_folder *d)
 
 static bool is_part(const char *name)
 {
-	return tsr_folder_numbered(name, "pytorch_model_fsdp_", "", NULL) ||
-	       tsr_folder_numbered(name, "optimizer_", "", NULL);
+	return tsr_folder_numbered(name, "pytorch_model_fsdp_", "") ||
+	       tsr_folder_numbered(name, "optimizer_", "");
 }
 
 bool tsr_fsdp_folder_detect(const struct tsr_folder *d)
 {
 	for (size_t i = 0; i < d->names.n; i++) {
-		if (tsr_folder_numbered(d->names.names[i], "pytorch_model_fsdp_", "", NULL))
+		if (tsr_folder_numbered(d->names.names[i], "pytorch_model_fsdp_", ""))
 			return true;
 	}
 	return false;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "ckpt/checkpoint_model.h"
 
 /* Whether the elements of an array lie in one run, each @stride_ret after the one before. */
@@ -74,15 +74,7 @@ enum tsr_status tsr_flat_join_add(struct tsr_flat_join *j, size_t from, uint64_t
 	struct tsr_chunk *chunk;
 
 	TSR_TRY(check_run(j, a, &stride));
-	if (j->n == j->room) {
-		const size_t room = j->room ? 2 * j->room : 4;
-		struct tsr_chunk *chunks = realloc(j->chunks, room * sizeof(*chunks));
-
-		if (!chunks)
-			return tsr_fail_nomem(j->err, j->c->path);
-		j->chunks = chunks;
-		j->room = room;
-	}
+	TSR_TRY(TSR_GROW(&j->chunks, j->n, j->err, j->c->path));
 	TSR_TRY(TSR_ARENA_NEW(&numbers, 3, j->c->arena, tsr_build_nomem(j->c, j->err)));
 	numbers[0] = j->numel;
 	numbers[1] = n;
@@ -120,5 +112,5 @@ void tsr_flat_join_free(struct tsr_flat_join *j)
 {
 	free(j->chunks);
 	j->chunks = NULL;
-	j->n = j->room = 0;
+	j->n = 0;
 }

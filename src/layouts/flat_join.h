@@ -10,7 +10,7 @@ struct tsr_flat_join {
 	struct tsr_checkpoint *c;
 	const char *name; /* of the array; in the checkpoint's arena */
 	struct tsr_err *err;
-	size_t n, room;
+	size_t n;
 	struct tsr_chunk *chunks;
 	uint64_t numel; /* so far */
 	enum tsr_dtype dtype; /* of the first run, and so of all */

@@ -122,19 +122,13 @@ enum tsr_status tsr_folder_skip_others(struct tsr_folder *d, const char *latest,
 		d->path, latest, other, n);
 }
 
-bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffix,
-			 uint64_t *number_ret)
+bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffix)
 {
 	const size_t n = strlen(prefix);
 	const char *at = strncmp(name, prefix, n) == 0 ? name + n : "";
 	const size_t digits = strspn(at, "0123456789");
-	uint64_t number;
 
-	if (digits > 18 || !tsr_digits(at, digits, UINT64_MAX, &number))
-		return false;
-	if (number_ret)
-		*number_ret = number;
-	return strcmp(at + digits, suffix) == 0;
+	return digits && digits <= 18 && strcmp(at + digits, suffix) == 0;
 }
 
 /* --- Reading ------------------------------------------------------------------------------------ */
@@ -236,7 +230,7 @@ static const char *state_suffix(const char *name)
 		const char *prefix = states[i].prefix, *suffix = states[i].suffix;
 		const size_t n = strlen(prefix);
 
-		if (states[i].numbered ? tsr_folder_numbered(name, prefix, suffix, NULL)
+		if (states[i].numbered ? tsr_folder_numbered(name, prefix, suffix)
 				       : strncmp(name, prefix, n) == 0 && !strcmp(name + n, suffix))
 			return suffix;
 	}

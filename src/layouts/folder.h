@@ -59,9 +59,8 @@ enum tsr_status tsr_folder_skip_others(struct tsr_folder *d, const char *latest,
 				       bool (*is_other)(const struct tsr_folder *d,
 							const char *name));
 
-/* Whether @name is "PREFIX", digits, "SUFFIX"; *number_ret, which may be NULL: the digits' value. */
-bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffix,
-			 uint64_t *number_ret);
+/* Whether @name is "PREFIX", up to 18 digits, "SUFFIX". */
+bool tsr_folder_numbered(const char *name, const char *prefix, const char *suffix);
 
 /* Whether it has a directory of this name, which is no link. */
 bool tsr_folder_has_folder(const struct tsr_folder *d, const char *name);

@@ -183,7 +183,7 @@ enum tsr_status tsr_folder_read(struct tsr_checkpoint *c, const char *path,
 	struct tsr_folder d = { .c = c, .options = options, .err = err };
 	const bool is_first = !c->path;
 
-	d.path = tsr_arena_copy(c->arena, path, strlen(path));
+	d.path = tsr_arena_string(c->arena, path);
 	d.root = tsr_value_new(c->arena, TSR_VALUE_DICT);
 	if (!d.path || !d.root)
 		return tsr_build_nomem(c, err);

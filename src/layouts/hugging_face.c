@@ -121,7 +121,7 @@ static enum tsr_status name_file(const struct tsr_folder *d, const char *name)
 	TSR_OWNED(free) char *path = tsr_path_join(d->path, name);
 
 	if (path)
-		d->c->path = tsr_arena_copy(d->c->arena, path, strlen(path));
+		d->c->path = tsr_arena_string(d->c->arena, path);
 	return path && d->c->path ? TSR_OK : tsr_build_nomem(d->c, d->err);
 }
 

@@ -172,7 +172,7 @@ static enum tsr_status name_iteration(struct tsr_folder *d, char out[40])
 static bool is_iteration(const struct tsr_folder *d, const char *name)
 {
 	(void)d;
-	return tsr_folder_numbered(name, "iter_", "", NULL);
+	return tsr_folder_numbered(name, "iter_", "");
 }
 
 enum tsr_status tsr_megatron_read(struct tsr_folder *d)

@@ -35,7 +35,7 @@ static enum tsr_status read_path(struct tsr_checkpoint *c, const char *path,
 
 	TSR_TRY(tsr_spool_open(path, &f, err));
 	if (!c->path)
-		c->path = tsr_arena_copy(c->arena, path, strlen(path));
+		c->path = tsr_arena_string(c->arena, path);
 	status = c->path ? tsr_sharded_detect(f, &is_index, err) : tsr_fail_nomem(err, path);
 	if (status != TSR_OK) {
 		tsr_file_close(f);

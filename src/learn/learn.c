@@ -100,7 +100,7 @@ static enum tsr_status add_unit(struct learning *l, const char *name, const stru
 	struct unit *to = &l->units[l->pub.ntensors];
 
 	*to = *u;
-	t->name = tsr_arena_copy(l->arena, name, strlen(name));
+	t->name = tsr_arena_string(l->arena, name);
 	t->numel = u->shape->numel;
 	if (!t->name)
 		return tsr_fail_nomem(l->err, l->c->path);
@@ -386,11 +386,7 @@ enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn
 	free(l->units);
 	l->units = NULL;
 	l->pub.tensors = l->tensors;
-	if (status != TSR_OK)
-		tsr_learned_free(&l->pub);
-	else
-		*ret = &l->pub;
-	return status;
+	return TSR_MADE(status, ret, &l->pub, tsr_learned_free);
 }
 
 void tsr_learned_free(struct tsr_learned *r)
@@ -403,18 +399,12 @@ void tsr_learned_free(struct tsr_learned *r)
 	free(l);
 }
 
+static int by_name(const void *name, const void *tensor)
+{
+	return strcmp(name, ((const struct tsr_learned_tensor *)tensor)->name);
+}
+
 const struct tsr_learned_tensor *tsr_learned_find(const struct tsr_learned *l, const char *name)
 {
-	size_t low = 0, high = l->ntensors;
-
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-
-		if (strcmp(l->tensors[mid].name, name) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low < l->ntensors && strcmp(l->tensors[low].name, name) == 0 ? &l->tensors[low]
-									    : NULL;
+	return bsearch(name, l->tensors, l->ntensors, sizeof(*l->tensors), by_name);
 }

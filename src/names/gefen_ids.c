@@ -45,7 +45,7 @@ static enum tsr_status sort_lower(struct tsr_checkpoint *c, const struct tsr_par
 	TSR_TRY(TSR_NEW(&sorted, nparams + 1, err, c->path));
 	*ret = sorted;
 	for (size_t i = 0; i < nparams; i++) {
-		char *lower = tsr_arena_copy(c->arena, params[i].name, strlen(params[i].name));
+		char *lower = tsr_arena_string(c->arena, params[i].name);
 
 		if (!lower)
 			return tsr_build_nomem(c, err);

@@ -107,7 +107,7 @@ static bool is_model_key(const char *component, size_t len)
 
 char *tsr_names_canonical(struct tsr_arena *a, const char *name)
 {
-	char *out = tsr_arena_copy(a, name, strlen(name)), *end = out;
+	char *out = tsr_arena_string(a, name), *end = out;
 	bool leading = true;
 
 	if (!out)
@@ -161,7 +161,7 @@ static enum tsr_status parse_name(const struct assigning *a, struct tsr_candidat
 	if (!alias && rooted && dot && dot[1]) {
 		alias = tsr_alias_find(name, (size_t)(dot - name));
 		if (alias)
-			k->base = tsr_arena_copy(a->arena, dot + 1, strlen(dot + 1));
+			k->base = tsr_arena_string(a->arena, dot + 1);
 	}
 	if (alias) {
 		k->role = alias->role;

@@ -52,10 +52,8 @@ void tsr_optim_take_eps(const struct tsr_optim *o, float *eps)
 {
 	for (size_t i = 0; i < o->groups->list.n; i++) {
 		const struct tsr_value *v = tsr_value_at(group_of(o, i), "eps");
-		double value = 0;
+		const double value = v ? tsr_value_real(v) : 0;
 
-		if (v && v->type == TSR_VALUE_FLOAT)
-			memcpy(&value, &v->real, sizeof(value));
 		if (value >= 0x1p-126 && value < 1 && (*eps == 0 || (float)value < *eps))
 			*eps = (float)value;
 	}
@@ -269,14 +267,6 @@ static int by_shape(const void *va, const void *vb)
 	return order ? order : (a->order > b->order) - (a->order < b->order);
 }
 
-static bool can_be_of(const struct joining *j, const struct tsr_array *state,
-		      const struct tsr_array *param)
-{
-	return compare_shapes(state, param) == 0 ||
-	       (j->o->reduced &&
-		tsr_shape_is_reduced(state->rank, state->shape, param->rank, param->shape));
-}
-
 /* Note whether some state has a shape that no parameter has. */
 static enum tsr_status find_reduced(const struct joining *j)
 {
@@ -311,14 +301,12 @@ static enum tsr_status ambiguous(const struct joining *j, const struct tsr_array
 /* One group over all of the model's parameters: then positions are the model's. */
 static bool join_by_position(const struct joining *j)
 {
-	const struct tsr_array *arrays = j->c->arrays;
 	struct tsr_optim *o = j->o;
 
 	if (o->groups->list.n != 1 || o->nids != j->nparams)
 		return false;
 	for (size_t i = 0; i < o->nids; i++) {
-		if (o->ids[i].array != SIZE_MAX &&
-		    !can_be_of(j, &arrays[o->ids[i].array], &arrays[j->params[i].array]))
+		if (!tsr_optim_can_have(j->c, o, &o->ids[i], j->params[i].array))
 			return false;
 	}
 	for (size_t i = 0; i < o->nids; i++)
@@ -472,17 +460,19 @@ static enum tsr_status join_by_rules(const struct joining *j, size_t unnamed)
 
 /* A parameter's name must be one of the model's, with the shape of the state. */
 static enum tsr_status check_name(const struct joining *j, const struct tsr_optim_id *id,
-				  const struct tsr_array *param, bool given)
+				  const struct tsr_named *found, bool given)
 {
-	const struct tsr_array *state = id->array == SIZE_MAX ? NULL : &j->c->arrays[id->array];
+	const struct tsr_array *state, *param;
 
-	if (!param && given)
+	if (!found && given)
 		return tsr_fail(j->err, TSR_E_USAGE,
 				"%s: %.200s: found parameter %.200s in the names that were given, "
 				"expected one of the model's",
 				j->c->path, j->o->path, id->name);
-	if (!param || !state || can_be_of(j, state, param))
+	if (!found || tsr_optim_can_have(j->c, j->o, id, found->index))
 		return TSR_OK;
+	state = &j->c->arrays[id->array];
+	param = &j->c->arrays[found->index];
 	return tsr_fail(j->err, TSR_E_FORMAT,
 			"%s: %.200s: state of parameter %.200s: found shape %s, expected %s",
 			j->c->path, j->o->path, id->name,
@@ -505,8 +495,7 @@ static enum tsr_status check_names(const struct joining *j, bool given)
 							 : NULL;
 
 		if (id->name)
-			TSR_TRY(check_name(j, id, found ? &j->c->arrays[found->index] : NULL,
-					   given));
+			TSR_TRY(check_name(j, id, found, given));
 	}
 	return TSR_OK;
 }
@@ -526,7 +515,7 @@ enum tsr_status tsr_optim_join(struct tsr_checkpoint *c, struct tsr_optim *o,
 				c->path, o->path, ngiven, o->nids);
 	for (size_t i = 0; i < o->nids; i++) {
 		if (given)
-			o->ids[i].name = tsr_arena_copy(c->arena, given[i], strlen(given[i]));
+			o->ids[i].name = tsr_arena_string(c->arena, given[i]);
 		if (given && !o->ids[i].name)
 			return tsr_build_nomem(c, err);
 		unnamed += !o->ids[i].name;

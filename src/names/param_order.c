@@ -44,17 +44,21 @@ enum fit { FIT_NONE, FIT_MANY, FIT_ONE };
 
 /* --- One part of a rule ----------------------------------------------------------------------- */
 
-/* Whether a parameter can have the state of an id; without a state, it can. */
+bool tsr_optim_can_have(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+			const struct tsr_optim_id *id, size_t param)
+{
+	const struct tsr_array *a, *b = &c->arrays[param];
+
+	if (id->array == SIZE_MAX)
+		return true;
+	a = &c->arrays[id->array];
+	return tsr_shape_compare(a->rank, a->shape, b->rank, b->shape) == 0 ||
+	       (o->reduced && tsr_shape_is_reduced(a->rank, a->shape, b->rank, b->shape));
+}
+
 static bool has_shape(const struct proving *p, size_t id, size_t param)
 {
-	const size_t state = p->o->ids[id].array;
-	const struct tsr_array *a, *b = &p->c->arrays[p->params[param].array];
-
-	if (state == SIZE_MAX)
-		return true;
-	a = &p->c->arrays[state];
-	return tsr_shape_compare(a->rank, a->shape, b->rank, b->shape) == 0 ||
-	       (p->o->reduced && tsr_shape_is_reduced(a->rank, a->shape, b->rank, b->shape));
+	return tsr_optim_can_have(p->c, p->o, &p->o->ids[id], p->params[param].array);
 }
 
 /* Give the ids of a part parameters of its class in order; unused ones are those that are frozen. */
@@ -125,15 +129,8 @@ static void forget_fit(struct proving *p)
 static double number_of(const struct proving *p, size_t id, const char *key)
 {
 	const struct tsr_value *group = p->o->groups->list.items[p->o->ids[id].group];
-	const struct tsr_value *v = tsr_value_at(group, key);
-	int64_t whole;
-	double x;
 
-	if (v && v->type == TSR_VALUE_FLOAT) {
-		memcpy(&x, &v->real, sizeof(x));
-		return x;
-	}
-	return v && tsr_value_get_i64(v, &whole) ? (double)whole : NAN;
+	return tsr_value_number(tsr_value_at(group, key));
 }
 
 /* What a schedule started from, if it says so. */

@@ -5,6 +5,10 @@
 
 #include "names/optimizer_ids.h"
 
+/* Whether the state of an id can be that of the parameter with this array; without a state, it can. */
+bool tsr_optim_can_have(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+			const struct tsr_optim_id *id, size_t param);
+
 /*
  * Name the ids of an optimizer by the rules of docs/reading.md, "Matching state to parameters", from
  * @params of the model, in its order if @ordered.  Where rules fit and all that do agree, *proved_ret is

@@ -8,12 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "base/utf8.h"
 #include "names/import/flashoptim_import.h"
+#include "names/import/torchao_import.h"
 #include "names/key_path.h"
 #include "names/model_tree.h"
 #include "names/optimizer_ids.h"
@@ -86,15 +87,9 @@ static enum tsr_status add_optim(struct naming *n, const struct tsr_value *v)
 
 	TSR_TRY(tsr_key_path_text(n->at, 0, NULL, n->c->path, n->err));
 	TSR_TRY(copy_path(n, 0, &path));
-	if ((n->noptims & (n->noptims - 1)) == 0) { /* room for a power of two */
-		const size_t nbytes = n->noptims * sizeof(*n->optims);
-		struct tsr_optim *optims = tsr_arena_grow(n->arena, n->optims, nbytes,
-							  nbytes ? 2 * nbytes : sizeof(*optims));
-
-		if (!optims)
-			return tsr_fail_nomem(n->err, n->c->path);
-		n->optims = optims;
-	}
+	TSR_TRY(TSR_ARENA_GROW(&n->optims, n->noptims, n->arena, n->err, n->c->path));
+	if (!n->options->as_stored)
+		TSR_TRY(tsr_import_torchao_shapes(n->c, v, n->err));
 	TSR_TRY(tsr_optim_read(n->c, v, *path ? path : "optimizer", path, &n->optims[n->noptims],
 			       n->err));
 	tsr_optim_take_eps(&n->optims[n->noptims], &n->c->eps);

@@ -168,7 +168,7 @@ static enum tsr_status compose_meta(struct writing *w, struct tsr_err *err)
 
 	if (c->generation) {
 		snprintf(text, sizeof(text), "%u", c->generation);
-		ours[0].value = tsr_arena_copy(c->arena, text, strlen(text));
+		ours[0].value = tsr_arena_string(c->arena, text);
 		if (!ours[0].value)
 			return tsr_build_nomem(c, err);
 	}

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
@@ -90,16 +90,13 @@ static enum tsr_status create_report(struct tsr_parts *p, struct tsr_err *err)
 static enum tsr_status write_report(struct tsr_parts *p, struct tsr_err *err)
 {
 	const size_t header = sizeof(struct tsr_part_header);
-	struct tsr_outfile *out;
 
 	if (!p->out)
 		TSR_TRY(create_report(p, err));
 	TSR_TRY(tsr_outfile_write(p->out, p->text.bytes, header, 0, err));
 	TSR_TRY(tsr_outfile_write(p->out, p->text.bytes + header, p->text.nbytes - header,
 				  header + p->data_nbytes, err));
-	out = p->out;
-	p->out = NULL;
-	return tsr_outfile_publish(out, err);
+	return tsr_outfile_publish(&p->out, err);
 }
 
 /* --- Bytes without a place ---------------------------------------------------------------------- */
@@ -313,13 +310,9 @@ enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *r
 /* A part notes the path with its ranges, the joining process the path alone. */
 static enum tsr_status add_met(struct tsr_parts *p, const char *path, struct tsr_err *err)
 {
-	struct tsr_part_file *met = realloc(p->met, (p->nmet + 1) * sizeof(*met));
-
-	if (!met)
-		return tsr_fail_nomem(err, path);
-	p->met = met;
-	met[p->nmet] = (struct tsr_part_file){ .path = strdup(path) };
-	if (!met[p->nmet].path)
+	TSR_TRY(TSR_GROW(&p->met, p->nmet, err, path));
+	p->met[p->nmet] = (struct tsr_part_file){ .path = strdup(path) };
+	if (!p->met[p->nmet].path)
 		return tsr_fail_nomem(err, path);
 	p->nmet++;
 	return TSR_OK;

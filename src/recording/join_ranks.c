@@ -60,7 +60,7 @@ static enum tsr_status read_start(struct joining *j, const struct tsr_json *v, s
 	const struct tsr_json *list = tsr_json_get(v, "saved_offsets");
 	uint64_t *start = tsr_arena_alloc(j->c->arena, p->array->rank * sizeof(*start)), end;
 	unsigned n = 0;
-	bool good = list && tsr_json_type(list) == TSR_JSON_ARRAY;
+	bool good = tsr_json_is_list(list);
 
 	if (!start)
 		return tsr_build_nomem(j->c, j->err);
@@ -362,7 +362,7 @@ static enum tsr_status join(const struct joining *j, struct slice *slices, size_
 	uint64_t *shape = copy_numbers(j, first->shape, first->rank);
 	struct tsr_array a = { .dtype = first->dtype, .rank = first->rank, .shape = shape };
 
-	a.name = tsr_arena_copy(j->c->arena, first->name, strlen(first->name));
+	a.name = tsr_arena_string(j->c->arena, first->name);
 	if (!a.name || !shape)
 		return tsr_build_nomem(j->c, j->err);
 	TSR_TRY(check_slices(j, slices, n));
@@ -397,8 +397,7 @@ static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, s
 	size_t end;
 
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
-	c->path = c->arena ? tsr_arena_copy(c->arena, parts[0]->path, strlen(parts[0]->path))
-			   : NULL;
+	c->path = tsr_arena_string(c->arena, parts[0]->path);
 	if (!c->path)
 		return tsr_fail_nomem(j->err, parts[0]->path);
 	c->container = parts[0]->container;
@@ -429,9 +428,5 @@ enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
 		return tsr_fail_nomem(err, parts[0]->path);
 	status = build(&j, parts, nparts);
 	free(j.slices);
-	if (status == TSR_OK)
-		*ret = j.c;
-	else
-		tsr_checkpoint_close(j.c);
-	return status;
+	return TSR_MADE(status, ret, j.c, tsr_checkpoint_close);
 }

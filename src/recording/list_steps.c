@@ -22,21 +22,11 @@ static size_t stem_of(const char *name)
 	return n && container != TSR_CONTAINER_NPY ? n : 0;
 }
 
-/* The number that the first @n bytes end in; false if there is none, or it is over the limit. */
-static bool number_at_end(const char *name, size_t n, uint64_t *ret)
-{
-	size_t at = n;
-
-	while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
-		at--;
-	return tsr_digits(name + at, n - at, TSR_STEP_MAX, ret);
-}
-
 bool tsr_recording_step_of(const char *name, uint64_t *step_ret)
 {
 	const size_t n = stem_of(name);
 
-	return n && number_at_end(name, n, step_ret);
+	return n && tsr_digits_at_end(name, n, TSR_STEP_MAX, step_ret);
 }
 
 /* A step and its file, or its directory of torch.distributed.checkpoint. */
@@ -71,7 +61,7 @@ static enum tsr_status look_at(struct tsr_recording_data *r, const char *name, b
 	}
 	if (!*is_step)
 		return TSR_OK;
-	if (!number_at_end(name, n, step))
+	if (!tsr_digits_at_end(name, n, TSR_STEP_MAX, step))
 		return tsr_fail(
 			err, TSR_E_FORMAT,
 			"%s/%.255s: found no step number at the end of the name, expected one "
@@ -130,7 +120,7 @@ static enum tsr_status keep_steps(struct tsr_recording_data *r, const struct fou
 	if (!steps || !group || !files)
 		return tsr_recording_nomem(r, err);
 	for (size_t i = 0; i < n; i++) {
-		files[i] = tsr_arena_copy(r->arena, found[i].name, strlen(found[i].name));
+		files[i] = tsr_arena_string(r->arena, found[i].name);
 		if (!files[i])
 			return tsr_recording_nomem(r, err);
 		steps[i] = (struct tsr_recording_step){ .step = found[i].step,

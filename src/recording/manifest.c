@@ -64,28 +64,9 @@ static enum tsr_status wrong(struct reading *m, const char *where, const char *m
 			member, describe(v, found), expected);
 }
 
-static size_t count(const struct tsr_json *list)
-{
-	size_t n = 0;
-
-	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
-		n++;
-	return n;
-}
-
-static bool is_list(const struct tsr_json *v)
-{
-	return v && tsr_json_type(v) == TSR_JSON_ARRAY;
-}
-
 static bool is_finite(const struct tsr_json *v, double *ret)
 {
 	return tsr_json_double(v, ret) && isfinite(*ret);
-}
-
-static const char *copy(struct reading *m, const char *text)
-{
-	return tsr_arena_copy(m->r->arena, text, strlen(text));
 }
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
@@ -132,7 +113,9 @@ static bool is_flag(const struct tsr_json *v, double *ret)
 static enum tsr_status read_betas(struct reading *m, const char *where, const struct tsr_json *v,
 				  struct tsr_hyper *h)
 {
-	const struct tsr_json *first = is_list(v) && count(v) == 2 ? tsr_json_first(v) : NULL;
+	const struct tsr_json *first = tsr_json_is_list(v) && tsr_json_size(v) == 2
+					       ? tsr_json_first(v)
+					       : NULL;
 	double beta1, beta2;
 
 	if (!first || !is_finite(first, &beta1) || !is_finite(tsr_json_next(first), &beta2))
@@ -174,8 +157,8 @@ static enum tsr_status read_adjust_lr(struct reading *m, const char *where,
 static enum tsr_status check_rounds(struct reading *m, const char *where, const struct tsr_json *v)
 {
 	static const double numbers[] = { TSR_MUON_A, TSR_MUON_B, TSR_MUON_C };
-	const struct tsr_json *item = is_list(v) ? tsr_json_first(v) : NULL;
-	bool same = is_list(v) && count(v) == 3;
+	const struct tsr_json *item = tsr_json_is_list(v) ? tsr_json_first(v) : NULL;
+	bool same = tsr_json_is_list(v) && tsr_json_size(v) == 3;
 	double value;
 
 	if (strcmp(tsr_json_key(v), "ns_steps") == 0) {
@@ -230,9 +213,10 @@ static enum tsr_status read_params(struct reading *m, const char *where, const s
 {
 	const char **params;
 
-	if (!is_list(v))
+	if (!tsr_json_is_list(v))
 		return wrong(m, where, "params", v, "a list of names");
-	TSR_TRY(TSR_ARENA_NEW(&params, count(v), m->r->arena, tsr_recording_nomem(m->r, m->err)));
+	TSR_TRY(TSR_ARENA_NEW(&params, tsr_json_size(v), m->r->arena,
+			      tsr_recording_nomem(m->r, m->err)));
 	g->params = params;
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
 		const char *name = tsr_json_string(v);
@@ -244,7 +228,7 @@ static enum tsr_status read_params(struct reading *m, const char *where, const s
 				m->err, TSR_E_LIMIT,
 				"%s: %sparams: name %.40s... of %zu bytes is over the limit of %u",
 				m->path, where, name, strlen(name), TSR_NAME_MAX);
-		params[g->nparams] = copy(m, name);
+		params[g->nparams] = tsr_arena_string(m->r->arena, name);
 		if (!params[g->nparams++])
 			return tsr_recording_nomem(m->r, m->err);
 	}
@@ -304,7 +288,7 @@ static enum tsr_status index_params(struct reading *m)
 static enum tsr_status read_groups(struct reading *m, const struct tsr_json *v)
 {
 	struct tsr_recording *pub = &m->r->pub;
-	const size_t n = is_list(v) ? count(v) : v ? 0 : 1;
+	const size_t n = tsr_json_is_list(v) ? tsr_json_size(v) : v ? 0 : 1;
 	struct tsr_recording_group *groups;
 
 	if (!n)
@@ -329,7 +313,7 @@ static enum tsr_status read_file_name(struct reading *m, const char *where,
 
 	if (!name || !tsr_dir_is_name(name))
 		return wrong(m, where, "file", v, "a name of 1 to 255 bytes without directories");
-	*ret = copy(m, name);
+	*ret = tsr_arena_string(m->r->arena, name);
 	return *ret ? TSR_OK : tsr_recording_nomem(m->r, m->err);
 }
 
@@ -344,9 +328,9 @@ static enum tsr_status read_files(struct reading *m, const char *where, const st
 		return tsr_fail(m->err, TSR_E_FORMAT,
 				"%s: %sfound both file and files, expected one of them", m->path,
 				where);
-	if (list && (!is_list(list) || !tsr_json_first(list)))
+	if (list && (!tsr_json_is_list(list) || !tsr_json_first(list)))
 		return wrong(m, where, "files", list, "a list of file names");
-	step->nfiles = list ? count(list) : 1;
+	step->nfiles = list ? tsr_json_size(list) : 1;
 	TSR_TRY(TSR_ARENA_NEW(&files, step->nfiles, m->r->arena,
 			      tsr_recording_nomem(m->r, m->err)));
 	step->files = files;
@@ -364,12 +348,12 @@ static enum tsr_status read_lr(struct reading *m, const char *where, const struc
 
 	if (!v)
 		return TSR_OK;
-	if (!is_list(v))
+	if (!tsr_json_is_list(v))
 		return wrong(m, where, "lr", v, "a list with one number per group");
-	if (count(v) != ngroups)
+	if (tsr_json_size(v) != ngroups)
 		return tsr_fail(m->err, TSR_E_FORMAT,
 				"%s: %slr: found a list of %zu, expected %zu: one number per group",
-				m->path, where, count(v), ngroups);
+				m->path, where, tsr_json_size(v), ngroups);
 	TSR_TRY(TSR_ARENA_NEW(&lr, ngroups, m->r->arena, tsr_recording_nomem(m->r, m->err)));
 	step->lr = lr;
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v), lr++) {
@@ -410,7 +394,7 @@ static enum tsr_status read_step(struct reading *m, size_t number, const struct 
 static enum tsr_status read_steps(struct reading *m, const struct tsr_json *v)
 {
 	struct tsr_recording *pub = &m->r->pub;
-	const size_t n = is_list(v) ? count(v) : 0;
+	const size_t n = tsr_json_is_list(v) ? tsr_json_size(v) : 0;
 	struct tsr_recording_step *steps;
 
 	if (!n)

@@ -54,7 +54,7 @@ enum tsr_status tsr_recording_new(const char *path, const struct tsr_open_option
 	r->pub.order = TSR_ORDER_COUNT;
 	r->pub.run.fused = r->pub.run.foreach = r->pub.run.capturable = -1;
 	r->arena = tsr_arena_new(TSR_RECORDING_ARENA_MAX);
-	r->pub.path = r->arena ? tsr_arena_copy(r->arena, path, strlen(path)) : NULL;
+	r->pub.path = tsr_arena_string(r->arena, path);
 	if (!r->pub.path) {
 		tsr_recording_close(&r->pub);
 		return tsr_fail_nomem(err, path);
@@ -71,11 +71,7 @@ enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_optio
 
 	TSR_TRY(tsr_recording_new(path, options, &r, err));
 	status = open_path(r, path, err);
-	if (status == TSR_OK)
-		*ret = &r->pub;
-	else
-		tsr_recording_close(&r->pub);
-	return status;
+	return TSR_MADE(status, ret, &r->pub, tsr_recording_close);
 }
 
 void tsr_recording_close(struct tsr_recording *recording)

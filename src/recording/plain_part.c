@@ -79,7 +79,7 @@ static enum tsr_status build(struct tsr_checkpoint *c, struct tsr_checkpoint *pa
 	unsigned file;
 
 	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX);
-	c->path = c->arena ? tsr_arena_copy(c->arena, part->path, strlen(part->path)) : NULL;
+	c->path = tsr_arena_string(c->arena, part->path);
 	if (!c->path) {
 		status = tsr_fail_nomem(err, part->path);
 		tsr_checkpoint_close(part);

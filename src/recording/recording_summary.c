@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/fail.h"
+#include "base/grow.h"
 #include "ckpt/checkpoint_model.h"
 #include "recording/recording_data.h"
 #include "recording/recording_summary.h"
@@ -41,19 +41,14 @@ static enum tsr_status add_gradient(struct summing *m, const struct tsr_tensor *
 				    struct tsr_named *place, size_t times)
 {
 	struct tsr_recording_summary *s = m->s;
-	const size_t n = s->ngradients;
-	struct tsr_recorded_gradient *g = s->gradients;
 	const uint64_t *shape = tsr_arena_dup(s->arena, t->shape, t->rank * sizeof(*shape));
-	const char *name = tsr_arena_copy(s->arena, t->name, strlen(t->name));
+	const char *name = tsr_arena_string(s->arena, t->name);
 
-	if ((n & (n - 1)) == 0) /* room for a power of two */
-		g = realloc(g, (n ? 2 * n : 1) * sizeof(*g));
-	if (g)
-		s->gradients = g;
-	if (!g || !shape || !name)
+	if (!shape || !name)
 		return tsr_fail_nomem(m->err, m->r->path);
-	*place = (struct tsr_named){ name, n };
-	g[s->ngradients++] = (struct tsr_recorded_gradient){
+	TSR_TRY(TSR_GROW(&s->gradients, s->ngradients, m->err, m->r->path));
+	*place = (struct tsr_named){ name, s->ngradients };
+	s->gradients[s->ngradients++] = (struct tsr_recorded_gradient){
 		.name = name,
 		.group = tsr_recording_group_of(m->r, name),
 		.dtype = t->dtype,

@@ -26,22 +26,6 @@ enum tsr_dtype tsr_signed_dtype(const struct tsr_tensor *t)
 	return t->coding.codec ? TSR_F32 : t->dtype;
 }
 
-static enum tsr_status begin(void *ctx, const struct tsr_run *run, void *scratch,
-			     struct tsr_err *err)
-{
-	struct scratch *s = scratch;
-
-	(void)ctx, (void)run;
-	s->signing = (struct tsr_signing){ .hasher = NULL };
-	return tsr_signing_init(&s->signing, err);
-}
-
-static void end(void *ctx, void *scratch)
-{
-	(void)ctx;
-	tsr_signing_free(&((struct scratch *)scratch)->signing);
-}
-
 static enum tsr_status sign(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct signing_tensors *k = ctx;
@@ -76,12 +60,9 @@ enum tsr_status tsr_sign_tensors(const struct tsr_checkpoint *c,
 {
 	struct signing_tensors k = { c, tensors, ret };
 	const struct tsr_run threads = { .threads = run ? run->threads : 1 };
-	const struct tsr_pipeline pipeline = { .njobs = n,
-					       .scratch_nbytes = sizeof(struct scratch),
-					       .open = begin,
-					       .close = end,
-					       .work = sign,
-					       .ctx = &k };
+	const struct tsr_pipeline pipeline = {
+		.njobs = n, .scratch_nbytes = sizeof(struct scratch), .work = sign, .ctx = &k
+	};
 
 	return tsr_pipeline_run(&pipeline, &threads, err);
 }

@@ -53,7 +53,7 @@ static enum tsr_status read_shape(struct opened *o, size_t index, const struct t
 {
 	const struct tsr_json *list = tsr_json_get(v, "shape");
 	uint64_t shape[TSR_RANK_MAX], numel;
-	bool valid = list && tsr_json_type(list) == TSR_JSON_ARRAY;
+	bool valid = tsr_json_is_list(list);
 
 	for (const struct tsr_json *d = valid ? tsr_json_first(list) : NULL; valid && d;
 	     d = tsr_json_next(d)) {
@@ -117,12 +117,8 @@ static enum tsr_status read_tensors(struct opened *o, const struct tsr_json *lis
 				    struct tsr_err *err)
 {
 	struct tsr_signed_tensor *tensors;
-	const bool valid = list && tsr_json_type(list) == TSR_JSON_ARRAY;
-	size_t n = 0;
+	const size_t n = tsr_json_is_list(list) ? tsr_json_size(list) : 0;
 
-	for (const struct tsr_json *v = valid ? tsr_json_first(list) : NULL; v;
-	     v = tsr_json_next(v))
-		n++;
 	if (!n)
 		return tsr_fail(err, TSR_E_FORMAT, "%s: tensors: expected a list of tensors",
 				o->pub.path);

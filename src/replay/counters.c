@@ -117,13 +117,8 @@ static enum tsr_status read_tensor(struct tsr_replaying *r, size_t tensor, uint6
 
 static enum tsr_status read_scalar(struct tsr_replaying *r, struct tsr_replay_param *p)
 {
-	int64_t number;
-	double value = NAN;
+	const double value = tsr_value_number(p->scalar);
 
-	if (p->scalar->type == TSR_VALUE_FLOAT)
-		value = tsr_value_real(p->scalar);
-	else if (tsr_value_get_i64(p->scalar, &number))
-		value = (double)number;
 	if (!is_count(value))
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: step of %.200s: found %g, expected a number of steps",

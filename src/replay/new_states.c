@@ -54,19 +54,6 @@ static enum tsr_status add_tensor(struct tsr_replaying *r, const struct tsr_repl
 
 /* --- Trees ------------------------------------------------------------------------------------ */
 
-/* Replace what a key has, such as None, or add it. */
-static bool set_at(struct tsr_replaying *r, struct tsr_value *dict, const char *key,
-		   struct tsr_value *value)
-{
-	for (size_t i = dict->list.n / 2; i--;) {
-		if (!tsr_value_is_string(dict->list.items[2 * i], key))
-			continue;
-		dict->list.items[2 * i + 1] = value;
-		return value != NULL;
-	}
-	return tsr_value_put_at(r->c->arena, dict, key, value);
-}
-
 /* Whether a prefix ends in the name of its parameter and a dot; *head_ret: the length before it. */
 static bool ends_in_name(const struct tsr_parameter *p, const char *name, size_t *head_ret)
 {
@@ -238,7 +225,7 @@ static enum tsr_status make_optimizer(struct tsr_replaying *r, struct tsr_value 
 		ok = tsr_value_add(arena, groups, make_group(r, g, state, &next));
 	ok = ok && tsr_value_put_at(r->c->arena, optimizer, "state", state) &&
 	     tsr_value_put_at(r->c->arena, optimizer, "param_groups", groups) &&
-	     set_at(r, root, "optimizer", optimizer);
+	     tsr_value_set_at(arena, root, "optimizer", optimizer);
 	return ok ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
@@ -323,7 +310,7 @@ static enum tsr_status put_tensor(struct tsr_replay_adding *a, size_t param, con
 				       field);
 		ok = key && tsr_value_put_at(r->c->arena, own->state, key, value);
 	} else if (own->state) {
-		ok = set_at(r, own->state, field, value);
+		ok = tsr_value_set_at(r->c->arena, own->state, field, value);
 	} else if (a->flat) {
 		ok = tsr_value_put_at(r->c->arena, (struct tsr_value *)tsr_value_mapping(root),
 				      r->c->tensors[tensor].name, value);

@@ -221,20 +221,15 @@ static bool is_recorded_groups(const struct tsr_replay_adding *a)
 
 static enum tsr_status write_group_lr(struct tsr_replay_adding *a, size_t group)
 {
+	struct tsr_arena *arena = a->r->c->arena;
 	const struct tsr_value *dict = tsr_value_mapping(a->optim.groups->list.items[group]);
-	const double lr = tsr_replay_last_lr(a->r, group);
+	const struct tsr_value *lr = tsr_value_at(dict, "lr");
 
-	for (size_t i = 0; dict && i + 1 < dict->list.n; i += 2) {
-		struct tsr_value **v = &dict->list.items[i + 1];
-
-		if (!tsr_value_is_string(dict->list.items[i], "lr") ||
-		    ((*v)->type != TSR_VALUE_FLOAT && (*v)->type != TSR_VALUE_INT))
-			continue;
-		*v = tsr_value_float(a->r->c->arena, lr);
-		if (!*v)
-			return tsr_build_nomem(a->r->c, a->r->err);
-	}
-	return TSR_OK;
+	if (!lr || (lr->type != TSR_VALUE_FLOAT && lr->type != TSR_VALUE_INT) ||
+	    tsr_value_set_at(arena, (struct tsr_value *)dict, "lr",
+			     tsr_value_float(arena, tsr_replay_last_lr(a->r, group))))
+		return TSR_OK;
+	return tsr_build_nomem(a->r->c, a->r->err);
 }
 
 enum tsr_status tsr_replay_write_lr(struct tsr_replay_adding *a)

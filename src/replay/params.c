@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "io/file.h"
 #include "text/named.h"
 #include "ckpt/build.h"
@@ -18,7 +18,7 @@
 struct matching {
 	struct tsr_replaying *r;
 	struct tsr_replay_param *params; /* of the recording */
-	size_t nparams, room;
+	size_t nparams;
 	bool *taken; /* per tensor: whether it is some parameter */
 };
 
@@ -59,13 +59,7 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 				"%s: %stensor %.200s: is weight %.200s of the checkpoint, and so "
 				"is another parameter of the recording",
 				path, where, name, r->c->tensors[tensor].name);
-	if (m->nparams == m->room) {
-		m->room = m->room ? 2 * m->room : 64;
-		p = realloc(m->params, m->room * sizeof(*p));
-		if (!p)
-			return tsr_fail_nomem(r->err, r->c->path);
-		m->params = p;
-	}
+	TSR_TRY(TSR_GROW(&m->params, m->nparams, r->err, r->c->path));
 	m->taken[tensor] = true;
 	p = &m->params[m->nparams++];
 	*p = (struct tsr_replay_param){ .name = r->c->tensors[tensor].name,
@@ -220,7 +214,7 @@ static enum tsr_status add_gradients(struct matching *m, const struct tsr_checkp
 		/* After the first step, names are rarely new. */
 		if (tsr_named_find(r->by_recorded, had, name))
 			continue;
-		name = tsr_arena_copy(r->c->arena, name, strlen(name));
+		name = tsr_arena_string(r->c->arena, name);
 		if (!name)
 			return tsr_build_nomem(r->c, r->err);
 		TSR_TRY(add_param(m, name, 0, step->path, number));

@@ -259,7 +259,7 @@ static enum tsr_status open_inputs(struct tsr_replaying *r, const char *const *p
 	*r->result = (struct tsr_replay){ .arena = tsr_arena_new(SIZE_MAX),
 					  .dry_run = r->options->dry_run,
 					  .threads = r->run ? r->run->threads : 1 };
-	r->result->recording = tsr_arena_copy(r->result->arena, recording, strlen(recording));
+	r->result->recording = tsr_arena_string(r->result->arena, recording);
 	if (!r->result->recording)
 		return tsr_fail_nomem(r->err, recording);
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, r->options->open, &r->result->source, r->err));

@@ -131,20 +131,6 @@ struct scratch {
 	_Alignas(8) unsigned char bytes[PIECE * sizeof(float)];
 };
 
-static enum tsr_status open_scratch(void *ctx, const struct tsr_run *run, void *scratch,
-				    struct tsr_err *err)
-{
-	(void)ctx, (void)run;
-	((struct scratch *)scratch)->signing = (struct tsr_signing){ .hasher = NULL };
-	return tsr_signing_init(&((struct scratch *)scratch)->signing, err);
-}
-
-static void close_scratch(void *ctx, void *scratch)
-{
-	(void)ctx;
-	tsr_signing_free(&((struct scratch *)scratch)->signing);
-}
-
 /* False: there is none. */
 static enum tsr_status sign_gradient(const struct tsr_replay_signing *k, size_t param,
 				     struct scratch *s, bool *any_ret, struct tsr_err *err)
@@ -225,12 +211,9 @@ static enum tsr_status append(struct tsr_replay_signing *k, uint64_t step, doubl
 			      const double *lr)
 {
 	const struct tsr_run threads = { .threads = k->r->run ? k->r->run->threads : 1 };
-	const struct tsr_pipeline pipeline = { .njobs = k->njobs,
-					       .scratch_nbytes = sizeof(struct scratch),
-					       .open = open_scratch,
-					       .close = close_scratch,
-					       .work = sign,
-					       .ctx = k };
+	const struct tsr_pipeline pipeline = {
+		.njobs = k->njobs, .scratch_nbytes = sizeof(struct scratch), .work = sign, .ctx = k
+	};
 	const size_t n = k->step_nbytes - 8;
 
 	tsr_put_le(k->step, step, 8);
@@ -318,10 +301,7 @@ enum tsr_status tsr_replay_begin_signing(struct tsr_replaying *r)
 
 enum tsr_status tsr_replay_end_signing(struct tsr_replaying *r)
 {
-	struct tsr_outfile *file = r->signing->file;
-
-	r->signing->file = NULL;
-	return tsr_outfile_publish(file, r->err);
+	return tsr_outfile_publish(&r->signing->file, r->err);
 }
 
 void tsr_replay_drop_signing(struct tsr_replaying *r)

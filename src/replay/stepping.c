@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "base/pipeline.h"
 #include "replay/check_finite.h"
 #include "replay/compare_fp32.h"
@@ -115,16 +115,12 @@ static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, 
 	const struct tsr_replay_param *p = &k->w.r->params[param];
 	const struct tsr_replay_step *s = tsr_replay_step_of(&k->w, step);
 	const double lr = s->lr[p->group];
-	struct tsr_numerics_warning *warnings;
 
 	if (k->warned[param] || !is_stalled(p->coding[TSR_SLOT_WEIGHT].codec, largest, lr))
 		return TSR_OK;
-	warnings = realloc(result->warnings, (result->nwarnings + 1) * sizeof(*warnings));
-	if (!warnings)
-		return tsr_fail_nomem(err, k->w.r->c->path);
-	result->warnings = warnings;
-	warnings[result->nwarnings++] = (struct tsr_numerics_warning){ s->step, param, largest,
-								       lr };
+	TSR_TRY(TSR_GROW(&result->warnings, result->nwarnings, err, k->w.r->c->path));
+	result->warnings[result->nwarnings++] = (struct tsr_numerics_warning){ s->step, param,
+									       largest, lr };
 	k->warned[param] = true;
 	return TSR_OK;
 }

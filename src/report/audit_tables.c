@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of an audit, and the same for programs: JSON and comma-separated values. */
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 #include "report/reports.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)

@@ -5,7 +5,7 @@
 
 #include "compare/baseline.h"
 #include "report/charts/charts.h"
-#include "report/render/document.h"
+#include "render/document.h"
 #include "tersor/bisect.h"
 #include "tersor/recording.h"
 #include "sweep/results.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "base/pipeline.h"
 #include "store/quantize_loops.h"
 
@@ -177,17 +177,7 @@ static enum tsr_status need(struct tsr_encoding *e, const struct tsr_object_id *
 {
 	struct tsr_snapshot *s = e->to;
 
-	if (s->nneeds == e->needs_room) {
-		const size_t room = e->needs_room ? 2 * e->needs_room : 256;
-		void *grown = tsr_arena_grow(e->store->arena, e->needs_room ? s->needs : NULL,
-					     e->needs_room * sizeof(*s->needs),
-					     room * sizeof(*s->needs));
-
-		if (!grown)
-			return tsr_fail_nomem(err, e->store->path);
-		s->needs = grown;
-		e->needs_room = room;
-	}
+	TSR_TRY(TSR_ARENA_GROW(&s->needs, s->nneeds, e->store->arena, err, e->store->path));
 	s->needs[s->nneeds++] = *id;
 	return TSR_OK;
 }

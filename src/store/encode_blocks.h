@@ -35,7 +35,7 @@ struct tsr_encoding {
 	/* Internal. */
 	const struct tsr_stored_tensor **older;
 	struct tsr_block_job *jobs;
-	size_t njobs, needs_room;
+	size_t njobs;
 	struct tsr_store_sums sums;
 };
 

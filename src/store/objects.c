@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "text/text.h"
 #include "io/dir.h"
 #include "io/file.h"
@@ -287,7 +287,7 @@ enum tsr_status tsr_object_read(const struct tsr_store *s, struct tsr_object_rea
 /* --- Listing ---------------------------------------------------------------------------------- */
 
 static enum tsr_status list_one(struct tsr_store *s, const char *directory, const char *prefix,
-				const char *name, size_t *room, struct tsr_err *err)
+				const char *name, struct tsr_err *err)
 {
 	TSR_OWNED(free) char *path = tsr_path_join(directory, name);
 	struct tsr_known_object o = { .nbytes = 0 };
@@ -302,15 +302,7 @@ static enum tsr_status list_one(struct tsr_store *s, const char *directory, cons
 		return tsr_fail(err, TSR_E_FORMAT, "%s/%s: is no object of the store", directory,
 				name);
 	o.nbytes = (uint64_t)st.st_size;
-	if (s->nobjects == *room) {
-		const size_t more = *room ? 2 * *room : 1024;
-		struct tsr_known_object *grown = realloc(s->objects, more * sizeof(*grown));
-
-		if (!grown)
-			return tsr_fail_nomem(err, s->path);
-		s->objects = grown;
-		*room = more;
-	}
+	TSR_TRY(TSR_GROW(&s->objects, s->nobjects, err, s->path));
 	s->objects[s->nobjects++] = o;
 	return TSR_OK;
 }
@@ -333,19 +325,18 @@ struct tsr_known_object *tsr_objects_find(const struct tsr_store *s, const struc
 }
 
 static enum tsr_status list_directory(struct tsr_store *s, const char *path, const char *prefix,
-				      size_t *room, struct tsr_err *err)
+				      struct tsr_err *err)
 {
 	TSR_SCOPED(tsr_dir_free) struct tsr_dir names = { 0 };
 
 	TSR_TRY(tsr_dir_list(path, "", &names, err));
 	for (size_t i = 0; i < names.n; i++)
-		TSR_TRY(list_one(s, path, prefix, names.names[i], room, err));
+		TSR_TRY(list_one(s, path, prefix, names.names[i], err));
 	return TSR_OK;
 }
 
 enum tsr_status tsr_objects_list(struct tsr_store *s, struct tsr_err *err)
 {
-	size_t room = 0;
 
 	free(s->objects);
 	s->objects = NULL;
@@ -358,7 +349,7 @@ enum tsr_status tsr_objects_list(struct tsr_store *s, struct tsr_err *err)
 			return tsr_fail_nomem(err, s->path);
 		snprintf(prefix, sizeof(prefix), "%02x", i);
 		if (tsr_dir_is(path))
-			TSR_TRY(list_directory(s, path, prefix, &room, err));
+			TSR_TRY(list_directory(s, path, prefix, err));
 	}
 	if (s->nobjects)
 		qsort(s->objects, s->nobjects, sizeof(*s->objects), by_id);

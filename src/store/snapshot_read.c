@@ -72,7 +72,7 @@ static enum tsr_status get_text(struct reading *r, const struct tsr_json *v, con
 
 	if (!text)
 		return wrong(r, key, "a string");
-	*ret = tsr_arena_copy(r->arena, text, strlen(text));
+	*ret = tsr_arena_string(r->arena, text);
 	return *ret ? TSR_OK : nomem(r);
 }
 
@@ -97,22 +97,13 @@ static enum tsr_status get_ids(struct reading *r, const struct tsr_json *v, cons
 	return TSR_OK;
 }
 
-static size_t count(const struct tsr_json *list)
-{
-	size_t n = 0;
-
-	for (const struct tsr_json *v = tsr_json_first(list); v; v = tsr_json_next(v))
-		n++;
-	return n;
-}
-
 static enum tsr_status get_list(struct reading *r, const struct tsr_json *v, const char *key,
 				const struct tsr_json **ret, size_t *n_ret)
 {
 	*ret = tsr_json_get(v, key);
-	if (!*ret || tsr_json_type(*ret) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(*ret))
 		return wrong(r, key, "a list");
-	*n_ret = count(*ret);
+	*n_ret = tsr_json_size(*ret);
 	return TSR_OK;
 }
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 #include "directory/directory_data.h"
@@ -61,7 +61,7 @@ static enum tsr_status take_paths(const struct tsr_store_source *source, struct 
 		const struct tsr_node *node = &source->nodes.list[i];
 		struct tsr_stored_path *p = &ret->paths[i];
 
-		p->path = tsr_arena_copy(arena, node->path, strlen(node->path));
+		p->path = tsr_arena_string(arena, node->path);
 		if (!p->path)
 			return tsr_fail_nomem(err, source->path);
 		if (!tsr_directory_path_is_valid(p->path))
@@ -162,7 +162,6 @@ struct finding {
 	const struct tsr_store_source *source;
 	struct tsr_arena *arena;
 	struct tsr_snapshot *to;
-	size_t room;
 	uint32_t *
 		file; /* which path of the snapshot each file of the checkpoint is, or UINT32_MAX */
 	struct tsr_err *err;
@@ -239,16 +238,8 @@ static struct tsr_stored_tensor *more(struct finding *f)
 {
 	struct tsr_snapshot *s = f->to;
 
-	if (s->ntensors == f->room) {
-		const size_t room = f->room ? 2 * f->room : 256;
-		void *grown = tsr_arena_grow(f->arena, s->tensors, f->room * sizeof(*s->tensors),
-					     room * sizeof(*s->tensors));
-
-		if (!grown)
-			return NULL;
-		s->tensors = grown;
-		f->room = room;
-	}
+	if (!tsr_arena_room(f->arena, &s->tensors, s->ntensors, sizeof(*s->tensors)))
+		return NULL;
 	s->tensors[s->ntensors] = (struct tsr_stored_tensor){ .slots = 0 };
 	return &s->tensors[s->ntensors++];
 }
@@ -258,7 +249,7 @@ static bool put_slot(const struct finding *f, struct tsr_stored_tensor *x,
 {
 	const unsigned i = x->slots++;
 
-	x->name[i] = tsr_arena_copy(f->arena, t->name, strlen(t->name));
+	x->name[i] = tsr_arena_string(f->arena, t->name);
 	x->kind[i] = is_state(t) ? t->kind : TSR_KIND_OTHER;
 	x->file[i] = f->file[run->file];
 	x->offset[i] = run->offset;

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"
@@ -63,13 +63,8 @@ bool tsr_store_tier_is_finer(const struct tsr_store_tier *a, const struct tsr_st
 /* Remember what is wrong. */
 static enum tsr_status note(struct tsr_store *s, const char *text, struct tsr_err *err)
 {
-	char **grown = tsr_arena_grow(s->arena, s->notes, s->nnotes * sizeof(*grown),
-				      (s->nnotes + 1) * sizeof(*grown));
-
-	if (!grown)
-		return tsr_fail_nomem(err, s->path);
-	s->notes = grown;
-	s->notes[s->nnotes] = tsr_arena_copy(s->arena, text, strlen(text));
+	TSR_TRY(TSR_ARENA_GROW(&s->notes, s->nnotes, s->arena, err, s->path));
+	s->notes[s->nnotes] = tsr_arena_string(s->arena, text);
 	return s->notes[s->nnotes++] ? TSR_OK : tsr_fail_nomem(err, s->path);
 }
 

@@ -76,7 +76,7 @@ static enum tsr_status fill_info(struct tsr_store *s, struct tsr_snapshot *x,
 	x->info.step = o->step;
 	x->info.tier = o->tier;
 	x->info.errors = (struct tsr_store_errors){ -1, -1, -1, -1 };
-	x->info.name = tsr_arena_copy(s->arena, name, strlen(name));
+	x->info.name = tsr_arena_string(s->arena, name);
 	return x->info.name ? TSR_OK : tsr_fail_nomem(err, s->path);
 }
 

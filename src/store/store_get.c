@@ -147,13 +147,11 @@ static enum tsr_status publish(struct getting *g, void *buffer, struct tsr_err *
 {
 	for (size_t i = 0; i < g->snapshot->npaths; i++) {
 		const struct tsr_stored_path *p = &g->snapshot->paths[i];
-		struct tsr_outfile *f = g->files[i];
 
-		if (!f)
+		if (!g->files[i])
 			continue;
-		TSR_TRY(correct_crcs(f, p, buffer, err));
-		g->files[i] = NULL;
-		TSR_TRY(tsr_outfile_publish(f, err));
+		TSR_TRY(correct_crcs(g->files[i], p, buffer, err));
+		TSR_TRY(tsr_outfile_publish(&g->files[i], err));
 	}
 	return TSR_OK;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "format/zip_format.h"
 #include "store/ranges.h"
 
@@ -23,7 +23,7 @@ struct scanning {
 	const uint8_t *bytes; /* the rest of the file */
 	size_t nbytes;
 	struct local *locals;
-	size_t nlocals, room, ncrcs;
+	size_t nlocals, ncrcs;
 };
 
 /* Where a byte of the rest is in the file. */
@@ -88,15 +88,8 @@ static bool add_local(struct scanning *s, size_t at)
 
 	if (s->nbytes - at < TSR_ZIP_LOCAL_NBYTES + name + extra)
 		return true;
-	if (s->nlocals == s->room) {
-		const size_t room = s->room ? 2 * s->room : 256;
-		struct local *grown = realloc(s->locals, room * sizeof(*grown));
-
-		if (!grown)
-			return false;
-		s->locals = grown;
-		s->room = room;
-	}
+	if (!tsr_grow(&s->locals, s->nlocals, sizeof(*s->locals)))
+		return false;
 	s->locals[s->nlocals] = (struct local){ .offset = offset_of(s, at),
 						.at = b,
 						.name = b + TSR_ZIP_LOCAL_NBYTES,

@@ -167,9 +167,5 @@ enum tsr_status tsr_sweep_run_gpu(const struct tsr_codec *const *codecs, unsigne
 		worker_free(&s.workers[i]);
 	free(s.workers);
 	free(s.found);
-	if (status == TSR_OK)
-		*ret = s.sweep;
-	else
-		tsr_sweep_free(s.sweep);
-	return status;
+	return TSR_MADE(status, ret, s.sweep, tsr_sweep_free);
 }

@@ -206,9 +206,5 @@ enum tsr_status tsr_sweep_in_parts(const struct tsr_sweep_plan *plan, const stru
 	TSR_TRY(tsr_sweep_new(plan->codecs, plan->ncodecs, plan->first, plan->last, &s.sweep, err));
 	s.nshares = tsr_part_request(run->parts)->count;
 	status = run_shares(&s, err);
-	if (status == TSR_OK)
-		*ret = s.sweep;
-	else
-		tsr_sweep_free(s.sweep);
-	return status;
+	return TSR_MADE(status, ret, s.sweep, tsr_sweep_free);
 }

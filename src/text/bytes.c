@@ -35,3 +35,12 @@ bool tsr_digits(const char *bytes, size_t n, uint64_t most, uint64_t *ret)
 	*ret = value;
 	return n > 0;
 }
+
+bool tsr_digits_at_end(const char *bytes, size_t n, uint64_t most, uint64_t *ret)
+{
+	size_t at = n;
+
+	while (at > 0 && bytes[at - 1] >= '0' && bytes[at - 1] <= '9')
+		at--;
+	return tsr_digits(bytes + at, n - at, most, ret);
+}

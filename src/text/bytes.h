@@ -19,4 +19,7 @@ int tsr_compare_bytes(const char *a, size_t na, const char *b, size_t nb);
  */
 bool tsr_digits(const char *bytes, size_t n, uint64_t most, uint64_t *ret);
 
+/* The same of the digits that they end in. */
+bool tsr_digits_at_end(const char *bytes, size_t n, uint64_t most, uint64_t *ret);
+
 #endif

@@ -168,6 +168,16 @@ enum tsr_json_type tsr_json_type(const struct tsr_json *v)
 	return cJSON_IsBool(node(v)) ? TSR_JSON_BOOL : TSR_JSON_NULL;
 }
 
+bool tsr_json_is_list(const struct tsr_json *v)
+{
+	return cJSON_IsArray(node(v));
+}
+
+size_t tsr_json_size(const struct tsr_json *v)
+{
+	return (size_t)cJSON_GetArraySize(node(v));
+}
+
 const struct tsr_json *tsr_json_first(const struct tsr_json *v)
 {
 	return (const struct tsr_json *)node(v)->child;

@@ -108,7 +108,12 @@ enum tsr_status tsr_json_take_element(const char *text, size_t nbytes, size_t *a
 /* How many elements an array, or members an object, has that is the whole text. */
 size_t tsr_json_count_elements(const char *text, size_t nbytes);
 
+/* TSR_JSON_NULL of NULL, too. */
 enum tsr_json_type tsr_json_type(const struct tsr_json *v);
+
+/* Whether it is an array, which NULL is not; how many children an array or object has, 0 of others. */
+bool tsr_json_is_list(const struct tsr_json *v);
+size_t tsr_json_size(const struct tsr_json *v);
 
 /* Children of an array or object in the order of the text; NULL at the end. */
 const struct tsr_json *tsr_json_first(const struct tsr_json *v);

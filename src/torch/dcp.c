@@ -117,7 +117,7 @@ static enum tsr_status carry_bytes(struct tsr_dcp_reading *r, const struct tsr_d
 {
 	struct tsr_arena *arena = r->c->arena;
 	uint64_t *shape = tsr_arena_alloc(arena, sizeof(*shape));
-	struct tsr_array a = { .name = tsr_arena_copy(arena, p->fqn, strlen(p->fqn)),
+	struct tsr_array a = { .name = tsr_arena_string(arena, p->fqn),
 			       .dtype = TSR_U8,
 			       .rank = 1,
 			       .shape = shape,

@@ -262,7 +262,7 @@ static enum tsr_status join(struct joining *j, size_t *array_ret)
 			TSR_TRY(add_chunk(j, i, &view));
 	}
 	TSR_TRY(j->nboxes == 1 ? tsr_torch_array(c, &view, &a, j->r->err) : join_chunks(j, &a));
-	a.name = tsr_arena_copy(c->arena, j->e->fqn, strlen(j->e->fqn));
+	a.name = tsr_arena_string(c->arena, j->e->fqn);
 	if (!a.name)
 		return tsr_build_nomem(c, j->r->err);
 	return tsr_build_array(c, &a, array_ret, j->r->err);

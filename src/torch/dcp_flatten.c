@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "base/utf8.h"
 #include "format/value_walk.h"
 #include "text/named.h"
@@ -202,15 +202,7 @@ static enum tsr_status push_item(struct flattening *f, const struct tsr_dcp_item
 {
 	struct tsr_dcp_items *out = f->out;
 
-	if (out->n == out->room) {
-		const size_t room = out->room ? 2 * out->room : 64;
-		struct tsr_dcp_item *items = realloc(out->items, room * sizeof(*items));
-
-		if (!items)
-			return tsr_fail_nomem(f->err, out->path);
-		out->items = items;
-		out->room = room;
-	}
+	TSR_TRY(TSR_GROW(&out->items, out->n, f->err, out->path));
 	out->items[out->n++] = *item;
 	return TSR_OK;
 }

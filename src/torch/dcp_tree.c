@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "text/map.h"
 #include "text/text_numbers.h"
 #include "torch/dcp_read.h"
@@ -49,19 +49,16 @@ static bool is_item(const void *item, const void *key)
 static bool number_key(struct tsr_dcp_tree *t, const struct tsr_value *key, size_t *ret)
 {
 	const size_t n = t->keys.n;
-	struct tsr_value **copies = t->copies;
 
 	if (!tsr_text_number(&t->keys, key->text.bytes, key->text.nbytes, ret))
 		return false;
 	if (*ret < n)
 		return true;
-	if ((n & (n - 1)) == 0) /* room for a power of two */
-		copies = realloc(copies, (n ? 2 * n : 1) * sizeof(struct tsr_value *));
-	if (!copies)
+	if (!tsr_grow(&t->copies, n, sizeof(struct tsr_value *)))
 		return false;
-	t->copies = copies;
-	copies[n] = tsr_value_text(t->arena, TSR_VALUE_STRING, key->text.bytes, key->text.nbytes);
-	return copies[n] != NULL;
+	t->copies[n] = tsr_value_text(t->arena, TSR_VALUE_STRING, key->text.bytes,
+				      key->text.nbytes);
+	return t->copies[n] != NULL;
 }
 
 /* Where the value of a key is kept; NULL: no memory. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "torch/torch.h"
 
 #define METADATA "torch.distributed.checkpoint.metadata"
@@ -67,15 +67,7 @@ static enum tsr_status find_tensors(struct tsr_dcp_archiving *a, const struct ts
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: array %.200s is in what was saved, but is no tensor of it",
 				a->path, a->c->arrays[v->tensor.array].name);
-	if (a->n == a->room) {
-		const size_t room = a->room ? 2 * a->room : 16;
-		size_t *found = realloc(a->found, room * sizeof(*found));
-
-		if (!found)
-			return tsr_fail_nomem(err, a->path);
-		a->found = found;
-		a->room = room;
-	}
+	TSR_TRY(TSR_GROW(&a->found, a->n, err, a->path));
 	a->found[a->n++] = a->tensor_of[v->tensor.array];
 	return TSR_OK;
 }

@@ -27,7 +27,7 @@ struct tsr_dcp_item {
 struct tsr_dcp_items {
 	struct tsr_checkpoint *c;
 	const char *path; /* of the output, for messages */
-	size_t n, room;
+	size_t n;
 	struct tsr_dcp_item *items;
 	struct tsr_value *mcore_data; /* of Megatron's Metadata, or NULL */
 	size_t nattributed; /* tensors with attributes, which are left out */
@@ -59,7 +59,7 @@ struct tsr_dcp_archiving {
 	struct tsr_pickle_tensor *tensors; /* per array */
 	size_t *tensor_of; /* per array: the tensor that it is */
 	size_t *last; /* per array: 1 + the item that had it last */
-	size_t n, room; /* tensors of the current item, one if it is unread */
+	size_t n; /* tensors of the current item, one if it is unread */
 	size_t *found;
 };
 

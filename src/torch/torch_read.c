@@ -404,8 +404,7 @@ static enum tsr_status note_unused(struct tsr_torch_archive *a)
 	a->c->nunused += n;
 	if (!n)
 		return TSR_OK;
-	a->c->unused = tsr_arena_copy(a->c->arena, a->zip->members[first].name,
-				      strlen(a->zip->members[first].name));
+	a->c->unused = tsr_arena_string(a->c->arena, a->zip->members[first].name);
 	if (!a->c->unused)
 		return tsr_build_nomem(a->c, a->err);
 	return tsr_build_note(a->c, a->err,

@@ -63,6 +63,8 @@ static const struct {
 } wrappers[] = {
 	{ "torchao.optim.subclass_8bit", "OptimState8bit", "codes" },
 	{ "torchao.optim.subclass_fp8", "OptimStateFp8", "codes" },
+	{ "torchao.optim.subclass_4bit", "OptimState4bit", "codes" },
+	{ "torchao.prototype.low_bit_optim.subclass_4bit", "OptimState4bit", "codes" },
 	{ "torchao.prototype.low_bit_optim.subclass_8bit", "OptimState8bit", "codes" },
 	{ "torchao.prototype.low_bit_optim.subclass_fp8", "OptimStateFp8", "codes" },
 	{ "torch.distributed.tensor", "DTensor", "_local_tensor" },

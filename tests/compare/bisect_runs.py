@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Pairs of real runs that differ in one planted thing: does `tersor bisect` find it, and what does recording cost?
 
-    TERSOR=build/tersor bisect_runs.py [--device cuda] [--small] [--steps N] [--folder DIR] [--with PYTHON]
+    TERSOR=build/tersor bisect_runs.py [--device cuda] [--small] [--steps N] [--folder DIR] [--with PYTHON] [--ranks N]
 
 A GPT (33.7 M parameters; --small: 0.9 M) is trained on source text with fused AdamW, and signatures are recorded.
 Prints a line per pair: what was planted at which step, and what bisect says; exits 1 if it says something else.
 Then the time of a step without and with the recorder, by turns. --with is another Python, such as one with another
-version of PyTorch, that records the same run again. Needs torch, and libtersor beside the program.
+version of PyTorch, that records the same run again; --ranks has N processes, a GPU each, share its batches. Needs torch, and libtersor beside the program.
 """
 import argparse
 import importlib.machinery
@@ -69,6 +69,9 @@ class Run:
         except (RuntimeError, TypeError):   # no fused step here
             self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=decay)
         self.data, self.shift, self.step = text(args), shift, 0
+        self.forward = self.model
+        if torch.distributed.is_initialized():      # averages gradients
+            self.forward = torch.nn.parallel.DistributedDataParallel(self.model)
 
     def take(self):
         self.step = step = self.step + 1
@@ -80,8 +83,10 @@ class Run:
         chosen = torch.Generator().manual_seed(1000 * self.shift + number)
         at = torch.randint(len(self.data) - self.context - 1, (self.batch, 1), generator=chosen)
         rows = self.data[at + torch.arange(self.context + 1)].to(self.args.device, non_blocking=True)
+        if torch.distributed.is_initialized():
+            rows = rows.chunk(torch.distributed.get_world_size())[torch.distributed.get_rank()]
         with torch.autocast(self.args.device.split(":")[0], torch.bfloat16, enabled=self.autocast):
-            loss = self.model(rows[:, :-1], rows[:, 1:])
+            loss = self.forward(rows[:, :-1], rows[:, 1:])
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if step == self.flip:
@@ -139,25 +144,44 @@ def time_steps(run, n):
     return (time.perf_counter() - began) / n
 
 
-def cost(args, folder):
+def cost(args, folder, times=1):
     """By turns in one run, as a GPU's clock changes: with the recorder, and without it."""
-    run, n = Run(args), 5 if args.small else 30
+    run, n = Run(args), 5 if args.small else 20
+    run.batch *= times
     time_steps(run, n)
-    times = {False: [], True: []}
-    for turn in range(6):
+    taken = {False: [], True: []}
+    for turn in range(10):
         for recorded in (False, True):
             if recorded:
-                recorder = SignatureRecorder(folder / f"timed-{turn}", run.optimizer, run.model.named_parameters(),
-                                             first_step=run.step + 1)
-                time_steps(run, 2)      # the first step makes the buffers
-            times[recorded].append(time_steps(run, n))
+                path = folder / f"timed-{times}-{turn}"
+                recorder = SignatureRecorder(path, run.optimizer, run.model.named_parameters(), first_step=run.step + 1)
+                time_steps(run, 3)      # the first step makes the buffers
+            taken[recorded].append(time_steps(run, n))
             if recorded:
                 recorder.close()
-    without, using = (1000 * statistics.median(times[r]) for r in (False, True))
-    path = folder / "timed-0" / "signatures.tsig"
-    print(f"\na step: {without:.2f} ms without, {using:.2f} ms with signatures: {100 * (using / without - 1):+.2f}%; "
-          f"all turns {[round(1000 * (b / a - 1) / 10, 2) for a, b in zip(*times.values())]}%")
-    print(f"a file: {path.stat().st_size / (n + 3) / 1000:.1f} kB a step")
+    without, using = (1000 * statistics.median(taken[r]) for r in (False, True))
+    print(f"\na step of {run.batch} sequences: {without:.2f} ms without, {using:.2f} ms with signatures: "
+          f"{100 * (using / without - 1):+.2f}%; turns {[round(100 * (b / a - 1), 2) for a, b in zip(*taken.values())]}%")
+    if args.device.startswith("cuda"):
+        gpu_time(run, folder / f"timed-{times}")
+    print(f"a file: {(path / 'signatures.tsig').stat().st_size / (n + 4) / 1000:.1f} kB a step")
+
+
+def gpu_time(run, folder):
+    """What a step's signatures take on the GPU, and on the CPU to start them."""
+    recorder = SignatureRecorder(folder, run.optimizer, run.model.named_parameters(), first_step=run.step + 1)
+    time_steps(run, 3)
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(50_000_000)       # so that the GPU does not wait for the CPU
+    began = time.perf_counter()
+    before.record()
+    for hook in (recorder._before, recorder._after):
+        hook(run.optimizer, (), {})
+    after.record()
+    started = time.perf_counter() - began
+    torch.cuda.synchronize()
+    print(f"of it {before.elapsed_time(after):.3f} ms on the GPU, {1000 * started:.2f} ms to start that on the CPU")
+    recorder.close()
 
 
 def main():
@@ -167,11 +191,15 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--folder", type=pathlib.Path)
     parser.add_argument("--with", dest="other")
+    parser.add_argument("--ranks", type=int)
     parser.add_argument("--record", type=pathlib.Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if torch.cuda.is_available():
         torch.use_deterministic_algorithms(True)
     if args.record:
+        if args.ranks:
+            torch.distributed.init_process_group("nccl" if args.device.startswith("cuda") else "gloo")
+            args.device += f":{torch.distributed.get_rank()}" if args.device == "cuda" else ""
         record(args, args.record, {})
         return 0
     folder = args.folder or pathlib.Path(tempfile.mkdtemp(prefix="bisect-"))
@@ -185,11 +213,18 @@ def main():
         record(args, folder / name, options)
         # On a CPU fused and foreach may have the same bits, and BF16 may be missing.
         wrong |= compare(args, name, folder, expected if name != "foreach" or args.device != "cpu" else None, at)
+    again = ["--device", args.device, "--steps", str(args.steps), *(["--small"] if args.small else [])]
     if args.other:
-        subprocess.run([args.other, __file__, "--record", folder / "other", "--device", args.device, "--steps",
-                        str(args.steps), *(["--small"] if args.small else [])], check=True)
+        subprocess.run([args.other, __file__, "--record", folder / "other", *again], check=True)
         compare(args, "other", folder)
+    if args.ranks:
+        name = f"{args.ranks} ranks"
+        subprocess.run([sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={args.ranks}", __file__,
+                        "--ranks", str(args.ranks), "--record", folder / name, *again], check=True)
+        # Sums of gradients have another order.
+        wrong |= compare(args, name, folder, "gradient", 1)
     cost(args, folder)
+    cost(args, folder, 4)
     return wrong
 
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codecs on a stream of the caller, and what they find of the elements (tersor/device.h). */
+/* Codecs on a stream of the caller, what they find of the elements, and signatures (tersor/device.h). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,8 @@ static struct tsr_device_found look(const float *x, size_t n, enum tsr_dtype nar
 	return f;
 }
 
-static void copy(void *to, const void *from, size_t nbytes, enum cudaMemcpyKind kind, cudaStream_t on)
+static void copy(void *to, const void *from, size_t nbytes, enum cudaMemcpyKind kind,
+		 cudaStream_t on)
 {
 	expect(cudaMemcpyAsync(to, from, nbytes, kind, on) == cudaSuccess, "copied");
 	expect(cudaStreamSynchronize(on) == cudaSuccess, "done");
@@ -68,19 +69,22 @@ static void check_one(struct memory *m, const struct tsr_codec *codec, size_t n,
 	copy(m->device_found, &got, sizeof(got), cudaMemcpyHostToDevice, m->on);
 	must(tsr_device_prepare(gpu, &coding, &err), &err);
 	if (codec->relative) {
-		must(tsr_device_ratios(gpu, m->on, &coding, m->device_x, m->device_v, n, m->device_ratios,
-				       &err),
+		must(tsr_device_ratios(gpu, m->on, &coding, m->device_x, m->device_v, n,
+				       m->device_ratios, &err),
 		     &err);
 		source = m->device_ratios;
 		tsr_ratios_make(&coding, m->x, m->v, n);
 	}
 	want = look(m->x, n, codec->narrow);
-	must(tsr_device_encode(gpu, m->on, &coding, source, n, m->device_plane, m->device_found, &err), &err);
+	must(tsr_device_encode(gpu, m->on, &coding, source, n, m->device_plane, m->device_found,
+			       &err),
+	     &err);
 	codec->encode(&coding, m->x, n, (void *const *)m->want, &report);
 	want.report = report;
 	copy(&got, m->device_found, sizeof(got), cudaMemcpyDeviceToHost, m->on);
 	if (memcmp(&want, &got, sizeof(got)) != 0)
-		check_failed("%s, %zu elements, data %d: found other counts", codec->name, n, (int)data);
+		check_failed("%s, %zu elements, data %d: found other counts", codec->name, n,
+			     (int)data);
 	for (unsigned i = 0; i < codec->nplanes; i++) {
 		const size_t nbytes = (size_t)tsr_plane_nbytes(&coding, i, n);
 
@@ -88,7 +92,8 @@ static void check_one(struct memory *m, const struct tsr_codec *codec, size_t n,
 		if (memcmp(m->got, m->want[i], nbytes) != 0)
 			check_failed("%s, %zu elements: plane %u differs", codec->name, n, i);
 	}
-	must(tsr_device_decode(gpu, m->on, &coding, (const void *const *)m->device_plane, n, m->device_x, &err),
+	must(tsr_device_decode(gpu, m->on, &coding, (const void *const *)m->device_plane, n,
+			       m->device_x, &err),
 	     &err);
 	copy(m->back, m->device_x, n * sizeof(float), cudaMemcpyDeviceToHost, m->on);
 	codec->decode(&coding, (const void *const *)m->want, n, m->x);
@@ -105,13 +110,83 @@ static void *on_device(size_t nbytes)
 	return memory;
 }
 
+/* Tensors of a type in one kernel, of sizes around those of vectors, stripes, blocks and pieces; every 7th absent. */
+static uint64_t check_signed(const struct memory *m, enum tsr_dtype dtype, enum data data)
+{
+	static const uint32_t sizes[] = { 0,	 1,	2,     15,    16,    17,     63,
+					  64,	 65,	240,   255,   256,   257,    1023,
+					  1024,	 1025,	1088,  1999,  2048,  32767,  32768,
+					  32769, 65535, 65536, 98304, 99999, 131072, 200003 };
+	const uint32_t unit = dtype == TSR_F32 ? 4 : dtype == TSR_U8 ? 1 : 2, aligned = 1u << 18;
+	struct tsr_to_sign table[COUNT_OF(sizes)], *device_table;
+	struct tsr_signed_piece pieces[64], *device_pieces;
+	unsigned char *bytes = (unsigned char *)must_have(malloc(COUNT_OF(sizes) * aligned));
+	unsigned char *device_bytes = (unsigned char *)on_device(COUNT_OF(sizes) * aligned);
+	struct tsr_signature want[COUNT_OF(sizes)], got[COUNT_OF(sizes)];
+	uint64_t npieces = 0;
+	struct tsr_err err;
+
+	fill((float *)bytes, COUNT_OF(sizes) * aligned / sizeof(float), data, data + 1);
+	for (unsigned i = 0; i < COUNT_OF(sizes); i++) {
+		table[i].data = i % 7 == 6 ? NULL : device_bytes + i * aligned;
+		table[i].nbytes = sizes[i] / unit * unit;
+		table[i].first_piece = npieces;
+		table[i].dtype = dtype;
+		table[i].index = i;
+		npieces += (table[i].nbytes + TSR_SIGN_PIECE - 1) / TSR_SIGN_PIECE;
+	}
+	expect(npieces <= COUNT_OF(pieces), "room for pieces");
+	memset(pieces, 0xee, sizeof(pieces));
+	device_table = (struct tsr_to_sign *)on_device(sizeof(table));
+	device_pieces = (struct tsr_signed_piece *)on_device(sizeof(pieces));
+	copy(device_bytes, bytes, COUNT_OF(sizes) * aligned, cudaMemcpyHostToDevice, m->on);
+	copy(device_table, table, sizeof(table), cudaMemcpyHostToDevice, m->on);
+	copy(device_pieces, pieces, sizeof(pieces), cudaMemcpyHostToDevice, m->on);
+	must(tsr_device_sign(gpu, m->on, device_table, COUNT_OF(sizes), npieces, device_pieces,
+			     &err),
+	     &err);
+	copy(pieces, device_pieces, sizeof(pieces), cudaMemcpyDeviceToHost, m->on);
+	tsr_sign_pieces(table, COUNT_OF(sizes), pieces, got);
+	for (unsigned i = 0; i < COUNT_OF(sizes); i++) {
+		const struct tsr_signed_piece *p = &pieces[table[i].first_piece];
+
+		table[i].data = bytes + i * aligned;
+		must(tsr_sign(&table[i], 1, want, NULL, &err), &err);
+		if (i % 7 == 6)
+			expect(p->hash[0] == 0xee && p->zeros == 0xeeee,
+			       "an absent tensor was written");
+		else if (table[i].nbytes && memcmp(&want[i], &got[i], sizeof(*got)) != 0)
+			check_failed("%s, %u bytes, data %d: another signature",
+				     tsr_dtype_name(dtype), sizes[i], (int)data);
+	}
+	tsr_gpu_free(gpu, device_bytes);
+	tsr_gpu_free(gpu, device_table);
+	tsr_gpu_free(gpu, device_pieces);
+	free(bytes);
+	return COUNT_OF(sizes);
+}
+
+static void check_signatures(const struct memory *m)
+{
+	static const enum tsr_dtype dtypes[] = { TSR_F32, TSR_BF16, TSR_F16, TSR_U8 };
+	uint64_t n = 0;
+
+	check_begin("signatures of tensors on a caller's stream are the CPU's");
+	for (unsigned i = 0; i < COUNT_OF(dtypes); i++) {
+		for (unsigned data = 0; data < DATA_COUNT; data++)
+			n += check_signed(m, dtypes[i], (enum data)data);
+	}
+	check_end(n);
+}
+
 extern "C" void check_device(enum cases cases)
 {
 	static const size_t sizes[] = { 1, 31, 4096, MOST };
 	struct memory m = {};
 	uint64_t n = 0;
 
-	check_begin("codecs on a caller's stream give the CPU's planes, and count what the CPU counts");
+	check_begin(
+		"codecs on a caller's stream give the CPU's planes, and count what the CPU counts");
 	m.x = (float *)must_have(malloc(MOST * sizeof(float)));
 	m.v = (float *)must_have(malloc(MOST * sizeof(float)));
 	m.back = (float *)must_have(malloc(MOST * sizeof(float)));
@@ -126,11 +201,14 @@ extern "C" void check_device(enum cases cases)
 	}
 	expect(cudaStreamCreateWithFlags(&m.on, cudaStreamNonBlocking) == cudaSuccess, "a stream");
 	for (const struct tsr_codec *const *c = tsr_codecs(); *c; c++) {
-		for (unsigned k = cases == CASES_ALL ? 0 : 2; k < COUNT_OF(sizes) - (cases != CASES_ALL); k++) {
+		for (unsigned k = cases == CASES_ALL ? 0 : 2;
+		     k < COUNT_OF(sizes) - (cases != CASES_ALL); k++) {
 			for (unsigned data = 0; data < DATA_COUNT; data++, n++)
 				check_one(&m, *c, sizes[k], (enum data)data);
 		}
 	}
+	check_end(n);
+	check_signatures(&m);
 	cudaStreamDestroy(m.on);
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++) {
 		free(m.want[i]);
@@ -144,5 +222,4 @@ extern "C" void check_device(enum cases cases)
 	free(m.v);
 	free(m.back);
 	free(m.got);
-	check_end(n);
 }

@@ -59,7 +59,7 @@ static void put(struct tsr_outdir *d, const char *name, const char *text)
 
 	assert_int_equal(tsr_outdir_file(d, name, strlen(text), &f, &err), TSR_OK);
 	assert_int_equal(tsr_outfile_write(f, text, strlen(text), 0, &err), TSR_OK);
-	assert_int_equal(tsr_outfile_publish(f, &err), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&f, &err), TSR_OK);
 }
 
 static struct tsr_outdir *start(const char *path, bool force)

@@ -554,7 +554,7 @@ static void test_publishing(void **state)
 	write_ok(f, "01234", 0);
 	write_ok(f, "", 3);
 	assert_false(exists("out"));
-	assert_int_equal(tsr_outfile_publish(f, NULL), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&f, NULL), TSR_OK);
 	expect_text("out", "0123456789");
 	assert_int_equal(mode_of("out"), 0644);
 	assert_int_equal(count_entries(), 1);
@@ -568,7 +568,7 @@ static void test_new_files_obey_the_umask(void **state)
 	umask(077);
 	f = create_ok("out", false, 0);
 	umask(022);
-	assert_int_equal(tsr_outfile_publish(f, NULL), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&f, NULL), TSR_OK);
 	assert_int_equal(mode_of("out"), 0600);
 }
 
@@ -642,7 +642,7 @@ static void test_no_clobber(void **state)
 	f = create_ok("out", false, 4);
 	write_ok(f, "text", 0);
 	put("out", "another's");
-	expect_status(tsr_outfile_publish(f, &err), TSR_E_IO, &err, WORDS("out: ", "exists"));
+	expect_status(tsr_outfile_publish(&f, &err), TSR_E_IO, &err, WORDS("out: ", "exists"));
 	expect_text("out", "another's");
 	assert_int_equal(count_entries(), 1);
 }
@@ -654,8 +654,8 @@ static void test_the_first_of_two_wins(void **state)
 	(void)state;
 	write_ok(f, "first", 0);
 	write_ok(g, "second", 0);
-	assert_int_equal(tsr_outfile_publish(f, NULL), TSR_OK);
-	assert_int_equal(tsr_outfile_publish(g, NULL), TSR_E_IO);
+	assert_int_equal(tsr_outfile_publish(&f, NULL), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&g, NULL), TSR_E_IO);
 	expect_text("out", "first");
 	assert_int_equal(count_entries(), 1);
 }
@@ -675,7 +675,7 @@ static void test_force_replaces_and_keeps_the_mode(void **state)
 		f = create_ok("out", true, 4);
 		write_ok(f, "text", 0);
 		expect_text("out", "before, and longer");
-		assert_int_equal(tsr_outfile_publish(f, NULL), TSR_OK);
+		assert_int_equal(tsr_outfile_publish(&f, NULL), TSR_OK);
 		expect_text("out", "text");
 		assert_int_equal(mode_of("out"), modes[i]);
 		assert_int_equal(stat("out", &after), 0);
@@ -692,7 +692,7 @@ static void test_force_without_a_target(void **state)
 
 	(void)state;
 	write_ok(f, "text", 0);
-	assert_int_equal(tsr_outfile_publish(f, NULL), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&f, NULL), TSR_OK);
 	expect_text("out", "text");
 	assert_int_equal(mode_of("out"), 0644);
 }
@@ -707,7 +707,7 @@ static void test_force_leaves_other_links_alone(void **state)
 	assert_int_equal(link("out", "link"), 0);
 	f = create_ok("out", true, 4);
 	write_ok(f, "text", 0);
-	assert_int_equal(tsr_outfile_publish(f, NULL), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&f, NULL), TSR_OK);
 	expect_text("out", "text");
 	expect_text("link", "before");
 }
@@ -746,7 +746,7 @@ static void test_a_target_that_becomes_a_directory(void **state)
 		struct tsr_err err = { 0 };
 
 		assert_int_equal(mkdir("out", 0777), 0);
-		expect_status(tsr_outfile_publish(f, &err), TSR_E_IO, &err, WORDS("out: "));
+		expect_status(tsr_outfile_publish(&f, &err), TSR_E_IO, &err, WORDS("out: "));
 		assert_int_equal(count_entries(), 1);
 		assert_int_equal(rmdir("out"), 0);
 	}
@@ -762,7 +762,7 @@ static void test_a_directory_that_moves(void **state)
 	f = create_ok("sub/out", false, 4);
 	write_ok(f, "text", 0);
 	assert_int_equal(rename("sub", "moved"), 0);
-	assert_int_equal(tsr_outfile_publish(f, NULL), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&f, NULL), TSR_OK);
 	expect_text("moved/out", "text");
 	assert_int_equal(unlink("moved/out"), 0);
 }
@@ -808,7 +808,7 @@ static void test_large_offsets(void **state)
 
 	(void)state;
 	write_ok(f, "text", offset);
-	assert_int_equal(tsr_outfile_publish(f, NULL), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&f, NULL), TSR_OK);
 	in = open_ok("out");
 	assert_true(tsr_file_size(in) == offset + 4);
 	assert_int_equal(tsr_file_read(in, buf, 4, offset, NULL), TSR_OK);

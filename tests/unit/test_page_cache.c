@@ -81,7 +81,7 @@ static void write_file(const char *path)
 	assert_int_equal(tsr_outfile_create(path, true, CHUNKS * CHUNK, &f, NULL), TSR_OK);
 	for (unsigned i = 0; i < CHUNKS; i++)
 		assert_int_equal(tsr_outfile_write(f, buf, CHUNK, place(i), NULL), TSR_OK);
-	assert_int_equal(tsr_outfile_publish(f, NULL), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&f, NULL), TSR_OK);
 }
 
 static void read_file(const char *path)

@@ -2,8 +2,8 @@
 /* Tables in the four formats: what is put into cells is what text, JSON, CSV and HTML show. */
 #include <math.h>
 
-#include "report/render/document.h"
-#include "report/render/table.h"
+#include "render/document.h"
+#include "render/table.h"
 #include "text/json.h"
 #include "unit.h"
 

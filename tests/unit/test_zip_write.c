@@ -40,7 +40,7 @@ static struct tsr_file *write_archive(struct tsr_zip_entry *entries, size_t n,
 	}
 	if (tsr_zip_write_headers(out, 0, entries, n, &err) != TSR_OK)
 		fail_msg("%s", err.msg);
-	assert_int_equal(tsr_outfile_publish(out, &err), TSR_OK);
+	assert_int_equal(tsr_outfile_publish(&out, &err), TSR_OK);
 	assert_int_equal(tsr_file_open("out.zip", &f, &err), TSR_OK);
 	assert_int_equal(unlink("out.zip"), 0);
 	assert_true(tsr_file_size(f) == *nbytes_ret);

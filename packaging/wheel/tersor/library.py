@@ -47,7 +47,8 @@ FUNCTIONS = {
     "checkpoint_close": "-p", "checkpoint_ntensors": "zp", "checkpoint_tensor": "Dpz", "checkpoint_nmeta": "zp",
     "checkpoint_meta": "Mpz", "checkpoint_nnotes": "zp", "checkpoint_note": "spz", "checkpoint_tree": "eppp",
     "checkpoint_read_f32": "eppqzp", "checkpoint_read_stored": "eppuqzp", "directory_index": "es",
-    "dtype_find": "us", "sign": "epzup", "xxh3": "qpz",
+    "dtype_find": "us", "sign": "epzpp", "sign_pieces": "-pzpp", "device_sign": "epppzqp", "gpu_built": "b",
+    "xxh3": "qpz",
     "pack_defaults": "P", "recode_defaults": "R", "coding_default": "Cp", "codec_find": "ps", "state_form": "bspp",
     "plane_nbytes": "qpuq", "gpu_open": "eup", "saving_plan": "espp", "saving_free": "-p", "saving_checkpoint": "pp",
     "saving_offset": "qpz", "saving_variance": "zpz", "saving_settle": "bpzpsz", "saving_encode": "eppp",
@@ -81,7 +82,7 @@ def library() -> Any:
     global _library
     if _library is None:
         found = ctypes.CDLL(find_library())
-        if not hasattr(found, "tsr_sign"):
+        if not hasattr(found, "tsr_sign_pieces"):
             raise ImportError(f"{found._name} is older than this module")
         for name, (result, *arguments) in FUNCTIONS.items():
             function = getattr(found, f"tsr_{name}")

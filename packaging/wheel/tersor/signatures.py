@@ -5,17 +5,18 @@
     for batch in batches:
         ...                           # any number of backward(), then clipping, if any
         recorder.loss = loss          # optional
-        optimizer.step()              # copies the tensors; threads hash them while training goes on
+        optimizer.step()              # tensors are hashed on their GPU, others by threads while training goes on
     recorder.close()
 
-Every rank that makes a recorder writes a file of its own, 32 bytes for a tensor and step. The copies take the memory
-of gradients, weights and states once more on their device, and twice in host memory. docs/replay.md, "Signatures",
+Every rank that makes a recorder writes a file of its own, 32 bytes for a tensor and step. What is not on a GPU of
+CUDA, or with a libtersor without GPUs, is copied to host memory, at most three times. docs/replay.md, "Signatures",
 describes the files.
 """
 import concurrent.futures
 import ctypes
 import json
 import math
+import operator
 import os
 import queue
 import struct
@@ -23,70 +24,152 @@ import struct
 import torch
 
 from tersor import ranks
-from tersor.library import call, library
+from tersor.library import Run, call, library
+from tersor.planes import Gpu
 from tersor.record import OPTIMIZERS, check_step, groups_of, hook, kind_of, run_of
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64",
           torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
           torch.bool: "BOOL"}
-ALIGN = 64  # of tensors in a buffer
+ALIGN = 64      # of tensors in a buffer
+PIECE = 32768   # TSR_SIGN_PIECE
+
+
+PLAIN = torch.Tensor, torch.nn.Parameter
 
 
 def local(t):
     """This rank's part of a tensor, or the number that stands for one."""
+    if type(t) in PLAIN:
+        return t
     if isinstance(t, torch.Tensor):
         return (t.to_local() if hasattr(t, "to_local") else t).detach()
     return torch.tensor(float(t))
 
 
+class Table:
+    """What libtersor is told of the tensors on a device: rows of struct tsr_to_sign."""
+
+    def __init__(self, tensors, dtypes):
+        self.row, self.first, rows = {}, 0, []     # by number; pieces
+        for row, (i, t) in enumerate(tensors.items()):
+            nbytes = t.numel() * t.element_size()
+            rows.append([0, nbytes, self.first, i << 32 | dtypes[i]])
+            self.row[i] = row
+            self.first += -(-nbytes // PIECE)
+        self.rows = torch.tensor(rows, dtype=torch.int64)
+
+    def with_data(self, data):
+        rows, column = self.rows.clone(), [0] * len(self.rows)
+        for i, address in data.items():
+            column[self.row[i]] = address
+        rows[:, 0] = torch.tensor(column, dtype=torch.int64)
+        return rows
+
+
 class Copies:
-    """Copies of tensors on their devices, and from there in host memory."""
+    """Tensors that the CPU signs: copies in host memory, from wherever they are."""
 
-    def __init__(self, tensors):
-        self.places, self.devices, total = [], {}, 0    # per tensor where it is; per device its range
-        self.device = [t.device for t in tensors]
-        for device in {t.device: None for t in tensors}:
-            first = total
-            for i, t in enumerate(tensors):
-                if t.device == device:
-                    self.places.append((i, total))
-                    total += -(-t.numel() * t.element_size() // ALIGN) * ALIGN
-            self.devices[device] = first, total
-        self.places = [place for _, place in sorted(self.places)]
-        cuda = [d for d in self.devices if d.type == "cuda"]
-        self.host = queue.Queue()
-        for _ in range(2):      # one is hashed while the other is filled
-            self.host.put(torch.empty(total, dtype=torch.uint8, pin_memory=bool(cuda)))
-        self.staged = {d: torch.empty(self.devices[d][1] - self.devices[d][0], dtype=torch.uint8, device=d) for d in cuda}
-        self.streams = {d: torch.cuda.Stream(d) for d in cuda}
+    def __init__(self, tensors, dtypes, threads):
+        self.table, self.run, self.place, total = Table(tensors, dtypes), Run(threads=threads), {}, 0
+        for i, t in tensors.items():
+            self.place[i] = total
+            total += max(1, -(-t.numel() * t.element_size() // ALIGN)) * ALIGN
+        self.free, self.memory = queue.Queue(), None
+        for _ in range(2):      # one is signed while the other is filled
+            self.free.put(torch.empty(total, dtype=torch.uint8))
 
-    def view(self, buffer, i, t, first=0):
-        at = self.places[i] - first
-        return buffer[at:at + t.numel() * t.element_size()].view(t.dtype).view(t.shape)
+    def begin(self):
+        if self.memory is None:     # else the last step was not taken
+            self.memory = self.free.get()
+        self.present = set()
 
-    def take(self, buffer, tensors):
-        """Copy the tensors with these numbers: to their device, or if that is the host to the buffer."""
-        for d, (first, _) in self.devices.items():
-            if d in self.staged:    # the last step's copies have left it
-                torch.cuda.current_stream(d).wait_stream(self.streams[d])
-            mine = [(i, t) for i, t in tensors if t.device == d]
-            into = [self.view(self.staged.get(d, buffer), i, t, first if d in self.staged else 0) for i, t in mine]
-            if into and hasattr(torch, "_foreach_copy_"):
-                torch._foreach_copy_(into, [t for _, t in mine])
-            else:
-                for a, (_, t) in zip(into, mine):
-                    a.copy_(t)
+    def take(self, tensors):
+        into = []
+        for i, t in tensors.items():
+            end = self.place[i] + t.numel() * t.element_size()
+            into.append(self.memory[self.place[i]:end].view(t.dtype).view(t.shape))
+        if into and hasattr(torch, "_foreach_copy_"):
+            torch._foreach_copy_(into, list(tensors.values()))
+        else:
+            for a, t in zip(into, tensors.values()):
+                a.copy_(t)
+        self.present.update(tensors)
 
-    def send(self, buffer):
-        """Begin to copy from all devices to the buffer; returns what tells when that is done."""
-        events = []
-        for d, staged in self.staged.items():
-            first, end = self.devices[d]
-            self.streams[d].wait_stream(torch.cuda.current_stream(d))
-            with torch.cuda.stream(self.streams[d]):
-                buffer[first:end].copy_(staged, non_blocking=True)
-                events.append(self.streams[d].record_event())
-        return events
+    def send(self):
+        """What signs the tensors of this step, to an address, in a thread."""
+        memory, self.memory = self.memory, None
+        table = self.table.with_data({i: memory.data_ptr() + self.place[i] for i in self.present})
+
+        def sign(to):
+            try:
+                call("tsr_sign", table.data_ptr(), len(table), to, ctypes.byref(self.run))
+            finally:
+                self.free.put(memory)
+        return sign
+
+
+class Kernels:
+    """Tensors that a GPU signs, where they are: of each piece 32 bytes get to the host."""
+
+    def __init__(self, device, tensors, dtypes):
+        self.device, self.gpu, self.stream = device, Gpu.of(device), torch.cuda.Stream(device)
+        self.table, self.known, self.free = Table(tensors, dtypes), {}, queue.Queue()
+        for _ in range(3):      # one is filled while two steps may wait to be written
+            self.free.put(torch.empty(32 * self.table.first, dtype=torch.uint8, pin_memory=True))
+
+    def begin(self):
+        self.data = {}
+        self.pieces = torch.empty(32 * self.table.first, dtype=torch.uint8, device=self.device)
+
+    def take(self, tensors):
+        data, kept = {}, []
+        for i, t in tensors.items():
+            data[i] = t.data_ptr()
+            if not t.is_contiguous() or data[i] % 16:
+                kept.append(t.clone(memory_format=torch.contiguous_format))
+                data[i] = kept[-1].data_ptr()
+        with torch.cuda.device(self.device):
+            rows = self._rows(data)
+            call("tsr_device_sign", self.gpu.handle, torch.cuda.current_stream().cuda_stream, rows.data_ptr(), len(rows),
+                 self.table.first, self.pieces.data_ptr())
+        self.data.update(data)
+
+    def _rows(self, data):
+        """The table on the GPU, once made: tensors are mostly where they were."""
+        where = tuple(data.items())
+        if where not in self.known:
+            if len(self.known) > 7:
+                self.known.pop(next(iter(self.known)))
+            self.known[where] = self.table.with_data(data).pin_memory().to(self.device, non_blocking=True)
+        return self.known[where]
+
+    def send(self):
+        data, host = self.data, self.free.get()
+        with torch.cuda.device(self.device):
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                host.copy_(self.pieces, non_blocking=True)
+                done = torch.cuda.Event(blocking=True)  # a thread that polls slows down the one that starts kernels
+                done.record()
+            self.pieces.record_stream(self.stream)
+
+        def sign(to):
+            done.synchronize()
+            table = self.table.with_data(data)
+            library().tsr_sign_pieces(table.data_ptr(), len(table), host.data_ptr(), to)
+            self.free.put(host)
+        return sign
+
+
+def signers_of(tensors, dtypes, threads):
+    """Who signs tensors, by their numbers: GPUs those that they have, the CPU the others and what is empty."""
+    by_device = {}
+    for i, t in enumerate(tensors):
+        on_gpu = t.is_cuda and t.numel() and torch.version.cuda and library().tsr_gpu_built()
+        by_device.setdefault(t.device if on_gpu else None, {})[i] = t
+    signers = [Kernels(d, those, dtypes) if d else Copies(those, dtypes, threads) for d, those in by_device.items()]
+    return signers, {i: signer for signer, those in zip(signers, by_device.values()) for i in those}
 
 
 class SignatureRecorder:
@@ -105,8 +188,8 @@ class SignatureRecorder:
         os.makedirs(directory, exist_ok=True)
         self.file = open(self.path, "xb", buffering=0)
         self.writer = concurrent.futures.ThreadPoolExecutor(1, "tersor")
-        self.hashers = concurrent.futures.ThreadPoolExecutor(threads or min(4, os.cpu_count() or 1), "tersor")
-        self.writing, self.keys = [], None
+        self.threads = threads or min(4, os.cpu_count() or 1)
+        self.writing, self.keys, self.last = [], None, ([], [], None)
         self.detach = hook(optimizer, self._before, self._after)
 
     def close(self):
@@ -117,55 +200,58 @@ class SignatureRecorder:
                 self.writing.pop(0).result()
         finally:
             self.writer.shutdown()
-            self.hashers.shutdown()
             self.file.close()
 
     def _parameters(self):
         return [(self.names[id(p)], p, g) for g in self.optimizer.param_groups for p in g["params"]]
 
-    def _tensors(self, gradients, others):
-        """By (parameter, what): what there is now."""
+    def _gradients(self):
+        return {(name, "gradient"): local(p.grad) for name, p, _ in self._parameters() if p.grad is not None}
+
+    def _states(self, p):
+        return {str(k): local(t) for k, t in self.optimizer.state.get(p, {}).items()
+                if type(t) in PLAIN or isinstance(t, (torch.Tensor, int, float)) and not isinstance(t, bool)}
+
+    def _others(self):
+        """By (parameter, what): the weights and states that there are."""
         found = {}
         for name, p, _ in self._parameters():
-            if gradients and p.grad is not None:
-                found[name, "gradient"] = local(p.grad)
-            if others:
-                found[name, "weight"] = local(p)
-                found.update({(name, k): t for k, t in self._states(p).items()})
+            found[name, "weight"] = local(p)
+            for k, t in self._states(p).items():
+                found[name, k] = t
         return found
 
-    def _states(self, p, peers=()):
-        """The states of a parameter, or before it has any, what they will be like by those of its peers."""
+    def _states_to_come(self, p, peers):
+        """The states of a parameter; before it has any, what they will be like by those of its peers."""
         for q in (p, *peers):
-            found = {str(k): local(v) for k, v in self.optimizer.state.get(q, {}).items()
-                     if isinstance(v, (torch.Tensor, int, float)) and not isinstance(v, bool)}
+            found, shape = self._states(q), local(q).shape
             if found and q is not p:
-                return {k: local(p).to(t.dtype) if t.shape == local(q).shape else t
-                        for k, t in found.items() if t.shape in (local(q).shape, ())}
+                return {k: local(p).to(t.dtype) if t.shape == shape else t
+                        for k, t in found.items() if t.shape in (shape, ())}
             if found:
                 return found
         return {}
 
+    @torch.no_grad()
     def _before(self, optimizer, args, kwargs):
         check_step(optimizer, args, kwargs)
         if self.keys is None:
-            self.gradients = {k: t.clone() for k, t in self._tensors(True, False).items()}
-            self.loaded = {k: t.clone() for k, t in self._tensors(False, True).items()}
+            self.gradients = {k: t.clone() for k, t in self._gradients().items()}
+            self.loaded = {k: t.clone() for k, t in self._others().items()}
             return
         while len(self.writing) > 1:    # and what went wrong until now
             self.writing.pop(0).result()
-        if self.buffer is None:     # else the last step was not taken
-            self.buffer = self.copies.host.get()
-        self.present = set()
-        self._take(self._tensors(True, False))
+        self._start()
+        self._take(self._by_signer(self._gradients()))
 
+    @torch.no_grad()
     def _after(self, optimizer, args, kwargs):
         groups = groups_of(self.kind, self.names, optimizer)
         if self.keys is None:
             self._begin(groups)
         if groups != self.groups:
             raise ValueError(f"step {self.step}: a hyperparameter other than lr has changed")
-        self._take(self._tensors(False, True))
+        self._take_others()
         self._submit(self.step, self.loss)
         self.step, self.loss = self.step + 1, None
 
@@ -175,7 +261,7 @@ class SignatureRecorder:
         for name, p, g in self._parameters():
             all_of_them[name, "gradient"] = self.gradients.get((name, "gradient"), local(p))
             all_of_them[name, "weight"] = local(p)
-            all_of_them.update({(name, k): t for k, t in self._states(p, g["params"]).items()})
+            all_of_them.update({(name, k): t for k, t in self._states_to_come(p, g["params"]).items()})
         self.keys = {key: i for i, key in enumerate(all_of_them)}
         whole = {n: not hasattr(p, "to_local") for n, p, _ in self._parameters()}
         head = json.dumps({
@@ -184,50 +270,63 @@ class SignatureRecorder:
             "tensors": [{"name": n, "of": k, "dtype": DTYPES[t.dtype], "shape": list(t.shape),
                          **({} if whole[n] else {"part": True})} for (n, k), t in all_of_them.items()]}).encode()
         self.file.write(struct.pack("<8sQQ", b"TSRSIGN1", len(head), self._hash(head)) + head)
-        self.copies = Copies(list(all_of_them.values()))
-        self.like = [t.to("meta") for t in all_of_them.values()]    # types and shapes alone
-        self.numbers = [library().tsr_dtype_find(DTYPES[t.dtype].encode()) for t in self.like]
+        self.like = [(t.shape, t.dtype, t.device) for t in all_of_them.values()]
+        dtypes = [library().tsr_dtype_find(DTYPES[t.dtype].encode()) for t in all_of_them.values()]
+        self.signers, self.signer = signers_of(list(all_of_them.values()), dtypes, self.threads)
         for step, tensors in (self.step - 1, self.loaded), (self.step, self.gradients):
-            self.buffer, self.present = self.copies.host.get(), set()
-            self._take(tensors)
+            self._start()
+            self._take(self._by_signer(tensors))
             if step < self.step:
                 self._submit(step, None)
         del self.loaded, self.gradients
 
-    def _take(self, tensors):
+    def _start(self):
+        for signer in self.signers:
+            signer.begin()
+
+    def _by_signer(self, tensors):
+        mine = {signer: {} for signer in self.signers}
         for key, t in tensors.items():
             i = self.keys.get(key)
-            if i is None or (t.dtype, t.shape, t.device) != (self.like[i].dtype, self.like[i].shape, self.copies.device[i]):
+            if i is None or (t.shape, t.dtype, t.device) != self.like[i]:
                 raise ValueError(f"step {self.step}: {key[0]}: its {key[1]} is new, or of another type, shape or device")
-        self.copies.take(self.buffer, [(self.keys[k], t) for k, t in tensors.items()])
-        self.present.update(self.keys[k] for k in tensors)
+            mine[self.signer[i]][i] = t
+        return mine
+
+    def _take(self, mine):
+        for signer, tensors in mine.items():
+            signer.take(tensors)
+
+    def _take_others(self):
+        """What is where it was is not looked at one by one, which would take a small model's time."""
+        objects, state = [], self.optimizer.state
+        for _, p, _ in self._parameters():
+            objects.append(p)
+            objects.extend(state.get(p, {}).values())
+        where = [t.data_ptr() if type(t) in PLAIN else None for t in objects]
+        last_objects, last_where, mine = self.last
+        if None in where or where != last_where or not all(map(operator.is_, objects, last_objects)):
+            mine = self._by_signer(self._others())
+            self.last = objects, where, mine
+        self._take(mine)
 
     def _submit(self, step, loss):
         rates = [float(g["lr"]) for g in self.optimizer.param_groups]
         # Its value is waited for in the thread, and the job may change it by then.
-        loss = loss.detach().clone() if isinstance(loss, torch.Tensor) else loss
-        events = self.copies.send(self.buffer)
-        self.writing.append(self.writer.submit(self._write, self.buffer, events, sorted(self.present), step,
-                                               loss, rates))
-        self.buffer = None
+        if isinstance(loss, torch.Tensor):
+            waited = any(getattr(s, "device", None) == loss.device for s in self.signers)
+            there = torch.empty_like(loss, device="cpu", pin_memory=waited, requires_grad=False)
+            loss = there.copy_(loss.detach(), non_blocking=waited)
+        self.writing.append(self.writer.submit(self._write, [s.send() for s in self.signers], step, loss, rates))
 
     @staticmethod
     def _hash(data):
         return library().tsr_xxh3(data, len(data))
 
-    def _write(self, buffer, events, present, step, loss, rates):
-        for e in events:
-            e.synchronize()
+    def _write(self, signing, step, loss, rates):
         signatures = (ctypes.c_char * (32 * len(self.keys)))()  # of what is not there: zeros
-        base, out = buffer.data_ptr(), ctypes.addressof(signatures)
-
-        def sign(i):
-            t = self.like[i]
-            call("tsr_sign", base + self.copies.places[i], t.numel() * t.element_size(), self.numbers[i], out + 32 * i)
-        try:
-            list(self.hashers.map(sign, sorted(present, key=lambda i: -self.like[i].numel())))
-        finally:
-            self.copies.host.put(buffer)
+        for sign in signing:
+            sign(ctypes.addressof(signatures))
         loss = math.nan if loss is None else float(loss)
         data = struct.pack(f"<Qd{len(rates)}d", step, loss, *rates) + bytes(signatures)
         data += struct.pack("<Q", self._hash(data))

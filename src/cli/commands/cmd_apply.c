@@ -3,39 +3,23 @@
 
 #include "cli/files.h"
 #include "cli/operations.h"
-
-/* The file that is written: without -o the model itself. */
-static const char *target(const struct cli_common *common)
-{
-	return common->output ? common->output : common->operands.items[1];
-}
-
-static void report(struct tsr_report *r, const struct cli_common *common,
-		   const struct tsr_unpacking *u)
-{
-	tsr_json_put_string(&r->json, "output", target(common));
-	tsr_json_put_bool(&r->json, "in_place", !common->output);
-	tsr_json_put_bool(&r->json, "dry_run", common->dry_run);
-	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
-	tsr_text_printf(&r->text, "%s: %zu tensors, %s%s\n",
-			tsr_format_name(target(common), 40).text, u->source->ntensors,
-			tsr_format_bytes((double)u->nbytes).text,
-			common->dry_run ? " planned" : "");
-}
+#include "report/checkpoints/checkpoint_reports.h"
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { .report = report };
 	const struct cli_common *common = args;
+	const char *update = common->operands.items[0], *model = common->operands.items[1];
 	const struct tsr_write_options o = cli_write_options(common, "safetensors");
-	struct tsr_unpacking *u = NULL;
-	enum tsr_status written;
+	/* Without -o the model itself is written. */
+	struct cli_unpacking done = { .report = tsr_apply_report,
+				      .output = common->output ? common->output : model };
 	struct cli_work work;
 
 	cli_work_start(&work, common, "applying");
-	written = tsr_apply(common->operands.items[0], common->operands.items[1], common->output,
-			    &o, &work.run, &u, &work.err);
-	return cli_end_unpacking(cmd, common, &how, NULL, &work, written, u);
+	done.written = cli_work_end(
+		&work, tsr_apply(update, model, common->output, &o, &work.run, &done.u, &work.err));
+	done.err = &work.err;
+	return cli_end_unpacking(cmd, common, &done);
 }
 
 TSR_EMBED(help_apply, "man/help/apply.txt");

@@ -14,6 +14,8 @@ struct args {
 	const char *kind, *scale, *baseline, *table, *state;
 	uint64_t group;
 	bool steps, granularity;
+	struct tsr_audit **audits; /* that were made: one, or with --steps one of each input */
+	unsigned naudits;
 };
 
 /* The bounds of --max-error. */
@@ -97,14 +99,6 @@ static int choose(const struct cli_cmd *cmd, const struct args *a, struct choice
 	return CLI_OK;
 }
 
-/* --- Auditing ----------------------------------------------------------------------------------- */
-
-/* All audits of a command: one, or with --steps one of each input. */
-struct series {
-	struct tsr_audit **audits;
-	unsigned n;
-};
-
 /* --- Faults and gates --------------------------------------------------------------------------- */
 
 static int check_gates(const struct tsr_audit *a, const struct gates *gates)
@@ -130,13 +124,13 @@ static int worse(int a, int b)
 }
 
 /* What is wrong with the checkpoints, a line each, and gates that are missed. */
-static int judge(const struct args *a, const struct series *s, const struct gates *gates)
+static int judge(const struct args *a, const struct gates *gates)
 {
 	int status = CLI_OK;
 	char text[120];
 
-	for (unsigned i = 0; i < s->n; i++) {
-		const struct tsr_audit *x = s->audits[i];
+	for (unsigned i = 0; i < a->naudits; i++) {
+		const struct tsr_audit *x = a->audits[i];
 		const char *path = tsr_checkpoint_path(x->source), *fault;
 		/* The default list has learned codecs where they can be. */
 		bool differs = x->unlearned && (a->codec.n || a->table);
@@ -164,18 +158,17 @@ static int judge(const struct args *a, const struct series *s, const struct gate
 
 /* --- Reports ------------------------------------------------------------------------------------ */
 
-static int report(const struct cli_cmd *cmd, const struct args *a, const struct series *s,
-		  const struct tsr_json *baseline)
+static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_json *baseline)
 {
 	struct tsr_report r = cli_report(cmd, &a->common, NULL);
 
-	for (unsigned i = 0; i < s->n; i++)
-		cli_warn_notes(&a->common, s->audits[i]->source);
-	tsr_audit_report(s->audits, s->n, a->table ? TSR_AUDIT_PAPER : TSR_AUDIT_EACH, &r);
+	for (unsigned i = 0; i < a->naudits; i++)
+		cli_warn_notes(&a->common, a->audits[i]->source);
+	tsr_audit_report(a->audits, a->naudits, a->table ? TSR_AUDIT_PAPER : TSR_AUDIT_EACH, &r);
 	if (r.wants_json || baseline) {
 		if (a->table)
 			tsr_json_put_string(&r.json, "table", a->table);
-		tsr_audit_put_json(s->audits, s->n, &r.json);
+		tsr_audit_put_json(a->audits, a->naudits, &r.json);
 	}
 	if (baseline)
 		tsr_baseline_report(&tsr_audit_baseline, baseline, &r);
@@ -184,13 +177,12 @@ static int report(const struct cli_cmd *cmd, const struct args *a, const struct 
 
 /* --- All of it ---------------------------------------------------------------------------------- */
 
-static int audit(const struct cli_cmd *cmd, const struct args *a, const struct tsr_audit_options *o,
+static int audit(const struct cli_cmd *cmd, struct args *a, const struct tsr_audit_options *o,
 		 const struct gates *gates)
 {
 	const struct cli_list *in = &a->common.operands;
 	const unsigned each = a->steps ? 1 : in->n;
 	struct tsr_json *baseline = NULL;
-	struct series s = { .n = 0 };
 	struct cli_work work;
 	struct tsr_err err;
 	int status = CLI_OK;
@@ -198,34 +190,34 @@ static int audit(const struct cli_cmd *cmd, const struct args *a, const struct t
 	if (a->baseline &&
 	    tsr_baseline_load(&tsr_audit_baseline, a->baseline, &baseline, &err) != TSR_OK)
 		return cli_error(&err);
-	s.audits = calloc(in->n, sizeof(struct tsr_audit *));
-	if (!s.audits)
+	a->audits = calloc(in->n, sizeof(struct tsr_audit *));
+	if (!a->audits)
 		status = cli_fail(CLI_IO, "out of memory");
 	for (unsigned i = 0; i < in->n && status == CLI_OK; i += each) {
 		cli_work_start(&work, &a->common, "auditing");
 		if (cli_work_end(&work, tsr_audit_run(&in->items[i], each, o, &work.run,
-						      &s.audits[s.n], &work.err)) == TSR_OK)
-			s.n++;
+						      &a->audits[a->naudits], &work.err)) == TSR_OK)
+			a->naudits++;
 		else
 			status = cli_error(&work.err);
 	}
 	if (status == CLI_OK && tsr_part_is_one(cli_parts())) {
 		status = cli_part_write();
 	} else if (status == CLI_OK) {
-		status = report(cmd, a, &s, baseline);
+		status = report(cmd, a, baseline);
 		if (status <= CLI_DIFFERS)
-			status = worse(status, judge(a, &s, gates));
+			status = worse(status, judge(a, gates));
 	}
-	for (unsigned i = 0; i < s.n; i++)
-		tsr_audit_free(s.audits[i]);
-	free(s.audits);
+	for (unsigned i = 0; i < a->naudits; i++)
+		tsr_audit_free(a->audits[i]);
+	free(a->audits);
 	tsr_json_free(baseline);
 	return status;
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	const struct args *a = args;
+	struct args *a = args;
 	struct gates gates;
 	struct tsr_name_rule rules[CLI_RULES_MAX];
 	struct tsr_audit_options o = tsr_audit_defaults();

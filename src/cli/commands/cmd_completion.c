@@ -36,14 +36,9 @@ static void print_values(const struct cli_opt *o)
 	}
 }
 
-static bool takes_file(const struct cli_opt *o)
-{
-	return o->values && (strcmp(o->values, "@file") == 0 || strcmp(o->values, "@report") == 0);
-}
-
 static bool takes_words(const struct cli_opt *o)
 {
-	return o->values && !takes_file(o);
+	return o->values && !cli_is_path(o);
 }
 
 /* Whether it takes several of its words, with commas between them. */
@@ -125,7 +120,7 @@ static void zsh_opt(const struct cli_cmd *cmd, const struct cli_opt *o)
 			printf("%s", takes_list(o) ? " _values -s , word " : "(");
 			print_values(o);
 			printf("%s", takes_list(o) ? "" : ")");
-		} else if (takes_file(o)) {
+		} else if (cli_is_path(o)) {
 			printf("_files");
 		}
 	}

@@ -4,6 +4,7 @@
 #include "cli/operations.h"
 #include "cli/files.h"
 #include "cli/parts/parting.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 struct args {
 	struct cli_common common;
@@ -22,23 +23,6 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-static void report(struct tsr_report *r, const struct cli_common *common,
-		   const struct tsr_unpacking *u)
-{
-	const char *to = tsr_container_name(u->container);
-
-	cli_json_output(&r->json, common);
-	tsr_json_put_string(&r->json, "from", tsr_container_name(u->source->container));
-	tsr_json_put_string(&r->json, "to", to);
-	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
-	tsr_json_put_u64(&r->json, "unchecked", u->source->nunchecked);
-	tsr_json_put_strings(&r->json, "notes", (const char *const *)u->source->notes,
-			     u->source->nnotes);
-	tsr_text_printf(&r->text, "%s: %s, %zu tensors, %s%s\n", cli_output_name(common, 40).text,
-			to, u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
-			common->dry_run ? " planned" : "");
-}
-
 /* With --plain or --entropy: what is stored stays, in the form that was asked for. */
 static int recode(const struct cli_cmd *cmd, const struct args *a)
 {
@@ -53,13 +37,12 @@ static int recode(const struct cli_cmd *cmd, const struct args *a)
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { "name,dtype,shape", report, NULL };
+	struct cli_unpacking done = { .shown = "name,dtype,shape",
+				      .report = tsr_conversion_report };
 	const struct args *a = args;
 	const struct cli_list *in = &a->common.operands;
 	const bool packed = tsr_directory_is_packed(in->items[0]);
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
-	struct tsr_unpacking *u = NULL;
-	enum tsr_status written;
 	struct cli_work work;
 
 	if (a->plain || a->entropy.given)
@@ -76,11 +59,14 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_usage(cmd, "--max-shard-size is for safetensors and dcp only");
 	o.strict = a->strict;
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "converting"));
-	written = packed && in->n == 1 ? tsr_convert_directory(in->items[0], a->common.output, &o,
-							       &work.run, &u, &work.err)
-				       : tsr_convert(in->items, in->n, a->common.output, &o,
-						     &work.run, &u, &work.err);
-	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
+	done.written = packed && in->n == 1
+			       ? tsr_convert_directory(in->items[0], a->common.output, &o,
+						       &work.run, &done.u, &work.err)
+			       : tsr_convert(in->items, in->n, a->common.output, &o, &work.run,
+					     &done.u, &work.err);
+	cli_work_end(&work, done.written);
+	done.err = &work.err;
+	return cli_end_unpacking(cmd, &a->common, &done);
 }
 
 TSR_EMBED(help_convert, "man/help/convert.txt");

@@ -6,10 +6,10 @@
 #include "cli/operations.h"
 #include "cli/files.h"
 #include "cli/parts/parting.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 struct args {
 	struct cli_common common;
-	bool written; /* set when done */
 	const char *weights, *momentum, *variance, *other, *scale, *compat, *model;
 	const char *state, *codebook_from;
 	struct cli_learning learning;
@@ -141,11 +141,8 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 		return cli_usage(cmd, "--seed needs --weights bf16+sr<k> or fp16+sr<k>");
 	o->weight.seed = o->other.seed = a->seed;
 	if (cli_given(&a->common, "auto max-bytes")) {
-		CLI_TRY(cli_parse_choosing(cmd, &a->choosing, scale, (uint32_t)a->group, choice));
-		if (a->weights && cli_chooses_weights(choice))
-			return cli_usage(cmd, "--weights does not go with codecs of weights in "
-					      "--auto-codecs");
-		choice->weight_steps = !a->weights;
+		CLI_TRY(cli_parse_choosing(cmd, &a->choosing, scale, (uint32_t)a->group, a->weights,
+					   choice));
 		o->choice = choice;
 	}
 	if (a->min_elements)
@@ -154,76 +151,6 @@ static int parse_codings(const struct cli_cmd *cmd, const struct args *a,
 }
 
 /* --- Reports -------------------------------------------------------------------------------- */
-
-/* The size of the output, and what it is made of. */
-static void put_size(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
-		     const struct tsr_summary *s)
-{
-	const uint64_t out = p->header_nbytes + p->data_nbytes;
-
-	tsr_text_printf(&r->text, "\n%s: %s%s, %.1f%% of the input's data",
-			cli_output_name(&a->common, 40).text, tsr_format_bytes((double)out).text,
-			a->common.dry_run ? " planned"
-			: a->written	  ? ""
-					  : " not written",
-			p->source_nbytes ? 100.0 * (double)out / (double)p->source_nbytes : 100.0);
-	tsr_summary_put_per_parameter(s, ", ", "", &r->text);
-	tsr_text_puts(&r->text, "\n");
-	if (a->entropy.given || a->delta)
-		cli_put_coded(&r->text, out, p->plain_nbytes, a->common.dry_run);
-	cli_json_output(&r->json, &a->common);
-	tsr_json_put_bool(&r->json, "written", a->written);
-	tsr_json_put_u64(&r->json, "generation", p->generation);
-	tsr_json_put_u64(&r->json, "header_nbytes", p->header_nbytes);
-	tsr_json_put_u64(&r->json, "data_nbytes", p->data_nbytes);
-	tsr_json_put_u64(&r->json, "plain_nbytes", p->plain_nbytes);
-	cli_report_delta(r, p->source, &p->delta);
-}
-
-static void put_report(struct tsr_report *r, const struct args *a, const struct tsr_packing *p,
-		       struct tsr_summary *s, const struct tsr_kept_raw *kept)
-{
-	struct tsr_table t = { 0 };
-	char reason[120];
-
-	for (size_t i = 0; (r->wants_json || r->verbose) && i < p->source->ntensors; i++) {
-		const struct tsr_tensor *x = &p->source->tensors[i];
-		const struct tsr_packed_tensor *as = &p->tensors[i];
-
-		cli_put_tensor(&t, x);
-		TSR_CELL(&t, "stored_nbytes", NULL, as->nbytes);
-		tsr_raw_reason_text(as, reason, sizeof(reason));
-		TSR_CELL(&t, "raw_reason", NULL,
-			 as->raw != TSR_RAW_NO ? tsr_keep(&t, reason) : NULL);
-		if (x->coding.codec && as->measure.n) {
-			TSR_CELL(&t, "scale_underflow", NULL, as->report.scale_underflow);
-			cli_put_measured(&t, &as->measure);
-		}
-		tsr_update_put(&t, &as->update);
-		if (as->weight_step >= 0 && p->lr > 0)
-			TSR_CELL(&t, "weight_step", NULL, as->weight_step);
-		tsr_choice_put(&t, as->choice, &x->coding);
-	}
-	if (r->verbose) {
-		tsr_report_lines(
-			r, &t, "name,shape,-coding,error.nmse,-weight,-quantized,-narrow,-choice");
-		tsr_report_gap(r);
-	}
-	tsr_summary_put_table(s, r);
-	put_size(r, a, p, s);
-	tsr_summary_put_worst(s, "largest error", &r->text);
-	tsr_losses_put_text(&s->losses, &r->text);
-	tsr_choices_put_text(&s->choices, &r->text);
-	tsr_summary_put_remarks(s, &r->text);
-	if (!a->only)
-		tsr_kept_raw_put_text(kept, &r->text);
-	tsr_summary_put_json(s, &r->json);
-	tsr_losses_put_json(&s->losses, &r->json);
-	tsr_moments_put_json(&p->moments, &r->json);
-	tsr_choices_put_json(&s->choices, &r->json);
-	tsr_kept_raw_put_json(kept, &r->json);
-	tsr_report_rows(r, t, "tensors", NULL);
-}
 
 static void warn(const struct cli_common *common, const struct tsr_packing *p)
 {
@@ -271,7 +198,6 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack_options *o)
 {
 	const enum tsr_container named = cli_write_options(&a->common, NULL).container;
-	struct tsr_summary summary = { 0 };
 	struct tsr_kept_raw kept = { 0 };
 	struct tsr_packing *p = NULL;
 	enum tsr_status packed;
@@ -287,9 +213,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 					     a->common.output, o, &work.run, &p, &work.err));
 	if (!p)
 		return cli_error(&work.err);
-	tsr_summary_add_packing(&summary, p);
 	tsr_kept_raw_add(&kept, p);
-	a->written = packed != TSR_E_BOUND && !a->common.dry_run;
 	if (packed == TSR_OK) {
 		/* Whoever opens the output by its name expects another kind of file. */
 		if (named != TSR_CONTAINER_COUNT && named != TSR_CONTAINER_SAFETENSORS)
@@ -302,7 +226,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 					  a->only ? NULL : a->delta, a->strict);
 	}
 	r = cli_report(cmd, &a->common, NULL);
-	put_report(&r, a, p, &summary, &kept);
+	tsr_packing_report(p, o, a->only, packed != TSR_E_BOUND && !a->common.dry_run, &r);
 	status = cli_end_report(&r, &a->common);
 	if (packed == TSR_OK && status == CLI_OK && !a->only)
 		status = cli_check_packed(&a->common, o, p, &kept);

@@ -4,9 +4,8 @@
 #include "cli/work.h"
 #include "io/dir_output.h"
 #include "cli/words.h"
-#include "tersor/store.h"
+#include "report/checkpoints/store_report.h"
 #include "text/bytes.h"
-#include "text/json.h"
 
 #define STEP_MAX TSR_JSON_INT_MAX
 
@@ -67,94 +66,18 @@ static int parse_step(const struct cli_cmd *cmd, const char *text, uint64_t *ret
 	return CLI_OK;
 }
 
-/* --- Tables ----------------------------------------------------------------------------------- */
-
-/* An error of a snapshot, "-" if it has none. */
-static double error_of(double e)
-{
-	return e < 0 ? NAN : e;
-}
-
-static const char *files(const struct tsr_snapshot_info *i)
-{
-	return i->nfiles == 1 ? "file" : "files";
-}
-
-static void put_snapshot(struct tsr_table *t, const struct tsr_snapshot_info *i)
-{
-	tsr_row(t);
-	TSR_CELL(t, "step", "step", i->step);
-	TSR_CELL(t, "name", "name:n", i->name);
-	TSR_CELL(t, "tier", "tier", tsr_keep(t, i->tier.name));
-	TSR_CELL(t, "alone_nbytes", "alone:B", (double)i->alone_nbytes);
-	TSR_CELL(t, "shared_nbytes", "shared:B", (double)i->shared_nbytes);
-	TSR_CELL(t, "nbytes", "of:B", (double)i->nbytes);
-	TSR_CELL(t, "errors.weight", "weights\n/ moved:.1e", error_of(i->errors.weight));
-	TSR_CELL(t, "errors.weight_ulps", "BF16\nULPs:.2g", error_of(i->errors.weight_ulps));
-	TSR_CELL(t, "errors.update", "update\nNMSE:.1e", error_of(i->errors.update));
-	TSR_CELL(t, "errors.variance", "root v\nNMSE:.1e", error_of(i->errors.variance));
-	TSR_CELL(t, "depth", NULL, (uint64_t)i->depth);
-	TSR_CELL(t, "nfiles", NULL, i->nfiles);
-	TSR_CELL(t, "nparameters", NULL, i->nparameters);
-}
-
-#define ERROR_COLUMNS "errors.weight,errors.weight_ulps,errors.update,errors.variance"
-#define SNAPSHOT_COLUMNS "step,name,tier,alone_nbytes,shared_nbytes," ERROR_COLUMNS
-
-/* A snapshot by itself: the errors of its training state, if it lost anything of one. */
-static void report_snapshot(struct tsr_report *r, const struct tsr_snapshot_info *i)
-{
-	struct tsr_table t = { 0 };
-
-	put_snapshot(&t, i);
-	if (i->tier.as != TSR_STORE_LOSSLESS && i->errors.weight_ulps >= 0)
-		tsr_report_lines(r, &t, ERROR_COLUMNS);
-	tsr_table_end_members(t, &r->json);
-}
-
 /* --- add -------------------------------------------------------------------------------------- */
 
 /* The last number in the last name of a path. */
 static bool last_number(const char *path, uint64_t *ret)
 {
-	size_t end = strlen(path), first;
+	size_t end = strlen(path);
 
 	while (end && path[end - 1] == '/')
 		end--;
 	while (end && path[end - 1] != '/' && !strchr("0123456789", path[end - 1]))
 		end--;
-	for (first = end; first && strchr("0123456789", path[first - 1]);)
-		first--;
-	return tsr_digits(path + first, end - first, STEP_MAX, ret);
-}
-
-static int report_added(const struct cli_cmd *cmd, const struct args *a,
-			const struct tsr_store_added *added)
-{
-	struct tsr_report r = cli_report(cmd, &a->common, "add");
-	const struct tsr_snapshot_info *i = &added->info;
-
-	if (added->has_note)
-		cli_warn(&a->common, "%s: stored bit by bit, since its tensors were not found",
-			 added->note);
-	tsr_report_say(&r, TSR_TO_TEXT, "%s: step %" PRIu64 ", tier %s: %" PRIu64 " %s, %s in %s",
-		       store_name(a), i->step, i->tier.name, i->nfiles, files(i),
-		       tsr_format_bytes((double)i->nbytes).text,
-		       tsr_format_bytes((double)added->new_nbytes).text);
-	if (i->nparameters)
-		tsr_report_say(&r, TSR_TO_TEXT,
-			       "%.2f bytes per parameter; %s of %s are weights, momenta and "
-			       "variances in FP32",
-			       (double)added->new_nbytes / (double)i->nparameters,
-			       tsr_format_bytes((double)added->nlossy).text,
-			       tsr_format_bytes((double)(added->nlossy + added->nother)).text);
-	report_snapshot(&r, i);
-	tsr_json_put_u64(&r.json, "new_nbytes", added->new_nbytes);
-	tsr_json_put_u64(&r.json, "state_nbytes", added->nlossy);
-	tsr_json_put_u64(&r.json, "other_nbytes", added->nother);
-	tsr_json_put_u64(&r.json, "objects", added->nobjects);
-	tsr_json_put_string(&r.json, "note", added->has_note ? added->note : NULL);
-	return cli_end_report(&r, &a->common);
+	return tsr_digits_at_end(path, end, STEP_MAX, ret);
 }
 
 static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
@@ -162,6 +85,7 @@ static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 {
 	struct tsr_store_add_options o = tsr_store_add_defaults();
 	struct tsr_store_added added;
+	struct tsr_report r;
 	struct tsr_err err = { 0 };
 
 	o.step = a->step;
@@ -179,7 +103,12 @@ static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 	}
 	if (tsr_store_add(s, operand(a, 0), &o, run, &added, &err) != TSR_OK)
 		return cli_error(&err);
-	return report_added(cmd, a, &added);
+	if (added.has_note)
+		cli_warn(&a->common, "%s: stored bit by bit, since its tensors were not found",
+			 added.note);
+	r = cli_report(cmd, &a->common, "add");
+	tsr_store_added_report(store_name(a), &added, &r);
+	return cli_end_report(&r, &a->common);
 }
 
 /* --- ls, du, get, verify ---------------------------------------------------------------------- */
@@ -188,16 +117,9 @@ static int list(const struct cli_cmd *cmd, const struct args *a, struct tsr_stor
 		const struct tsr_run *run)
 {
 	struct tsr_report r = cli_report(cmd, &a->common, "ls");
-	const struct tsr_snapshot_info *info;
-	struct tsr_table t = { 0 };
-	uint64_t unused;
 
 	(void)run;
-	for (size_t i = 0; (info = tsr_store_snapshot(s, i)); i++)
-		put_snapshot(&t, info);
-	tsr_json_put_u64(&r.json, "nbytes", tsr_store_nbytes(s, &unused));
-	tsr_json_put_u64(&r.json, "unused_nbytes", unused);
-	tsr_report_rows(&r, t, "snapshots", SNAPSHOT_COLUMNS);
+	tsr_store_list_report(s, &r);
 	return cli_end_report(&r, &a->common);
 }
 
@@ -205,30 +127,9 @@ static int usage(const struct cli_cmd *cmd, const struct args *a, struct tsr_sto
 		 const struct tsr_run *run)
 {
 	struct tsr_report r = cli_report(cmd, &a->common, "du");
-	const struct tsr_snapshot_info *info;
-	uint64_t unused, held = 0, parameters = 0;
-	const uint64_t nbytes = tsr_store_nbytes(s, &unused);
-	size_t n = 0;
 
 	(void)run;
-	for (; (info = tsr_store_snapshot(s, n)); n++) {
-		held += info->nbytes;
-		parameters += info->nparameters;
-	}
-	tsr_report_say(&r, TSR_TO_TEXT, "%s: %s for %zu snapshots of %s", store_name(a),
-		       tsr_format_bytes((double)nbytes).text, n,
-		       tsr_format_bytes((double)held).text);
-	if (parameters)
-		tsr_report_say(&r, TSR_TO_TEXT, "%.2f bytes per parameter and snapshot",
-			       (double)nbytes / (double)parameters);
-	if (unused)
-		tsr_report_say(&r, TSR_TO_TEXT,
-			       "%s are needed by no snapshot; store thin removes them",
-			       tsr_format_bytes((double)unused).text);
-	tsr_json_put_u64(&r.json, "snapshots", n);
-	tsr_json_put_u64(&r.json, "nbytes", nbytes);
-	tsr_json_put_u64(&r.json, "unused_nbytes", unused);
-	tsr_json_put_u64(&r.json, "checkpoint_nbytes", held);
+	tsr_store_usage_report(store_name(a), s, &r);
 	return cli_end_report(&r, &a->common);
 }
 
@@ -245,7 +146,6 @@ static const struct tsr_snapshot_info *find(const struct tsr_store *s, uint64_t 
 static int get(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
 	       const struct tsr_run *run)
 {
-	const struct tsr_snapshot_info *info;
 	struct tsr_err err = { 0 };
 	struct tsr_report r;
 	uint64_t step;
@@ -255,73 +155,30 @@ static int get(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 		return cli_usage(cmd, "get needs -o OUT");
 	if (tsr_store_get(s, step, a->common.output, a->common.force, run, &err) != TSR_OK)
 		return cli_error(&err);
-	info = find(s, step);
 	r = cli_report(cmd, &a->common, "get");
-	tsr_report_say(&r, TSR_TO_TEXT, "%s: step %" PRIu64 ", tier %s, %" PRIu64 " %s, %s",
-		       cli_output_name(&a->common, 40).text, step, info->tier.name, info->nfiles,
-		       files(info), tsr_format_bytes((double)info->nbytes).text);
-	tsr_json_put_string(&r.json, "output", a->common.output);
-	report_snapshot(&r, info);
+	tsr_store_written_report(find(s, step), &r);
 	return cli_end_report(&r, &a->common);
-}
-
-/* What verify finds, as a line for people and a row for programs. */
-struct faults {
-	struct tsr_report report;
-	struct tsr_table table;
-};
-
-static void put_fault(void *ctx, const char *what)
-{
-	struct faults *f = ctx;
-
-	tsr_report_say(&f->report, TSR_TO_TEXT, "FAULT %s", what);
-	tsr_row(&f->table);
-	TSR_CELL(&f->table, "fault", NULL, tsr_keep(&f->table, what));
 }
 
 static int verify(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
 		  const struct tsr_run *run)
 {
-	struct faults f = { cli_report(cmd, &a->common, "verify"), { 0 } };
+	struct tsr_table faults = { 0 };
 	struct tsr_err err = { 0 };
-	const enum tsr_status status = tsr_store_verify(s, run, put_fault, &f, &err);
-	uint64_t unused;
-	size_t n = 0;
+	const enum tsr_status status = tsr_store_verify(s, run, tsr_store_put_fault, &faults, &err);
+	struct tsr_report r;
 
 	if (status != TSR_OK && status != TSR_E_FORMAT) {
-		tsr_table_free(&f.table);
-		tsr_text_free(&f.report.json);
-		tsr_text_free(&f.report.text);
+		tsr_table_free(&faults);
 		return cli_error(&err);
 	}
-	while (tsr_store_snapshot(s, n))
-		n++;
-	tsr_json_put_u64(&f.report.json, "snapshots", n);
-	tsr_json_put_u64(&f.report.json, "nbytes", tsr_store_nbytes(s, &unused));
-	tsr_json_put_bool(&f.report.json, "intact", status == TSR_OK);
-	tsr_table_end_json(f.table, "faults", &f.report.json);
-	if (status == TSR_OK)
-		tsr_report_say(&f.report, TSR_TO_TEXT, "%s: %zu snapshots, %s: intact",
-			       store_name(a), n,
-			       tsr_format_bytes((double)tsr_store_nbytes(s, NULL)).text);
-	CLI_TRY(cli_end_report(&f.report, &a->common));
+	r = cli_report(cmd, &a->common, "verify");
+	tsr_store_verified_report(store_name(a), s, faults, &r);
+	CLI_TRY(cli_end_report(&r, &a->common));
 	return status == TSR_OK ? CLI_OK : cli_error(&err);
 }
 
 /* --- diff ------------------------------------------------------------------------------------- */
-
-static void put_difference(void *ctx, const struct tsr_store_difference *d)
-{
-	struct tsr_table *t = ctx;
-
-	tsr_row(t);
-	TSR_CELL(t, "name", "tensor:n", tsr_keep(t, d->name));
-	TSR_CELL(t, "elements", "elements:,", d->nelements);
-	TSR_CELL(t, "different", "different:,", d->nother);
-	TSR_CELL(t, "moved", "moved\nrms:.2e", d->moved);
-	TSR_CELL(t, "relative", "of its\nrms:.2e", d->rms > 0 ? d->moved / d->rms : NAN);
-}
 
 static int diff(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
 		const struct tsr_run *run)
@@ -334,41 +191,16 @@ static int diff(const struct cli_cmd *cmd, const struct args *a, struct tsr_stor
 
 	CLI_TRY(parse_step(cmd, operand(a, 0), &x));
 	CLI_TRY(parse_step(cmd, operand(a, 1), &y));
-	if (tsr_store_diff(s, x, y, run, put_difference, &t, &c, &err) != TSR_OK) {
+	if (tsr_store_diff(s, x, y, run, tsr_store_put_difference, &t, &c, &err) != TSR_OK) {
 		tsr_table_free(&t);
 		return cli_error(&err);
 	}
 	r = cli_report(cmd, &a->common, "diff");
-	tsr_report_rows(&r, t, "tensors", "name,elements,different,moved,relative");
-	tsr_report_say(&r, TSR_TO_TEXT,
-		       "%" PRIu64 " of %" PRIu64 " tensors of training state differ; %" PRIu64
-		       " of %" PRIu64 " files differ beside them; %" PRIu64 " are in one only",
-		       c.nother, c.ntensors, c.nother_files, c.nfiles, c.nonly);
-	tsr_json_put_u64(&r.json, "compared", c.ntensors);
-	tsr_json_put_u64(&r.json, "different", c.nother);
-	tsr_json_put_u64(&r.json, "files", c.nfiles);
-	tsr_json_put_u64(&r.json, "different_files", c.nother_files);
-	tsr_json_put_u64(&r.json, "in_one_only", c.nonly);
-	r.differs = c.nother || c.nother_files || c.nonly;
+	tsr_store_compared_report(&c, t, &r);
 	return cli_end_report(&r, &a->common);
 }
 
 /* --- thin, drop ------------------------------------------------------------------------------- */
-
-static void put_change(void *ctx, const struct tsr_snapshot_info *before,
-		       enum tsr_store_change change, const struct tsr_store_tier *tier)
-{
-	static const char *const words[] = { "keep", "store coarser", "drop" };
-	struct tsr_table *t = ctx;
-
-	tsr_row(t);
-	TSR_CELL(t, "step", "step", before->step);
-	TSR_CELL(t, "name", "name:n", tsr_keep(t, before->name));
-	TSR_CELL(t, "from", "tier", tsr_keep(t, before->tier.name));
-	TSR_CELL(t, "change", "change", words[change]);
-	TSR_CELL(t, "to", "to", change == TSR_STORE_DROPPED ? "-" : tsr_keep(t, tier->name));
-	TSR_CELL(t, "alone_nbytes", "alone:B", (double)before->alone_nbytes);
-}
 
 static int thin_by(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
 		   const struct tsr_run *run, const struct tsr_store_rule *rules, unsigned n)
@@ -378,23 +210,13 @@ static int thin_by(const struct cli_cmd *cmd, const struct args *a, struct tsr_s
 	struct tsr_report r;
 	uint64_t freed;
 
-	if (tsr_store_thin(s, rules, n, a->common.dry_run, run, put_change, &t, &freed, &err) !=
-	    TSR_OK) {
+	if (tsr_store_thin(s, rules, n, a->common.dry_run, run, tsr_store_put_change, &t, &freed,
+			   &err) != TSR_OK) {
 		tsr_table_free(&t);
 		return cli_error(&err);
 	}
 	r = cli_report(cmd, &a->common, "thin");
-	tsr_report_rows(&r, t, "snapshots", "step,name,from,change,to,alone_nbytes");
-	if (a->common.dry_run)
-		tsr_report_say(&r, TSR_TO_TEXT,
-			       "planned: would free at most %s, less what coarser versions take",
-			       tsr_format_bytes((double)freed).text);
-	else
-		tsr_report_say(&r, TSR_TO_TEXT, "%s: freed %s, %s are left", store_name(a),
-			       tsr_format_bytes((double)freed).text,
-			       tsr_format_bytes((double)tsr_store_nbytes(s, NULL)).text);
-	tsr_json_put_bool(&r.json, "dry_run", a->common.dry_run);
-	tsr_json_put_u64(&r.json, "freed_nbytes", freed);
+	tsr_store_thinned_report(store_name(a), s, t, freed, &r);
 	return cli_end_report(&r, &a->common);
 }
 

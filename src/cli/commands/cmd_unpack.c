@@ -3,6 +3,7 @@
 
 #include "cli/operations.h"
 #include "cli/files.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
 struct args {
 	struct cli_common common;
@@ -18,34 +19,13 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-static void report(struct tsr_report *r, const struct cli_common *common,
-		   const struct tsr_unpacking *u)
-{
-	const unsigned generation = u->source->generation;
-	struct tsr_summary summary = { 0 };
-
-	cli_json_output(&r->json, common);
-	tsr_json_put_u64(&r->json, "generation", generation);
-	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
-	tsr_text_printf(&r->text, "%s: %zu tensors, %s%s", cli_output_name(common, 40).text,
-			u->source->ntensors, tsr_format_bytes((double)u->nbytes).text,
-			common->dry_run ? " planned" : "");
-	if (generation)
-		tsr_text_printf(&r->text, ", %s",
-				tsr_format_number(generation, "lossy generation").text);
-	tsr_text_puts(&r->text, "\n");
-	tsr_summary_add_all(&summary, u->source);
-	tsr_summary_put_worst(&summary, "  largest error when it was packed", &r->text);
-}
-
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	static const struct cli_unpacking how = { "name,dtype,shape,-coding", report, NULL };
+	struct cli_unpacking done = { .shown = "name,dtype,shape,-coding",
+				      .report = tsr_unpacking_report };
 	const struct args *a = args;
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 	const char *in = a->common.operands.items[0];
-	struct tsr_unpacking *u = NULL;
-	enum tsr_status written;
 	struct cli_work work;
 
 	o.only_model = a->only != NULL;
@@ -63,8 +43,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 		return cli_unpack_directory(cmd, &a->common, &o);
 	}
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "unpacking"));
-	written = tsr_unpack(in, a->common.output, &o, &work.run, &u, &work.err);
-	return cli_end_unpacking(cmd, &a->common, &how, &o, &work, written, u);
+	done.written = cli_work_end(
+		&work, tsr_unpack(in, a->common.output, &o, &work.run, &done.u, &work.err));
+	done.err = &work.err;
+	return cli_end_unpacking(cmd, &a->common, &done);
 }
 
 TSR_EMBED(help_unpack, "man/help/unpack.txt");

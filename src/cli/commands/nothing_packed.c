@@ -2,38 +2,7 @@
 /* What pack says when it packed nothing: why, and what to do. */
 #include "cli/operations.h"
 
-#include "container/foreign.h"
-
-static void put_why(struct tsr_text *out, const struct tsr_kept_raw *kept,
-		    const struct tsr_directory *d)
-{
-	const char *root = d ? tsr_directory_path(d) : NULL;
-	const struct tsr_directory_entry *e, *largest = NULL; /* of the files with a reason */
-	struct tsr_err err = { 0 };
-	/* The directory, or one in it, may be a checkpoint of a program that is known, but not read. */
-	bool foreign = d && tsr_foreign_refuse_directory(root, &err) != TSR_OK;
-
-	for (size_t i = 0; d && (e = tsr_directory_entry(d, i)); i++) {
-		char *path = foreign || e->as != TSR_STORED_DIRECTORY
-				     ? NULL
-				     : tsr_path_join(root, e->path);
-
-		foreign = foreign || (path && tsr_foreign_refuse_directory(path, &err) != TSR_OK);
-		free(path);
-		if (e->reason && (!largest || e->nbytes > largest->nbytes))
-			largest = e;
-	}
-	if (foreign)
-		tsr_text_puts(out, err.msg);
-	else if (!d ||
-		 (kept->nbytes && !kept->packed_nbytes && largest->nbytes / 2 <= kept->nbytes))
-		tsr_kept_raw_put_why(kept, out);
-	else if (largest)
-		tsr_text_printf(out, "%s: %s%s", largest->path, largest->reason,
-				kept->packed_nbytes ? "; --entropy makes more files smaller" : "");
-	else
-		tsr_text_puts(out, "no file in it holds tensors that tersor reads");
-}
+#include "report/checkpoints/directory_report.h"
 
 int cli_nothing_packed(const struct cli_common *common, bool strict,
 		       const struct tsr_kept_raw *kept, const struct tsr_directory *d)
@@ -42,7 +11,7 @@ int cli_nothing_packed(const struct cli_common *common, bool strict,
 	struct tsr_text why = { 0 };
 	int status = CLI_OK;
 
-	put_why(&why, kept, d);
+	tsr_nothing_packed_put_why(kept, d, &why);
 	if (strict)
 		status = cli_fail(CLI_DIFFERS, "%s: nothing was packed: %s", path,
 				  why.bytes ? why.bytes : "?");

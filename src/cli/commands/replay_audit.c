@@ -2,6 +2,7 @@
 /* tersor replay --audit: what each codec would do to the state after every step in FP32. */
 #include "cli/operations.h"
 
+#include "base/grow.h"
 #include "cli/files.h"
 #include "report/reports.h"
 
@@ -34,23 +35,17 @@ static enum tsr_status audit_step(void *ctx, struct tsr_checkpoint *state, uint6
 	struct audited *a = ctx;
 	struct tsr_audit_options o = tsr_audit_defaults();
 	const struct tsr_run run = { .threads = a->run->threads };
-	struct tsr_audit **audits = realloc(a->audits, (a->n + 1) * sizeof(struct tsr_audit *));
-	uint64_t *steps = realloc(a->steps, (a->n + 1) * sizeof(*steps));
 	char name[32];
 
-	a->audits = audits ? audits : a->audits;
-	a->steps = steps ? steps : a->steps;
-	if (!audits || !steps) {
-		snprintf(err->msg, sizeof(err->msg), "out of memory for the audits of steps");
-		return TSR_E_NOMEM;
-	}
+	snprintf(name, sizeof(name), "step %" PRIu64, step);
+	TSR_TRY(TSR_GROW(&a->audits, a->n, err, name));
+	TSR_TRY(TSR_GROW(&a->steps, a->n, err, name));
 	o.codings = a->codings;
 	o.ncodings = a->ncodings;
 	o.eps = (float)common_value(hyper, ngroups, TSR_HYPER_EPS);
 	o.beta1 = common_value(hyper, ngroups, TSR_HYPER_BETA1);
 	o.beta2 = common_value(hyper, ngroups, TSR_HYPER_BETA2);
 	o.kinds = TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE;
-	snprintf(name, sizeof(name), "step %" PRIu64, step);
 	a->steps[a->n] = step;
 	if (tsr_audit_checkpoint(state, name, &o, &run, &a->audits[a->n], err) != TSR_OK)
 		return err->code;

@@ -21,7 +21,7 @@ bool tsr_packed_has_members(const struct tsr_json *object, const char *const *na
 	const struct tsr_json *v;
 	size_t i = 0;
 
-	if (!object || tsr_json_type(object) != TSR_JSON_OBJECT)
+	if (tsr_json_type(object) != TSR_JSON_OBJECT)
 		return false;
 	for (v = tsr_json_first(object); v; v = tsr_json_next(v)) {
 		while (i < n && names[i][0] == '?' && strcmp(names[i] + 1, tsr_json_key(v)) != 0)

@@ -55,7 +55,7 @@ static enum tsr_status restore_format(struct reading *r, const struct tsr_json *
 
 		if (strcmp(r->c->meta[i].key, "format") != 0)
 			continue;
-		r->c->meta[i].value = tsr_arena_copy(r->c->arena, value, strlen(value));
+		r->c->meta[i].value = tsr_arena_string(r->c->arena, value);
 		return r->c->meta[i].value ? TSR_OK : tsr_fail_nomem(r->err, r->path);
 	}
 	return bad(r, "no format entry beside it");

@@ -16,12 +16,13 @@
 #include "io/dir.h"
 #include "text/base64.h"
 #include "text/json.h"
+#include "text/named.h"
 
 struct reading {
 	struct tsr_checkpoint *c;
 	const char *path;
 	bool *used; /* per array: some tensor has it */
-	size_t *array_by_name;
+	struct tsr_named *sorted; /* the arrays */
 	const float *codebook; /* NULL: none */
 	bool codebook_used;
 	bool entropy, entropy_used; /* there may be coded planes; there are some */
@@ -104,8 +105,7 @@ static enum tsr_status read_beside(struct reading *r, struct tsr_tensor *t,
 	if (!tsr_json_double(eps, &value) || !(value >= 0) || !((float)value < INFINITY))
 		return bad(r, t->name, "eps is not a number from 0 on");
 	t->coding.eps = (float)value;
-	t->beside = tsr_arena_copy(r->c->arena, tsr_json_string(beside),
-				   strlen(tsr_json_string(beside)));
+	t->beside = tsr_arena_string(r->c->arena, tsr_json_string(beside));
 	return t->beside ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
@@ -201,7 +201,7 @@ static enum tsr_status read_base(struct reading *r, const struct tsr_json *v)
 	if (!r->entropy)
 		return bad(r, NULL, "base without entropy");
 	base->depth = (unsigned)depth;
-	base->name = tsr_arena_copy(r->c->arena, name, strlen(name));
+	base->name = tsr_arena_string(r->c->arena, name);
 	return base->name ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
@@ -217,8 +217,7 @@ static enum tsr_status read_narrow(struct reading *r, struct tsr_tensor *t,
 		return bad(r, t->name, "narrow is not a name");
 	if (!t->coding.codec || t->nplanes != 2 || t->coding.codec->planes[0].suffix[0])
 		return bad(r, t->name, "narrow of a codec without a correction");
-	t->narrow = tsr_arena_copy(r->c->arena, tsr_json_string(narrow),
-				   strlen(tsr_json_string(narrow)));
+	t->narrow = tsr_arena_string(r->c->arena, tsr_json_string(narrow));
 	return t->narrow ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
@@ -226,30 +225,14 @@ static enum tsr_status read_narrow(struct reading *r, struct tsr_tensor *t,
 static struct tsr_array *take_array(struct reading *r, const char *name, const char *suffix,
 				    size_t *index_ret)
 {
-	const struct tsr_checkpoint *c = r->c;
-	const size_t name_len = strlen(name);
-	size_t low = 0, high = c->narrays;
+	const struct tsr_named *found = tsr_named_find_joined(r->sorted, r->c->narrays, name,
+							      strlen(name), suffix);
 
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-		const char *at = c->arrays[r->array_by_name[mid]].name;
-		int order = strncmp(at, name, name_len);
-
-		if (order == 0)
-			order = strcmp(at + name_len, suffix);
-		if (order < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	if (low == c->narrays)
+	if (!found || r->used[found->index])
 		return NULL;
-	*index_ret = r->array_by_name[low];
-	if (strncmp(c->arrays[*index_ret].name, name, name_len) != 0 ||
-	    strcmp(c->arrays[*index_ret].name + name_len, suffix) != 0 || r->used[*index_ret])
-		return NULL;
-	r->used[*index_ret] = true;
-	return &c->arrays[*index_ret];
+	*index_ret = found->index;
+	r->used[found->index] = true;
+	return &r->c->arrays[found->index];
 }
 
 static bool same_shape(const struct tsr_array *a, unsigned rank, const uint64_t *shape)
@@ -307,7 +290,7 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const
 {
 	uint64_t *shape;
 
-	if (!v || tsr_json_type(v) != TSR_JSON_ARRAY)
+	if (!tsr_json_is_list(v))
 		return bad(r, t->name, "no shape");
 	TSR_TRY(TSR_NEW(&shape, TSR_RANK_MAX + 1, r->err, r->path));
 	*shape_ret = shape;
@@ -364,7 +347,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
 		return bad(r, t->name, "a codec on a tensor of a dtype that it does not take");
 	hash = tsr_json_get(v, "xxh3");
-	hash = tsr_json_type(hash) == TSR_JSON_ARRAY ? tsr_json_first(hash) : NULL;
+	hash = tsr_json_is_list(hash) ? tsr_json_first(hash) : NULL;
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		if (!hash || !tsr_packed_read_hash(hash, &t->hash[i]))
 			return bad(r, t->name, "no hash for each plane");
@@ -378,7 +361,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	if (error)
 		TSR_TRY(read_error(r, t, error));
 	/* The name of its array may carry a suffix: keep a copy. */
-	t->name = tsr_arena_copy(r->c->arena, name, strlen(name));
+	t->name = tsr_arena_string(r->c->arena, name);
 	if (!t->name)
 		return tsr_fail_nomem(r->err, r->path);
 	r->c->ntensors++;
@@ -419,13 +402,6 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_packed_t
 	return TSR_OK;
 }
 
-static int compare_arrays(const void *va, const void *vb, void *arrays)
-{
-	const struct tsr_array *a = arrays;
-
-	return strcmp(a[*(const size_t *)va].name, a[*(const size_t *)vb].name);
-}
-
 enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,
 					const struct tsr_packed_text *text, struct tsr_err *err)
 {
@@ -433,10 +409,10 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,
 	struct reading r = { .c = c, .path = c->path, .err = err };
 
 	TSR_TRY(TSR_TAKE(&r.used, c->narrays + 1, arena, err, c->path));
-	TSR_TRY(TSR_TAKE(&r.array_by_name, c->narrays + 1, arena, err, c->path));
+	TSR_TRY(TSR_TAKE(&r.sorted, c->narrays + 1, arena, err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
-		r.array_by_name[i] = i;
-	qsort_r(r.array_by_name, c->narrays, sizeof(*r.array_by_name), compare_arrays, c->arrays);
+		r.sorted[i] = (struct tsr_named){ c->arrays[i].name, i };
+	tsr_named_sort(r.sorted, c->narrays);
 	TSR_TRY(read_codebook(&r, tsr_json_get(text->root, "codebook")));
 	TSR_TRY(read_entropy(&r, tsr_json_get(text->root, "entropy")));
 	TSR_TRY(read_base(&r, tsr_json_get(text->root, "base")));

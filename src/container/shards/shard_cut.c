@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 #include "container/packed/packed.h"
 #include "container/packed/packed_write.h"
 #include "container/tree.h"
@@ -163,15 +163,9 @@ static enum tsr_status cut(struct cutting *k, struct tsr_shard_cuts *cuts, struc
 
 	*cuts = (struct tsr_shard_cuts){ .by_header = cuts->by_header };
 	do {
-		const size_t nbytes = cuts->nfiles * sizeof(*cuts->ends);
-		size_t *ends = tsr_arena_grow(k->w->arena, cuts->ends, nbytes,
-					      nbytes + sizeof(*ends));
-
-		if (!ends)
-			return tsr_fail_nomem(err, path);
-		cuts->ends = ends;
+		TSR_TRY(TSR_ARENA_GROW(&cuts->ends, cuts->nfiles, k->w->arena, err, path));
 		at = end_of_file(k, at, &cuts->by_header);
-		ends[cuts->nfiles++] = at;
+		cuts->ends[cuts->nfiles++] = at;
 	} while (at < k->w->plan.narrays);
 	return k->entry.failed || k->quoted.failed ? tsr_fail_nomem(err, path) : TSR_OK;
 }

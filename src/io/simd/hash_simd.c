@@ -15,3 +15,12 @@ uint64_t TSR_FOR_ISA(hash_bytes)(const void *bytes, size_t nbytes, uint64_t seed
 {
 	return XXH3_64bits_withSeed(bytes, nbytes, seed);
 }
+
+void TSR_FOR_ISA(hash128_bytes)(const void *bytes, size_t nbytes, uint64_t *low_ret,
+				uint64_t *high_ret)
+{
+	const XXH128_hash_t hash = XXH3_128bits(bytes, nbytes);
+
+	*low_ret = hash.low64;
+	*high_ret = hash.high64;
+}

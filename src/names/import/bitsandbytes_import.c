@@ -29,7 +29,7 @@ static enum tsr_status read_codec(const struct tsr_importing *m, const struct ts
 			"%s: tensor %.200s: found %" PRIu64 " of %s, expected a table of 256 F32",
 			m->c->path, table->name, table->numel, tsr_dtype_name(table->dtype));
 	TSR_TRY(TSR_ARENA_NEW(&book, 1, m->c->arena, tsr_build_nomem(m->c, m->err)));
-	tsr_codebook_init(book);
+	tsr_codebook_init(book, false);
 	*ret = &book->codec;
 	return tsr_array_read(m->c, table, 0, sizeof(book->table), book->table, m->err);
 }

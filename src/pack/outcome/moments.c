@@ -36,19 +36,8 @@ struct tsr_moments_found tsr_moments_begin(const struct tsr_checkpoint *c)
 /* Whether the names that begin with @stem, of @length, have a tensor that is no state of Adam. */
 static bool has_more(const struct tsr_checkpoint *c, const char *stem, size_t length)
 {
-	size_t low = 0, high = c->ntensors;
-
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-		const char *name = c->tensors[c->tensor_by_name[mid]].name;
-
-		if (strncmp(name, stem, length) < 0)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	for (; low < c->ntensors; low++) {
-		const struct tsr_tensor *t = &c->tensors[c->tensor_by_name[low]];
+	for (size_t i = tsr_checkpoint_from(c, stem, length); i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[c->tensor_by_name[i]];
 
 		if (strncmp(t->name, stem, length) != 0)
 			return false;

@@ -4,12 +4,14 @@
 
 #include "codec/simd/measure_lanes.h"
 
+#define BATCHES (TSR_SIGN_LANES / LANES)
+
 struct sums {
-	struct f64xl squares;
+	struct f64xl squares[BATCHES];
 	i32xl largest, nonfinite, zeros; /* the last two count down */
 };
 
-INLINE void add_batch(struct sums *s, const float *x)
+INLINE void add_batch(struct sums *s, unsigned batch, const float *x)
 {
 	struct f64xl value;
 	f32xl magnitude;
@@ -27,7 +29,14 @@ INLINE void add_batch(struct sums *s, const float *x)
 	widen(&value, &magnitude);
 	value.low *= value.low;
 	value.high *= value.high;
-	add(&s->squares, &value);
+	add(&s->squares[batch], &value);
+}
+
+INLINE void add_batches(struct sums *s, const float *x)
+{
+#pragma GCC unroll 4
+	for (unsigned k = 0; k < BATCHES; k++)
+		add_batch(s, k, x + k * LANES);
 }
 
 void TSR_FOR_ISA(sign_values)(struct tsr_signed_values *v, const float *x, size_t n)
@@ -35,16 +44,15 @@ void TSR_FOR_ISA(sign_values)(struct tsr_signed_values *v, const float *x, size_
 	struct sums s = { .zeros = { 0 } };
 	size_t i = 0;
 
-	memcpy(&s.squares, v->squares, sizeof(s.squares));
-	for (; i + LANES <= n; i += LANES)
-		add_batch(&s, x + i);
+	for (; i + TSR_SIGN_LANES <= n; i += TSR_SIGN_LANES)
+		add_batches(&s, x + i);
 	if (i < n) {
-		float batch[LANES] = { 0 };
+		float rest[TSR_SIGN_LANES] = { 0 };
 
 		/* What is missing counts as zeros, which are taken away. */
-		memcpy(batch, x + i, (n - i) * sizeof(*x));
-		add_batch(&s, batch);
-		v->zeros -= LANES - (n - i);
+		memcpy(rest, x + i, (n - i) * sizeof(*x));
+		add_batches(&s, rest);
+		v->zeros -= TSR_SIGN_LANES - (uint32_t)(n - i);
 	}
 	memcpy(v->squares, &s.squares, sizeof(s.squares));
 	for (unsigned k = 0; k < LANES; k++) {

@@ -298,11 +298,7 @@ static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices,
 	}
 	status = take_gpus(gpus, err);
 	TSR_THEN(status, note_gpus(gpus, err));
-	if (status == TSR_OK)
-		r->gpus = gpus;
-	else
-		tsr_replay_gpu_close(gpus);
-	return status;
+	return TSR_MADE(status, &r->gpus, gpus, tsr_replay_gpu_close);
 }
 
 /* How many bytes of gradients are worth the start of a GPU. */

@@ -20,21 +20,17 @@ enum {
 	TEXT_MIN = 200 /* less: no text */
 };
 
-/* Colours change at powers of ten from here on. */
+/* The decade of the first colour. */
 #define DECADE_FIRST (-5)
-#define CLASSES 7
 
 static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
 		     const struct tsr_audit_cell *c, int top, int each)
 {
 	const int x = LABEL + each * (int)c->v, y = top + ROW * (int)c->m;
 	const struct tsr_audit *a = v->audit;
-	unsigned class = 0;
 
-	while (class + 1 < CLASSES &&
-	       c->nmse[LAST] > tsr_chart_times_power(1, DECADE_FIRST + (int)class))
-		class ++;
-	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n", c->n ? class : CLASSES,
+	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n",
+			c->n ? tsr_chart_class(c->nmse[LAST], DECADE_FIRST) : TSR_CHART_CLASSES,
 			c == v->best ? " best" : "");
 	/* What is shown where the pointer rests. */
 	tsr_text_printf(svg, "<title>%s + %s, %.4g bytes for both",
@@ -98,19 +94,6 @@ void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, stru
 	}
 	if (v->best)
 		put_cell(svg, v, v->best, first, each);
-	/* Which colour is which power of ten. */
-	tsr_chart_put_label(svg, "tick end", LABEL - 60, bottom + 290, "at most");
-	for (int i = 0; i < CLASSES; i++) {
-		const int x = LABEL + 330 * i;
-
-		tsr_text_printf(svg, "<g class=\"cell q%d\">", i);
-		tsr_chart_put_rect(svg, NULL, x + 10, bottom + 160, 310, 180);
-		tsr_chart_open_label(svg, "mid", x + 165, bottom + 290);
-		if (i + 1 < CLASSES)
-			tsr_chart_close_power(svg, 10, DECADE_FIRST + i);
-		else
-			tsr_text_puts(svg, "more</text>\n");
-		tsr_text_puts(svg, "</g>\n");
-	}
+	tsr_chart_put_classes(svg, LABEL, bottom + 160, DECADE_FIRST);
 	tsr_text_puts(svg, "</g>\n");
 }

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "report/render/format.h"
+#include "render/format.h"
 
 /* Distances, in tenths of a pixel. */
 enum { LABEL = 2500, RIGHT = 120, ROW = 150, TITLE = 480, STEPS = 260, KEY = 460 };
@@ -12,9 +12,8 @@ enum { LABEL = 2500, RIGHT = 120, ROW = 150, TITLE = 480, STEPS = 260, KEY = 460
 /* Rows of a chart. */
 #define ROWS_MAX 60u
 
-/* Colours change at powers of ten from here on. */
+/* The decade of the first colour. */
 #define DECADE_FIRST (-6)
-#define CLASSES 7
 
 /* What was compared, those that differ first. */
 static size_t rows_of(const struct tsr_bisect *b, const struct tsr_bisect_tensor *ret[ROWS_MAX])
@@ -35,14 +34,7 @@ static size_t rows_of(const struct tsr_bisect *b, const struct tsr_bisect_tensor
 /* "equal" is a class of its own. */
 static unsigned class_of(float change)
 {
-	unsigned class = 0;
-
-	if (change == 0)
-		return CLASSES;
-	while (class + 1 < CLASSES &&
-	       (double)change > tsr_chart_times_power(1, DECADE_FIRST + (int)class))
-		class ++;
-	return class;
+	return change == 0 ? TSR_CHART_CLASSES : tsr_chart_class((double)change, DECADE_FIRST);
 }
 
 static void put_row(struct tsr_text *svg, const struct tsr_bisect *b,
@@ -71,23 +63,6 @@ static void put_row(struct tsr_text *svg, const struct tsr_bisect *b,
 			(double)most);
 		tsr_chart_put_rect(svg, NULL, x, top + 10,
 				   LABEL + width * (int)end / (int)b->ncolumns - x, ROW - 20);
-		tsr_text_puts(svg, "</g>\n");
-	}
-}
-
-static void put_keys(struct tsr_text *svg, int top)
-{
-	tsr_chart_put_label(svg, "tick end", LABEL - 60, top + 130, "at most");
-	for (int i = 0; i < CLASSES; i++) {
-		const int x = LABEL + 330 * i;
-
-		tsr_text_printf(svg, "<g class=\"cell q%d\">", i);
-		tsr_chart_put_rect(svg, NULL, x + 10, top, 310, 180);
-		tsr_chart_open_label(svg, "mid", x + 165, top + 130);
-		if (i + 1 < CLASSES)
-			tsr_chart_close_power(svg, 10, DECADE_FIRST + i);
-		else
-			tsr_text_puts(svg, "more</text>\n");
 		tsr_text_puts(svg, "</g>\n");
 	}
 }
@@ -127,6 +102,6 @@ void tsr_bisect_chart_put(const void *ctx, const struct tsr_chart_frame *f, stru
 		tsr_chart_put_label(svg, "tick", LABEL + width * (int)i / (int)b->ncolumns,
 				    bottom + 150, step);
 	}
-	put_keys(svg, bottom + STEPS);
+	tsr_chart_put_classes(svg, LABEL, bottom + STEPS, DECADE_FIRST);
 	tsr_text_puts(svg, "</g>\n</svg>\n");
 }

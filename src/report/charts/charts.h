@@ -5,7 +5,7 @@
 
 #include "audit/audit_series.h"
 #include "audit/granularity_figures.h"
-#include "report/charts/plot.h"
+#include "render/plot.h"
 #include "tersor/bisect.h"
 #include "tersor/replay.h"
 #include "tersor/sweep.h"

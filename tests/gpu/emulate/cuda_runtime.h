@@ -162,6 +162,11 @@ static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shi
 	return (unsigned)(((unsigned long long)high << 32 | low) >> (shift & 31));
 }
 
+static inline uint64_t __umul64hi(uint64_t a, uint64_t b)
+{
+	return (uint64_t)((unsigned __int128)a * b >> 64);
+}
+
 static inline unsigned __umulhi(unsigned a, unsigned b)
 {
 	return (unsigned)((uint64_t)a * b >> 32);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers and names as tables show them to people. */
-#include "report/render/format.h"
+#include "render/format.h"
 
 #include "tersor/escape.h"
 #include "text/shape.h"

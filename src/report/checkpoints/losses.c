@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What decoded tensors lost, as text and as JSON. */
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 
 static void put_count(struct tsr_text *out, bool *any, uint64_t n, const char *one,
 		      const char *many)

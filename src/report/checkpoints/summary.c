@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Totals of a checkpoint by kind and codec, as a table and as JSON. */
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 
 void tsr_summary_put_per_parameter(const struct tsr_summary *s, const char *before,
 				   const char *after, struct tsr_text *out)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports that people read: what is said once becomes lines of text and a part of a page. */
-#ifndef TSR_REPORT_DOCUMENT_H
-#define TSR_REPORT_DOCUMENT_H
+#ifndef TSR_RENDER_DOCUMENT_H
+#define TSR_RENDER_DOCUMENT_H
 
-#include "report/charts/plot.h"
-#include "report/render/table.h"
+#include "render/plot.h"
+#include "render/table.h"
 
 /* The list that is open in a page. */
 enum tsr_open_list { TSR_IN_NOTHING, TSR_IN_FACTS, TSR_IN_FINDINGS };
@@ -14,6 +14,8 @@ struct tsr_report {
 	bool differs; /* a comparison or a bound failed */
 	bool wants_text, wants_csv, wants_svg, wants_html, wants_json;
 	unsigned verbose;
+	const char *output; /* what the command writes; NULL in a dry run without a name for it */
+	bool dry_run;
 	struct tsr_text text, csv, svg, html, json;
 	enum tsr_open_list in; /* in the page */
 };
@@ -40,6 +42,10 @@ void tsr_report_put(struct tsr_report *r, enum tsr_to to, enum tsr_block block, 
 
 /* An empty line of text. */
 void tsr_report_gap(struct tsr_report *r);
+
+/* What text calls the output, with "dry run" for none; the members "output" and "dry_run". */
+struct tsr_cell tsr_report_output(const struct tsr_report *r, unsigned width);
+void tsr_report_put_output(struct tsr_report *r);
 
 /*
  * What the report says above all, in a box of the colour of @level, with which it begins, and with the name

@@ -19,10 +19,10 @@
  *	|		a remark: lines of its own below the row, indented by the width
  * NULL: it is not for people.  Strings are borrowed until the table is freed; tsr_keep() copies one.
  */
-#ifndef TSR_REPORT_TABLE_H
-#define TSR_REPORT_TABLE_H
+#ifndef TSR_RENDER_TABLE_H
+#define TSR_RENDER_TABLE_H
 
-#include "report/render/format.h"
+#include "render/format.h"
 
 struct tsr_column {
 	const char *key;
@@ -75,13 +75,13 @@ struct tsr_table {
 	struct tsr_column *columns;
 	unsigned ncolumns;
 	struct tsr_field *fields; /* of all rows, in the order in which they were put */
-	size_t nfields, fields_room;
+	size_t nfields;
 	struct tsr_row {
 		size_t first, n; /* its fields */
 		double rank;
 		unsigned aside; /* enum tsr_to: left out of these */
 	} * rows;
-	size_t nrows, rows_room;
+	size_t nrows;
 	struct tsr_arena *kept;
 	bool failed;
 	size_t most_text,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What pages of reports have in common: one HTML file that needs no network. */
-#include "report/charts/plot.h"
+#include "render/plot.h"
 
-#include "report/render/format.h"
+#include "render/format.h"
 
-TSR_EMBED(tsr_page_css, "src/report/render/page.css");
-TSR_EMBED(tsr_page_js, "src/report/render/page.js");
-TSR_EMBED(tsr_tables_js, "src/report/render/tables.js");
+TSR_EMBED(tsr_page_css, "src/render/page.css");
+TSR_EMBED(tsr_page_js, "src/render/page.js");
+TSR_EMBED(tsr_tables_js, "src/render/tables.js");
 
 void tsr_page_open(struct tsr_text *html, const char *title)
 {

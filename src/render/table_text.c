@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables as text. */
 
-#include "report/render/table.h"
+#include "render/table.h"
 
 /* Names are at least so wide, even if lines become too long. */
 #define NAME_LEAST 10

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which codecs a packing chose by their errors, as text and as JSON. */
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 
 /* --- Text ---------------------------------------------------------------------------------------- */
 

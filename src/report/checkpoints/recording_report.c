@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What inspect says of a recording, for people and for machines. */
-#include "cli/operations.h"
+#include "report/checkpoints/checkpoint_reports.h"
 
-#include "recording/recording_summary.h"
-#include "cli/files.h"
 #include "report/reports.h"
 
 /* "0.001 to 0.01" */
@@ -108,7 +106,7 @@ static void put_run(struct tsr_report *r, const struct tsr_recorded_run *run)
 			run->capturable == 1 ? ", capturable" : "");
 }
 
-static void put_report(struct tsr_report *r, const struct tsr_recording_summary *s)
+void tsr_recording_report(const struct tsr_recording_summary *s, struct tsr_report *r)
 {
 	const struct tsr_recording *rec = s->recording;
 	const char *optimizer = rec->optimizer == TSR_OPTIMIZER_COUNT
@@ -172,39 +170,4 @@ static void put_report(struct tsr_report *r, const struct tsr_recording_summary 
 		TSR_CELL(&gradients, "steps", NULL, g->nsteps);
 	}
 	tsr_report_rows(r, gradients, "tensors", NULL);
-}
-
-int cli_inspect_recording(const struct cli_cmd *cmd, const struct cli_common *common,
-			  const char *path, const struct tsr_open_options *options)
-{
-	struct tsr_recording_summary *s = NULL;
-	struct tsr_recording *recording = NULL;
-	const char *first = NULL;
-	struct tsr_report r;
-	struct tsr_err err;
-	size_t n = 0;
-	int status;
-
-	if (tsr_recording_open(path, options, &recording, &err) != TSR_OK)
-		return cli_error(&err);
-	if (tsr_recording_summarize(recording, &s, &err) != TSR_OK) {
-		status = cli_error(&err);
-	} else {
-		for (size_t i = 0; i < s->ngradients; i++) {
-			if (s->gradients[i].group)
-				continue;
-			first = first ? first : s->gradients[i].name;
-			n++;
-		}
-		if (n)
-			cli_warn(common,
-				 "%s: tensor %.200s: is in no group of the manifest (%zu such)",
-				 recording->path, first, n);
-		r = cli_report(cmd, common, NULL);
-		put_report(&r, s);
-		status = cli_end_report(&r, common);
-	}
-	tsr_recording_summary_free(s);
-	tsr_recording_close(recording);
-	return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables as elements of a page. */
 
-#include "report/charts/plot.h"
-#include "report/render/table.h"
+#include "render/plot.h"
+#include "render/table.h"
 
 static void put_cell(const struct tsr_table *t, size_t row, const struct tsr_table_slot *s,
 		     struct tsr_text *html)

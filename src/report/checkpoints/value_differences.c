@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values besides the tensors that differ, as lines and as JSON. */
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 
 #define SHOWN 3u
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports that people read: what is said once becomes lines of text and a part of a page. */
-#include "report/render/document.h"
+#include "render/document.h"
 
 /* Columns of the names of facts. */
 #define FACT_COLUMNS 12
@@ -88,6 +88,17 @@ void tsr_report_gap(struct tsr_report *r)
 {
 	if (r->wants_text)
 		tsr_text_puts(&r->text, "\n");
+}
+
+struct tsr_cell tsr_report_output(const struct tsr_report *r, unsigned width)
+{
+	return tsr_format_name(r->output ? r->output : "dry run", width);
+}
+
+void tsr_report_put_output(struct tsr_report *r)
+{
+	tsr_json_put_string(&r->json, "output", r->output);
+	tsr_json_put_bool(&r->json, "dry_run", r->dry_run);
 }
 
 void tsr_report_find(struct tsr_report *r, enum tsr_to to, const char *level, const char *name,

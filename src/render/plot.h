@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What charts and pages are made of: axes, paths, markers and labels. */
-#ifndef TSR_REPORT_CHARTS_PLOT_H
-#define TSR_REPORT_CHARTS_PLOT_H
+#ifndef TSR_RENDER_PLOT_H
+#define TSR_RENDER_PLOT_H
 
 #include <math.h>
 
@@ -123,6 +123,17 @@ void tsr_chart_put_dot(struct tsr_text *svg);
 /* A line of a legend in the colours of @class, which is a short line with its marker and words. */
 void tsr_chart_put_key(struct tsr_text *svg, int x, int y, const char *class, unsigned shape,
 		       const char *words);
+
+/* --- Heat maps -------------------------------------------------------------------------------- */
+
+/* Classes of colour, "q0" to "q6", which change at powers of ten; what is nothing is in one more. */
+#define TSR_CHART_CLASSES 7u
+
+/* The class of a value, if the first holds those up to 10^@decade. */
+unsigned tsr_chart_class(double value, int decade);
+
+/* The legend: which colour is up to which power of ten, from @x on. */
+void tsr_chart_put_classes(struct tsr_text *svg, int x, int y, int decade);
 
 /* --- Panels of lines: axes, limits and paths ------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers and names as tables show them to people. */
-#ifndef TSR_REPORT_FORMAT_H
-#define TSR_REPORT_FORMAT_H
+#ifndef TSR_RENDER_FORMAT_H
+#define TSR_RENDER_FORMAT_H
 
 /* What every report needs. */
 #include <inttypes.h>

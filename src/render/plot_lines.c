@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Panels of lines: axes, limits and paths.  Coordinates are integers in tenths of a pixel. */
-#include "report/charts/plot.h"
+#include "render/plot.h"
 
 #include <inttypes.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a packing left as it was, and why: lines of a report and members of its JSON. */
-#include "report/remarks.h"
+#include "report/checkpoints/remarks.h"
 
 /* Below one part in this many, almost nothing was packed. */
 #define ALMOST_NOTHING 20

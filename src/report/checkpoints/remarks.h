@@ -1,13 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the reports of several commands say in the same words. */
-#ifndef TSR_REPORT_REMARKS_H
-#define TSR_REPORT_REMARKS_H
+#ifndef TSR_REPORT_CHECKPOINTS_REMARKS_H
+#define TSR_REPORT_CHECKPOINTS_REMARKS_H
 
 #include "compare/besides.h"
 #include "compare/totals.h"
 #include "pack/outcome/moments.h"
 #include "pack/outcome/kept_tensors.h"
-#include "report/render/document.h"
+#include "render/document.h"
+
+/* --- Tensors --------------------------------------------------------------------------------- */
+
+/*
+ * A row for a tensor: what describes it, to which a report adds what it found.  Text has name, kind,
+ * dtype, shape, -coding, and the lines -weight, -quantized and -narrow.
+ */
+void tsr_tensor_put(struct tsr_table *t, const struct tsr_tensor *x);
+
+/* Members of an object "error": every metric, and with all counts of a measurement. */
+void tsr_errors_put(struct tsr_table *t, const double value[TSR_METRIC_COUNT]);
+void tsr_measured_put(struct tsr_table *t, const struct tsr_measured *m);
 
 /* --- What decoded tensors lost, as text and as JSON ------------------------------------------ */
 

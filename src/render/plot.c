@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What SVG charts are drawn with: axes, paths, markers and labels. */
-#include "report/charts/plot.h"
+#include "render/plot.h"
 
 #include <stdlib.h>
 
-TSR_EMBED(tsr_plot_css, "src/report/charts/plot.css");
+TSR_EMBED(tsr_plot_css, "src/render/plot.css");
 
 /* --- Numbers ---------------------------------------------------------------------------------- */
 
@@ -263,4 +263,31 @@ void tsr_chart_put_key(struct tsr_text *svg, int x, int y, const char *class, un
 	tsr_chart_put_marker(svg, x + 170, y, shape);
 	tsr_text_puts(svg, "</g>\n");
 	tsr_chart_put_label(svg, "key", x + 420, y + 40, words);
+}
+
+/* --- Heat maps ---------------------------------------------------------------------------------- */
+
+unsigned tsr_chart_class(double value, int decade)
+{
+	unsigned class = 0;
+
+	while (class + 1 < TSR_CHART_CLASSES &&
+	       value > tsr_chart_times_power(1, decade + (int)class))
+		class ++;
+	return class;
+}
+
+void tsr_chart_put_classes(struct tsr_text *svg, int x, int y, int decade)
+{
+	tsr_chart_put_label(svg, "tick end", x - 60, y + 130, "at most");
+	for (unsigned i = 0; i < TSR_CHART_CLASSES; i++, x += 330) {
+		tsr_text_printf(svg, "<g class=\"cell q%u\">", i);
+		tsr_chart_put_rect(svg, NULL, x + 10, y, 310, 180);
+		tsr_chart_open_label(svg, "mid", x + 165, y + 130);
+		if (i + 1 < TSR_CHART_CLASSES)
+			tsr_chart_close_power(svg, 10, decade + (int)i);
+		else
+			tsr_text_puts(svg, "more</text>\n");
+		tsr_text_puts(svg, "</g>\n");
+	}
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables for programs: JSON, and comma-separated values. */
 
-#include "report/render/table.h"
+#include "render/table.h"
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables are filled, and cells are shown to people. */
-#include "report/render/table.h"
+#include "render/table.h"
 
 #include "base/arena.h"
+#include "base/grow.h"
 
 /* --- Filling --------------------------------------------------------------------------------- */
 
@@ -20,18 +21,6 @@ static void parse_shown(const char *shown, struct tsr_column *c)
 	c->width = (unsigned)strtoul(spec, &rest, 10);
 	c->digits = *rest == '.' ? (unsigned)strtoul(rest + 1, &rest, 10) : 0;
 	c->as = *rest;
-}
-
-/* Room for one more of @n items. */
-static void *grow(struct tsr_table *t, void *items, size_t n, size_t *room, size_t nbytes)
-{
-	const size_t wanted = 2 * *room + 16;
-	void *grown = n < *room ? items : realloc(items, wanted * nbytes);
-
-	t->failed = t->failed || !grown;
-	if (n == *room && grown)
-		*room = wanted;
-	return grown ? grown : items;
 }
 
 /* Rows have the same columns in the same order mostly: the search begins at @guess. */
@@ -65,7 +54,7 @@ static struct tsr_field *add(struct tsr_table *t, const char *key, const char *s
 	const size_t n = t->nfields;
 	unsigned column;
 
-	t->fields = grow(t, t->fields, n, &t->fields_room, sizeof(*t->fields));
+	t->failed = t->failed || !tsr_grow(&t->fields, n, sizeof(*t->fields));
 	if (t->failed)
 		return &spare;
 	column = column_of(t, key, shown,
@@ -80,7 +69,7 @@ static struct tsr_field *add(struct tsr_table *t, const char *key, const char *s
 
 void tsr_row(struct tsr_table *t)
 {
-	t->rows = grow(t, t->rows, t->nrows, &t->rows_room, sizeof(*t->rows));
+	t->failed = t->failed || !tsr_grow(&t->rows, t->nrows, sizeof(*t->rows));
 	if (!t->failed)
 		t->rows[t->nrows++] = (struct tsr_row){ .first = t->nfields };
 }
