@@ -98,10 +98,11 @@ def saved(folder, name, on_gpu, **form):
     """What the file has, and how many bytes of planes were copied to the host."""
     global ON_GPU
     ON_GPU = on_gpu
-    model, optimizer = make("cuda" if on_gpu and not EMULATED else "cpu")
+    device = "cuda" if on_gpu and not EMULATED else "cpu"
+    model, optimizer = make(device)
     path = os.path.join(folder, name)
-    more = {"raw": torch.arange(2000), "bad": torch.full((600, 600), float("inf")), "none": torch.zeros(0, 3)}
-    model.register_buffer("odd", more.pop("bad"))
+    model.register_buffer("bad", torch.full((600, 600), float("inf"), device=device))     # stays FP32
+    more = {"raw": torch.arange(2000, device=device), "none": torch.zeros(0, 3), "host": torch.ones(2000)}
     begun = time.perf_counter()
     future = tt.async_save(path, model, optimizer, **form, **more)
     blocked, result = time.perf_counter() - begun, future.result()
