@@ -104,11 +104,16 @@ def saves(args):
 # ---- Steps ----------------------------------------------------------------------------------------------
 
 def steps(args):
+    for sequences in (8, 64) if CUDA else (8,):     # a step that waits for the CPU to start its kernels, and one of the GPU
+        steps_of(args, sequences)
+
+
+def steps_of(args, sequences):
     torch.manual_seed(1)
     sizes = (8192, 256, 512, 10, 8) if CUDA else (512, 64, 128, 2, 4)       # 33.6 M parameters, or 0.5 M
     model = gpt.GPT(*sizes).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    rows = torch.randint(sizes[0], (8, sizes[1] + 1), device=DEVICE)
+    rows = torch.randint(sizes[0], (sequences, sizes[1] + 1), device=DEVICE)
 
     def hundred(every):
         saved = None
@@ -123,14 +128,14 @@ def steps(args):
     hundred(0)
     hundred(20)
     pairs = []
-    for _ in range(9):
+    for _ in range(9 if sequences == 8 else 3):
         alone, (beside, saved) = timed(lambda: hundred(0))[0], timed(lambda: hundred(20))
         pairs.append((alone, beside))
         saved.result()
     without, beside = (10 * statistics.median(each) for each in zip(*pairs))
     n = sum(p.numel() for p in model.parameters())
-    print(f"steps: a GPT of {n:,} parameters: {without:.2f} ms a step, with a save every 20 {beside:.2f} ms, "
-          f"{100 * beside / without - 100:.1f}% more (medians of nine pairs of 100 steps)")
+    print(f"steps: a GPT of {n:,} parameters, {sequences} sequences: {without:.2f} ms a step, with a save every 20 {beside:.2f} ms, "
+          f"{100 * beside / without - 100:.1f}% more (medians of {len(pairs)} pairs of 100 steps)")
 
 
 # ---- Replays --------------------------------------------------------------------------------------------
