@@ -702,3 +702,18 @@ print(json.dumps(found))
     lost = f"OSError: {tmp_path}/signatures.tsig: step %d is not written, as a step before it was not"
     assert found == [None, None, "RuntimeError: no tsr_sign", None, "RuntimeError: no tsr_sign", None, lost % 5]
     assert bisect(tmp_path, tmp_path, check=0)["steps"] == 3
+
+
+def test_a_step_that_is_refused_gives_its_number_to_no_other(tmp_path):
+    found = record("""
+weight, optimizer, recorder = start(sys.argv[2])
+found = []
+for momentum in 0.9, 0.9, 0.8, 0.9, 0.9, 0.9:
+    optimizer.param_groups[0]["momentum"] = momentum
+    found.append(said(step, weight, optimizer))
+found.append(said(recorder.close))
+print(json.dumps(found))
+""", tmp_path)
+    assert found[:3] == [None, None, "ValueError: step 3: a hyperparameter other than lr has changed"]
+    assert any("step 3 is not written" in (f or "") for f in found[3:]), found
+    assert bisect(tmp_path, tmp_path, check=0)["steps"] == 3

@@ -9,8 +9,8 @@
     recorder.close()
 
 Every rank that makes a recorder writes a file of its own, 32 bytes for a tensor and step. What is not on a GPU of
-CUDA, or with a libtersor without GPUs, is copied to host memory, at most three times. docs/replay.md, "Signatures",
-describes the files.
+CUDA, or with a libtersor without GPUs, is copied to host memory, at most three times. What goes wrong is raised by
+step() or close(), and ends the recording. docs/replay.md, "Signatures", describes the files.
 """
 import concurrent.futures
 import ctypes
@@ -257,6 +257,13 @@ class SignatureRecorder:
 
     @torch.no_grad()
     def _after(self, optimizer, args, kwargs):
+        try:
+            self._record(optimizer)
+        except BaseException:       # the step was taken: none may be written under its number
+            self.writer.submit(self.file.close)
+            raise
+
+    def _record(self, optimizer):
         groups = groups_of(self.kind, self.names, optimizer)
         if self.keys is None:
             self._begin(groups)
