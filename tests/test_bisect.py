@@ -613,3 +613,107 @@ def test_nothing_in_common(tmp_path):
     refused(a, tmp_path / "c.tsig", "steps 0 to 2", "9 to 9")
     refused(a, tmp_path, "x" * 0)
     refused(a, tmp_path / "none", status=4)
+
+
+# ---- What goes wrong while a run is recorded -------------------------------------------------------
+
+RECORD = """
+import json, os, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from tersor import signatures
+
+class Elsewhere(torch.overrides.TorchFunctionMode):
+    '''As after torch.set_default_device(), which PyTorch has since 2.0.'''
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if function in (torch.empty, torch.tensor):
+            kwargs.setdefault("device", "meta")
+        return function(*args, **kwargs)
+
+def start(folder, dtype=torch.float32):
+    weight = torch.nn.Parameter(torch.ones(8, 8, dtype=dtype))
+    optimizer = torch.optim.SGD([weight], lr=0.01, momentum=0.9)
+    return weight, optimizer, signatures.SignatureRecorder(folder, optimizer, [("w", weight)])
+
+def step(weight, optimizer):
+    optimizer.zero_grad()
+    weight.abs().square().sum().backward()
+    optimizer.step()
+
+def said(what, *args):
+    try:
+        what(*args)
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+"""
+
+
+def record(script, *args):
+    return run_torch(RECORD + script, ROOT / "packaging" / "wheel", *args)
+
+
+def test_the_default_device_is_not_the_host(tmp_path):
+    record("""
+for name in "a", "b":
+    weight, optimizer, recorder = start(sys.argv[2] + "/" + name)
+    for _ in range(3):
+        if name == "a":
+            step(weight, optimizer)
+        else:
+            with Elsewhere():
+                step(weight, optimizer)
+    recorder.close()
+print("{}")
+""", tmp_path)
+    assert bisect(tmp_path / "a", tmp_path / "b", check=0)["steps"] == 4
+
+
+def test_a_dtype_without_a_name_is_refused_at_every_step(tmp_path):
+    found = record("""
+weight, optimizer, recorder = start(sys.argv[2], torch.complex64)
+print(json.dumps([said(step, weight, optimizer) for _ in range(2)]))
+""", tmp_path)
+    assert found == ["TypeError: w: its gradient is of torch.complex64: not recordable"] * 2
+
+
+def test_after_a_step_that_is_not_written_none_is(tmp_path):
+    """Each says so, and none waits for memory that the lost ones had."""
+    found = record("""
+weight, optimizer, recorder = start(sys.argv[2])
+for _ in range(2):
+    step(weight, optimizer)
+while recorder.writing:
+    recorder.writing.pop(0).result()
+call = signatures.call
+def fail(name, *args):
+    raise RuntimeError("no " + name)
+signatures.call = fail
+found = []
+for k in range(6):
+    found.append(said(step, weight, optimizer))
+    if k == 1:
+        while not recorder.writing[-1].done():
+            pass
+        signatures.call = call
+found.append(said(recorder.close))
+print(json.dumps(found))
+""", tmp_path)
+    lost = f"OSError: {tmp_path}/signatures.tsig: step %d is not written, as a step before it was not"
+    assert found == [None, None, "RuntimeError: no tsr_sign", None, "RuntimeError: no tsr_sign", None, lost % 5]
+    assert bisect(tmp_path, tmp_path, check=0)["steps"] == 3
+
+
+def test_a_step_that_is_refused_gives_its_number_to_no_other(tmp_path):
+    found = record("""
+weight, optimizer, recorder = start(sys.argv[2])
+found = []
+for momentum in 0.9, 0.9, 0.8, 0.9, 0.9, 0.9:
+    optimizer.param_groups[0]["momentum"] = momentum
+    found.append(said(step, weight, optimizer))
+found.append(said(recorder.close))
+print(json.dumps(found))
+""", tmp_path)
+    assert found[:3] == [None, None, "ValueError: step 3: a hyperparameter other than lr has changed"]
+    assert any("step 3 is not written" in (f or "") for f in found[3:]), found
+    assert bisect(tmp_path, tmp_path, check=0)["steps"] == 3

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from conftest import DATA, one_line_error, run_tersor
-from helpers.torchfile import (Call, Dict, Global, Raw, contiguous, load, pickled, pt, pt_of,
+from helpers.torchfile import (Call, Dict, Global, Raw, Storage, Tensor, contiguous, load, pickled, pt, pt_of,
                                records_of, tensor, tmp_path, untyped)
 
 FRAMEWORKS = DATA / "frameworks"
@@ -642,6 +642,8 @@ def int8(codes, scale, qmap):
     (int4((4, -64)), "two elements"),
     (int4((2,) * 65), "two elements"),
     (int4((4, 64), codes=tensor(np.zeros(128, np.int8))), "128 codes of I8"),
+    (int4((4, 64), codes=Tensor(Storage(bytes(256), "ByteStorage"), (128,), (2,))), "a view of other data"),
+    (int4((4, 64), codes=Tensor(Storage(bytes(256), "ByteStorage"), (128,), offset=64)), "a view of other data"),
     (int4((4, 64), scale=tensor(np.ones(3, np.float32))), "3 scales"),
     (int4((4, 64), scale=tensor(np.ones(256, np.float32))), "256 scales"),
     (int4((4, 64), qmap=tensor(np.ones(256, np.float32))), "16 F32"),

@@ -147,6 +147,28 @@ print(json.dumps([[t.name, t.tensor.numel()] for t in plan.tensors]))
     assert run(script, tmp_path) == [["small", 16], ["large", 1100 << 20], ["after", 17], ["end", 18]]
 
 
+def test_the_default_device_is_not_the_host(tmp_path):
+    """As after torch.set_default_device(), which PyTorch has since 2.0."""
+    run("""
+class Elsewhere(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if function in (torch.empty, torch.empty_strided):
+            kwargs.setdefault("device", "meta")
+        return function(*args, **kwargs)
+
+model, optimizer = make()
+more = {"empty": torch.zeros(0, 3), "turned": torch.arange(40.0).reshape(5, 8).t()}
+with Elsewhere():
+    tt.save(folder + "/a.safetensors", model, optimizer, **more)
+    back = tt.read(folder + "/a.safetensors")
+tt.save(folder + "/b.safetensors", model, optimizer, **more)
+assert back["turned"].equal(more["turned"]) and back["model"]["1.weight"].device.type == "cpu"
+print("{}")
+""", tmp_path)
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
 def test_a_momentum_keeps_its_variance_behind_empty_and_tied_tensors(tmp_path):
     """The plan has more tensors than the job's memory: a variance's index may be above the number of those."""
     script = """

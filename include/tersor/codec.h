@@ -30,7 +30,7 @@ enum tsr_scale {
 	TSR_SCALE_F16, /* F16: FlashOptim's; underflows below 2^-25, overflows from 65520 */
 	TSR_SCALE_F32,
 	TSR_SCALE_F28, /* U32: an f32 rounded up to a multiple of 16, and in these places the range */
-	TSR_SCALE_E5M3, /* U8: 5 exponent and 3 mantissa bits, to nearest; from 2^-20 to 3840 */
+	TSR_SCALE_E5M3, /* U8: 5 exponent and 3 mantissa bits, to nearest; from 1.125 * 2^-20 to 3840 */
 	TSR_SCALE_COUNT
 };
 

@@ -69,8 +69,8 @@ TSR_HD float tsr_f32_from_e8m8(uint32_t code)
 }
 
 /*
- * Five exponent and three mantissa bits of the FP32 pattern, to nearest, from 2^-20 on: anything positive
- * has a code from 1 to 255.
+ * Five exponent and three mantissa bits of the FP32 pattern, to nearest, from 1.125 * 2^-20 to 3840:
+ * anything positive has a code from 1 to 255.
  */
 #define TSR_E5M3_BELOW (107u << 3)
 

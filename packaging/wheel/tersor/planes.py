@@ -110,7 +110,9 @@ class Plan:
 
     def planned(self, description: Any, i: int) -> Planned:
         d = description.contents
-        t = self.skeleton.tensors[self.lib.tsr_saving_offset(self.handle, i)] if d.numel else torch.empty(0)
+        # The device is named, as torch.set_default_device() may have set another.
+        t = self.skeleton.tensors[self.lib.tsr_saving_offset(self.handle, i)] if d.numel else \
+            torch.empty(0, device="cpu")
         coding = ctypes.addressof(d) + Description.codec.offset if d.codec else 0
         planes = [self.lib.tsr_plane_nbytes(coding, k, d.numel) for k in range(d.nplanes)] if coding else \
             [t.numel() * t.element_size()]
@@ -188,7 +190,7 @@ class Memory:
     def take(self, nbytes: int, pinned: bool) -> torch.Tensor:
         fits = [m for m in self.idle if m.numel() >= nbytes and m.is_pinned() == pinned]
         if not fits:
-            return torch.empty(nbytes, dtype=torch.uint8, pin_memory=pinned)
+            return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
         found = min(fits, key=torch.Tensor.numel)
         self.idle = [m for m in self.idle if m is not found]
         return found
@@ -449,10 +451,12 @@ class Staged:
 
     def drop(self) -> None:
         """Write nothing."""
-        for finish in self.finish:
-            self.memory += finish()
-        self.plan.free()
-        HOST.give(self.memory)
+        try:
+            for finish in self.finish:
+                self.memory += finish()
+        finally:
+            self.plan.free()
+            HOST.give(self.memory)
 
     def write(self, path: str) -> Saved:
         try:

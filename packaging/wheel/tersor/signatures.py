@@ -9,8 +9,8 @@
     recorder.close()
 
 Every rank that makes a recorder writes a file of its own, 32 bytes for a tensor and step. What is not on a GPU of
-CUDA, or with a libtersor without GPUs, is copied to host memory, at most three times. docs/replay.md, "Signatures",
-describes the files.
+CUDA, or with a libtersor without GPUs, is copied to host memory, at most three times. What goes wrong is raised by
+step() or close(), and ends the recording. docs/replay.md, "Signatures", describes the files.
 """
 import concurrent.futures
 import ctypes
@@ -18,7 +18,6 @@ import json
 import math
 import operator
 import os
-import queue
 import struct
 
 import torch
@@ -44,7 +43,7 @@ def local(t):
         return t
     if isinstance(t, torch.Tensor):
         return (t.to_local() if hasattr(t, "to_local") else t).detach()
-    return torch.tensor(float(t))
+    return torch.tensor(float(t), device="cpu")
 
 
 class Table:
@@ -57,14 +56,29 @@ class Table:
             rows.append([0, nbytes, self.first, i << 32 | dtypes[i]])
             self.row[i] = row
             self.first += -(-nbytes // PIECE)
-        self.rows = torch.tensor(rows, dtype=torch.int64)
+        self.rows = torch.tensor(rows, dtype=torch.int64, device="cpu")
 
     def with_data(self, data):
         rows, column = self.rows.clone(), [0] * len(self.rows)
         for i, address in data.items():
             column[self.row[i]] = address
-        rows[:, 0] = torch.tensor(column, dtype=torch.int64)
+        rows[:, 0] = torch.tensor(column, dtype=torch.int64, device="cpu")
         return rows
+
+
+class Memory:
+    """Buffers of one size on the host, as many as are in use at once: two or three, as few steps are in flight."""
+
+    def __init__(self, nbytes, pinned):
+        self.nbytes, self.pinned, self.free = nbytes, pinned, []
+
+    def take(self):
+        # The device is named, as torch.set_default_device() may have set another.
+        return self.free.pop() if self.free else torch.empty(self.nbytes, dtype=torch.uint8, device="cpu",
+                                                             pin_memory=self.pinned)
+
+    def give(self, buffer):
+        self.free.append(buffer)
 
 
 class Copies:
@@ -75,13 +89,11 @@ class Copies:
         for i, t in tensors.items():
             self.place[i] = total
             total += max(1, -(-t.numel() * t.element_size() // ALIGN)) * ALIGN
-        self.free, self.memory = queue.Queue(), None
-        for _ in range(2):      # one is signed while the other is filled
-            self.free.put(torch.empty(total, dtype=torch.uint8))
+        self.buffers, self.memory = Memory(total, False), None
 
     def begin(self):
         if self.memory is None:     # else the last step was not taken
-            self.memory = self.free.get()
+            self.memory = self.buffers.take()
         self.present = set()
 
     def take(self, tensors):
@@ -105,7 +117,7 @@ class Copies:
             try:
                 call("tsr_sign", table.data_ptr(), len(table), to, ctypes.byref(self.run))
             finally:
-                self.free.put(memory)
+                self.buffers.give(memory)
         return sign
 
 
@@ -114,9 +126,8 @@ class Kernels:
 
     def __init__(self, device, tensors, dtypes):
         self.device, self.gpu, self.stream = device, Gpu.of(device), torch.cuda.Stream(device)
-        self.table, self.known, self.free = Table(tensors, dtypes), {}, queue.Queue()
-        for _ in range(3):      # one is filled while two steps may wait to be written
-            self.free.put(torch.empty(32 * self.table.first, dtype=torch.uint8, pin_memory=True))
+        self.table, self.known = Table(tensors, dtypes), {}
+        self.buffers = Memory(32 * self.table.first, True)
 
     def begin(self):
         self.data = {}
@@ -145,7 +156,7 @@ class Kernels:
         return self.known[where]
 
     def send(self):
-        data, host = self.data, self.free.get()
+        data, host = self.data, self.buffers.take()
         with torch.cuda.device(self.device):
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
@@ -158,7 +169,7 @@ class Kernels:
             done.synchronize()
             table = self.table.with_data(data)
             library().tsr_sign_pieces(table.data_ptr(), len(table), host.data_ptr(), to)
-            self.free.put(host)
+            self.buffers.give(host)
         return sign
 
 
@@ -246,6 +257,13 @@ class SignatureRecorder:
 
     @torch.no_grad()
     def _after(self, optimizer, args, kwargs):
+        try:
+            self._record(optimizer)
+        except BaseException:       # the step was taken: none may be written under its number
+            self.writer.submit(self.file.close)
+            raise
+
+    def _record(self, optimizer):
         groups = groups_of(self.kind, self.names, optimizer)
         if self.keys is None:
             self._begin(groups)
@@ -262,6 +280,9 @@ class SignatureRecorder:
             all_of_them[name, "gradient"] = self.gradients.get((name, "gradient"), local(p))
             all_of_them[name, "weight"] = local(p)
             all_of_them.update({(name, k): t for k, t in self._states_to_come(p, g["params"]).items()})
+        for (name, what), t in all_of_them.items():
+            if t.dtype not in DTYPES:
+                raise TypeError(f"{name}: its {what} is of {t.dtype}: not recordable")
         self.keys = {key: i for i, key in enumerate(all_of_them)}
         whole = {n: not hasattr(p, "to_local") for n, p, _ in self._parameters()}
         head = json.dumps({
@@ -323,13 +344,22 @@ class SignatureRecorder:
     def _hash(data):
         return library().tsr_xxh3(data, len(data))
 
-    def _write(self, signing, step, loss, rates):
+    def _write(self, *step):
+        """Append a step; after one that is not written to its end nothing is: none is missing in between."""
+        try:
+            self._append(*step)
+        except BaseException:
+            self.file.close()
+            raise
+
+    def _append(self, signing, step, loss, rates):
         signatures = (ctypes.c_char * (32 * len(self.keys)))()  # of what is not there: zeros
         for sign in signing:
             sign(ctypes.addressof(signatures))
+        if self.file.closed:
+            raise OSError(f"{self.path}: step {step} is not written, as a step before it was not")
         loss = math.nan if loss is None else float(loss)
         data = struct.pack(f"<Qd{len(rates)}d", step, loss, *rates) + bytes(signatures)
         data += struct.pack("<Q", self._hash(data))
         if self.file.write(data) != len(data):      # in one call: only the last step can be torn
-            self.file.close()
             raise OSError(f"{self.path}: step {step} was not written to its end")

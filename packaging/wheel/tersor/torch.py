@@ -50,16 +50,16 @@ class Tensor(library.Tensor):
 
     def elements(self, first, count):
         """Some consecutive elements, flat."""
-        values = torch.empty(count, dtype=torch.float32 if self.packed else self.dtype)
+        values = torch.empty(count, dtype=torch.float32 if self.packed else self.dtype, device="cpu")
         self.read(first, count, values.element_size(), values.data_ptr())
         return values.to(self.dtype)
 
     def whole(self, stride=None):
         """All of it, with these strides."""
         if stride is None or len(stride) != len(self.shape):
-            result = torch.empty(self.shape, dtype=self.dtype)
+            result = torch.empty(self.shape, dtype=self.dtype, device="cpu")
         else:
-            result = torch.empty_strided(self.shape, stride, dtype=self.dtype)
+            result = torch.empty_strided(self.shape, stride, dtype=self.dtype, device="cpu")
         fill(result, self)
         return result
 
