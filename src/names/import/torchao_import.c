@@ -47,10 +47,11 @@ static enum tsr_status unfold(struct tsr_checkpoint *c, const struct tsr_value *
 				"two elements each",
 				c->path, a->name, a->numel, tsr_dtype_name(a->dtype));
 	if (a->layout) /* whose elements are bytes */
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: tensor %.200s: found 4-bit codes that are a view of other data, "
-				"expected a storage of their own",
-				c->path, a->name);
+		return tsr_fail(
+			err, TSR_E_UNSUPPORTED,
+			"%s: tensor %.200s: found 4-bit codes that are a view of other data, "
+			"expected a storage of their own",
+			c->path, a->name);
 	a->shape = tsr_arena_dup(c->arena, shape, rank * sizeof(*shape));
 	if (!a->shape)
 		return tsr_build_nomem(c, err);
