@@ -44,7 +44,10 @@ struct no_codebook {
 struct group_codec {
 	static const unsigned usual =
 		0; /* kernels of its own have groups of this size and of twice that */
+	static const unsigned packed_bits =
+		0; /* of a code, 32 of which are packed in as many words */
 	static const bool has_codes = true;
+	static const bool has_rms = false; /* scales are of the root mean square, not of the peak */
 	typedef no_codebook codebook;
 };
 
