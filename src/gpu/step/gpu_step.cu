@@ -39,55 +39,6 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 
 /* --- Batches ----------------------------------------------------------------------------------- */
 
-static enum step_rule adam_rule_of(const struct tsr_step *step)
-{
-	switch (step->order) {
-	case TSR_ORDER_FLASHOPTIM:
-		return RULE_FLASH_ADAM;
-	case TSR_ORDER_COAT:
-		return RULE_COAT_ADAMW;
-	case TSR_ORDER_BITSANDBYTES:
-		return RULE_BITSANDBYTES_ADAM;
-	case TSR_ORDER_TORCH_CPU_FUSED:
-		return RULE_CPU_FUSED_ADAM;
-	case TSR_ORDER_TORCH_CUDA_FOREACH:
-	case TSR_ORDER_TORCH_CUDA_FORLOOP:
-	case TSR_ORDER_TORCH_CUDA_CAPTURABLE:
-	case TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP:
-		return RULE_CUDA_ADAM;
-	case TSR_ORDER_TORCH_CUDA_FUSED:
-		return RULE_CUDA_FUSED_ADAM;
-	case TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE:
-		return RULE_DOUBLE_ADAM;
-	default:
-		return step->optimizer == TSR_OPTIMIZER_ADAM ? RULE_ADAM : RULE_ADAMW;
-	}
-}
-
-static enum step_rule sgd_rule_of(const struct tsr_step *step)
-{
-	const bool momentum = step->coding[TSR_SLOT_MOMENTUM].codec;
-
-	if (step->order == TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE)
-		return momentum ? RULE_DOUBLE_SGD : RULE_DOUBLE_PLAIN_SGD;
-	if (step->order == TSR_ORDER_TORCH_CPU_FUSED && momentum)
-		return RULE_CPU_FUSED_SGD;
-	return momentum ? RULE_SGD : RULE_PLAIN_SGD;
-}
-
-static enum step_rule rule_of(const struct tsr_step *step)
-{
-	switch (step->optimizer) {
-	case TSR_OPTIMIZER_ADAM:
-	case TSR_OPTIMIZER_ADAMW:
-		return adam_rule_of(step);
-	case TSR_OPTIMIZER_LION:
-		return step->order == TSR_ORDER_FLASHOPTIM ? RULE_FLASH_LION : RULE_LION;
-	default:
-		return sgd_rule_of(step);
-	}
-}
-
 static bool is_f32(const struct tsr_coding *coding)
 {
 	return !coding->codec->grouped && coding->codec->planes[0].dtype == TSR_F32;
@@ -182,7 +133,7 @@ static enum tsr_status step_batch(const struct batch *b, struct tsr_err *err)
 	if (tsr_step_stores_first(s))
 		return step_in_two(b, err);
 	args.scalars = s->scalars;
-	args.rule = rule_of(s);
+	args.rule = tsr_step_rule(s);
 	args.grad = b->grad;
 	args.grad_dtype = s->grad_dtype;
 	args.report = b->report;
@@ -240,7 +191,7 @@ extern "C" enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const str
 	uint64_t done;
 
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
-	done = tsr_gpu_step_fused(stream, step, rule_of(step), grad, n, report);
+	done = tsr_gpu_step_fused(stream, step, grad, n, report);
 	TSR_TRY(step_started(stream, step, err));
 	b.stream = stream;
 	b.report = report;

@@ -14,47 +14,20 @@
 #include "gpu/gpu_groups.cuh"
 
 extern "C" {
-#include "step/step.h"
+#include "step/rules.h"
 }
 
 /* --- The rules --------------------------------------------------------------------------------- */
 
-/*
- * X(id, formula of step_math.h, states besides the weight).  A rule with ANY_STATES is in no fused kernel:
- * each rule in those takes registers from all.
- */
+/* The states of a kernel that has all rules, and none of its own. */
 #define ANY_STATES (-1)
-#define STEP_RULES(X) \
-	X(PLAIN_SGD, plain_sgd, 0) \
-	X(SGD, sgd, 1) \
-	X(LION, lion, 1) \
-	X(FLASH_LION, flash_lion, 1) \
-	X(ADAM, adam, 2) \
-	X(ADAMW, adamw, 2) \
-	X(FLASH_ADAM, flash_adam, 2) \
-	X(COAT_ADAMW, coat_adamw, ANY_STATES) \
-	X(BITSANDBYTES_ADAM, bitsandbytes_adam, ANY_STATES) \
-	X(CPU_FUSED_SGD, cpu_fused_sgd, ANY_STATES) \
-	X(CPU_FUSED_ADAM, cpu_fused_adam, ANY_STATES) \
-	X(CUDA_ADAM, cuda_adam, ANY_STATES) \
-	X(CUDA_FUSED_ADAM, cuda_fused_adam, ANY_STATES) \
-	X(DOUBLE_PLAIN_SGD, double_plain_sgd, ANY_STATES) \
-	X(DOUBLE_SGD, double_sgd, ANY_STATES) \
-	X(DOUBLE_ADAM, double_adam, ANY_STATES)
-
-enum step_rule {
-#define X(id, ...) RULE_##id,
-	STEP_RULES(X)
-#undef X
-};
 
 /*
  * Start the step of the elements that one kernel takes, and return how many: none if there is no kernel or an
  * array is not aligned, else all whole groups.
  */
 uint64_t tsr_gpu_step_fused(const struct tsr_gpu_stream *stream, const struct tsr_step *step,
-			    enum step_rule rule, const void *grad, uint64_t n,
-			    struct tsr_step_report *report);
+			    const void *grad, uint64_t n, struct tsr_step_report *report);
 
 /* The step on the elements from @first on, a multiple of tsr_step_align(), without their gradients. */
 struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first);
@@ -101,7 +74,7 @@ enum tsr_status tsr_gpu_step_matrix(struct tsr_gpu_stream *stream, const struct 
  */
 struct step_args {
 	struct tsr_step_scalars scalars;
-	enum step_rule rule;
+	enum tsr_step_rule rule;
 	unsigned weight; /* row of the codec */
 	enum tsr_dtype grad_dtype;
 	bool fast; /* the fast path takes these scalars */

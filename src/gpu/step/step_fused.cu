@@ -152,29 +152,28 @@ static void start(const struct tsr_gpu_stream *stream, const struct kernel *k, s
 }
 
 /* Whether fused kernels have the rule; none negates gradients, or has a third state. */
-static bool has_rule(const struct tsr_step *step, enum step_rule rule)
+static bool has_rule(const struct tsr_step *step)
 {
-	static const int nstates[] = {
-#define X(id, formula, nstates) nstates,
-		STEP_RULES(X)
+	static const bool fused[] = {
+#define X(id, formula, nstates, fused) fused,
+		TSR_STEP_RULES(X)
 #undef X
 	};
 
-	return nstates[rule] != ANY_STATES && !step->scalars.maximize && !step->scalars.amsgrad;
+	return fused[tsr_step_rule(step)] && !step->scalars.maximize && !step->scalars.amsgrad;
 }
 
 uint64_t tsr_gpu_step_fused(const struct tsr_gpu_stream *stream, const struct tsr_step *step,
-			    enum step_rule rule, const void *grad, uint64_t n,
-			    struct tsr_step_report *report)
+			    const void *grad, uint64_t n, struct tsr_step_report *report)
 {
 	const struct kernel *kernel = kernel_of(step);
 	struct step_args a = {};
 
-	if (!kernel || !has_rule(step, rule) || !is_aligned(step, grad))
+	if (!kernel || !has_rule(step) || !is_aligned(step, grad))
 		return 0;
 	n = n < ELEMENTS_MAX ? n - n % TSR_GROUP_DEFAULT : ELEMENTS_MAX;
 	a.scalars = step->scalars;
-	a.rule = rule;
+	a.rule = tsr_step_rule(step);
 	a.weight = row_of(step->coding[TSR_SLOT_WEIGHT].codec);
 	a.grad_dtype = step->grad_dtype;
 	a.masks = tsr_masks();
