@@ -74,8 +74,7 @@ extern "C" enum tsr_status tsr_device_ratios(struct tsr_gpu *gpu, void *stream,
 		return TSR_OK;
 	TSR_TRY(tsr_gpu_use(gpu, err));
 	tsr_gpu_turn_ratios((cudaStream_t)stream, coding->eps, m, v, n, true, ratios);
-	TSR_CUDA_TRY(gpu->index, err, cudaGetLastError(), "cannot start making ratios");
-	return TSR_OK;
+	return tsr_gpu_started(gpu, "making ratios", "", err);
 }
 
 extern "C" enum tsr_status tsr_device_encode(struct tsr_gpu *gpu, void *stream,

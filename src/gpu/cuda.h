@@ -64,6 +64,14 @@ enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e,
 			return tsr_gpu_fail(err, index, cuda_error_, __VA_ARGS__); \
 	} while (0)
 
+/* Whether the kernels before this call were started: a failure says that @what could not be, of @name. */
+static inline enum tsr_status tsr_gpu_started(const struct tsr_gpu *gpu, const char *what,
+					      const char *name, struct tsr_err *err)
+{
+	TSR_CUDA_TRY(gpu->index, err, cudaGetLastError(), "cannot start %s%s", what, name);
+	return TSR_OK;
+}
+
 /* Elements in device memory that a codec encodes or decodes. */
 struct tsr_gpu_job {
 	struct tsr_gpu_stream *stream;

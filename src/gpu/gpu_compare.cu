@@ -291,7 +291,6 @@ static void stand(struct arrays *x)
 static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 {
 	const struct arrays *x = &b->x;
-	const unsigned index = b->stream->gpu->index;
 	const uint64_t nruns = (b->n + b->run - 1) / b->run;
 	const dim3 blocks((unsigned)nruns, NMEASURES + 1);
 	struct compare_args a = {};
@@ -312,8 +311,7 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	TSR_TRY(tsr_gpu_use(b->stream->gpu, err));
 	measure<<<blocks, TSR_BLOCK, 0, b->stream->handle>>>(a);
 	add_runs<<<NMEASURES + 1, ADDERS, 0, b->stream->handle>>>(a, nruns);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a comparison");
-	return TSR_OK;
+	return tsr_gpu_started(b->stream->gpu, "a comparison", "", err);
 }
 
 /* Place the arrays in the stream's memory. */

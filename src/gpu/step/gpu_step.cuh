@@ -46,9 +46,7 @@ uint64_t tsr_gpu_batch(uint64_t most, uint64_t align, uint64_t n);
 static inline enum tsr_status step_started(const struct tsr_gpu_stream *stream,
 					   const struct tsr_step *step, struct tsr_err *err)
 {
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
-		     tsr_optimizer_name(step->optimizer));
-	return TSR_OK;
+	return tsr_gpu_started(stream->gpu, "a step of ", tsr_optimizer_name(step->optimizer), err);
 }
 
 /*

@@ -44,22 +44,19 @@ static __global__ void __launch_bounds__(FAST_BLOCK, FAST_BLOCKS)
 struct kernel {
 	unsigned momentum, variance; /* rows; TSR_ROW_NONE for a rule without them */
 	unsigned tile;
-	step_kernel *any,
-		*fast[2]; /* NULL, or for weights bf16+ulp8; the second one for gradients in BF16 */
+	step_kernel *any;
+	step_kernel *fast,
+		*fast_bf16; /* NULL, or for weights bf16+ulp8; the latter for BF16 gradients */
 };
 
 #define ANY(m, v, ...) \
 	{ \
-		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::tile, step<__VA_ARGS__>, \
-		{ \
-		} \
+		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::tile, step<__VA_ARGS__> \
 	}
 #define FAST(m, v, states) \
 	{ \
-		TSR_ROW_##m, TSR_ROW_##v, states::tile, step<states>, \
-		{ \
-			step_fast<states, false>, step_fast<states, true> \
-		} \
+		TSR_ROW_##m, TSR_ROW_##v, states::tile, step<states>, step_fast<states, false>, \
+			step_fast<states, true> \
 	}
 
 typedef split_tiles<plain<float, float>> f32_tiles;
@@ -139,7 +136,7 @@ static bool is_aligned(const struct tsr_step *step, const void *grad)
 
 static void start(const struct tsr_gpu_stream *stream, const struct kernel *k, struct step_args *a)
 {
-	step_kernel *const fast = k->fast[a->grad_dtype == TSR_BF16];
+	step_kernel *const fast = a->grad_dtype == TSR_BF16 ? k->fast_bf16 : k->fast;
 	const bool is_fast = fast && a->weight == TSR_ROW_bf16_ulp8;
 	const unsigned block = is_fast ? FAST_BLOCK : TSR_BLOCK;
 	const unsigned nblocks = (unsigned)((a->ntiles + block - 1) / block);
