@@ -137,6 +137,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		    typename format::pattern *narrow, uint32_t *words)
 {
 	__shared__ uint32_t staged[WARPS][WORDS_MAX];
+	unsigned char *const warp_bytes = (unsigned char *)staged[threadIdx.x / 32];
 	const struct place p = my_place();
 	const unsigned bits = params.k + (ROUNDING == TSR_AT_RANDOM), count = thread_elements(p, n);
 	const bool whole = aligned && count == SHARE;
@@ -159,9 +160,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		out[i] = (typename format::pattern)e.narrow;
 		value[i] = i < count ? e.bits : 0;
 	}
-	with_width(bits, [&](auto width) {
-		pack_as<width>(value, (unsigned char *)staged[threadIdx.x / 32] + p.lane * width);
-	});
+	with_width(bits, [&](auto width) { pack_as<width>(value, warp_bytes + p.lane * width); });
 	store_share(narrow + p.thread, whole, count, out);
 	__syncwarp();
 	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
@@ -174,6 +173,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		    bool aligned, uint32_t k, float *x)
 {
 	__shared__ uint32_t staged[WARPS][WORDS_MAX];
+	unsigned char *const warp_bytes = (unsigned char *)staged[threadIdx.x / 32];
 	const struct place p = my_place();
 	const unsigned bits = k + (ROUNDING == TSR_AT_RANDOM), count = thread_elements(p, n);
 	const bool whole = aligned && count == SHARE;
@@ -187,9 +187,7 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
 		staged[threadIdx.x / 32][i] = words[p.warp / TSR_BIT_PACKED_SHARE * bits + i];
 	__syncwarp();
-	with_width(bits, [&](auto width) {
-		unpack_as<width>((unsigned char *)staged[threadIdx.x / 32] + p.lane * width, value);
-	});
+	with_width(bits, [&](auto width) { unpack_as<width>(warp_bytes + p.lane * width, value); });
 #pragma unroll
 	for (unsigned i = 0; i < SHARE; i++)
 		out[i] = decode_extra<format, ROUNDING>({ in[i], value[i] }, k);

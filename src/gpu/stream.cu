@@ -106,8 +106,8 @@ extern "C" enum tsr_status tsr_gpu_sync(struct tsr_gpu_stream *stream, struct ts
 	return TSR_OK;
 }
 
-enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsigned which, uint64_t nbytes,
-				void **memory_ret, struct tsr_err *err)
+extern "C" enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsigned which,
+					   uint64_t nbytes, void **memory_ret, struct tsr_err *err)
 {
 	if (stream->scratch_nbytes[which] < nbytes) {
 		TSR_TRY(tsr_gpu_sync(stream, err));

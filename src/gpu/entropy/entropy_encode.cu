@@ -85,7 +85,7 @@ extern "C" enum tsr_status tsr_gpu_encode_pieces(struct tsr_gpu_stream *stream,
 		return TSR_OK;
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	if (!staging)
-		TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1,
+		TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH_STAGING,
 					tsr_gpu_staging_nbytes(stream->gpu, coding, npieces),
 					&staging, err));
 	kernel_of(

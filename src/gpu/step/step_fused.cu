@@ -51,7 +51,7 @@ struct kernel {
 
 #define ANY(m, v, ...) \
 	{ \
-		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::tile, step<__VA_ARGS__> \
+		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::tile, step<__VA_ARGS__>, NULL, NULL \
 	}
 #define FAST(m, v, states) \
 	{ \
@@ -160,14 +160,18 @@ static bool has_rule(const struct tsr_step *step)
 	return fused[tsr_step_rule(step)] && !step->scalars.maximize && !step->scalars.amsgrad;
 }
 
-uint64_t tsr_gpu_step_fused(const struct tsr_gpu_stream *stream, const struct tsr_step *step,
-			    const void *grad, uint64_t n, struct tsr_step_report *report)
+extern "C" enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream,
+					      const struct tsr_step *step, const void *grad,
+					      uint64_t n, struct tsr_step_report *report,
+					      uint64_t *done_ret, struct tsr_err *err)
 {
 	const struct kernel *kernel = kernel_of(step);
 	struct step_args a = {};
 
+	*done_ret = 0;
 	if (!kernel || !has_rule(step) || !is_aligned(step, grad))
-		return 0;
+		return TSR_OK;
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	n = n < ELEMENTS_MAX ? n - n % TSR_GROUP_DEFAULT : ELEMENTS_MAX;
 	a.scalars = step->scalars;
 	a.rule = tsr_step_rule(step);
@@ -182,5 +186,6 @@ uint64_t tsr_gpu_step_fused(const struct tsr_gpu_stream *stream, const struct ts
 		a.slot[p].scale = step->coding[p].scale;
 	}
 	start(stream, kernel, &a);
-	return n;
+	*done_ret = n;
+	return step_started(stream, step, err);
 }

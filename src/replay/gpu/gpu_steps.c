@@ -9,8 +9,8 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "gpu/gpu_work.h"
 #include "replay/gpu/gpu_memory.h"
+#include "step/gpu/gpu_step.h"
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
