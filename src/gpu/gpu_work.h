@@ -129,7 +129,7 @@ enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream, const struct tsr_co
 /* --- Steps ----------------------------------------------------------------------------------- */
 
 /*
- * What src/step/gpu makes steps of: all append to a stream, with arrays in device memory.
+ * What src/replay/gpu/batch_step.c makes steps of: all append to a stream, with arrays in device memory.
  *
  * The step of the elements that one kernel takes: none if there is no kernel or an array is not aligned,
  * else all whole groups.

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "check_gpu.h"
-#include "step/gpu/gpu_step.h"
+#include "replay/gpu/batch_step.h"
 #include "step/hyperparameters.h"
 #include "step/step.h"
 

@@ -9,8 +9,8 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
+#include "replay/gpu/batch_step.h"
 #include "replay/gpu/gpu_memory.h"
-#include "step/gpu/gpu_step.h"
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 

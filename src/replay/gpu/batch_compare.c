@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A step on a state on a GPU and the same step in FP32, as step_compare.c has them on the CPU. */
+#include "replay/gpu/batch_step.h"
+
 #include "base/fail.h"
-#include "step/gpu/gpu_step.h"
 
 /* Elements that pass through FP32 arrays at a time, where runs allow. */
 #define BATCH (UINT64_C(1) << 22)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps on a GPU, of state in any form. */
-#ifndef TSR_STEP_GPU_STEP_H
-#define TSR_STEP_GPU_STEP_H
+#ifndef TSR_REPLAY_BATCH_STEP_H
+#define TSR_REPLAY_BATCH_STEP_H
 
 #include "gpu/gpu_work.h"
 

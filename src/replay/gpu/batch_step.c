@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of any state on a GPU: by the fused kernels, or else by decoding, stepping and encoding. */
-#include "step/gpu/gpu_step.h"
+#include "replay/gpu/batch_step.h"
 
 #include "base/fail.h"
 
