@@ -160,7 +160,9 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		out[i] = (typename format::pattern)e.narrow;
 		value[i] = i < count ? e.bits : 0;
 	}
-	with_width(bits, [&](auto width) { pack_as<width>(value, warp_bytes + p.lane * width); });
+	with_width(bits, [&](auto width) {
+		pack_as<decltype(width)::value>(value, warp_bytes + p.lane * bits);
+	});
 	store_share(narrow + p.thread, whole, count, out);
 	__syncwarp();
 	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
@@ -187,7 +189,9 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	for (unsigned i = p.lane; i < warp_words(p, n, bits); i += 32)
 		staged[threadIdx.x / 32][i] = words[p.warp / TSR_BIT_PACKED_SHARE * bits + i];
 	__syncwarp();
-	with_width(bits, [&](auto width) { unpack_as<width>(warp_bytes + p.lane * width, value); });
+	with_width(bits, [&](auto width) {
+		unpack_as<decltype(width)::value>(warp_bytes + p.lane * bits, value);
+	});
 #pragma unroll
 	for (unsigned i = 0; i < SHARE; i++)
 		out[i] = decode_extra<format, ROUNDING>({ in[i], value[i] }, k);

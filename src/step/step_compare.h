@@ -41,7 +41,7 @@ static inline uint64_t tsr_step_underflow(const struct tsr_step_report *report)
 /* FP32 arrays that tsr_step_compare() needs. */
 #define TSR_COMPARE_ARRAYS (3 * TSR_SLOTS + 1)
 
-/* The arrays of a run: those of the replay in FP32 where they are, the others in @x, of @room elements each. */
+/* The arrays of a run: those of the FP32 replay where they are, the others in @x, of @room elements each. */
 struct tsr_compare_run tsr_compare_place(const struct tsr_step *at, float *const fp32[], size_t n,
 					 float *x, size_t room);
 
