@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "bench/bench_engine.h"
-#include "step/step.h"
+#include "replay/gpu/batch_step.h"
 
 /* Values that are made; arrays repeat them. */
 #define MADE_ELEMENTS (UINT64_C(1) << 22)

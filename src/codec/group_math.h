@@ -12,6 +12,7 @@
 #define TSR_CODEC_GROUP_MATH_H
 
 #include "codec/math.h"
+#include "tersor/codec.h"
 
 /* --- Codes ---------------------------------------------------------------------------------- */
 
@@ -86,6 +87,46 @@ TSR_HD uint32_t tsr_e5m3_from_f32(float scale)
 TSR_HD float tsr_f32_from_e5m3(uint32_t code)
 {
 	return code ? tsr_f32_from_bits((code + TSR_E5M3_BELOW) << 20) : 0.0f;
+}
+
+/* What a plane of scales has of one, and what that stands for; e8m8 has codes up to @e8m8_max. */
+TSR_HD uint32_t tsr_scale_entry(enum tsr_scale format, float scale, uint32_t e8m8_max)
+{
+	const uint32_t e8m8 = tsr_e8m8_from_f32(scale);
+
+	if (format == TSR_SCALE_E8M8)
+		return e8m8 < e8m8_max ? e8m8 : e8m8_max;
+	if (format == TSR_SCALE_F16)
+		return tsr_f16_from_f32(scale);
+	return format == TSR_SCALE_E5M3 ? tsr_e5m3_from_f32(scale) : tsr_bits_from_f32(scale);
+}
+
+TSR_HD float tsr_scale_value(enum tsr_scale format, uint32_t entry)
+{
+	if (format == TSR_SCALE_F32)
+		return tsr_f32_from_bits(entry);
+	if (format == TSR_SCALE_E5M3)
+		return tsr_f32_from_e5m3(entry);
+	return format == TSR_SCALE_E8M8 ? tsr_f32_from_e8m8(entry) : tsr_f32_from_f16(entry);
+}
+
+/* Entry @g of such a plane. */
+TSR_HD void tsr_scale_put(enum tsr_scale format, void *scales, uint64_t g, uint32_t entry)
+{
+	if (format == TSR_SCALE_F32)
+		((uint32_t *)scales)[g] = entry;
+	else if (format == TSR_SCALE_E5M3)
+		((uint8_t *)scales)[g] = (uint8_t)entry;
+	else
+		((uint16_t *)scales)[g] = (uint16_t)entry;
+}
+
+TSR_HD uint32_t tsr_scale_get(enum tsr_scale format, const void *scales, uint64_t g)
+{
+	if (format == TSR_SCALE_F32)
+		return ((const uint32_t *)scales)[g];
+	return format == TSR_SCALE_E5M3 ? ((const uint8_t *)scales)[g]
+					: ((const uint16_t *)scales)[g];
 }
 
 /*

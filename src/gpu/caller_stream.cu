@@ -70,12 +70,9 @@ extern "C" enum tsr_status tsr_device_ratios(struct tsr_gpu *gpu, void *stream,
 					     const float *v, uint64_t n, float *ratios,
 					     struct tsr_err *err)
 {
-	if (!n)
-		return TSR_OK;
-	TSR_TRY(tsr_gpu_use(gpu, err));
-	tsr_gpu_turn_ratios((cudaStream_t)stream, coding->eps, m, v, n, true, ratios);
-	TSR_CUDA_TRY(gpu->index, err, cudaGetLastError(), "cannot start making ratios");
-	return TSR_OK;
+	struct tsr_gpu_stream s = stream_of(gpu, stream);
+
+	return tsr_gpu_turn_ratios(&s, coding->eps, m, v, n, true, ratios, err);
 }
 
 extern "C" enum tsr_status tsr_device_encode(struct tsr_gpu *gpu, void *stream,

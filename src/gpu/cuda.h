@@ -29,9 +29,6 @@ struct tsr_gpu {
 	struct tsr_gpu_tables tables[TSR_TABLES_COUNT];
 };
 
-#define TSR_GPU_SCRATCH_MATRIX TSR_SLOTS /* a step of a matrix; before it the slots of a step */
-#define TSR_GPU_SCRATCH (TSR_SLOTS + 2) /* the last: a comparison */
-
 struct tsr_gpu_stream {
 	struct tsr_gpu *gpu;
 	cudaStream_t handle;
@@ -41,13 +38,6 @@ struct tsr_gpu_stream {
 
 /* Make a GPU the current one, which is the thread's own: every call selects the one that it is about. */
 enum tsr_status tsr_gpu_use(const struct tsr_gpu *gpu, struct tsr_err *err);
-
-/*
- * Memory number @which of a stream, of at least @nbytes, for work in the stream only: later work may
- * overwrite it.  Waits for the stream where it has to grow.
- */
-enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsigned which, uint64_t nbytes,
-				void **memory_ret, struct tsr_err *err);
 
 /*
  * The one line for a CUDA failure.  Takes the error out of the runtime, so that it is not found
@@ -63,6 +53,14 @@ enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e,
 		if (cuda_error_ != cudaSuccess) \
 			return tsr_gpu_fail(err, index, cuda_error_, __VA_ARGS__); \
 	} while (0)
+
+/* Whether the kernels before this call were started: a failure says that @what could not be, of @name. */
+static inline enum tsr_status tsr_gpu_started(const struct tsr_gpu *gpu, const char *what,
+					      const char *name, struct tsr_err *err)
+{
+	TSR_CUDA_TRY(gpu->index, err, cudaGetLastError(), "cannot start %s%s", what, name);
+	return TSR_OK;
+}
 
 /* Elements in device memory that a codec encodes or decodes. */
 struct tsr_gpu_job {
@@ -95,13 +93,6 @@ struct coded_planes {
 
 /* Those from element @first on, which begins a group or a vector. */
 struct coded_planes tsr_gpu_planes(const struct tsr_gpu_job *job, uint64_t first);
-
-/*
- * Append to a stream of the current device: @n momenta become ratios to their variances, or with @make
- * false the reverse; @to may be @from.  The error of the launch is found by cudaGetLastError().
- */
-void tsr_gpu_turn_ratios(cudaStream_t stream, float eps, const float *from, const float *variance,
-			 uint64_t n, bool make, float *to);
 
 /* NULL of a codec that is not in codec/list.h. */
 const struct tsr_gpu_codec *tsr_gpu_codec_of(const struct tsr_codec *codec);

@@ -48,10 +48,7 @@ static enum tsr_status run(const struct tsr_gpu_job *job, struct tsr_err *err)
 	TSR_TRY(tsr_gpu_prepare_tables(gpu, codec, err));
 	if (job->n)
 		codec->run(job);
-	TSR_CUDA_TRY(gpu->index, err, cudaGetLastError(),
-		     job->decodes ? "cannot start decoding of %s" : "cannot start encoding to %s",
-		     name);
-	return TSR_OK;
+	return tsr_gpu_started(gpu, job->decodes ? "decoding of " : "encoding to ", name, err);
 }
 
 extern "C" enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A step on a state and the same step in FP32, and how far the two are apart.  Sums in binary64 depend
+ * How far a step on a state and the same step in FP32 are apart.  Sums in binary64 depend
  * on their order, so the kernels keep that of the CPU: one thread adds what belongs to a lane of a run, and
  * another kernel adds runs one after the other.  Counts and maxima are the same in any order.
  */
@@ -8,9 +8,6 @@
 
 #include "codec/sweep_math.h"
 #include "gpu/step/gpu_step.cuh"
-
-/* Elements that pass through FP32 arrays at a time, where runs allow. */
-#define BATCH (UINT64_C(1) << 22)
 
 /* --- What is measured -------------------------------------------------------------------------- */
 
@@ -210,92 +207,20 @@ static __global__ void add_runs(const __grid_constant__ compare_args a, uint64_t
 	*to = total;
 }
 
-/* --- Batches ----------------------------------------------------------------------------------- */
+/* --- Launches ---------------------------------------------------------------------------------- */
 
-/* The arrays of a batch; NULL where the rule keeps no such slot. */
-struct arrays {
-	float *before[TSR_SLOTS], *stepped[TSR_SLOTS], *after[TSR_SLOTS];
-	float *fp32_before, *fp32_after[TSR_SLOTS];
-};
-
-struct batch {
-	struct tsr_gpu_stream *stream;
-	struct tsr_step step; /* with planes and codings of the batch */
-	const void *grad;
-	uint64_t n, run;
-	struct arrays x;
-	double *lanes;
-	struct tsr_compare *sums;
-	struct tsr_step_report *report;
-};
-
-static enum tsr_status copy(const struct batch *b, float *to, const float *from,
-			    struct tsr_err *err)
+extern "C" enum tsr_status tsr_gpu_measure(struct tsr_gpu_stream *stream,
+					   const struct tsr_compare_run *x, uint64_t run,
+					   struct tsr_compare *sums, struct tsr_err *err)
 {
-	return tsr_gpu_copy(b->stream, to, from, b->n * sizeof(float), err);
-}
-
-/* The step in FP32, on arrays. */
-static enum tsr_status step_f32(const struct batch *b, float *const x[], struct tsr_err *err)
-{
-	struct tsr_step step = b->step;
-
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-		if (!step.coding[slot].codec)
-			continue;
-		step.coding[slot] = tsr_coding_default(tsr_codec_find("f32"));
-		step.coding[slot].first = b->step.coding[slot].first;
-		step.plane[slot][0] = x[slot];
-	}
-	return tsr_gpu_step(b->stream, &step, b->grad, b->n, NULL, err);
-}
-
-/* What is stored, before it is encoded; weights may move by the momentum that has been stored. */
-static enum tsr_status step_again(const struct batch *b, struct tsr_err *err)
-{
-	float *const *x = b->x.stepped;
-
-	if (!tsr_step_stores_first(&b->step))
-		return step_f32(b, x, err);
-	TSR_TRY(tsr_gpu_block_moments(b->stream, &b->step, b->grad, b->n, x[TSR_SLOT_MOMENTUM],
-				      x[TSR_SLOT_VARIANCE], NULL, err));
-	return tsr_gpu_step_weights(b->stream, &b->step, b->grad, b->x.after[TSR_SLOT_MOMENTUM],
-				    x[TSR_SLOT_VARIANCE], b->n, x[TSR_SLOT_WEIGHT], err);
-}
-
-static enum tsr_status step_both(const struct batch *b, struct tsr_err *err)
-{
-	const struct arrays *x = &b->x;
-
-	TSR_TRY(tsr_gpu_step_decode(b->stream, &b->step, b->n, x->before, err));
-	if (!b->grad)
-		return TSR_OK;
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-		if (x->before[slot])
-			TSR_TRY(copy(b, x->stepped[slot], x->before[slot], err));
-	}
-	TSR_TRY(tsr_gpu_step(b->stream, &b->step, b->grad, b->n, b->report, err));
-	TSR_TRY(tsr_gpu_step_decode(b->stream, &b->step, b->n, x->after, err));
-	TSR_TRY(step_again(b, err));
-	TSR_TRY(copy(b, x->fp32_before, x->fp32_after[TSR_SLOT_WEIGHT], err));
-	return step_f32(b, x->fp32_after, err);
-}
-
-/* Without a gradient nothing moves. */
-static void stand(struct arrays *x)
-{
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
-		x->stepped[slot] = x->after[slot] = x->before[slot];
-}
-
-static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
-{
-	const struct arrays *x = &b->x;
-	const unsigned index = b->stream->gpu->index;
-	const uint64_t nruns = (b->n + b->run - 1) / b->run;
+	const uint64_t nruns = (x->n + run - 1) / run;
 	const dim3 blocks((unsigned)nruns, NMEASURES + 1);
 	struct compare_args a = {};
+	void *lanes;
 
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
+	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH_STAGING,
+				(NMEASURES + 1) * nruns * ADDERS * sizeof(double), &lanes, err));
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 		if (!x->before[slot])
 			continue;
@@ -305,77 +230,11 @@ static enum tsr_status measure_batch(const struct batch *b, struct tsr_err *err)
 	a.pair[OF_UPDATE] = { x->fp32_after[0], x->fp32_before, x->stepped[0], x->before[0] };
 	a.pair[OF_UPDATE_QUANT] = { x->stepped[0], x->before[0], x->after[0], x->before[0] };
 	a.pair[NMEASURES] = { x->after[0], x->before[0], x->after[0], x->before[0] };
-	a.n = b->n;
-	a.run = b->run;
-	a.lanes = b->lanes;
-	a.sums = b->sums;
-	TSR_TRY(tsr_gpu_use(b->stream->gpu, err));
-	measure<<<blocks, TSR_BLOCK, 0, b->stream->handle>>>(a);
-	add_runs<<<NMEASURES + 1, ADDERS, 0, b->stream->handle>>>(a, nruns);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start a comparison");
-	return TSR_OK;
-}
-
-/* Place the arrays in the stream's memory. */
-static enum tsr_status place(struct batch *b, uint64_t size, struct tsr_err *err)
-{
-	const uint64_t room = (size + 63) / 64 * 64, nruns = (size + b->run - 1) / b->run;
-	const uint64_t lanes = (NMEASURES + 1) * nruns * ADDERS;
-	void *memory;
-	float *x;
-
-	TSR_TRY(tsr_gpu_scratch(b->stream, TSR_GPU_SCRATCH - 1,
-				lanes * sizeof(double) + TSR_COMPARE_ARRAYS * room * sizeof(float),
-				&memory, err));
-	b->lanes = (double *)memory;
-	x = (float *)(b->lanes + lanes);
-	b->x.fp32_before = x;
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-		if (!b->step.coding[slot].codec)
-			continue;
-		b->x.before[slot] = x + (3 * slot + 1) * room;
-		b->x.stepped[slot] = x + (3 * slot + 2) * room;
-		b->x.after[slot] = x + (3 * slot + 3) * room;
-	}
-	if (!b->grad)
-		stand(&b->x);
-	return TSR_OK;
-}
-
-/* The step on the batch that begins with element @first of those of @all. */
-static void move_to(struct batch *b, const struct tsr_step *all, uint64_t first,
-		    float *const fp32[], const void *grad)
-{
-	b->step = tsr_gpu_step_from(all, first);
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
-		b->x.fp32_after[slot] = all->coding[slot].codec ? fp32[slot] + first : NULL;
-	if (grad)
-		b->grad = (const char *)grad + first * (tsr_dtype_bits(all->grad_dtype) / 8);
-	else
-		b->x.fp32_before = b->x.fp32_after[TSR_SLOT_WEIGHT];
-}
-
-extern "C" enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream,
-						const struct tsr_step *step, float *const fp32[],
-						const void *grad, uint64_t n, uint64_t run,
-						struct tsr_compare *sums,
-						struct tsr_step_report *report, struct tsr_err *err)
-{
-	const uint64_t size = tsr_gpu_batch(BATCH, run, n);
-	struct batch b = {};
-
-	b.stream = stream;
-	b.step = *step;
-	b.grad = grad;
-	b.run = run;
-	b.sums = sums;
-	b.report = report;
-	TSR_TRY(place(&b, size, err));
-	for (uint64_t first = 0; first < n; first += b.n) {
-		b.n = n - first < size ? n - first : size;
-		move_to(&b, step, first, fp32, grad);
-		TSR_TRY(step_both(&b, err));
-		TSR_TRY(measure_batch(&b, err));
-	}
-	return TSR_OK;
+	a.n = x->n;
+	a.run = run;
+	a.lanes = (double *)lanes;
+	a.sums = sums;
+	measure<<<blocks, TSR_BLOCK, 0, stream->handle>>>(a);
+	add_runs<<<NMEASURES + 1, ADDERS, 0, stream->handle>>>(a, nruns);
+	return tsr_gpu_started(stream->gpu, "a comparison", "", err);
 }

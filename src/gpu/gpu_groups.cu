@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of all codecs whose elements share what is stored of their group: see gpu_groups.cuh. */
 #include "gpu/gpu_learned.cuh"
-#include "gpu/gpu_tables.cuh"
+#include "gpu/gpu_packed.cuh"
 
 /* --- Groups of the usual sizes ---------------------------------------------------------------- */
 
@@ -56,6 +56,64 @@ static __device__ __forceinline__ const float *share(const struct learned_codebo
 	return entry;
 }
 
+/* The largest and least magnitudes of a group; or with its root mean square as the largest. */
+template <class codec>
+static __device__ __forceinline__ struct magnitudes measure(const float *x, struct team t)
+{
+	struct magnitudes m = { 0, INT32_MAX };
+
+	for (uint32_t k = t.thread; k < t.count; k += t.nthreads) {
+		const uint32_t mag = magnitude(x[t.first + k]);
+
+		m.largest = ::max(m.largest, mag);
+		m.least = ::min(m.least, unless_zero(mag));
+	}
+	m = join_magnitudes(m, t.nthreads);
+	if constexpr (codec::has_rms) {
+		const float absmax = tsr_f32_from_bits(m.largest);
+		uint32_t sum = 0;
+
+		for (uint32_t k = t.thread; k < t.count; k += t.nthreads)
+			sum += tsr_square_share(x[t.first + k], absmax);
+		sum = __reduce_add_sync(TSR_WHOLE_WARP, sum);
+		m.largest = tsr_bits_from_f32(tsr_root_mean_square(absmax, sum, t.count));
+	}
+	return m;
+}
+
+/* The codes of a group, by shares: a thread that has no element left has a word nevertheless. */
+template <class codec>
+static __device__ __forceinline__ void put_packed(const struct coded_planes &planes,
+						  const typename codec::coder &coder,
+						  const float *x, struct team t)
+{
+	for (uint32_t k = 0; k < t.count; k += SHARE) {
+		const uint64_t share = t.first + k;
+		typename codec::code_type code = 0;
+		uint32_t word;
+
+		if (k + t.thread < t.count)
+			codec::template encode<1>(planes, coder, &x[share + t.thread], &code);
+		word = pack_word<codec::packed_bits>(codec::bits_of(code), t.thread);
+		if (t.thread < codec::packed_bits)
+			((uint32_t *)planes
+				 .plane[0])[share / SHARE * codec::packed_bits + t.thread] = word;
+	}
+}
+
+/* The code of element @i. */
+template <class codec>
+static __device__ __forceinline__ typename codec::code_type code_at(const void *plane, uint64_t i)
+{
+	if constexpr (codec::packed_bits > 0)
+		return codec::code_of(unpack_word<codec::packed_bits>(
+			(const uint32_t *)plane + i / SHARE * codec::packed_bits, i % SHARE));
+	else if constexpr (codec::has_codes)
+		return ((const typename codec::code_type *)plane)[i];
+	else
+		return 0;
+}
+
 /* A team of threads has a group, each of them every so many elements. */
 template <class codec>
 static __global__ void __launch_bounds__(TSR_BLOCK)
@@ -65,22 +123,18 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 {
 	typedef typename codec::code_type code_type;
 	const struct team t = my_team(n, groups);
-	struct magnitudes m = { 0, INT32_MAX };
 	struct scale_events events = { 0, 0 };
 	typename codec::coder coder;
 
 	planes.codebook = share(book);
-	for (uint32_t k = t.thread; k < t.count; k += t.nthreads) {
-		const uint32_t mag = magnitude(x[t.first + k]);
-
-		m.largest = ::max(m.largest, mag);
-		m.least = ::min(m.least, unless_zero(mag));
-	}
-	m = join_magnitudes(m, t.nthreads);
-	coder = codec::begin(planes, m, t.group, t.count && t.thread == 0, &events);
-	for (uint32_t k = t.thread; k < t.count; k += t.nthreads)
-		codec::template encode<1>(planes, coder, &x[t.first + k],
-					  (code_type *)planes.plane[0] + t.first + k);
+	coder = codec::begin(planes, measure<codec>(x, t), t.group, t.count && t.thread == 0,
+			     &events);
+	if constexpr (codec::packed_bits > 0)
+		put_packed<codec>(planes, coder, x, t);
+	else
+		for (uint32_t k = t.thread; k < t.count; k += t.nthreads)
+			codec::template encode<1>(planes, coder, &x[t.first + k],
+						  (code_type *)planes.plane[0] + t.first + k);
 	add_events(report, planes.scale, events);
 }
 
@@ -97,10 +151,8 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		return;
 	stored = codec::load(planes, t.group);
 	for (uint32_t k = t.thread; k < t.count; k += t.nthreads) {
-		typename codec::code_type code = 0;
+		const typename codec::code_type code = code_at<codec>(planes.plane[0], t.first + k);
 
-		if (codec::has_codes)
-			code = ((const typename codec::code_type *)planes.plane[0])[t.first + k];
 		codec::template decode<1>(planes, stored, &code, &x[t.first + k]);
 	}
 }
@@ -205,6 +257,11 @@ template <class format> static void run_tabled(const struct tsr_gpu_job *j)
 	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run<loops<group_##group, code>>, \
 							  TSR_TABLES_COUNT };
 TSR_GROUPED_LIST(X)
+TSR_PACKED_GROUP_LIST(X)
+#undef X
+#define X(id, each, loops, set, bits, ...) \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run<loops<bits>>, TSR_TABLES_##set };
+TSR_PACKED_LOG_LIST(X)
 #undef X
 #define X(id, each, loops, format, ...) \
 	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_tabled<format_##id>, \

@@ -44,16 +44,14 @@ struct no_codebook {
 struct group_codec {
 	static const unsigned usual =
 		0; /* kernels of its own have groups of this size and of twice that */
+	static const unsigned packed_bits =
+		0; /* of a code, 32 of which are packed in as many words */
 	static const bool has_codes = true;
+	static const bool has_rms = false; /* scales are of the root mean square, not of the peak */
 	typedef no_codebook codebook;
 };
 
 /* --- Scales ---------------------------------------------------------------------------------- */
-
-struct scale_plane {
-	void *scales;
-	enum tsr_scale format;
-};
 
 /* What happened to the scales that a thread stored. */
 struct scale_events {
@@ -64,57 +62,19 @@ struct scale_events {
  * Store the scale of group @g, if this thread is the one to do it, and return what the encoder
  * divides by: e8m8 divides by what is stored; f16 is FlashOptim's, which rounds only what it stores.
  */
-static __device__ __forceinline__ float put_scale(struct scale_plane plane, uint64_t g, float scale,
-						  uint32_t e8m8_max, bool stores,
+static __device__ __forceinline__ float put_scale(const struct coded_planes &p, uint64_t g,
+						  float scale, uint32_t e8m8_max, bool stores,
 						  struct scale_events *events)
 {
-	if (plane.format == TSR_SCALE_E8M8) {
-		const uint32_t code = tsr_e8m8_from_f32(scale);
-		const uint32_t capped = code < e8m8_max ? code : e8m8_max;
+	const uint32_t entry = tsr_scale_entry(p.scale, scale, e8m8_max);
 
-		if (stores)
-			((uint16_t *)plane.scales)[g] = (uint16_t)capped;
-		return tsr_f32_from_e8m8(capped);
-	}
-	if (plane.format == TSR_SCALE_F16) {
-		const uint32_t narrow = tsr_f16_from_f32(scale);
-
-		if (stores) {
-			((uint16_t *)plane.scales)[g] = (uint16_t)narrow;
-			events->underflow += narrow == 0 && scale > 0.0f;
-			events->overflow += narrow >= 0x7c00;
-		}
-		return tsr_f16_divisor(scale);
-	}
-	if (plane.format == TSR_SCALE_E5M3) {
-		const uint32_t code = tsr_e5m3_from_f32(scale);
-
-		if (stores)
-			((uint8_t *)plane.scales)[g] = (uint8_t)code;
-		return tsr_f32_from_e5m3(code);
-	}
 	if (stores)
-		((float *)plane.scales)[g] = scale;
-	return scale;
-}
-
-/* The stored entry of group @g, and what it stands for. */
-static __device__ __forceinline__ uint32_t load_scale(const void *scales, enum tsr_scale format,
-						      uint64_t g)
-{
-	if (format == TSR_SCALE_E5M3)
-		return ((const uint8_t *)scales)[g];
-	return format == TSR_SCALE_F32 ? ((const uint32_t *)scales)[g]
-				       : ((const uint16_t *)scales)[g];
-}
-
-static __device__ __forceinline__ float scale_value(uint32_t entry, enum tsr_scale format)
-{
-	if (format == TSR_SCALE_F32)
-		return tsr_f32_from_bits(entry);
-	if (format == TSR_SCALE_E5M3)
-		return tsr_f32_from_e5m3(entry);
-	return format == TSR_SCALE_E8M8 ? tsr_f32_from_e8m8(entry) : tsr_f32_from_f16(entry);
+		tsr_scale_put(p.scale, p.plane[1], g, entry);
+	if (p.scale != TSR_SCALE_F16)
+		return tsr_scale_value(p.scale, entry);
+	events->underflow += stores && entry == 0 && scale > 0.0f;
+	events->overflow += stores && entry >= 0x7c00;
+	return tsr_f16_divisor(scale);
 }
 
 /* --- Formulas -------------------------------------------------------------------------------- */
@@ -201,13 +161,13 @@ template <class formulas, typename code> struct grouped : group_codec {
 
 	static __device__ __forceinline__ stored load(const struct coded_planes &p, uint64_t g)
 	{
-		return load_scale(p.plane[1], p.scale, g);
+		return tsr_scale_get(p.scale, p.plane[1], g);
 	}
 	template <int N>
 	static __device__ __forceinline__ void decode(const struct coded_planes &p, stored entry,
 						      const code_type *in, float *x)
 	{
-		const float scale = scale_value(entry, p.scale);
+		const float scale = tsr_scale_value(p.scale, entry);
 
 #pragma unroll
 		for (int k = 0; k < N; k++)
@@ -229,8 +189,7 @@ template <class formulas, typename code> struct grouped : group_codec {
 							     bool stores,
 							     struct scale_events *events)
 	{
-		const float scale = put_scale({ p.plane[1], p.scale }, g,
-					      group::peak(tsr_f32_from_bits(m.largest)),
+		const float scale = put_scale(p, g, group::peak(tsr_f32_from_bits(m.largest)),
 					      group::e8m8_max(), stores, events);
 
 		return { group::by(scale), group::least(p.scale, scale) };

@@ -19,8 +19,13 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 	}
 }
 
-void tsr_gpu_turn_ratios(cudaStream_t stream, float eps, const float *from, const float *variance,
-			 uint64_t n, bool make, float *to)
+extern "C" enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, float eps,
+					       const float *from, const float *variance, uint64_t n,
+					       bool make, float *to, struct tsr_err *err)
 {
-	turn_ratios<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream>>>(from, variance, eps, make, n, to);
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
+	if (n)
+		turn_ratios<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(from, variance, eps,
+										make, n, to);
+	return tsr_gpu_started(stream->gpu, make ? "making ratios" : "undoing ratios", "", err);
 }

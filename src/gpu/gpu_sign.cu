@@ -275,6 +275,5 @@ extern "C" enum tsr_status tsr_device_sign(struct tsr_gpu *gpu, void *stream,
 	TSR_TRY(tsr_gpu_use(gpu, err));
 	sign_pieces<<<(unsigned)((npieces + per_block - 1) / per_block), THREADS, 0,
 		      (cudaStream_t)stream>>>(secret, tensors, n, npieces, pieces);
-	TSR_CUDA_TRY(gpu->index, err, cudaGetLastError(), "cannot start hashing tensors");
-	return TSR_OK;
+	return tsr_gpu_started(gpu, "hashing tensors", "", err);
 }

@@ -73,11 +73,18 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	  float *x) \
 	X(tsr_gpu_sweep, STREAM, const struct tsr_codec *codec, uint32_t first, uint64_t n, \
 	  struct tsr_sweep_row *rows) \
-	X(tsr_gpu_step, STREAM, const struct tsr_step *step, const void *grad, uint64_t n, \
-	  struct tsr_step_report *report) \
-	X(tsr_gpu_step_compare, STREAM, const struct tsr_step *step, float *const fp32[TSR_SLOTS], \
-	  const void *grad, uint64_t n, uint64_t run, struct tsr_compare *sums, \
-	  struct tsr_step_report *report) \
+	X(tsr_gpu_scratch, STREAM, unsigned which, uint64_t nbytes, void **memory_ret) \
+	X(tsr_gpu_step_fused, STREAM, const struct tsr_step *step, const void *grad, uint64_t n, \
+	  struct tsr_step_report *report, uint64_t *done_ret) \
+	X(tsr_gpu_step_arrays, STREAM, const struct tsr_step *step, const void *grad, uint64_t n, \
+	  float *const x[TSR_SLOTS], struct tsr_step_report *report) \
+	X(tsr_gpu_block_moments, STREAM, const struct tsr_step *step, const void *grad, uint64_t n, \
+	  float *m, float *v, struct tsr_step_report *report) \
+	X(tsr_gpu_step_weights, STREAM, const struct tsr_step *step, const void *grad, const float *m, \
+	  const float *v, uint64_t n, float *w) \
+	X(tsr_gpu_turn_ratios, STREAM, float eps, const float *from, const float *variance, uint64_t n, \
+	  bool make, float *to) \
+	X(tsr_gpu_measure, STREAM, const struct tsr_compare_run *x, uint64_t run, struct tsr_compare *sums) \
 	X(tsr_device_prepare, struct tsr_gpu *gpu, const struct tsr_coding *coding) \
 	X(tsr_device_ratios, struct tsr_gpu *gpu, void *stream, const struct tsr_coding *coding, \
 	  const float *m, const float *v, uint64_t n, float *ratios) \

@@ -245,15 +245,13 @@ extern "C" enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream,
 					 struct tsr_sweep_row *rows, struct tsr_err *err)
 {
 	sweep_kernel *const kernel = kernels[codec->row];
-	const unsigned index = stream->gpu->index;
 	const unsigned nblocks = (unsigned)(n / TSR_GPU_SWEEP_BATCH);
 
 	if (!kernel)
-		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no sweep of codec %s", index,
-				codec->name);
+		return tsr_fail(err, TSR_E_UNSUPPORTED, "cuda:%u: no sweep of codec %s",
+				stream->gpu->index, codec->name);
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	if (nblocks)
 		kernel<<<nblocks, TSR_BLOCK, 0, stream->handle>>>(first, codec->extra_bits, rows);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start the sweep of %s", codec->name);
-	return TSR_OK;
+	return tsr_gpu_started(stream->gpu, "the sweep of ", codec->name, err);
 }

@@ -51,6 +51,19 @@ enum tsr_status tsr_gpu_copy(struct tsr_gpu_stream *stream, void *to, const void
 enum tsr_status tsr_gpu_zero(struct tsr_gpu_stream *stream, void *device, uint64_t nbytes,
 			     struct tsr_err *err);
 
+/* Memory of a stream: of each slot of a step, a matrix, a comparison; and of its sums, or of a coder. */
+#define TSR_GPU_SCRATCH_MATRIX TSR_SLOTS
+#define TSR_GPU_SCRATCH_COMPARE (TSR_SLOTS + 1)
+#define TSR_GPU_SCRATCH_STAGING (TSR_SLOTS + 2)
+#define TSR_GPU_SCRATCH (TSR_SLOTS + 3)
+
+/*
+ * Memory number @which of a stream, of at least @nbytes, for work in the stream only: later work may
+ * overwrite it.  Waits for the stream where it has to grow.
+ */
+enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsigned which, uint64_t nbytes,
+				void **memory_ret, struct tsr_err *err);
+
 /* --- Events ---------------------------------------------------------------------------------- */
 
 enum tsr_status tsr_gpu_event_new(struct tsr_gpu *gpu, struct tsr_gpu_event **event_ret,
@@ -115,43 +128,45 @@ enum tsr_status tsr_gpu_sweep(struct tsr_gpu_stream *stream, const struct tsr_co
 
 /* --- Steps ----------------------------------------------------------------------------------- */
 
-/**
- * tsr_gpu_step() - Append a step of an optimizer on a tensor to a stream
- * @step:   as for tsr_step_apply(), with planes in device memory
- * @grad:   @n elements of step->grad_dtype in device memory
- * @n:      elements of the tensor, or of a run that begins at a multiple of tsr_step_align() (then
- *          planes, gradient and the codings' `first` are those of the run)
- * @report: in device memory, aligned to 8 bytes, added to; NULL is allowed
+/*
+ * What src/replay/gpu/batch_step.c makes steps of: all append to a stream, with arrays in device memory.
  *
- * The bits of tsr_step_apply().  One kernel does it for states that step_fused.cu lists, in groups of
- * their usual size, if the arrays are aligned to 16 bytes (all but the scales, which are to their
- * size); elements behind the last whole group, and every other state, pass through FP32 copies of up
- * to 2^24 elements of each slot, which the stream owns.
- *
- * Return: TSR_OK, or as above; the state is undefined after a failure.
+ * The step of the elements that one kernel takes: none if there is no kernel or an array is not aligned,
+ * else all whole groups.
+ * @done_ret: how many
  */
-enum tsr_status tsr_gpu_step(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-			     const void *grad, uint64_t n, struct tsr_step_report *report,
-			     struct tsr_err *err);
+enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				   const void *grad, uint64_t n, struct tsr_step_report *report,
+				   uint64_t *done_ret, struct tsr_err *err);
 
-/**
- * tsr_gpu_step_compare() - Append a step and the same step in FP32, and how far the two are apart
- * @step, @report: as for tsr_gpu_step(); @report is not NULL
- * @fp32:   the state of the FP32 replay, in device memory; NULL where the rule keeps no such slot
- * @grad:   @n gradients in device memory; NULL: a step without them, which changes nothing
- * @run:    elements of a run of tsr_step_compare(): a multiple of tsr_step_align()
- * @sums:   in device memory; one run after the other is added, as tsr_compare_merge() does, but for
- *          `underflow`, which @report tells
- *
- * The bits of tsr_step_compare() on each run, in planes, @fp32 and @sums.  Takes up to 250 MiB of device
- * memory, which the stream owns.
- *
- * Return: TSR_OK, or as above; state and sums are undefined after a failure.
+/* The rule on FP32 arrays; NULL where it has no such state. */
+enum tsr_status tsr_gpu_step_arrays(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				    const void *grad, uint64_t n, float *const x[TSR_SLOTS],
+				    struct tsr_step_report *report, struct tsr_err *err);
+
+/*
+ * The two halves of a step that stores its moments first, on arrays of whole blocks:
+ * tsr_step_block_moments(), then tsr_step_weights() or of a matrix tsr_step_matrix().  @grad begins with
+ * them; the device is current.
  */
-enum tsr_status tsr_gpu_step_compare(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				     float *const fp32[TSR_SLOTS], const void *grad, uint64_t n,
-				     uint64_t run, struct tsr_compare *sums,
-				     struct tsr_step_report *report, struct tsr_err *err);
+enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				      const void *grad, uint64_t n, float *m, float *v,
+				      struct tsr_step_report *report, struct tsr_err *err);
+enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct tsr_step *step,
+				     const void *grad, const float *m, const float *v, uint64_t n,
+				     float *w, struct tsr_err *err);
+
+/* @n momenta become ratios to their variances, or with @make false the reverse; @to may be @from. */
+enum tsr_status tsr_gpu_turn_ratios(struct tsr_gpu_stream *stream, float eps, const float *from,
+				    const float *variance, uint64_t n, bool make, float *to,
+				    struct tsr_err *err);
+
+/*
+ * tsr_compare_add() of the arrays of @x, run after run of @run elements, to @sums in device memory, but for
+ * `underflow`.
+ */
+enum tsr_status tsr_gpu_measure(struct tsr_gpu_stream *stream, const struct tsr_compare_run *x,
+				uint64_t run, struct tsr_compare *sums, struct tsr_err *err);
 
 /* --- Coded planes ---------------------------------------------------------------------------- */
 

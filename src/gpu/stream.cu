@@ -106,8 +106,8 @@ extern "C" enum tsr_status tsr_gpu_sync(struct tsr_gpu_stream *stream, struct ts
 	return TSR_OK;
 }
 
-enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsigned which, uint64_t nbytes,
-				void **memory_ret, struct tsr_err *err)
+extern "C" enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsigned which,
+					   uint64_t nbytes, void **memory_ret, struct tsr_err *err)
 {
 	if (stream->scratch_nbytes[which] < nbytes) {
 		TSR_TRY(tsr_gpu_sync(stream, err));
@@ -219,12 +219,11 @@ extern "C" enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from,
 					   const struct tsr_gpu_event *to, double *seconds_ret,
 					   struct tsr_err *err)
 {
-	const unsigned index = to->gpu->index;
 	float milliseconds = 0;
 
-	TSR_TRY(tsr_gpu_use(to->gpu, err));
-	TSR_CUDA_TRY(index, err, cudaEventSynchronize(to->handle), "work failed");
-	TSR_CUDA_TRY(index, err, cudaEventElapsedTime(&milliseconds, from->handle, to->handle),
+	TSR_TRY(tsr_gpu_reach(to, err));
+	TSR_CUDA_TRY(to->gpu->index, err,
+		     cudaEventElapsedTime(&milliseconds, from->handle, to->handle),
 		     "cannot tell the time between events");
 	*seconds_ret = 1e-3 * (double)milliseconds;
 	return TSR_OK;

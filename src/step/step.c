@@ -51,3 +51,25 @@ void tsr_step_matrix(const struct tsr_step *step, const float *g, const float *m
 
 	matrix[tsr_isa_level()](step, g, m, w);
 }
+
+struct tsr_step tsr_step_from(const struct tsr_step *step, uint64_t first)
+{
+	struct tsr_step s = *step;
+
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		const struct tsr_coding *coding = &step->coding[slot];
+
+		for (unsigned i = 0; coding->codec && i < coding->codec->nplanes; i++)
+			s.plane[slot][i] = (char *)step->plane[slot][i] +
+					   tsr_plane_nbytes(coding, i, first);
+		s.coding[slot].first += first;
+	}
+	return s;
+}
+
+uint64_t tsr_step_batch(uint64_t most, uint64_t align, uint64_t n)
+{
+	const uint64_t size = align < most ? most - most % align : align;
+
+	return size < n ? size : n;
+}

@@ -109,4 +109,10 @@ uint64_t tsr_step_align(const struct tsr_step *step);
 void tsr_step_apply(const struct tsr_step *step, const void *grad, uint64_t first, size_t n,
 		    struct tsr_step_report *report);
 
+/* The step on the elements from @first on, a multiple of tsr_step_align(), without their gradients. */
+struct tsr_step tsr_step_from(const struct tsr_step *step, uint64_t first);
+
+/* How many of @n elements pass through FP32 arrays at a time: a multiple of @align, up to @most if it can. */
+uint64_t tsr_step_batch(uint64_t most, uint64_t align, uint64_t n);
+
 #endif

@@ -128,18 +128,12 @@ void tsr_compare_merge(struct tsr_compare *into, const struct tsr_compare *from)
 
 /* --- Steps ------------------------------------------------------------------------------------ */
 
-/* A step on FP32 arrays. */
-static void step_f32(const struct tsr_step *like, const struct tsr_step_scalars *scalars,
-		     float *const x[], const void *grad, size_t n, struct tsr_step_report *report)
+struct tsr_step tsr_compare_step(const struct tsr_step *like,
+				 const struct tsr_step_scalars *scalars, float *const x[])
 {
-	struct tsr_step step = { .optimizer = like->optimizer,
-				 .order = like->order,
-				 .scalars = *scalars,
-				 .grad_dtype = like->grad_dtype,
-				 .rows = like->rows,
-				 .columns = like->columns,
-				 .work = like->work };
+	struct tsr_step step = *like;
 
+	step.scalars = *scalars;
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 		if (!like->coding[slot].codec)
 			continue;
@@ -147,12 +141,19 @@ static void step_f32(const struct tsr_step *like, const struct tsr_step_scalars 
 		step.coding[slot].first = like->coding[slot].first;
 		step.plane[slot][0] = x[slot];
 	}
+	return step;
+}
+
+static void step_f32(const struct tsr_step *like, const struct tsr_step_scalars *scalars,
+		     float *const x[], const void *grad, size_t n, struct tsr_step_report *report)
+{
+	const struct tsr_step step = tsr_compare_step(like, scalars, x);
+
 	tsr_step_apply(&step, grad, 0, n, report);
 }
 
-/* The arrays of a run: those of the replay in FP32 where they are, the others in @x. */
-static struct tsr_compare_run place(const struct tsr_step *at, float *const fp32[], size_t n,
-				    float *x, size_t room)
+struct tsr_compare_run tsr_compare_place(const struct tsr_step *at, float *const fp32[], size_t n,
+					 float *x, size_t room)
 {
 	struct tsr_compare_run a = { .n = n, .fp32_before = x };
 
@@ -235,7 +236,7 @@ void tsr_step_compare(const struct tsr_step *at, float *const fp32[TSR_SLOTS], c
 		      size_t n, float *x, size_t room, struct tsr_compare *c,
 		      struct tsr_step_report *report)
 {
-	struct tsr_compare_run a = place(at, fp32, n, x, room);
+	struct tsr_compare_run a = tsr_compare_place(at, fp32, n, x, room);
 	struct tsr_step_report fp32_report = { 0 };
 
 	if (!grad) {

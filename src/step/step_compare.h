@@ -41,6 +41,14 @@ static inline uint64_t tsr_step_underflow(const struct tsr_step_report *report)
 /* FP32 arrays that tsr_step_compare() needs. */
 #define TSR_COMPARE_ARRAYS (3 * TSR_SLOTS + 1)
 
+/* The arrays of a run: those of the FP32 replay where they are, the others in @x, of @room elements each. */
+struct tsr_compare_run tsr_compare_place(const struct tsr_step *at, float *const fp32[], size_t n,
+					 float *x, size_t room);
+
+/* A step like @like on FP32 arrays. */
+struct tsr_step tsr_compare_step(const struct tsr_step *like,
+				 const struct tsr_step_scalars *scalars, float *const x[]);
+
 /*
  * Step @n elements: decode, update in FP32, encode and decode again, and the same in the replay in
  * FP32, whose state is @fp32.  The planes get the bits that tsr_step_apply() gives them.  Adds to @c

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "check_gpu.h"
+#include "replay/gpu/batch_step.h"
 #include "step/hyperparameters.h"
 #include "step/step.h"
 

@@ -26,30 +26,15 @@ INLINE float group_rms(const float *x, size_t n)
 /* Store the scale of group @g; returns it as it is stored. */
 INLINE float put_scale(const struct tsr_coding *coding, void *scales, size_t g, float scale)
 {
-	const uint32_t e8m8 = tsr_e8m8_from_f32(scale), e5m3 = tsr_e5m3_from_f32(scale);
+	const uint32_t entry = tsr_scale_entry(coding->scale, scale, TSR_E8M8_MAX);
 
-	switch (coding->scale) {
-	case TSR_SCALE_E8M8:
-		((uint16_t *)scales)[g] = (uint16_t)e8m8;
-		return tsr_f32_from_e8m8(e8m8);
-	case TSR_SCALE_E5M3:
-		((uint8_t *)scales)[g] = (uint8_t)e5m3;
-		return tsr_f32_from_e5m3(e5m3);
-	default:
-		return ((float *)scales)[g] = scale;
-	}
+	tsr_scale_put(coding->scale, scales, g, entry);
+	return tsr_scale_value(coding->scale, entry);
 }
 
 INLINE float get_scale(const struct tsr_coding *coding, const void *scales, size_t g)
 {
-	switch (coding->scale) {
-	case TSR_SCALE_E8M8:
-		return tsr_f32_from_e8m8(((const uint16_t *)scales)[g]);
-	case TSR_SCALE_E5M3:
-		return tsr_f32_from_e5m3(((const uint8_t *)scales)[g]);
-	default:
-		return ((const float *)scales)[g];
-	}
+	return tsr_scale_value(coding->scale, tsr_scale_get(coding->scale, scales, g));
 }
 
 #define FEW_BITS 4

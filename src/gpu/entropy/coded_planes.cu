@@ -131,8 +131,7 @@ extern "C" enum tsr_status tsr_gpu_list_pieces(struct tsr_gpu_stream *stream,
 		list_pieces<<<(unsigned)count, TSR_BLOCK, 0, stream->handle>>>(
 			some, (unsigned char *)rooms, pieces, spans + i);
 	}
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start listing pieces");
-	return TSR_OK;
+	return tsr_gpu_started(stream->gpu, "listing pieces", "", err);
 }
 
 extern "C" enum tsr_status tsr_gpu_shorten_scales(struct tsr_gpu_stream *stream,
@@ -140,8 +139,7 @@ extern "C" enum tsr_status tsr_gpu_shorten_scales(struct tsr_gpu_stream *stream,
 						  struct tsr_err *err)
 {
 	shorten_scales<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(scales, n, to);
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start with scales");
-	return TSR_OK;
+	return tsr_gpu_started(stream->gpu, "with scales", "", err);
 }
 
 extern "C" enum tsr_status tsr_gpu_place_pieces(struct tsr_gpu_stream *stream,
@@ -153,6 +151,5 @@ extern "C" enum tsr_status tsr_gpu_place_pieces(struct tsr_gpu_stream *stream,
 							  (unsigned char *)coded, ends);
 	if (npieces)
 		move_pieces<<<npieces, TSR_BLOCK, 0, stream->handle>>>(pieces);
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start copying pieces");
-	return TSR_OK;
+	return tsr_gpu_started(stream->gpu, "copying pieces", "", err);
 }

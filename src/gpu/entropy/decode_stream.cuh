@@ -361,7 +361,7 @@ static __device__ __forceinline__ void decode_run(struct segment<W> *s, const ta
 	}
 	run = merge_symbols<W>(symbols);
 	if (W > 1 && rotated)
-		rotate_back<W>(&run);
+		rotate<W, true>(&run);
 	if (W < 4 || s->width == W)
 		store_run<W>(s->plain + (uint64_t)W * at, run, SOME ? count : TSR_RANS_RUN);
 	else

@@ -55,7 +55,7 @@ static __device__ __forceinline__ uint32_t symbols_at(const struct segment *s, u
 	struct run_of<W> run = load_run<W>(s->plain + (uint64_t)W * at, count);
 
 	if (W > 1 && rotated)
-		rotate<W>(&run);
+		rotate<W, false>(&run);
 	return symbols_of<W>(run, k);
 }
 

@@ -59,12 +59,9 @@ extern "C" enum tsr_status tsr_gpu_decode_pieces(struct tsr_gpu_stream *stream,
 						 unsigned npieces, uint64_t *damaged,
 						 struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
-
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	if (npieces)
 		kernel_of(coding)<<<npieces, TSR_BLOCK, 0, stream->handle>>>(pieces, coding.kind,
 									     damaged);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start decoding");
-	return TSR_OK;
+	return tsr_gpu_started(stream->gpu, "decoding", "", err);
 }

@@ -81,18 +81,15 @@ extern "C" enum tsr_status tsr_gpu_encode_pieces(struct tsr_gpu_stream *stream,
 						 struct tsr_gpu_piece *pieces, unsigned npieces,
 						 void *staging, struct tsr_err *err)
 {
-	const unsigned index = stream->gpu->index;
-
 	if (!npieces)
 		return TSR_OK;
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	if (!staging)
-		TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH - 1,
+		TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH_STAGING,
 					tsr_gpu_staging_nbytes(stream->gpu, coding, npieces),
 					&staging, err));
 	kernel_of(
 		coding)<<<blocks_of(stream->gpu, coding, npieces), TSR_BLOCK, 0, stream->handle>>>(
 		pieces, npieces, coding.kind.rotated, (unsigned char *)staging);
-	TSR_CUDA_TRY(index, err, cudaGetLastError(), "cannot start coding");
-	return TSR_OK;
+	return tsr_gpu_started(stream->gpu, "coding", "", err);
 }

@@ -74,28 +74,17 @@ static __device__ __forceinline__ void store_run(unsigned char *at, struct run_o
 		at[i] = (unsigned char)(run.word[i / 4] >> 8 * (i % 4));
 }
 
-/* Move the signs of elements to their ends. */
-template <int W> static __device__ __forceinline__ void rotate(struct run_of<W> *run)
+/* Move the signs of elements to their ends, or back. */
+template <int W, bool BACK> static __device__ __forceinline__ void rotate(struct run_of<W> *run)
 {
+	constexpr unsigned WIDTH = W == 2 ? 16 : 32, LEFT = BACK ? WIDTH - 1 : 1;
+	constexpr uint32_t LOWEST = W == 2 ? 0x00010001u : 1u; /* of elements */
+	constexpr uint32_t FROM_LEFT = BACK ? LOWEST << (WIDTH - 1) : ~LOWEST;
+
 	for (unsigned i = 0; i < W; i++) {
 		const uint32_t v = run->word[i];
 
-		if (W == 2)
-			run->word[i] = (v << 1 & 0xfffefffe) | (v >> 15 & 0x00010001);
-		else
-			run->word[i] = v << 1 | v >> 31;
-	}
-}
-
-template <int W> static __device__ __forceinline__ void rotate_back(struct run_of<W> *run)
-{
-	for (unsigned i = 0; i < W; i++) {
-		const uint32_t v = run->word[i];
-
-		if (W == 2)
-			run->word[i] = (v >> 1 & 0x7fff7fff) | (v << 15 & 0x80008000);
-		else
-			run->word[i] = v >> 1 | v << 31;
+		run->word[i] = (v << LEFT & FROM_LEFT) | (v >> (WIDTH - LEFT) & ~FROM_LEFT);
 	}
 }
 

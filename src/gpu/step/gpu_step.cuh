@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps on GPUs: gpu_step.cu does any step in three passes, step_fused.cu those of a few states in one.
+ * Steps on GPUs: gpu_step.cu does any step on FP32 arrays, step_fused.cu those of a few states in one pass.
  * This header is what they share, and how fused kernels load and store weights, states and gradients.
  * In kernels, a tile is N consecutive elements, those of one thread.
  */
@@ -14,81 +14,22 @@
 #include "gpu/gpu_groups.cuh"
 
 extern "C" {
-#include "step/step.h"
+#include "step/rules.h"
 }
 
 /* --- The rules --------------------------------------------------------------------------------- */
 
-/*
- * X(id, formula of step_math.h, states besides the weight).  A rule with ANY_STATES is in no fused kernel:
- * each rule in those takes registers from all.
- */
+/* The states of a kernel that has all rules, and none of its own. */
 #define ANY_STATES (-1)
-#define STEP_RULES(X) \
-	X(PLAIN_SGD, plain_sgd, 0) \
-	X(SGD, sgd, 1) \
-	X(LION, lion, 1) \
-	X(FLASH_LION, flash_lion, 1) \
-	X(ADAM, adam, 2) \
-	X(ADAMW, adamw, 2) \
-	X(FLASH_ADAM, flash_adam, 2) \
-	X(COAT_ADAMW, coat_adamw, ANY_STATES) \
-	X(BITSANDBYTES_ADAM, bitsandbytes_adam, ANY_STATES) \
-	X(CPU_FUSED_SGD, cpu_fused_sgd, ANY_STATES) \
-	X(CPU_FUSED_ADAM, cpu_fused_adam, ANY_STATES) \
-	X(CUDA_ADAM, cuda_adam, ANY_STATES) \
-	X(CUDA_FUSED_ADAM, cuda_fused_adam, ANY_STATES) \
-	X(DOUBLE_PLAIN_SGD, double_plain_sgd, ANY_STATES) \
-	X(DOUBLE_SGD, double_sgd, ANY_STATES) \
-	X(DOUBLE_ADAM, double_adam, ANY_STATES)
-
-enum step_rule {
-#define X(id, ...) RULE_##id,
-	STEP_RULES(X)
-#undef X
-};
-
-/*
- * Start the step of the elements that one kernel takes, and return how many: none if there is no kernel or an
- * array is not aligned, else all whole groups.
- */
-uint64_t tsr_gpu_step_fused(const struct tsr_gpu_stream *stream, const struct tsr_step *step,
-			    enum step_rule rule, const void *grad, uint64_t n,
-			    struct tsr_step_report *report);
-
-/* The step on the elements from @first on, a multiple of tsr_step_align(), without their gradients. */
-struct tsr_step tsr_gpu_step_from(const struct tsr_step *step, uint64_t first);
-
-/*
- * Decode all slots to arrays, but those that are their planes; momenta that are stored as ratios become
- * momenta by the variances that come back.
- */
-enum tsr_status tsr_gpu_step_decode(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				    uint64_t n, float *const x[], struct tsr_err *err);
-
-/* How many of @n elements pass through FP32 arrays at a time: a multiple of @align, up to @most if it can. */
-uint64_t tsr_gpu_batch(uint64_t most, uint64_t align, uint64_t n);
 
 /* Whether the last kernel of a step was started. */
 static inline enum tsr_status step_started(const struct tsr_gpu_stream *stream,
 					   const struct tsr_step *step, struct tsr_err *err)
 {
-	TSR_CUDA_TRY(stream->gpu->index, err, cudaGetLastError(), "cannot start a step of %s",
-		     tsr_optimizer_name(step->optimizer));
-	return TSR_OK;
+	return tsr_gpu_started(stream->gpu, "a step of ", tsr_optimizer_name(step->optimizer), err);
 }
 
-/*
- * The two halves of a step that stores its moments first, on arrays of whole blocks:
- * tsr_step_block_moments(), then tsr_step_weights() or of a matrix tsr_step_matrix().  @grad begins with
- * them; the device is current.
- */
-enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				      const void *grad, uint64_t n, float *m, float *v,
-				      struct tsr_step_report *report, struct tsr_err *err);
-enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				     const void *grad, const float *m, const float *v, uint64_t n,
-				     float *w, struct tsr_err *err);
+/* The weights of a matrix, as tsr_gpu_step_weights(). */
 enum tsr_status tsr_gpu_step_matrix(struct tsr_gpu_stream *stream, const struct tsr_step *step,
 				    const void *grad, const float *m, float *w,
 				    struct tsr_err *err);
@@ -101,7 +42,7 @@ enum tsr_status tsr_gpu_step_matrix(struct tsr_gpu_stream *stream, const struct 
  */
 struct step_args {
 	struct tsr_step_scalars scalars;
-	enum step_rule rule;
+	enum tsr_step_rule rule;
 	unsigned weight; /* row of the codec */
 	enum tsr_dtype grad_dtype;
 	bool fast; /* the fast path takes these scalars */

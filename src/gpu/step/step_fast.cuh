@@ -27,10 +27,10 @@
  * And for the scalars, so that quotients are those of tsr_quotient_ordinary() unless the update is
  * below 2^-65:
  */
-static inline bool scalars_are_fast(const struct tsr_step_scalars *s, enum step_rule rule)
+static inline bool scalars_are_fast(const struct tsr_step_scalars *s, enum tsr_step_rule rule)
 {
-	return rule < RULE_ADAM ||
-	       (rule <= RULE_FLASH_ADAM && s->from_grad == 0.0f && s->eps >= 0x1p-30f &&
+	return rule < TSR_RULE_ADAM ||
+	       (rule <= TSR_RULE_FLASH_ADAM && s->from_grad == 0.0f && s->eps >= 0x1p-30f &&
 		s->eps <= 0x1p20f && s->root_correction2 >= 0x1p-8f &&
 		s->root_correction2 <= 1.0f && fabsf(s->rate) <= 0x1p20f);
 }
@@ -177,13 +177,13 @@ static __device__ __forceinline__ bool is_between(float x, float from, float to)
  * An element of a rule with a variance, as its formula in step_math.h but for the slow paths of root and
  * quotients, and NaNs, which are not made canonical.  @inverse: RN(1 / root_correction2).
  */
-template <enum step_rule RULE>
+template <enum tsr_step_rule RULE>
 static __device__ __forceinline__ void fast_adam(const struct tsr_step_scalars *s, float g,
 						 float inverse, int k, struct fast_tile *t)
 {
-	const float l2 = RULE == RULE_ADAMW ? g : tsr_step_l2(s, g, t->w[k]);
+	const float l2 = RULE == TSR_RULE_ADAMW ? g : tsr_step_l2(s, g, t->w[k]);
 	const struct tsr_step_values old = { t->w[k], t->m[k], t->v[k], 0 };
-	const struct tsr_step_values x = RULE == RULE_FLASH_ADAM
+	const struct tsr_step_values x = RULE == TSR_RULE_FLASH_ADAM
 						 ? tsr_step_flash_moments(s, l2, old)
 						 : tsr_step_moments(s, l2, old);
 	const float root = tsr_root_ordinary(x.variance), up = s->rate * x.momentum;
@@ -194,11 +194,11 @@ static __device__ __forceinline__ void fast_adam(const struct tsr_step_scalars *
 	t->v[k] = root;
 	t->least_v = fminf(t->least_v, x.variance);
 	t->largest_v = tsr_max_or_nan(t->largest_v, x.variance);
-	if (RULE == RULE_FLASH_ADAM) {
+	if (RULE == TSR_RULE_FLASH_ADAM) {
 		t->least_up = fminf(t->least_up, fabsf(up));
 		t->w[k] = tsr_step_flash_adam_weight(s, t->w[k], update);
 	} else {
-		t->w[k] = tsr_step_adam_weight(RULE == RULE_ADAMW ? t->w[k] * s->keep : t->w[k],
+		t->w[k] = tsr_step_adam_weight(RULE == TSR_RULE_ADAMW ? t->w[k] * s->keep : t->w[k],
 					       update);
 	}
 }
@@ -229,17 +229,17 @@ static __device__ __forceinline__ bool fast_run(const struct step_args *a, const
 
 		t->least_v = t->least_up = INFINITY;
 		t->largest_v = 0.0f;
-		if (a->rule == RULE_ADAMW)
-			EACH(fast_adam<RULE_ADAMW>(s, g[k], inverse, k, t));
-		else if (a->rule == RULE_ADAM)
-			EACH(fast_adam<RULE_ADAM>(s, g[k], inverse, k, t));
+		if (a->rule == TSR_RULE_ADAMW)
+			EACH(fast_adam<TSR_RULE_ADAMW>(s, g[k], inverse, k, t));
+		else if (a->rule == TSR_RULE_ADAM)
+			EACH(fast_adam<TSR_RULE_ADAM>(s, g[k], inverse, k, t));
 		else
-			EACH(fast_adam<RULE_FLASH_ADAM>(s, g[k], inverse, k, t));
+			EACH(fast_adam<TSR_RULE_FLASH_ADAM>(s, g[k], inverse, k, t));
 		return t->least_v >= 0x1p-100f && t->least_up >= 0x1p-80f;
 	} else {
-		if (a->rule == RULE_SGD)
+		if (a->rule == TSR_RULE_SGD)
 			RAW(tsr_step_sgd_raw);
-		else if (a->rule == RULE_LION)
+		else if (a->rule == TSR_RULE_LION)
 			RAW(tsr_step_lion_raw);
 		else
 			RAW(tsr_step_flash_lion_raw);

@@ -44,22 +44,19 @@ static __global__ void __launch_bounds__(FAST_BLOCK, FAST_BLOCKS)
 struct kernel {
 	unsigned momentum, variance; /* rows; TSR_ROW_NONE for a rule without them */
 	unsigned tile;
-	step_kernel *any,
-		*fast[2]; /* NULL, or for weights bf16+ulp8; the second one for gradients in BF16 */
+	step_kernel *any;
+	step_kernel *fast,
+		*fast_bf16; /* NULL, or for weights bf16+ulp8; the latter for BF16 gradients */
 };
 
 #define ANY(m, v, ...) \
 	{ \
-		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::tile, step<__VA_ARGS__>, \
-		{ \
-		} \
+		TSR_ROW_##m, TSR_ROW_##v, __VA_ARGS__::tile, step<__VA_ARGS__>, NULL, NULL \
 	}
 #define FAST(m, v, states) \
 	{ \
-		TSR_ROW_##m, TSR_ROW_##v, states::tile, step<states>, \
-		{ \
-			step_fast<states, false>, step_fast<states, true> \
-		} \
+		TSR_ROW_##m, TSR_ROW_##v, states::tile, step<states>, step_fast<states, false>, \
+			step_fast<states, true> \
 	}
 
 typedef split_tiles<plain<float, float>> f32_tiles;
@@ -139,7 +136,7 @@ static bool is_aligned(const struct tsr_step *step, const void *grad)
 
 static void start(const struct tsr_gpu_stream *stream, const struct kernel *k, struct step_args *a)
 {
-	step_kernel *const fast = k->fast[a->grad_dtype == TSR_BF16];
+	step_kernel *const fast = a->grad_dtype == TSR_BF16 ? k->fast_bf16 : k->fast;
 	const bool is_fast = fast && a->weight == TSR_ROW_bf16_ulp8;
 	const unsigned block = is_fast ? FAST_BLOCK : TSR_BLOCK;
 	const unsigned nblocks = (unsigned)((a->ntiles + block - 1) / block);
@@ -152,29 +149,32 @@ static void start(const struct tsr_gpu_stream *stream, const struct kernel *k, s
 }
 
 /* Whether fused kernels have the rule; none negates gradients, or has a third state. */
-static bool has_rule(const struct tsr_step *step, enum step_rule rule)
+static bool has_rule(const struct tsr_step *step)
 {
-	static const int nstates[] = {
-#define X(id, formula, nstates) nstates,
-		STEP_RULES(X)
+	static const bool fused[] = {
+#define X(id, formula, nstates, fused) fused,
+		TSR_STEP_RULES(X)
 #undef X
 	};
 
-	return nstates[rule] != ANY_STATES && !step->scalars.maximize && !step->scalars.amsgrad;
+	return fused[tsr_step_rule(step)] && !step->scalars.maximize && !step->scalars.amsgrad;
 }
 
-uint64_t tsr_gpu_step_fused(const struct tsr_gpu_stream *stream, const struct tsr_step *step,
-			    enum step_rule rule, const void *grad, uint64_t n,
-			    struct tsr_step_report *report)
+extern "C" enum tsr_status tsr_gpu_step_fused(struct tsr_gpu_stream *stream,
+					      const struct tsr_step *step, const void *grad,
+					      uint64_t n, struct tsr_step_report *report,
+					      uint64_t *done_ret, struct tsr_err *err)
 {
 	const struct kernel *kernel = kernel_of(step);
 	struct step_args a = {};
 
-	if (!kernel || !has_rule(step, rule) || !is_aligned(step, grad))
-		return 0;
+	*done_ret = 0;
+	if (!kernel || !has_rule(step) || !is_aligned(step, grad))
+		return TSR_OK;
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	n = n < ELEMENTS_MAX ? n - n % TSR_GROUP_DEFAULT : ELEMENTS_MAX;
 	a.scalars = step->scalars;
-	a.rule = rule;
+	a.rule = tsr_step_rule(step);
 	a.weight = row_of(step->coding[TSR_SLOT_WEIGHT].codec);
 	a.grad_dtype = step->grad_dtype;
 	a.masks = tsr_masks();
@@ -186,5 +186,6 @@ uint64_t tsr_gpu_step_fused(const struct tsr_gpu_stream *stream, const struct ts
 		a.slot[p].scale = step->coding[p].scale;
 	}
 	start(stream, kernel, &a);
-	return n;
+	*done_ret = n;
+	return step_started(stream, step, err);
 }

@@ -53,9 +53,11 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		w[i] = tsr_step_gefen_weight(&s, w[i], narrowed(narrow, m[i]), v[i]);
 }
 
-enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				      const void *grad, uint64_t n, float *m, float *v,
-				      struct tsr_step_report *report, struct tsr_err *err)
+extern "C" enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream,
+						 const struct tsr_step *step, const void *grad,
+						 uint64_t n, float *m, float *v,
+						 struct tsr_step_report *report,
+						 struct tsr_err *err)
 {
 	const enum tsr_dtype narrow = step->coding[TSR_SLOT_MOMENTUM].narrow;
 	const uint32_t block = tsr_step_block(step);
@@ -68,9 +70,10 @@ enum tsr_status tsr_gpu_block_moments(struct tsr_gpu_stream *stream, const struc
 	return step_started(stream, step, err);
 }
 
-enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream, const struct tsr_step *step,
-				     const void *grad, const float *m, const float *v, uint64_t n,
-				     float *w, struct tsr_err *err)
+extern "C" enum tsr_status tsr_gpu_step_weights(struct tsr_gpu_stream *stream,
+						const struct tsr_step *step, const void *grad,
+						const float *m, const float *v, uint64_t n,
+						float *w, struct tsr_err *err)
 {
 	if (step->rows)
 		return tsr_gpu_step_matrix(stream, step, grad, m, w, err);

@@ -19,9 +19,9 @@ static __device__ __forceinline__ void run_rule(const struct step_args *a, const
 	if constexpr (NSTATES != ANY_STATES)
 		__builtin_assume(!a->scalars.amsgrad);
 	switch (a->rule) {
-#define X(id, formula, nstates) \
-	case RULE_##id: \
-		if constexpr (NSTATES == ANY_STATES || NSTATES == nstates) { \
+#define X(id, formula, nstates, fused) \
+	case TSR_RULE_##id: \
+		if constexpr (NSTATES == ANY_STATES || (fused && NSTATES == nstates)) { \
 			_Pragma("unroll") for (int k = 0; k < N; k++) \
 			{ \
 				const struct tsr_step_values x = tsr_step_##formula( \
@@ -36,7 +36,7 @@ static __device__ __forceinline__ void run_rule(const struct step_args *a, const
 			} \
 		} \
 		break;
-		STEP_RULES(X)
+		TSR_STEP_RULES(X)
 #undef X
 	}
 }

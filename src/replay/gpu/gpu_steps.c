@@ -9,7 +9,7 @@
 
 #include "base/fail.h"
 #include "base/pipeline.h"
-#include "gpu/gpu_work.h"
+#include "replay/gpu/batch_step.h"
 #include "replay/gpu/gpu_memory.h"
 
 /* --- Jobs ------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "tersor/codec.h"
 #include "codec/loops.h"
 #include "codec/simd/lanes.h"
+#include "step/rules.h"
 #include "step/simd.h"
 #include "step/torch_math.h"
 
@@ -124,59 +125,33 @@ static bool leaves_roots(const struct tsr_step *step)
 	       !step->coding[TSR_SLOT_MAX_VARIANCE].codec;
 }
 
-#define ADAM(id) \
-	{ \
-		run_##id, run_##id##_root, run_##id##_amsgrad \
-	}
-
-static rule_fn *adam_rule_of(const struct tsr_step *step)
-{
-	static rule_fn *const pytorch[][3] = {
-		{ run_adam, run_adam_root, run_adam_amsgrad },
-		{ run_adamw, run_adamw_root, run_adamw_amsgrad },
-	};
-	static rule_fn *const others[TSR_ORDER_COUNT][3] = {
-		[TSR_ORDER_FLASHOPTIM] = { run_flash_adam, run_flash_adam_root },
-		[TSR_ORDER_COAT] = { run_coat_adamw, run_coat_adamw_root },
-		[TSR_ORDER_BITSANDBYTES] = { run_bitsandbytes_adam, run_bitsandbytes_adam_root },
-		[TSR_ORDER_TORCH_CPU_FUSED] = ADAM(cpu_fused_adam),
-		[TSR_ORDER_TORCH_CUDA_FOREACH] = ADAM(cuda_adam),
-		[TSR_ORDER_TORCH_CUDA_FORLOOP] = ADAM(cuda_adam),
-		[TSR_ORDER_TORCH_CUDA_CAPTURABLE] = ADAM(cuda_adam),
-		[TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP] = ADAM(cuda_adam),
-		[TSR_ORDER_TORCH_CUDA_FUSED] = ADAM(cuda_fused_adam),
-		[TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE] = ADAM(double_adam),
-	};
-	const bool amsgrad = step->coding[TSR_SLOT_MAX_VARIANCE].codec;
-	const unsigned which = amsgrad ? 2 : leaves_roots(step);
-
-	if (step->order == TSR_ORDER_TORCH_CPU)
-		return pytorch[step->optimizer == TSR_OPTIMIZER_ADAMW][which];
-	return others[step->order][which];
-}
-
-static rule_fn *sgd_rule_of(const struct tsr_step *step)
-{
-	const bool momentum = step->coding[TSR_SLOT_MOMENTUM].codec;
-
-	if (step->order == TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE)
-		return momentum ? run_double_sgd : run_double_plain_sgd;
-	if (step->order == TSR_ORDER_TORCH_CPU_FUSED && momentum)
-		return run_cpu_fused_sgd;
-	return momentum ? run_sgd : run_plain_sgd;
-}
+#define ROOTS(id) run_##id, run_##id##_root
+#define ADAM(id) ROOTS(id), run_##id##_amsgrad
 
 static rule_fn *rule_of(const struct tsr_step *step)
 {
-	switch (step->optimizer) {
-	case TSR_OPTIMIZER_ADAM:
-	case TSR_OPTIMIZER_ADAMW:
-		return adam_rule_of(step);
-	case TSR_OPTIMIZER_LION:
-		return step->order == TSR_ORDER_FLASHOPTIM ? run_flash_lion : run_lion;
-	default:
-		return sgd_rule_of(step);
-	}
+	/* As it is, with roots, with AMSGrad. */
+	static rule_fn *const rules[][3] = {
+		[TSR_RULE_PLAIN_SGD] = { run_plain_sgd },
+		[TSR_RULE_SGD] = { run_sgd },
+		[TSR_RULE_LION] = { run_lion },
+		[TSR_RULE_FLASH_LION] = { run_flash_lion },
+		[TSR_RULE_ADAM] = { ADAM(adam) },
+		[TSR_RULE_ADAMW] = { ADAM(adamw) },
+		[TSR_RULE_FLASH_ADAM] = { ROOTS(flash_adam) },
+		[TSR_RULE_COAT_ADAMW] = { ROOTS(coat_adamw) },
+		[TSR_RULE_BITSANDBYTES_ADAM] = { ROOTS(bitsandbytes_adam) },
+		[TSR_RULE_CPU_FUSED_SGD] = { run_cpu_fused_sgd },
+		[TSR_RULE_CPU_FUSED_ADAM] = { ADAM(cpu_fused_adam) },
+		[TSR_RULE_CUDA_ADAM] = { ADAM(cuda_adam) },
+		[TSR_RULE_CUDA_FUSED_ADAM] = { ADAM(cuda_fused_adam) },
+		[TSR_RULE_DOUBLE_PLAIN_SGD] = { run_double_plain_sgd },
+		[TSR_RULE_DOUBLE_SGD] = { run_double_sgd },
+		[TSR_RULE_DOUBLE_ADAM] = { ADAM(double_adam) },
+	};
+	const bool amsgrad = step->coding[TSR_SLOT_MAX_VARIANCE].codec;
+
+	return rules[tsr_step_rule(step)][amsgrad ? 2 : leaves_roots(step)];
 }
 
 /* --- Gradients ------------------------------------------------------------------------------- */
