@@ -74,6 +74,7 @@ TSR_HD float tsr_f32_from_e8m8(uint32_t code)
  * anything positive has a code from 1 to 255.
  */
 #define TSR_E5M3_BELOW (107u << 3)
+#define TSR_E5M3_MAX 3840.0f
 
 TSR_HD uint32_t tsr_e5m3_from_f32(float scale)
 {
@@ -99,6 +100,14 @@ TSR_HD uint32_t tsr_scale_entry(enum tsr_scale format, float scale, uint32_t e8m
 	if (format == TSR_SCALE_F16)
 		return tsr_f16_from_f32(scale);
 	return format == TSR_SCALE_E5M3 ? tsr_e5m3_from_f32(scale) : tsr_bits_from_f32(scale);
+}
+
+/* Whether @entry, of a finite scale, stands for much less. */
+TSR_HD bool tsr_scale_overflows(enum tsr_scale format, float scale, uint32_t entry)
+{
+	if (format == TSR_SCALE_F16)
+		return entry >= 0x7c00;
+	return format == TSR_SCALE_E5M3 && scale > TSR_E5M3_MAX;
 }
 
 TSR_HD float tsr_scale_value(enum tsr_scale format, uint32_t entry)

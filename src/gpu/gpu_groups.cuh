@@ -70,10 +70,11 @@ static __device__ __forceinline__ float put_scale(const struct coded_planes &p, 
 
 	if (stores)
 		tsr_scale_put(p.scale, p.plane[1], g, entry);
+	if (p.scale != TSR_SCALE_E8M8 && p.scale != TSR_SCALE_F32)
+		events->overflow += stores && tsr_scale_overflows(p.scale, scale, entry);
 	if (p.scale != TSR_SCALE_F16)
 		return tsr_scale_value(p.scale, entry);
 	events->underflow += stores && entry == 0 && scale > 0.0f;
-	events->overflow += stores && entry >= 0x7c00;
 	return tsr_f16_divisor(scale);
 }
 
@@ -237,7 +238,7 @@ template <int N> static __device__ __forceinline__ struct magnitudes magnitudes_
 static __device__ __forceinline__ void add_events(struct tsr_encode_report *report,
 						  enum tsr_scale format, struct scale_events events)
 {
-	if (format == TSR_SCALE_F16 && report) {
+	if ((format == TSR_SCALE_F16 || format == TSR_SCALE_E5M3) && report) {
 		tsr_add_count(&report->scale_underflow, events.underflow);
 		tsr_add_count(&report->scale_overflow, events.overflow);
 	}

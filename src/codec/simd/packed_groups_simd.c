@@ -24,11 +24,13 @@ INLINE float group_rms(const float *x, size_t n)
 }
 
 /* Store the scale of group @g; returns it as it is stored. */
-INLINE float put_scale(const struct tsr_coding *coding, void *scales, size_t g, float scale)
+INLINE float put_scale(const struct tsr_coding *coding, void *scales, size_t g, float scale,
+		       struct tsr_encode_report *report)
 {
 	const uint32_t entry = tsr_scale_entry(coding->scale, scale, TSR_E8M8_MAX);
 
 	tsr_scale_put(coding->scale, scales, g, entry);
+	report->scale_overflow += tsr_scale_overflows(coding->scale, scale, entry);
 	return tsr_scale_value(coding->scale, entry);
 }
 
@@ -80,11 +82,10 @@ INLINE int32_t signed_code(uint32_t value, const unsigned bits)
 				      size_t n, void *const plane[], \
 				      struct tsr_encode_report *report) \
 	{ \
-		(void)report; \
 		for (size_t first = 0, g = 0; first < n; first += coding->group, g++) { \
 			const size_t end = n - first < coding->group ? n : first + coding->group; \
 			const float peak = PEAK_##loops(x + first, end - first); \
-			const float scale = put_scale(coding, plane[1], g, peak); \
+			const float scale = put_scale(coding, plane[1], g, peak, report); \
 			const float unit = tsr_##format##_unit(scale); \
 			const float factor = tsr_##format##_factor(scale); \
 \
