@@ -420,8 +420,8 @@ static enum tsr_status read_piece(const struct tsr_checkpoint *c, const struct t
 				  struct tsr_err *err)
 {
 	const size_t n = nbytes / tsr_coded_kind(a->dtype).width;
-	size_t coded_nbytes;
-	uint64_t hash;
+	size_t coded_nbytes = 0;
+	uint64_t hash = 0;
 	bool differences;
 
 	TSR_TRY(fetch_piece(c, a, piece, n, d, &coded_nbytes, &hash, err));
