@@ -285,7 +285,7 @@ enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s, const struct ts
 static unsigned describe(const struct tsr_tensor *t, const struct tsr_saved *saved,
 			 struct tsr_device_plane *to)
 {
-	for (unsigned k = 0; k < t->nplanes; k++)
+	for (unsigned k = 0; k < t->nplanes && k < TSR_PLANES_MAX; k++)
 		to[k] = (struct tsr_device_plane){ .coding = &t->coding,
 						   .which = k,
 						   .n = t->numel,
