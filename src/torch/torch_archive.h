@@ -24,7 +24,7 @@ struct tsr_torch_view {
 	size_t member; /* of the archive: which record it is */
 	enum tsr_dtype dtype;
 	bool swapped; /* elements are big-endian */
-	bool requires_grad;
+	bool requires_grad, parameter;
 	bool contiguous;
 	unsigned rank;
 	uint64_t shape[TSR_RANK_MAX];
@@ -38,7 +38,10 @@ struct tsr_torch_archive {
 	struct tsr_checkpoint *c;
 	unsigned file;
 	const char *where;
-	struct tsr_zip *zip;
+	const uint64_t *const
+		*facts; /* of a running job's tensors; NULL: they are in the archive */
+	size_t nfacts;
+	struct tsr_zip *zip; /* NULL: there is none */
 	char *name; /* room for "ROOT/" and the name of a record */
 	size_t root_len; /* of "ROOT/" */
 	bool swapped;

@@ -115,7 +115,7 @@ static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const
 	v->mark = b->walk.mark;
 	v->tensor.array = array;
 	v->tensor.requires_grad = view.requires_grad;
-	v->tensor.parameter = false;
+	v->tensor.parameter = view.parameter;
 	v->tensor.attributes = NULL;
 	v->tensor.wrapper = NULL;
 	return TSR_OK;
@@ -328,6 +328,8 @@ static enum tsr_status check_total(const struct binding *b)
 	const struct tsr_torch_archive *a = b->a;
 	uint64_t most = TSR_TORCH_EXPANSION_FREE_ALL;
 
+	if (!a->zip)
+		return TSR_OK;
 	for (size_t i = 0; i < a->zip->nmembers; i++) {
 		uint64_t more;
 

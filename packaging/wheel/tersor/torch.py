@@ -27,7 +27,7 @@ import torch
 from tersor import commands, library
 from tersor.ranks import part_of, run_once
 from tersor.saving import Saved, async_save, latest, save, save_value
-from tersor.skeleton import DTYPES
+from tersor.structure import DTYPES
 
 __all__ = ["Checkpoint", "Opaque", "Saved", "async_save", "latest", "load", "read", "save",
            "save_value"]
