@@ -343,7 +343,7 @@ uint64_t tsr_saving_coding_scratch(const struct tsr_saving *s, const size_t *whi
 	TSR_OWNED(free)
 	struct tsr_device_plane *planes = describe_all(s, NULL, which, n, &nplanes);
 
-	return planes ? tsr_device_coding_scratch(gpu, planes, nplanes, false) : 0;
+	return planes ? tsr_device_coding_scratch(gpu, planes, nplanes, false) : UINT64_MAX;
 }
 
 enum tsr_status tsr_saving_code_on(const struct tsr_saving *s, const struct tsr_saved *saved,
