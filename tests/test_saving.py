@@ -134,6 +134,30 @@ print(json.dumps([said, os.listdir(folder), left]))
         assert word in line
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_no_tensor_in_a_state_is_loaded_too(tmp_path, named):
+    """A step that is an int, as bitsandbytes and PyTorch before 1.12 have it, began anew at 0."""
+    script = f"""
+def fresh():
+    model = torch.nn.Linear(64, 33)
+    return model, torch.optim.AdamW(model.parameters())
+model, optimizer = fresh()
+for p in model.parameters():
+    optimizer.state[p] = {{"step": 7, "exp_avg": torch.ones_like(p), "exp_avg_sq": torch.ones_like(p), "kind": "x"}}
+if {named}:
+    path = tt.save(folder + "/a.safetensors", model, optimizer).path
+else:
+    path = tt.save_value(folder + "/a.safetensors", {{"m": model.state_dict(), "o": optimizer.state_dict()}}).path
+model, optimizer = fresh()
+assert tt.load(path, model, optimizer) == []
+model(torch.ones(2, 64)).sum().backward()
+optimizer.step()
+print(json.dumps([[float(s["step"]), s["kind"], round(float(s["exp_avg"].mean()), 1)] for s in optimizer.state.values()]))
+"""
+    found = run(script, tmp_path)
+    assert [f[:2] for f in found] == [[8.0, "x"]] * 2 and all(f[2] > 0.8 for f in found)
+
+
 def test_states_of_8_bits_are_saved_as_they_are(tmp_path):
     """Their tables would have to be read to tell what they mean; a save refused them as damaged."""
     script = """

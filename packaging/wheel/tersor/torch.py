@@ -246,16 +246,19 @@ def load_optimizer(checkpoint, optimizer, names, unused):
         base, _, field = without_roots(name).rpartition(".")
         states.setdefault(canonical(base), {})[field] = checkpoint.tensors[name]
     saved = find_optimizer(checkpoint)
+    name_of = {key: name for group in (saved["param_groups"] if saved else ())
+               for key, name in zip(group["params"], group.get("param_names", ()))}
     for key, state in (saved["state"] if saved else {}).items():
-        plain = {k: v for k, v in state.items() if not isinstance(v, Tensor)} \
+        plain = {k: v for k, v in state.items() if not isinstance(v, (Tensor, dict))} \
             if isinstance(state, dict) else {}
-        states.setdefault(canonical(str(key)), {}).update(plain)
+        states.setdefault(canonical(str(name_of.get(key, key))), {}).update(plain)
     number = -1
     for group in optimizer.param_groups:
         for p in group["params"]:
             number += 1
-            keys = [canonical(name) for name in names.get(id(p), [])] + [str(number)]
-            state = next((states[key] for key in keys if key in states), {})
+            state = {}      # tensors go by name even where the checkpoint has numbers, other values do not
+            for key in (str(number), *map(canonical, names.get(id(p), []))):
+                state.update(states.get(key, {}))
             for field, value in state.items():
                 optimizer.state[p][field] = state_of(p, field, value, group)
                 if isinstance(value, Tensor):
@@ -264,6 +267,7 @@ def load_optimizer(checkpoint, optimizer, names, unused):
         for group, old in zip(optimizer.param_groups, saved["param_groups"]):
             group.update({k: v for k, v in old.items()
                           if k not in ("params", "param_names") and not isinstance(v, (Opaque, Tensor))})
+    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict()
 
 
 def state_of(p, field, value, group):
