@@ -140,8 +140,9 @@ def test_what_is_no_tensor_in_a_state_is_loaded_too(tmp_path, named):
     script = f"""
 def fresh():
     model = torch.nn.Linear(64, 33)
-    return model, torch.optim.AdamW(model.parameters())
+    return model, torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.5), foreach=False)
 model, optimizer = fresh()
+optimizer.param_groups[0]["lr"].fill_(0.125)
 for p in model.parameters():
     optimizer.state[p] = {{"step": 7, "exp_avg": torch.ones_like(p), "exp_avg_sq": torch.ones_like(p), "kind": "x"}}
 if {named}:
@@ -150,8 +151,16 @@ else:
     path = tt.save_value(folder + "/a.safetensors", {{"m": model.state_dict(), "o": optimizer.state_dict()}}).path
 model, optimizer = fresh()
 assert tt.load(path, model, optimizer) == []
+other = torch.optim.AdamW([{{"params": [p]}} for p in model.parameters()])
+try:
+    tt.load(path, model, other)
+except ValueError as e:
+    assert "has 2 groups of parameters, expected 1" in str(e)
+else:
+    raise AssertionError("hyperparameters were lost")
 model(torch.ones(2, 64)).sum().backward()
 optimizer.step()
+assert optimizer.param_groups[0]["lr"] == 0.125
 print(json.dumps([[float(s["step"]), s["kind"], round(float(s["exp_avg"].mean()), 1)] for s in optimizer.state.values()]))
 """
     found = run(script, tmp_path)

@@ -263,10 +263,19 @@ def load_optimizer(checkpoint, optimizer, names, unused):
                 optimizer.state[p][field] = state_of(p, field, value, group)
                 if isinstance(value, Tensor):
                     unused.pop(value.name, None)
-    if saved and len(saved["param_groups"]) == len(optimizer.param_groups):
+    if saved:
+        n = len(saved["param_groups"])
+        if n != len(optimizer.param_groups):
+            raise ValueError(f"the optimizer has {len(optimizer.param_groups)} groups of parameters, expected {n} as "
+                             "in the checkpoint: their hyperparameters would be lost")
         for group, old in zip(optimizer.param_groups, saved["param_groups"]):
-            group.update({k: v for k, v in old.items()
-                          if k not in ("params", "param_names") and not isinstance(v, (Opaque, Tensor))})
+            for k, v in old.items():
+                if isinstance(v, Tensor):       # a learning rate of a capturable optimizer
+                    there = group.get(k)
+                    group[k] = v.whole().to(there.device if isinstance(there, torch.Tensor) else "cpu")
+                    unused.pop(v.name, None)
+                elif k not in ("params", "param_names") and not isinstance(v, Opaque):
+                    group[k] = v
     optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict()
 
 
