@@ -292,14 +292,23 @@ def state_of(p, field, value, group):
 
 
 def find_optimizer(checkpoint):
-    """The state_dict of the one optimizer in what was saved, with Tensor for tensors; or None."""
+    """The state_dict of the optimizer in what was saved, with Tensor for tensors; None without one.
+
+    Of several it is the one that `save` was given, under the key "optimizer".
+    """
     tensor = lambda name, _: checkpoint.tensors.get(name)
-    found, todo = [], [Tree(io.BytesIO(t), tensor).load() for t in checkpoint.trees]
+    is_one = lambda value: isinstance(value, dict) and isinstance(value.get("state"), dict) and \
+        isinstance(value.get("param_groups"), list)
+    roots = [Tree(io.BytesIO(t), tensor).load() for t in checkpoint.trees]
+    found, todo = [], list(roots)
     while todo:
         value = todo.pop()
-        if isinstance(value, dict) and isinstance(value.get("state"), dict) and \
-                isinstance(value.get("param_groups"), list):
+        if is_one(value):
             found.append(value)
         elif isinstance(value, (dict, list, tuple)):
             todo += value.values() if isinstance(value, dict) else value
-    return found[0] if len(found) == 1 else None
+    if len(found) > 1:
+        found = [root["optimizer"] for root in roots if isinstance(root, dict) and is_one(root.get("optimizer"))]
+        if len(found) != 1:
+            raise ValueError("the checkpoint has several optimizers, expected one, or one under the key 'optimizer'")
+    return found[0] if found else None
