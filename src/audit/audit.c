@@ -120,6 +120,7 @@ static enum tsr_status audit(const struct input *in, const struct tsr_audit_opti
 	status = a->arena ? open_input(a, in, err) : tsr_fail_nomem(err, "audit");
 	TSR_THEN(status, tsr_audit_plan(a, run, err));
 	TSR_THEN(status, tsr_audit_measure(a, run, err));
+	TSR_THEN(status, tsr_audit_sum_up(a, err));
 	TSR_THEN(status, judge_moments(a, err));
 	/* The caller's; they need not live longer than this call. */
 	a->options = (struct tsr_audit_options){ .size = 0 };

@@ -34,6 +34,10 @@ struct tsr_auditing {
 	struct tsr_update_measure *updates; /* as tsr_audit_pair has them */
 	bool integers[TSR_AUDIT_KINDS];
 	double bound; /* tsr_adam_bound() of the betas */
+	/* Figures over all tensors, by kind and coding, and by pair of codings, the best first. */
+	struct tsr_audit_column *columns[TSR_AUDIT_KINDS];
+	struct tsr_audit_cell *cells;
+	size_t ncells;
 };
 
 /* The index of a kind other than TSR_KIND_OTHER. */
@@ -60,6 +64,12 @@ bool tsr_audit_coding(const struct tsr_auditing *a, const struct tsr_tensor *t, 
 /* Choose codings, tensors, pairs and tiles; what cannot be learned is a note. */
 enum tsr_status tsr_audit_plan(struct tsr_auditing *a, const struct tsr_run *run,
 			       struct tsr_err *err);
+
+/* TSR_E_NOMEM or TSR_E_LIMIT for the arena. */
+enum tsr_status tsr_audit_no_room(const struct tsr_auditing *a, struct tsr_err *err);
+
+/* Fill in the figures over all tensors, from those of each. */
+enum tsr_status tsr_audit_sum_up(struct tsr_auditing *a, struct tsr_err *err);
 
 /* Read all tensors once and fill in their figures. */
 enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *run,

@@ -91,8 +91,7 @@ void tsr_audit_add_codec(struct tsr_table *t, const struct tsr_audit *a, enum ts
 			 unsigned i);
 
 /* All pairs of codecs, the best first. */
-struct tsr_table tsr_audit_pairs(const struct tsr_audit *a, const struct tsr_audit_cell *c,
-				 size_t n);
+struct tsr_table tsr_audit_pairs(const struct tsr_audit *a);
 
 /* One tensor in every codec; those that cannot be tried are put aside, or with @measured left out. */
 struct tsr_table tsr_audit_trials(const struct tsr_audit *a, const struct tsr_audit_tensor *tensor,
