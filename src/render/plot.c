@@ -119,15 +119,15 @@ static void put_attribute(struct tsr_text *svg, const char *name, int tenths)
 	tsr_text_puts(svg, "\"");
 }
 
-void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_head *head)
+void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_frame *f, const char *class,
+		    int height, const char *label)
 {
 	tsr_text_printf(svg,
 			"<svg xmlns=\"http://www.w3.org/2000/svg\" id=\"%s\" class=\"plot%s\" "
 			"width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" "
 			"aria-label=\"%s\">\n<style>%s</style>\n"
 			"<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n",
-			head->id, head->few ? " few" : "", head->width, head->height, head->width,
-			head->height, head->label, tsr_plot_css);
+			f->id, class, f->width, height, f->width, height, label, tsr_plot_css);
 }
 
 void tsr_chart_open_panel(struct tsr_text *svg, const char *name, const char *more,

@@ -44,30 +44,25 @@ static int height_of(const struct tsr_audits *v, unsigned panel)
 			       : tsr_audit_boxes_height(last, kinds[panel]);
 }
 
-static void put_chart(const struct tsr_audits *v, const char *id, unsigned first, unsigned end,
-		      int width, struct tsr_text *svg)
+/* Panels from @first to before @end. */
+static void put_chart(const struct tsr_audits *v, const struct tsr_chart_frame *f, unsigned first,
+		      unsigned end, struct tsr_text *svg)
 {
 	const struct tsr_audit *last = v->each[v->n - 1];
-	struct tsr_chart_head head = {
-		.id = id,
-		.width = width,
-		.height = 10,
-		.label = "Errors of codecs over the tensors of a checkpoint"
-	};
-	int top = 0;
+	int total = 10, top = 0;
 
 	for (unsigned i = first; i < end; i++)
-		head.height += height_of(v, i) / 10;
-	tsr_chart_open(svg, &head);
+		total += height_of(v, i) / 10;
+	tsr_chart_open(svg, f, "", total, "Errors of codecs over the tensors of a checkpoint");
 	for (unsigned i = first; i < end; i++) {
 		const int height = height_of(v, i);
 
 		if (height && i == CURVES)
-			tsr_audit_curves_put(v, top, 10 * width, svg);
+			tsr_audit_curves_put(v, top, 10 * f->width, svg);
 		else if (height && i == HEAT)
-			tsr_audit_heat_put(last, top, 10 * width, svg);
+			tsr_audit_heat_put(last, top, 10 * f->width, svg);
 		else if (height)
-			tsr_audit_boxes_put(last, kinds[i], top, 10 * width, svg);
+			tsr_audit_boxes_put(last, kinds[i], top, 10 * f->width, svg);
 		top += height;
 	}
 	tsr_text_puts(svg, "</svg>\n");
@@ -130,15 +125,17 @@ void tsr_audit_chart_put(const void *ctx, const struct tsr_chart_frame *f, struc
 {
 	const struct tsr_audits *v = ctx;
 	const struct tsr_audit *last = v->each[v->n - 1];
-	char each[32];
+	struct tsr_chart_frame each = *f;
+	char id[32];
 
+	each.id = id;
 	if (!f->page)
-		put_chart(v, f->id, 0, PANELS, f->width, svg);
+		put_chart(v, f, 0, PANELS, svg);
 	for (unsigned i = 0; f->page && i < PANELS; i++) {
 		if (!height_of(v, i))
 			continue;
-		snprintf(each, sizeof(each), "%s-%u", f->id, i);
-		put_chart(v, each, i, i + 1, f->width, svg);
+		snprintf(id, sizeof(id), "%s-%u", f->id, i);
+		put_chart(v, &each, i, i + 1, svg);
 		if (i == CURVES)
 			say_curves(v, svg);
 		else if (i == HEAT)
