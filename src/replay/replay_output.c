@@ -137,7 +137,7 @@ static enum tsr_status place_slot(struct tsr_replaying *r, const struct tsr_repl
 
 		TSR_TRY(plane_array(r, tensor, i, had, &array));
 		r->c->tensors[tensor].plane[i] = array;
-		TSR_TRY(place_plane(r, tensor, i, coding, p->plane[slot][i]));
+		TSR_TRY(place_plane(r, tensor, i, coding, tsr_replay_planes(p, slot)[i]));
 	}
 	t = &r->c->tensors[tensor];
 	t->dtype = TSR_F32;
@@ -147,7 +147,7 @@ static enum tsr_status place_slot(struct tsr_replaying *r, const struct tsr_repl
 	t->narrow = NULL;
 	if (coding->codec->relative)
 		t->beside = r->c->tensors[p->tensor[TSR_SLOT_VARIANCE]].name;
-	TSR_TRY(hash_slot(r, t, p->plane[slot]));
+	TSR_TRY(hash_slot(r, t, tsr_replay_planes(p, slot)));
 	tsr_replay_leave_tile(r, &all);
 	return TSR_OK;
 }

@@ -163,7 +163,8 @@ static bool sign_slot(const struct tsr_replay_signing *k, const struct tsr_repla
 	if (!k->w && p->tensor[slot] == SIZE_MAX)
 		return false;
 	tsr_signing_begin(&s->signing, TSR_F32);
-	tsr_signing_add(&s->signing, p->plane[slot][0], (size_t)p->numel * sizeof(float));
+	tsr_signing_add(&s->signing, tsr_replay_planes(p, slot)[0],
+			(size_t)p->numel * sizeof(float));
 	return true;
 }
 

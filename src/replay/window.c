@@ -193,7 +193,8 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 		/* The state of Gefen's program has the type of the gradient. */
 		if (g && s.coding[slot].codec->learned && s.order == TSR_ORDER_GEFEN)
 			s.coding[slot].narrow = g->array->dtype;
-		tsr_replay_planes_at(&p->coding[slot], p->plane[slot], first, s.plane[slot]);
+		tsr_replay_planes_at(&p->coding[slot], tsr_replay_planes(p, slot), first,
+				     s.plane[slot]);
 	}
 	return s;
 }

@@ -47,49 +47,28 @@ static uint64_t align_up(uint64_t nbytes)
 	return (nbytes + 255) / 256 * 256;
 }
 
-/* Memory that is handed out piece by piece; counted only, if @base is NULL. */
-struct placing {
-	unsigned char *base;
-	uint64_t at;
-};
-
-static void *place(struct placing *p, uint64_t nbytes)
-{
-	void *ret = p->base ? p->base + p->at : NULL;
-
-	p->at += align_up(nbytes);
-	return ret;
-}
-
-static void place_tile(const struct tsr_replaying *r, const struct tsr_replay_param *p, uint64_t n,
-		       struct tsr_replay_planes *planes, struct placing *at)
-{
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-		const struct tsr_coding *coding = &p->coding[slot];
-
-		if (!coding->codec)
-			continue;
-		for (unsigned k = 0; k < coding->codec->nplanes; k++)
-			planes->plane[slot][k] = place(at, tsr_plane_nbytes(coding, k, n));
-		if (r->options->compare)
-			planes->fp32[slot] = place(at, n * sizeof(float));
-	}
-}
-
-/* Place the planes of all tiles of a state that a GPU has; returns how many bytes they take. */
-static uint64_t place_planes(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
-			     const struct tsr_replay_gpu *g, struct tsr_replay_planes *planes,
+/*
+ * Place the arrays of all tiles of a state that a GPU has, from @memory on; returns how many bytes they take.
+ * NULL: they are only counted.
+ */
+static uint64_t place_arrays(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
+			     const struct tsr_replay_gpu *g, struct tsr_replay_on_gpu *tiles,
 			     unsigned char *memory)
 {
-	struct placing at = { memory, 0 };
+	uint64_t at = 0;
 
-	for (uint64_t i = 0; i < gpus->tiles.njobs; i++) {
-		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, i);
+	for (uint64_t k = 0; k < gpus->tiles.njobs; k++) {
+		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, k);
+		const struct tsr_replay_param *p = &r->params[tile.tensor];
 
-		if (tsr_replay_owner(gpus, i) == g)
-			place_tile(r, &r->params[tile.tensor], tile.n, &planes[i], &at);
+		for (unsigned i = 0; i < TSR_REPLAY_ARRAYS && tsr_replay_owner(gpus, k) == g; i++) {
+			if (!tsr_replay_has_array(r, p, i))
+				continue;
+			tiles[k].array[i] = memory ? memory + at : NULL;
+			at += align_up(tsr_replay_array_nbytes(p, i, tile.n));
+		}
 	}
-	return at.at;
+	return at;
 }
 
 static enum tsr_status make_buffers(const struct tsr_replay_gpus *gpus, struct tsr_replay_gpu *g,
@@ -146,11 +125,11 @@ static enum tsr_status take_state(const struct tsr_replaying *r, const struct ts
 {
 	const uint64_t nreports = gpus->tiles.njobs * window_of(r) + 1;
 
-	TSR_TRY(TSR_NEW(&s->planes, gpus->tiles.njobs + 1, err, r->c->path));
+	TSR_TRY(TSR_NEW(&s->tiles, gpus->tiles.njobs + 1, err, r->c->path));
 	TSR_TRY(TSR_NEW(&s->found, nreports, err, r->c->path));
-	TSR_TRY(tsr_gpu_alloc(g->gpu, place_planes(r, gpus, g, s->planes, NULL), "the state",
+	TSR_TRY(tsr_gpu_alloc(g->gpu, place_arrays(r, gpus, g, s->tiles, NULL), "the state",
 			      (void **)&s->memory, err));
-	place_planes(r, gpus, g, s->planes, s->memory);
+	place_arrays(r, gpus, g, s->tiles, s->memory);
 	TSR_TRY(tsr_gpu_alloc(g->gpu, nreports * sizeof(*s->reports), "reports of steps",
 			      (void **)&s->reports, err));
 	if (!r->options->compare)
@@ -191,7 +170,7 @@ static void free_state(struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s)
 	tsr_gpu_free(g->gpu, s->memory);
 	tsr_gpu_free(g->gpu, s->reports);
 	tsr_gpu_free(g->gpu, s->sums);
-	free(s->planes);
+	free(s->tiles);
 	free(s->found);
 	free(s->compared);
 }
