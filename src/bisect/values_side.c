@@ -13,19 +13,6 @@
 
 /* --- What a tensor is -------------------------------------------------------------------------- */
 
-static enum tsr_status find_tensor(struct tsr_run_side *s, const struct tsr_tensor *t,
-				   const char *name, const char *of, size_t *index_ret,
-				   struct tsr_err *err)
-{
-	const struct tsr_signed_tensor is = { .name = name,
-					      .of = of,
-					      .dtype = tsr_signed_dtype(t),
-					      .rank = t->rank,
-					      .shape = t->shape };
-
-	return tsr_side_tensor(s, &is, 0, index_ret, err);
-}
-
 /* What a tensor of a checkpoint is to which weight. */
 struct what {
 	const char *name, *of;
@@ -62,30 +49,32 @@ static void name_roles(const struct tsr_checkpoint *c, const struct tsr_paramete
 
 /* --- A step ------------------------------------------------------------------------------------ */
 
-/* The tensors of the open step; those that are new are added.  @indices: per tensor of it. */
-static enum tsr_status find_tensors(struct tsr_run_side *s, size_t *indices, struct tsr_err *err)
+/* The tensors of the open step; those that are new are added.  *indices_ret: per tensor of it; to be freed. */
+static enum tsr_status find_tensors(struct tsr_run_side *s, size_t **indices_ret,
+				    struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = s->current;
-	struct tsr_parameters p = { 0 };
-	enum tsr_status status = TSR_OK;
-	struct what *what;
+	TSR_SCOPED(tsr_parameters_free) struct tsr_parameters p = { 0 };
+	TSR_OWNED(free) struct what *what = NULL;
 
 	s->pass++;
 	TSR_TRY(TSR_NEW(&what, c->ntensors + 1, err, c->path));
+	TSR_TRY(TSR_NEW(indices_ret, c->ntensors + 1, err, c->path));
 	if (s->paths) {
-		status = tsr_names_fill(c, NULL, 0, NULL, &p, err);
-		if (status == TSR_OK)
-			name_roles(c, &p, what);
+		TSR_TRY(tsr_names_fill(c, NULL, 0, NULL, &p, err));
+		name_roles(c, &p, what);
 	}
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
+	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
+		const struct tsr_signed_tensor is = { .name = s->paths ? what[i].name : t->name,
+						      .of = s->paths ? what[i].of : "gradient",
+						      .dtype = tsr_signed_dtype(t),
+						      .rank = t->rank,
+						      .shape = t->shape };
 
-		status = find_tensor(s, t, s->paths ? what[i].name : t->name,
-				     s->paths ? what[i].of : "gradient", &indices[i], err);
+		TSR_TRY(tsr_side_tensor(s, &is, 0, &(*indices_ret)[i], err));
 	}
-	free(what);
-	tsr_parameters_free(&p);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status open_step(struct tsr_run_side *s, size_t index, struct tsr_err *err)
@@ -100,17 +89,14 @@ static enum tsr_status open_step(struct tsr_run_side *s, size_t index, struct ts
 /* Which tensor of the step is which of the side's. */
 static enum tsr_status match(struct tsr_run_side *s, struct tsr_err *err)
 {
-	size_t *indices;
-	enum tsr_status status;
+	TSR_OWNED(free) size_t *indices = NULL;
 
-	TSR_TRY(TSR_NEW(&indices, s->current->ntensors + 1, err, s->pub.path));
-	status = find_tensors(s, indices, err);
-	for (size_t i = 0; i < s->ntensors && status == TSR_OK; i++)
+	TSR_TRY(find_tensors(s, &indices, err));
+	for (size_t i = 0; i < s->ntensors; i++)
 		s->at[i] = NULL;
-	for (size_t i = 0; i < s->current->ntensors && status == TSR_OK; i++)
+	for (size_t i = 0; i < s->current->ntensors; i++)
 		s->at[indices[i]] = &s->current->tensors[i];
-	free(indices);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_side_sign_state(struct tsr_run_side *s, struct tsr_checkpoint *state,
@@ -141,18 +127,6 @@ static enum tsr_status load(struct tsr_run_side *s, size_t index, const struct t
 	return tsr_checkpoint_check_unchanged(s->current, err);
 }
 
-/* They are open. */
-static enum tsr_status values(struct tsr_run_side *s, size_t index, struct tsr_err *err)
-{
-	(void)s, (void)index, (void)err;
-	return TSR_OK;
-}
-
-static void close_nothing(struct tsr_run_side *s)
-{
-	(void)s;
-}
-
 /* --- The table of all steps -------------------------------------------------------------------- */
 
 /* The largest number of steps that a counter of the open checkpoint says; 0: none does. */
@@ -175,23 +149,20 @@ static uint64_t count_of(const struct tsr_run_side *s, const size_t *indices)
 
 static enum tsr_status look_at_step(struct tsr_run_side *s, size_t index, struct tsr_err *err)
 {
-	size_t *indices;
-	enum tsr_status status;
+	TSR_OWNED(free) size_t *indices = NULL;
 
 	TSR_TRY(open_step(s, index, err));
-	TSR_TRY(TSR_NEW(&indices, s->current->ntensors + 1, err, s->pub.path));
-	status = find_tensors(s, indices, err);
-	if (status == TSR_OK && s->paths && s->nsteps == 1 && count_of(s, indices)) {
+	TSR_TRY(find_tensors(s, &indices, err));
+	if (s->paths && s->nsteps == 1 && count_of(s, indices)) {
 		s->steps[0] = count_of(s, indices);
 		s->unnumbered = false;
 	}
-	free(indices);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_side_open_values(struct tsr_run_side *s, struct tsr_err *err)
 {
-	static const struct tsr_run_kind kind = { load, values, close_nothing };
+	static const struct tsr_run_kind kind = { load, NULL };
 
 	s->kind = &kind;
 	s->pub.nranks = s->pub.nfiles = 1;

@@ -71,25 +71,6 @@ static bool is_finite(const struct tsr_json *v, double *ret)
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
-/* Hyperparameters that are one number; betas are two. */
-static const struct {
-	const char *name;
-	enum tsr_hyper_name hyper;
-	bool flag;
-} hypers[] = {
-	{ "lr", TSR_HYPER_LR, false },
-	{ "initial_lr", TSR_HYPER_INITIAL_LR, false },
-	{ "eps", TSR_HYPER_EPS, false },
-	{ "weight_decay", TSR_HYPER_WEIGHT_DECAY, false },
-	{ "momentum", TSR_HYPER_MOMENTUM, false },
-	{ "dampening", TSR_HYPER_DAMPENING, false },
-	{ "nesterov", TSR_HYPER_NESTEROV, true },
-	{ "decouple_lr", TSR_HYPER_DECOUPLE_LR, true },
-	{ "maximize", TSR_HYPER_MAXIMIZE, true },
-	{ "amsgrad", TSR_HYPER_AMSGRAD, true },
-	{ "tensor_lr", TSR_HYPER_TENSOR_LR, true },
-};
-
 /* Distinguishes Adam from AdamW where PyTorch has one class for both. */
 #define DECOUPLED "decoupled_weight_decay"
 
@@ -176,17 +157,19 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 				  struct tsr_hyper *h)
 {
 	const char *name = tsr_json_key(v);
+	enum tsr_hyper_name hyper;
 	double value;
 
-	for (size_t i = 0; i < sizeof(hypers) / sizeof(*hypers); i++) {
-		if (strcmp(hypers[i].name, name) != 0)
-			continue;
-		if (hypers[i].flag ? !is_flag(v, &value) : !is_finite(v, &value))
-			return wrong(m, where, name, v,
-				     hypers[i].flag ? "true or false" : "a finite number");
+	/* Those that are one number under their own name; for the others a manifest has those of PyTorch. */
+	if (tsr_hyper_find(name, &hyper) && hyper != TSR_HYPER_BETA1 && hyper != TSR_HYPER_BETA2 &&
+	    hyper != TSR_HYPER_MATCH_RMS) {
+		const bool flag = tsr_hyper_is_flag(hyper);
+
+		if (flag ? !is_flag(v, &value) : !is_finite(v, &value))
+			return wrong(m, where, name, v, flag ? "true or false" : "a finite number");
 		/* Off is as not there, in reports as well. */
-		if (!tsr_hyper_is_switch(hypers[i].hyper) || value != 0)
-			tsr_hyper_put(h, hypers[i].hyper, value);
+		if (!tsr_hyper_is_switch(hyper) || value != 0)
+			tsr_hyper_put(h, hyper, value);
 		return TSR_OK;
 	}
 	if (strcmp(name, "betas") == 0)

@@ -152,6 +152,21 @@ const char *tsr_hyper_name(enum tsr_hyper_name name)
 	return hypers[name].name;
 }
 
+bool tsr_hyper_find(const char *name, enum tsr_hyper_name *ret)
+{
+	unsigned i = 0;
+
+	while (i < TSR_HYPER_COUNT && strcmp(hypers[i].name, name) != 0)
+		i++;
+	*ret = (enum tsr_hyper_name)i;
+	return i < TSR_HYPER_COUNT;
+}
+
+bool tsr_hyper_is_flag(enum tsr_hyper_name name)
+{
+	return hypers[name].range == YES_OR_NO;
+}
+
 bool tsr_hyper_is_set(const struct tsr_hyper *h, enum tsr_hyper_name name)
 {
 	return h->set >> name & 1;
