@@ -99,18 +99,11 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a, bool p
 		tsr_table_free(&t);
 		return;
 	}
-	tsr_report_heading(r, TSR_TO_PAGE, "Pairs of codecs");
-	tsr_report_heading(
-		r, TSR_TO_TEXT,
-		"updates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; the largest |u| was "
-		"%.3g",
-		(double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
-		(double)cells[0].max_before);
-	tsr_report_say(r, TSR_TO_PAGE,
-		       "NMSE of the updates m / (\xe2\x88\x9av + %.4g) of %zu momenta and "
-		       "variances, the smallest worst error first%s. The largest |u| was %.3g.",
-		       (double)a->eps, a->npairs, n > ROWS_SHOWN ? "; the first of them" : "",
-		       (double)cells[0].max_before);
+	tsr_report_heading(r, TSR_TO_BOTH,
+			   "Pairs of codecs: updates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; "
+			   "the largest |u| was %.3g",
+			   (double)a->eps, a->eps_known ? "of the optimizer" : "assumed",
+			   a->npairs, (double)cells[0].max_before);
 	tsr_report_table(r, t,
 			 paper ? "-m,-v,bytes,pooled,-median,-95,-most,raw"
 			       : "-m,-v,bytes,-median,-95,-most,max_after,exposed,raw",
@@ -121,8 +114,7 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a, bool p
 		tsr_format_name(cells[0].n ? tsr_audit_worst_name(a, &cells[0]) : "", 40).text);
 }
 
-static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum tsr_kind kind,
-			  const char *title)
+static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum tsr_kind kind)
 {
 	struct tsr_table t = { 0 };
 	size_t n = 0;
@@ -139,9 +131,7 @@ static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum 
 		return;
 	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++)
 		tsr_audit_add_codec(&t, a, kind, i);
-	tsr_report_heading(r, TSR_TO_PAGE, "%s", title);
-	tsr_report_heading(r, TSR_TO_TEXT, "%s, NMSE over %zu tensors", tsr_kind_name(kind), n);
-	tsr_report_say(r, TSR_TO_PAGE, "NMSE over %zu tensors.", n);
+	tsr_report_heading(r, TSR_TO_BOTH, "%s, NMSE over %zu tensors", tsr_kind_name(kind), n);
 	if (r->wants_text)
 		tsr_table_put_text(&t, "-coding,bytes,nmse,raw", r->verbose, &r->text);
 	tsr_report_table(r, t,
@@ -153,9 +143,9 @@ static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum 
 static void report_all(struct tsr_report *r, const struct tsr_audit *a, bool paper)
 {
 	report_pairs(r, a, paper);
-	report_codecs(r, a, TSR_KIND_MOMENTUM, "Momenta");
-	report_codecs(r, a, TSR_KIND_VARIANCE, "Variances");
-	report_codecs(r, a, TSR_KIND_WEIGHT, "Weights");
+	report_codecs(r, a, TSR_KIND_MOMENTUM);
+	report_codecs(r, a, TSR_KIND_VARIANCE);
+	report_codecs(r, a, TSR_KIND_WEIGHT);
 	if (a->momenta.n || a->variances.n)
 		tsr_report_say(r, TSR_TO_TEXT,
 			       "stuck: groups that a decay by beta1 %.4g or beta2 %.4g (%s) does "
