@@ -17,7 +17,7 @@
 /* Whether the state goes into a packed file. */
 static bool is_packed(const struct tsr_replaying *r)
 {
-	return !r->options->decode && !tsr_replay_is_plain(r);
+	return !r->options->decode && tsr_replay_check_plain(r, "", NULL) != TSR_OK;
 }
 
 /* FlashOptim's state dict has all tensors in its own codecs, also those that are not stepped. */
@@ -181,15 +181,11 @@ enum tsr_status tsr_replay_show_state(struct tsr_replaying *r)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 				"%s: is packed: found what a codec left, expected an FP32 state",
 				r->c->path);
+	TSR_TRY(tsr_replay_check_plain(r, "to look at after each step", r->err));
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_replay_param *p = &r->params[i];
 
 		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			if (p->coding[slot].codec && !tsr_replay_is_f32(&p->coding[slot]))
-				return tsr_fail(r->err, TSR_E_USAGE,
-						"%s: tensor %.200s: found a state in %s, expected "
-						"FP32 to look at after each step",
-						r->c->path, p->name, p->coding[slot].codec->name);
 			if (p->coding[slot].codec && p->tensor[slot] == SIZE_MAX)
 				return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 						"%s: tensor %.200s: has no %s yet, expected one to "

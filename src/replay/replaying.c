@@ -40,17 +40,21 @@ bool tsr_replay_is_f32(const struct tsr_coding *coding)
 	return !coding->codec->grouped && coding->codec->planes[0].dtype == TSR_F32;
 }
 
-bool tsr_replay_is_plain(const struct tsr_replaying *r)
+enum tsr_status tsr_replay_check_plain(const struct tsr_replaying *r, const char *why,
+				       struct tsr_err *err)
 {
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 			const struct tsr_coding *coding = &r->params[i].coding[slot];
 
 			if (coding->codec && !tsr_replay_is_f32(coding))
-				return false;
+				return tsr_fail(
+					err, TSR_E_USAGE,
+					"%s: tensor %.200s: found a state in %s, expected FP32 %s",
+					r->c->path, r->params[i].name, coding->codec->name, why);
 		}
 	}
-	return true;
+	return TSR_OK;
 }
 
 bool tsr_replay_is_begun(const struct tsr_replay_param *p)

@@ -104,8 +104,9 @@ bool tsr_replay_is_adam(const struct tsr_replaying *r);
 /* Whether a state in this coding is plain FP32. */
 bool tsr_replay_is_f32(const struct tsr_coding *coding);
 
-/* Whether all of the state is. */
-bool tsr_replay_is_plain(const struct tsr_replaying *r);
+/* Refuse a state that is not all plain FP32, which is expected @why. */
+enum tsr_status tsr_replay_check_plain(const struct tsr_replaying *r, const char *why,
+				       struct tsr_err *err);
 
 /* Whether the checkpoint has a momentum or a variance of a parameter that the rule uses. */
 bool tsr_replay_is_begun(const struct tsr_replay_param *p);

@@ -283,10 +283,10 @@ static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices,
 /* How many bytes of gradients are worth the start of a GPU. */
 static uint64_t worth_of(const struct tsr_replaying *r)
 {
-	const uint64_t each = tsr_optimizer_is_muon(r->result->optimizer) ? WORTH_A_GPU_MATRIX
-			      : r->options->compare			  ? WORTH_A_GPU_COMPARE
-			      : tsr_replay_is_plain(r)			  ? WORTH_A_GPU_FP32
-									  : WORTH_A_GPU;
+	const uint64_t each = tsr_optimizer_is_muon(r->result->optimizer)     ? WORTH_A_GPU_MATRIX
+			      : r->options->compare			      ? WORTH_A_GPU_COMPARE
+			      : tsr_replay_check_plain(r, "", NULL) == TSR_OK ? WORTH_A_GPU_FP32
+									      : WORTH_A_GPU;
 
 	return each * tsr_run_threads(r->run);
 }
