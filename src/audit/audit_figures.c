@@ -8,44 +8,37 @@
 
 /* --- Of a tensor -------------------------------------------------------------------------------- */
 
-const char *tsr_audit_figure_name(enum tsr_audit_figure figure)
-{
-	static const char *const names[TSR_AUDIT_FIGURES] = {
-		[TSR_AUDIT_NMSE] = "nmse",
-		[TSR_AUDIT_MAX_ABS] = "max_abs",
-		[TSR_AUDIT_MEAN_REL] = "mean_rel",
-		[TSR_AUDIT_ZEROED] = "zeroed",
-		[TSR_AUDIT_UNDERFLOW] = "scale_underflow",
-		[TSR_AUDIT_OVERFLOW] = "scale_overflow",
-		[TSR_AUDIT_STUCK] = "stuck",
-		[TSR_AUDIT_RANGE_MEAN] = "range_mean",
-		[TSR_AUDIT_RANGE_MAX] = "range_max",
-		[TSR_AUDIT_BYTES] = "bytes_per_element",
-	};
-
-	return names[figure];
-}
-
 static double share(uint64_t part, uint64_t whole)
 {
 	return whole ? (double)part / (double)whole : 0;
 }
 
-static double figure_of(const struct tsr_audit_tensor *t, const struct tsr_audit_trial *trial,
+/* Their names, and where those of a trial @x of a tensor @t are. */
+#define FIGURES(X) \
+	X(NMSE, "nmse", x->nmse) \
+	X(MAX_ABS, "max_abs", (double)x->max_abs) \
+	X(MEAN_REL, "mean_rel", x->mean_rel) \
+	X(ZEROED, "zeroed", share(x->zeroed, t->tensor->numel)) \
+	X(UNDERFLOW, "scale_underflow", (double)x->scale_underflow) \
+	X(OVERFLOW, "scale_overflow", (double)x->scale_overflow) \
+	X(STUCK, "stuck", share(x->stuck, x->groups)) \
+	X(RANGE_MEAN, "range_mean", (double)x->range_mean) \
+	X(RANGE_MAX, "range_max", (double)x->range_max) \
+	X(BYTES, "bytes_per_element", share(x->nbytes, t->tensor->numel))
+
+const char *tsr_audit_figure_name(enum tsr_audit_figure figure)
+{
+#define NAME(id, name, value) [TSR_AUDIT_##id] = (name),
+	static const char *const names[TSR_AUDIT_FIGURES] = { FIGURES(NAME) };
+
+	return names[figure];
+}
+
+static double figure_of(const struct tsr_audit_tensor *t, const struct tsr_audit_trial *x,
 			enum tsr_audit_figure figure)
 {
-	const double by_figure[TSR_AUDIT_FIGURES] = {
-		[TSR_AUDIT_NMSE] = trial->nmse,
-		[TSR_AUDIT_MAX_ABS] = (double)trial->max_abs,
-		[TSR_AUDIT_MEAN_REL] = trial->mean_rel,
-		[TSR_AUDIT_ZEROED] = share(trial->zeroed, t->tensor->numel),
-		[TSR_AUDIT_UNDERFLOW] = (double)trial->scale_underflow,
-		[TSR_AUDIT_OVERFLOW] = (double)trial->scale_overflow,
-		[TSR_AUDIT_STUCK] = share(trial->stuck, trial->groups),
-		[TSR_AUDIT_RANGE_MEAN] = (double)trial->range_mean,
-		[TSR_AUDIT_RANGE_MAX] = (double)trial->range_max,
-		[TSR_AUDIT_BYTES] = share(trial->nbytes, t->tensor->numel),
-	};
+#define VALUE(id, name, value) [TSR_AUDIT_##id] = (value),
+	const double by_figure[TSR_AUDIT_FIGURES] = { FIGURES(VALUE) };
 
 	return by_figure[figure];
 }

@@ -13,13 +13,9 @@
 
 /* --- What a tensor is -------------------------------------------------------------------------- */
 
-/* What a tensor of a checkpoint is to which weight. */
-struct what {
-	const char *name, *of;
-};
-
+/* What the tensors of a checkpoint are to which weight. */
 static void name_roles(const struct tsr_checkpoint *c, const struct tsr_parameters *p,
-		       struct what *what)
+		       struct tsr_signed_tensor *what)
 {
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
@@ -39,10 +35,10 @@ static void name_roles(const struct tsr_checkpoint *c, const struct tsr_paramete
 			     { at->tensor[TSR_SLOT_MAX_VARIANCE], "max_exp_avg_sq" } };
 
 		for (unsigned k = 0; k < 2 && at->tensor[TSR_SLOT_WEIGHT] != SIZE_MAX; k++) {
-			if (more[k].tensor != SIZE_MAX)
-				what[more[k].tensor] = (struct what){
-					c->tensors[at->tensor[TSR_SLOT_WEIGHT]].name, more[k].of
-				};
+			if (more[k].tensor == SIZE_MAX)
+				continue;
+			what[more[k].tensor].name = c->tensors[at->tensor[TSR_SLOT_WEIGHT]].name;
+			what[more[k].tensor].of = more[k].of;
 		}
 	}
 }
@@ -55,25 +51,23 @@ static enum tsr_status find_tensors(struct tsr_run_side *s, size_t **indices_ret
 {
 	struct tsr_checkpoint *c = s->current;
 	TSR_SCOPED(tsr_parameters_free) struct tsr_parameters p = { 0 };
-	TSR_OWNED(free) struct what *what = NULL;
+	TSR_OWNED(free) struct tsr_signed_tensor *what = NULL;
 
 	s->pass++;
 	TSR_TRY(TSR_NEW(&what, c->ntensors + 1, err, c->path));
 	TSR_TRY(TSR_NEW(indices_ret, c->ntensors + 1, err, c->path));
+	for (size_t i = 0; i < c->ntensors; i++) {
+		const struct tsr_tensor *t = &c->tensors[i];
+
+		what[i] = (struct tsr_signed_tensor){ t->name, "gradient", tsr_signed_dtype(t),
+						      t->rank, t->shape,   false };
+	}
 	if (s->paths) {
 		TSR_TRY(tsr_names_fill(c, NULL, 0, NULL, &p, err));
 		name_roles(c, &p, what);
 	}
-	for (size_t i = 0; i < c->ntensors; i++) {
-		const struct tsr_tensor *t = &c->tensors[i];
-		const struct tsr_signed_tensor is = { .name = s->paths ? what[i].name : t->name,
-						      .of = s->paths ? what[i].of : "gradient",
-						      .dtype = tsr_signed_dtype(t),
-						      .rank = t->rank,
-						      .shape = t->shape };
-
-		TSR_TRY(tsr_side_tensor(s, &is, 0, &(*indices_ret)[i], err));
-	}
+	for (size_t i = 0; i < c->ntensors; i++)
+		TSR_TRY(tsr_side_tensor(s, &what[i], 0, &(*indices_ret)[i], err));
 	return TSR_OK;
 }
 

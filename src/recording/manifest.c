@@ -400,15 +400,16 @@ static enum tsr_status read_steps(struct reading *m, const struct tsr_json *v)
 
 /* --- The whole -------------------------------------------------------------------------------- */
 
-static enum tsr_status read_version(struct reading *m, const struct tsr_json *root)
+static enum tsr_status read_version(struct reading *m, const struct tsr_json *root,
+				    const char *format)
 {
-	const struct tsr_json *format = tsr_json_get(root, "format");
+	const struct tsr_json *found = tsr_json_get(root, "format");
 	const struct tsr_json *version = tsr_json_get(root, "version");
-	const char *text = tsr_json_string(format);
+	const char *text = tsr_json_string(found);
 	uint64_t number;
 
-	if (!text || strcmp(text, "tersor-recording") != 0)
-		return wrong(m, "", "format", format, "\"tersor-recording\"");
+	if (!text || strcmp(text, format) != 0)
+		return wrong(m, "", "format", found, format);
 	if (!tsr_json_u64(version, &number))
 		return wrong(m, "", "version", version, "1");
 	if (number != 1)
@@ -501,44 +502,31 @@ static enum tsr_status read_run(struct reading *m, const struct tsr_json *root)
 }
 
 enum tsr_status tsr_recording_read_run(struct tsr_recording_data *r, const char *path,
-				       const struct tsr_json *root, struct tsr_err *err)
+				       const struct tsr_json *root, const char *format,
+				       struct tsr_err *err)
 {
 	struct reading m = { .r = r, .path = path, .err = err };
 
+	if (tsr_json_type(root) != TSR_JSON_OBJECT)
+		return wrong(&m, "", format, root, "an object");
+	TSR_TRY(read_version(&m, root, format));
 	TSR_TRY(read_optimizer(&m, tsr_json_get(root, "optimizer")));
 	TSR_TRY(read_run(&m, root));
 	return read_groups(&m, tsr_json_get(root, "param_groups"));
 }
 
-static enum tsr_status read_root(struct reading *m, const struct tsr_json *root)
-{
-	if (tsr_json_type(root) != TSR_JSON_OBJECT)
-		return wrong(m, "", "manifest", root, "an object");
-	TSR_TRY(read_version(m, root));
-	TSR_TRY(tsr_recording_read_run(m->r, m->path, root, m->err));
-	return read_steps(m, tsr_json_get(root, "steps"));
-}
-
-static enum tsr_status parse(const struct tsr_file *f, struct tsr_json **ret, struct tsr_err *err)
-{
-	const struct tsr_json_rules rules = {
-		.file = tsr_file_path(f),
-		.part = "manifest",
-		.max_depth = 16,
-		.max_values = MANIFEST_VALUES_MAX,
-	};
-
-	return tsr_json_read_file(f, MANIFEST_NBYTES_MAX, &rules, ret, err);
-}
-
 enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct tsr_err *err)
 {
+	struct tsr_json_rules rules = { .part = "manifest",
+					.max_depth = 16,
+					.max_values = MANIFEST_VALUES_MAX };
 	struct reading m = { .r = r, .err = err };
 	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
 	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(tsr_file_open_in(r->pub.path, TSR_MANIFEST_NAME, r->options.follow, &f, err));
-	m.path = tsr_file_path(f);
-	TSR_TRY(parse(f, &root, err));
-	return read_root(&m, root);
+	m.path = rules.file = tsr_file_path(f);
+	TSR_TRY(tsr_json_read_file(f, MANIFEST_NBYTES_MAX, &rules, &root, err));
+	TSR_TRY(tsr_recording_read_run(r, m.path, root, "tersor-recording", err));
+	return read_steps(&m, tsr_json_get(root, "steps"));
 }

@@ -130,23 +130,13 @@ static enum tsr_status read_tensors(struct opened *o, const struct tsr_json *lis
 
 static enum tsr_status read_root(struct opened *o, const struct tsr_json *root, struct tsr_err *err)
 {
-	const char *format = tsr_json_string(tsr_json_get(root, "format"));
-	uint64_t version;
-
-	if (!format || strcmp(format, "tersor-signatures") != 0)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: format: expected \"tersor-signatures\"",
-				o->pub.path);
-	if (!tsr_json_u64(tsr_json_get(root, "version"), &version) || version != 1)
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: version: expected 1: written for a newer tersor?",
-				o->pub.path);
+	TSR_TRY(tsr_recording_read_run(o->run, o->pub.path, root, "tersor-signatures", err));
 	if (!tsr_json_u64(tsr_json_get(root, "rank"), &o->pub.rank) ||
 	    !tsr_json_u64(tsr_json_get(root, "ranks"), &o->pub.nranks) ||
 	    o->pub.rank >= o->pub.nranks)
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: rank, ranks: expected a rank and how many there are",
 				o->pub.path);
-	TSR_TRY(tsr_recording_read_run(o->run, o->pub.path, root, err));
 	return read_tensors(o, tsr_json_get(root, "tensors"), err);
 }
 
@@ -288,11 +278,7 @@ enum tsr_status tsr_signatures_open(const char *path, struct tsr_signatures **re
 	}
 	TSR_THEN(status, read_head(o, err));
 	TSR_THEN(status, find_steps(o, err));
-	if (status == TSR_OK)
-		*ret = &o->pub;
-	else
-		tsr_signatures_close(&o->pub);
-	return status;
+	return TSR_MADE(status, ret, &o->pub, tsr_signatures_close);
 }
 
 void tsr_signatures_close(struct tsr_signatures *s)
