@@ -24,6 +24,7 @@
 #include "codec/measuring.h"
 #include "parts/parted_pipeline.h"
 #include "tersor/names.h"
+#include "text/bytes.h"
 
 /* Tiles have whole groups: their rows and columns are multiples of these, or what a tensor has left. */
 #define BLOCK_ROWS 8u
@@ -102,13 +103,7 @@ const char *tsr_granularity_scale_name(enum tsr_granularity_scale scale)
 
 bool tsr_granularity_scale_find(const char *name, enum tsr_granularity_scale *ret)
 {
-	for (int i = 0; i < TSR_GRANULARITY_SCALE_COUNT; i++) {
-		if (strcmp(name, scale_names[i]) == 0) {
-			*ret = (enum tsr_granularity_scale)i;
-			return true;
-		}
-	}
-	return false;
+	return TSR_FIND_NAME(name, scale_names, ret);
 }
 
 /* --- Tiles ------------------------------------------------------------------------------------- */
