@@ -75,4 +75,8 @@ enum tsr_status tsr_audit_sum_up(struct tsr_auditing *a, struct tsr_err *err);
 enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *run,
 				  struct tsr_err *err);
 
+/* Of a pair: update @i of its list; and what is known of the update as it is. */
+void tsr_audit_put_update(struct tsr_audit_pair *p, size_t i, const struct tsr_update_measure *u);
+void tsr_audit_put_before(struct tsr_audit_pair *p, const struct tsr_update_measure *as_it_is);
+
 #endif

@@ -240,15 +240,6 @@ static enum tsr_status plan_gpus(struct tsr_replay_gpus *gpus)
 	return TSR_OK;
 }
 
-static enum tsr_status take_gpus(struct tsr_replay_gpus *gpus, struct tsr_err *err)
-{
-	const struct tsr_pipeline pipeline = { .njobs = gpus->n, .work = take_work, .ctx = gpus };
-	const struct tsr_run at_once = { .threads = gpus->n };
-
-	TSR_TRY(plan_gpus(gpus));
-	return tsr_pipeline_run(&pipeline, &at_once, err);
-}
-
 /* All states are stepped on the same GPUs. */
 static enum tsr_status note_gpus(const struct tsr_replay_gpus *gpus, struct tsr_err *err)
 {
@@ -265,6 +256,8 @@ static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices,
 			       struct tsr_err *err)
 {
 	struct tsr_replay_gpus *gpus = calloc(1, sizeof(*gpus) + n * sizeof(*gpus->each));
+	const struct tsr_pipeline pipeline = { .njobs = n, .work = take_work, .ctx = gpus };
+	const struct tsr_run at_once = { .threads = n };
 	enum tsr_status status;
 
 	if (!gpus)
@@ -275,7 +268,8 @@ static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices,
 		gpus->each[gpus->n].index = indices[gpus->n];
 		pthread_mutex_init(&gpus->each[gpus->n].lock, NULL);
 	}
-	status = take_gpus(gpus, err);
+	status = plan_gpus(gpus);
+	TSR_THEN(status, tsr_pipeline_run(&pipeline, &at_once, err));
 	TSR_THEN(status, note_gpus(gpus, err));
 	return TSR_MADE(status, &r->gpus, gpus, tsr_replay_gpu_close);
 }
