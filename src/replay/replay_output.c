@@ -67,17 +67,6 @@ enum tsr_status tsr_replay_check_form(const struct tsr_replaying *r, const char 
 
 /* --- Planes ----------------------------------------------------------------------------------- */
 
-/* The array of a plane; a new one if the tensor had fewer planes. */
-static enum tsr_status plane_array(struct tsr_replaying *r, size_t tensor, unsigned plane,
-				   unsigned had, size_t *ret)
-{
-	const struct tsr_tensor *t = &r->c->tensors[tensor];
-	const struct tsr_array a = { .name = t->name, .dtype = TSR_U8 };
-
-	*ret = t->plane[plane];
-	return plane < had ? TSR_OK : tsr_build_array(r->c, &a, ret, r->err);
-}
-
 static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsigned plane,
 				   const struct tsr_coding *coding, const unsigned char *memory)
 {
@@ -133,10 +122,13 @@ static enum tsr_status place_slot(struct tsr_replaying *r, const struct tsr_repl
 	struct tsr_tensor *t;
 
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
-		size_t array;
+		const struct tsr_array new = { .name = r->c->tensors[tensor].name,
+					       .dtype = TSR_U8 };
 
-		TSR_TRY(plane_array(r, tensor, i, had, &array));
-		r->c->tensors[tensor].plane[i] = array;
+		/* The array of a plane is a new one if the tensor had fewer planes. */
+		if (i >= had)
+			TSR_TRY(tsr_build_array(r->c, &new, &r->c->tensors[tensor].plane[i],
+						r->err));
 		TSR_TRY(place_plane(r, tensor, i, coding, tsr_replay_planes(p, slot)[i]));
 	}
 	t = &r->c->tensors[tensor];

@@ -287,14 +287,6 @@ static void commit_compared(struct stepping *k)
 	}
 }
 
-static enum tsr_status step_on_gpu(struct stepping *k)
-{
-	TSR_TRY(tsr_replay_gpu_steps(&k->w));
-	if (k->sums)
-		commit_compared(k);
-	return TSR_OK;
-}
-
 static enum tsr_status step_window(struct stepping *k)
 {
 	const struct tsr_replaying *r = k->w.r;
@@ -304,9 +296,13 @@ static enum tsr_status step_window(struct stepping *k)
 					       .commit = tile_commit,
 					       .ctx = k };
 
-	return r->gpus ? step_on_gpu(k)
-		       : tsr_replay_run_tiles(pipeline, found_at(k), found_nbytes(k, k->w.n),
-					      take_tile);
+	if (!r->gpus)
+		return tsr_replay_run_tiles(pipeline, found_at(k), found_nbytes(k, k->w.n),
+					    take_tile);
+	TSR_TRY(tsr_replay_gpu_steps(&k->w));
+	if (k->sums)
+		commit_compared(k);
+	return TSR_OK;
 }
 
 static void finish_states(struct stepping *k)

@@ -113,17 +113,13 @@ static enum tsr_status check_room(const struct tsr_replay_gpus *gpus, struct tsr
 	return TSR_OK;
 }
 
-/* Steps whose reports are kept at once; a comparison is fetched after each. */
-static uint64_t window_of(const struct tsr_replaying *r)
-{
-	return r->options->compare ? 1 : TSR_REPLAY_WINDOW;
-}
-
 static enum tsr_status take_state(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
 				  struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s,
 				  struct tsr_err *err)
 {
-	const uint64_t nreports = gpus->tiles.njobs * window_of(r) + 1;
+	/* Reports of the steps of a window are kept at once; a comparison is fetched after each. */
+	const uint64_t nsteps = r->options->compare ? 1 : TSR_REPLAY_WINDOW;
+	const uint64_t nreports = gpus->tiles.njobs * nsteps + 1;
 
 	TSR_TRY(TSR_NEW(&s->tiles, gpus->tiles.njobs + 1, err, r->c->path));
 	TSR_TRY(TSR_NEW(&s->found, nreports, err, r->c->path));

@@ -62,13 +62,6 @@ static enum tsr_status put_commit(void *ctx, void *scratch, uint64_t job, struct
 	return tsr_progress_add(&r->progress, 0, err);
 }
 
-static enum tsr_status start_get(struct tsr_replay_gpu *g, const struct move_job *j,
-				 struct tsr_err *err)
-{
-	TSR_TRY(tsr_gpu_get(g->copies, j->buffer->host, j->device, j->nbytes, err));
-	return tsr_gpu_record(g->copies, j->buffer->done, err);
-}
-
 static enum tsr_status get_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct tsr_replaying *r = ctx;
@@ -79,7 +72,8 @@ static enum tsr_status get_work(void *ctx, void *scratch, uint64_t job, struct t
 	if (!j->nbytes)
 		return TSR_OK;
 	pthread_mutex_lock(&j->gpu->lock);
-	status = start_get(j->gpu, j, err);
+	status = tsr_gpu_get(j->gpu->copies, j->buffer->host, j->device, j->nbytes, err);
+	TSR_THEN(status, tsr_gpu_record(j->gpu->copies, j->buffer->done, err));
 	pthread_mutex_unlock(&j->gpu->lock);
 	TSR_THEN(status, tsr_gpu_reach(j->buffer->done, err));
 	if (status == TSR_OK)
