@@ -113,6 +113,27 @@ static struct tsr_audit_column column_of(const struct tsr_audit *a, enum tsr_kin
 	return c;
 }
 
+/* --- Of a pair of tensors ----------------------------------------------------------------------- */
+
+void tsr_audit_put_update(struct tsr_audit_pair *p, size_t i, const struct tsr_update_measure *u)
+{
+	((struct tsr_audit_update *)p->updates)[i] = (struct tsr_audit_update){
+		.nmse = tsr_update_measure_nmse(u),
+		.exposed = u->exposed,
+		.overflow = u->overflow,
+		.max_after = u->max_after,
+		.measured = true
+	};
+}
+
+void tsr_audit_put_before(struct tsr_audit_pair *p, const struct tsr_update_measure *as_it_is)
+{
+	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
+		p->sum += as_it_is->sum_uu[i];
+	p->max_before = as_it_is->max_before;
+	p->nonfinite = as_it_is->nonfinite;
+}
+
 /* --- Of a pair of codings ----------------------------------------------------------------------- */
 
 /* Whether a side can be stored so; bytes are added.  As it is, it always can. */

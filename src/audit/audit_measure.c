@@ -157,25 +157,6 @@ static void finish_tensor(struct tsr_auditing *a, struct tsr_audit_tensor *r, un
 	}
 }
 
-void tsr_audit_put_update(struct tsr_audit_pair *p, size_t i, const struct tsr_update_measure *u)
-{
-	((struct tsr_audit_update *)p->updates)[i] = (struct tsr_audit_update){
-		.nmse = tsr_update_measure_nmse(u),
-		.exposed = u->exposed,
-		.overflow = u->overflow,
-		.max_after = u->max_after,
-		.measured = true
-	};
-}
-
-void tsr_audit_put_before(struct tsr_audit_pair *p, const struct tsr_update_measure *as_it_is)
-{
-	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
-		p->sum += as_it_is->sum_uu[i];
-	p->max_before = as_it_is->max_before;
-	p->nonfinite = as_it_is->nonfinite;
-}
-
 static void finish_pair(struct tsr_auditing *a, struct tsr_audit_pair *p)
 {
 	const size_t n = tsr_audit_nupdates(a);

@@ -45,7 +45,7 @@ static void name_roles(const struct tsr_checkpoint *c, const struct tsr_paramete
 
 /* --- A step ------------------------------------------------------------------------------------ */
 
-/* The tensors of the open step; those that are new are added.  *indices_ret: per tensor of it; to be freed. */
+/* The tensors of the open step; new ones are added.  *indices_ret: per tensor of it; to be freed. */
 static enum tsr_status find_tensors(struct tsr_run_side *s, size_t **indices_ret,
 				    struct tsr_err *err)
 {

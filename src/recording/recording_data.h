@@ -40,7 +40,10 @@ enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct ts
 
 struct tsr_json;
 
-/* What a manifest, or another JSON object of this @format, says of the run: its optimizer, order and groups of parameters. */
+/*
+ * What a manifest, or another JSON object of this @format, says of the run: its optimizer, order and groups
+ * of parameters.
+ */
 enum tsr_status tsr_recording_read_run(struct tsr_recording_data *r, const char *path,
 				       const struct tsr_json *root, const char *format,
 				       struct tsr_err *err);

@@ -2,6 +2,7 @@
 /* What SVG charts are drawn with: axes, paths, markers and labels. */
 #include "render/plot.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 TSR_EMBED(tsr_plot_css, "src/render/plot.css");
@@ -43,6 +44,26 @@ double tsr_chart_round_step(double v)
 			return step;
 	}
 	return tsr_chart_times_power(10, exponent);
+}
+
+/* Without the zeros that printf() puts into exponents. */
+void tsr_chart_put_error(double value, int digits, struct tsr_text *out)
+{
+	char text[40];
+	char *exponent;
+
+	if (isinf(value)) {
+		tsr_text_puts(out, "\xe2\x88\x9e");
+		return;
+	}
+	if (!(value > 0)) {
+		tsr_text_puts(out, "0");
+		return;
+	}
+	snprintf(text, sizeof(text), "%.*e", digits, value);
+	exponent = strchr(text, 'e');
+	tsr_text_put(out, text, (size_t)(exponent - text));
+	tsr_text_printf(out, "e%d", atoi(exponent + 1));
 }
 
 /* --- Axes ------------------------------------------------------------------------------------- */

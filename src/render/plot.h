@@ -108,6 +108,9 @@ void tsr_chart_put_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a, 
 void tsr_chart_put_decades(struct tsr_text *svg, const struct tsr_axis *x, int top, int bottom,
 			   int each);
 
+/* An error as it stands in charts: "2.9e-5", "0", an infinity sign. */
+void tsr_chart_put_error(double value, int digits, struct tsr_text *out);
+
 /* Shapes that differ without colour, in class "marker"; @shape counts modulo their number. */
 void tsr_chart_put_marker(struct tsr_text *svg, int x, int y, unsigned shape);
 

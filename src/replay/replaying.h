@@ -19,8 +19,8 @@ struct tsr_learned;
 #define TSR_REPLAY_ALIGN_MAX (UINT64_C(1) << 22)
 
 /*
- * The arrays of a state: TSR_PLANES_MAX for the planes of each slot, and as many for the slots of the state of
- * the comparison in FP32.
+ * The arrays of a state: TSR_PLANES_MAX for the planes of each slot, and as many for the slots of the state
+ * of the comparison in FP32.
  */
 #define TSR_REPLAY_FP32 (TSR_SLOTS * TSR_PLANES_MAX)
 #define TSR_REPLAY_ARRAYS (TSR_REPLAY_FP32 + TSR_PLANES_MAX)

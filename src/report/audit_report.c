@@ -102,8 +102,8 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a, bool p
 	tsr_report_heading(r, TSR_TO_BOTH,
 			   "Pairs of codecs: updates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; "
 			   "the largest |u| was %.3g",
-			   (double)a->eps, a->eps_known ? "of the optimizer" : "assumed",
-			   a->npairs, (double)cells[0].max_before);
+			   (double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
+			   (double)cells[0].max_before);
 	tsr_report_table(r, t,
 			 paper ? "-m,-v,bytes,pooled,-median,-95,-most,raw"
 			       : "-m,-v,bytes,-median,-95,-most,max_after,exposed,raw",

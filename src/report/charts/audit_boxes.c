@@ -50,7 +50,7 @@ static void put_row(const struct tsr_audit *a, const struct tsr_audit_column *c,
 	tsr_text_printf(svg, "<title>%s, %zu tensors:", c->coding->codec->name, c->n);
 	for (unsigned k = 0; k < TSR_AUDIT_QUANTILES; k++) {
 		tsr_text_printf(svg, "%s %u%% ", k ? "," : "", tsr_audit_percent(k));
-		tsr_audit_put_error(c->quantile[TSR_AUDIT_NMSE][k], 2, svg);
+		tsr_chart_put_error(c->quantile[TSR_AUDIT_NMSE][k], 2, svg);
 	}
 	tsr_text_puts(svg, "; largest: ");
 	tsr_html_put_text(svg, a->tensors[c->worst].tensor->name);

@@ -3,29 +3,8 @@
 #include "report/charts/charts.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
-
-/* Without the zeros that printf() puts into exponents. */
-void tsr_audit_put_error(double value, int digits, struct tsr_text *out)
-{
-	char text[40];
-	char *exponent;
-
-	if (isinf(value)) {
-		tsr_text_puts(out, "\xe2\x88\x9e");
-		return;
-	}
-	if (!(value > 0)) {
-		tsr_text_puts(out, "0");
-		return;
-	}
-	snprintf(text, sizeof(text), "%.*e", digits, value);
-	exponent = strchr(text, 'e');
-	tsr_text_put(out, text, (size_t)(exponent - text));
-	tsr_text_printf(out, "e%d", atoi(exponent + 1));
-}
 
 /* --- Panels ------------------------------------------------------------------------------------- */
 

@@ -36,9 +36,9 @@ static void put_cell(struct tsr_text *svg, const struct tsr_audit *a,
 			a->variances.codings[c->v].codec->name, c->bytes);
 	if (c->n) {
 		tsr_text_printf(svg, "; update NMSE of %zu pairs: median ", c->n);
-		tsr_audit_put_error(c->nmse[TSR_AUDIT_MEDIAN], 2, svg);
+		tsr_chart_put_error(c->nmse[TSR_AUDIT_MEDIAN], 2, svg);
 		tsr_text_puts(svg, ", worst ");
-		tsr_audit_put_error(c->nmse[LAST], 2, svg);
+		tsr_chart_put_error(c->nmse[LAST], 2, svg);
 		tsr_text_printf(svg, "; largest |u| %.3g, was %.3g; worst: ", (double)c->max_after,
 				(double)c->max_before);
 		tsr_html_put_text(svg, a->tensors[a->pairs[c->worst].variance].tensor->name);
@@ -50,7 +50,7 @@ static void put_cell(struct tsr_text *svg, const struct tsr_audit *a,
 	if (each >= TEXT_MIN && c->n) {
 		tsr_chart_open_label(svg, each < SMALL ? "mid small" : "mid", x + each / 2,
 				     y + ROW / 2 + 40);
-		tsr_audit_put_error(c->nmse[LAST], each >= DIGITS_MIN, svg);
+		tsr_chart_put_error(c->nmse[LAST], each >= DIGITS_MIN, svg);
 		tsr_text_printf(svg, "%s</text>\n", c->nraw ? "*" : "");
 	}
 	tsr_text_puts(svg, "</g>\n");

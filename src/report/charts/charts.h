@@ -93,9 +93,6 @@ struct tsr_audits {
 	size_t n;
 };
 
-/* A figure as it stands in charts and tables: "2.9e-5", "0", an infinity sign. */
-void tsr_audit_put_error(double value, int digits, struct tsr_text *out);
-
 /*
  * Of struct tsr_audits: in a file all panels one below the other, in a page an svg element for each, with
  * a sentence on what it shows.
@@ -103,8 +100,9 @@ void tsr_audit_put_error(double value, int digits, struct tsr_text *out);
 tsr_chart_put tsr_audit_chart_put;
 
 /*
- * The panels, in tenths of a pixel: their height, 0 if there is nothing to show; and their elements, from @top
- * on.  Boxes are of the codecs of a kind that hold at least one tensor, in the order in which they were tried.
+ * The panels, in tenths of a pixel: their height, 0 if there is nothing to show; and their elements, from
+ * @top on.  Boxes are of the codecs of a kind that hold at least one tensor, in the order in which they were
+ * tried.
  */
 int tsr_audit_boxes_height(const struct tsr_audit *a, enum tsr_kind kind);
 void tsr_audit_boxes_put(const struct tsr_audit *a, enum tsr_kind kind, int top, int width,

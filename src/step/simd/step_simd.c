@@ -85,7 +85,7 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
 #define AS_IT_IS(variance) (variance)
 #define DEFINE_0(id) DEFINE_RULE_AS(id, id, 0, AS_IT_IS)
 #define DEFINE_1(id) DEFINE_RULE_AS(id, id, 1, AS_IT_IS)
-/* Adam's: also one that leaves the root of the variance, for codecs that store it, as roots take long; and AMSGrad. */
+/* Adam's: one also leaves the root of the variance, for codecs that store it, as roots take long; AMSGrad. */
 #define DEFINE_2(id) \
 	DEFINE_RULE_AS(id, id, 2, AS_IT_IS) \
 	DEFINE_RULE_AS(id##_root, id, 2, tsr_sqrt) \
