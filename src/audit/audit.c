@@ -66,40 +66,33 @@ static enum tsr_status judge_moments(struct tsr_auditing *a, struct tsr_err *err
 	return a->borrowed ? TSR_OK : tsr_moments_note(&f, a->c, false, err);
 }
 
-/* What to audit: files, or a checkpoint that is open. */
-struct input {
-	const char *const *paths;
-	unsigned npaths;
-	struct tsr_checkpoint *open; /* NULL: @paths */
-	const char *name;
-};
-
-static enum tsr_status open_input(struct tsr_auditing *a, const struct input *in,
+/* Of a borrowed checkpoint the one path is its name. */
+static enum tsr_status open_input(struct tsr_auditing *a, const char *const *paths, unsigned npaths,
 				  struct tsr_err *err)
 {
 	const struct tsr_audit_options *o = &a->options;
 
-	a->borrowed = in->open != NULL;
-	a->c = in->open;
-	if (!in->open)
-		TSR_TRY(tsr_checkpoint_open(in->paths, in->npaths, o->open, &a->c, err));
+	if (!a->borrowed)
+		TSR_TRY(tsr_checkpoint_open(paths, npaths, o->open, &a->c, err));
 	a->pub.source = a->c;
 	if (a->c->packed)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is packed already: found what a codec left, expected the "
 				"original",
 				a->c->path);
-	a->pub.name = tsr_arena_string(a->arena, in->open ? in->name : a->c->path);
+	a->pub.name = tsr_arena_string(a->arena, a->borrowed ? paths[0] : a->c->path);
 	if (!a->pub.name)
 		return tsr_fail_nomem(err, a->c->path);
-	if (in->open)
+	if (a->borrowed)
 		return TSR_OK;
 	TSR_TRY(tsr_names_assign(a->c, o->rules, o->nrules, err));
 	return tsr_name_rules_note(a->c, o->rules, o->nrules, err);
 }
 
-static enum tsr_status audit(const struct input *in, const struct tsr_audit_options *options,
-			     const struct tsr_run *run, struct tsr_audit **ret, struct tsr_err *err)
+/* Of @open, whose name is the one path; or of files. */
+static enum tsr_status audit(struct tsr_checkpoint *open, const char *const *paths, unsigned npaths,
+			     const struct tsr_audit_options *options, const struct tsr_run *run,
+			     struct tsr_audit **ret, struct tsr_err *err)
 {
 	struct tsr_coding codings[TSR_AUDIT_CODINGS_MAX];
 	struct tsr_audit_options o = tsr_audit_defaults();
@@ -116,10 +109,13 @@ static enum tsr_status audit(const struct input *in, const struct tsr_audit_opti
 				o.ncodings, TSR_AUDIT_CODINGS_MAX);
 	TSR_TRY(TSR_NEW(&a, 1, err, "audit"));
 	a->options = o;
+	a->borrowed = open != NULL;
+	a->c = open;
 	a->arena = tsr_arena_new(TSR_AUDIT_ARENA_MAX);
-	status = a->arena ? open_input(a, in, err) : tsr_fail_nomem(err, "audit");
+	status = a->arena ? open_input(a, paths, npaths, err) : tsr_fail_nomem(err, "audit");
 	TSR_THEN(status, tsr_audit_plan(a, run, err));
 	TSR_THEN(status, tsr_audit_measure(a, run, err));
+	TSR_THEN(status, tsr_audit_sum_up(a, err));
 	TSR_THEN(status, judge_moments(a, err));
 	/* The caller's; they need not live longer than this call. */
 	a->options = (struct tsr_audit_options){ .size = 0 };
@@ -130,9 +126,7 @@ enum tsr_status tsr_audit_run(const char *const *paths, unsigned npaths,
 			      const struct tsr_audit_options *options, const struct tsr_run *run,
 			      struct tsr_audit **ret, struct tsr_err *err)
 {
-	const struct input in = { .paths = paths, .npaths = npaths };
-
-	return audit(&in, options, run, ret, err);
+	return audit(NULL, paths, npaths, options, run, ret, err);
 }
 
 enum tsr_status tsr_audit_checkpoint(struct tsr_checkpoint *c, const char *name,
@@ -140,9 +134,7 @@ enum tsr_status tsr_audit_checkpoint(struct tsr_checkpoint *c, const char *name,
 				     const struct tsr_run *run, struct tsr_audit **ret,
 				     struct tsr_err *err)
 {
-	const struct input in = { .open = c, .name = name };
-
-	return audit(&in, options, run, ret, err);
+	return audit(c, &name, 1, options, run, ret, err);
 }
 
 void tsr_audit_free(struct tsr_audit *audit)

@@ -1,49 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The figures of an audit over all tensors. */
 #include "audit/audit_figures.h"
+#include "audit/audit_work.h"
+#include "base/fail.h"
 
 #include <stdlib.h>
 
 /* --- Of a tensor -------------------------------------------------------------------------------- */
-
-const char *tsr_audit_figure_name(enum tsr_audit_figure figure)
-{
-	static const char *const names[TSR_AUDIT_FIGURES] = {
-		[TSR_AUDIT_NMSE] = "nmse",
-		[TSR_AUDIT_MAX_ABS] = "max_abs",
-		[TSR_AUDIT_MEAN_REL] = "mean_rel",
-		[TSR_AUDIT_ZEROED] = "zeroed",
-		[TSR_AUDIT_UNDERFLOW] = "scale_underflow",
-		[TSR_AUDIT_OVERFLOW] = "scale_overflow",
-		[TSR_AUDIT_STUCK] = "stuck",
-		[TSR_AUDIT_RANGE_MEAN] = "range_mean",
-		[TSR_AUDIT_RANGE_MAX] = "range_max",
-		[TSR_AUDIT_BYTES] = "bytes_per_element",
-	};
-
-	return names[figure];
-}
 
 static double share(uint64_t part, uint64_t whole)
 {
 	return whole ? (double)part / (double)whole : 0;
 }
 
-static double figure_of(const struct tsr_audit_tensor *t, const struct tsr_audit_trial *trial,
+/* Their names, and where those of a trial @x of a tensor @t are. */
+#define FIGURES(X) \
+	X(NMSE, "nmse", x->nmse) \
+	X(MAX_ABS, "max_abs", (double)x->max_abs) \
+	X(MEAN_REL, "mean_rel", x->mean_rel) \
+	X(ZEROED, "zeroed", share(x->zeroed, t->tensor->numel)) \
+	X(UNDERFLOW, "scale_underflow", (double)x->scale_underflow) \
+	X(OVERFLOW, "scale_overflow", (double)x->scale_overflow) \
+	X(STUCK, "stuck", share(x->stuck, x->groups)) \
+	X(RANGE_MEAN, "range_mean", (double)x->range_mean) \
+	X(RANGE_MAX, "range_max", (double)x->range_max) \
+	X(BYTES, "bytes_per_element", share(x->nbytes, t->tensor->numel))
+
+const char *tsr_audit_figure_name(enum tsr_audit_figure figure)
+{
+#define NAME(id, name, value) [TSR_AUDIT_##id] = (name),
+	static const char *const names[TSR_AUDIT_FIGURES] = { FIGURES(NAME) };
+
+	return names[figure];
+}
+
+static double figure_of(const struct tsr_audit_tensor *t, const struct tsr_audit_trial *x,
 			enum tsr_audit_figure figure)
 {
-	const double by_figure[TSR_AUDIT_FIGURES] = {
-		[TSR_AUDIT_NMSE] = trial->nmse,
-		[TSR_AUDIT_MAX_ABS] = (double)trial->max_abs,
-		[TSR_AUDIT_MEAN_REL] = trial->mean_rel,
-		[TSR_AUDIT_ZEROED] = share(trial->zeroed, t->tensor->numel),
-		[TSR_AUDIT_UNDERFLOW] = (double)trial->scale_underflow,
-		[TSR_AUDIT_OVERFLOW] = (double)trial->scale_overflow,
-		[TSR_AUDIT_STUCK] = share(trial->stuck, trial->groups),
-		[TSR_AUDIT_RANGE_MEAN] = (double)trial->range_mean,
-		[TSR_AUDIT_RANGE_MAX] = (double)trial->range_max,
-		[TSR_AUDIT_BYTES] = share(trial->nbytes, t->tensor->numel),
-	};
+#define VALUE(id, name, value) [TSR_AUDIT_##id] = (value),
+	const double by_figure[TSR_AUDIT_FIGURES] = { FIGURES(VALUE) };
 
 	return by_figure[figure];
 }
@@ -88,29 +83,55 @@ static size_t collect(const struct tsr_audit *a, enum tsr_kind kind, unsigned co
 	return n;
 }
 
-bool tsr_audit_column(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding,
-		      struct tsr_audit_column *ret)
+/* @values: room for one per tensor. */
+static struct tsr_audit_column column_of(const struct tsr_audit *a, enum tsr_kind kind,
+					 unsigned coding, double *values)
 {
-	TSR_OWNED(free) double *values = calloc(a->ntensors + 1, sizeof(*values));
+	struct tsr_audit_column c = { .coding = &tsr_audit_list(a, kind)->codings[coding] };
+	double most = -1;
 
-	*ret = (struct tsr_audit_column){ .coding = &tsr_audit_list(a, kind)->codings[coding] };
 	for (size_t i = 0; i < a->ntensors; i++) {
 		const struct tsr_audit_tensor *t = &a->tensors[i];
 
 		if (t->tensor->kind != kind || !has_figures(t))
 			continue;
-		if (tsr_audit_counts(t, coding))
-			add_tensor(ret, t, &t->trials[coding]);
-		else
-			ret->nraw++;
+		if (!tsr_audit_counts(t, coding)) {
+			c.nraw++;
+			continue;
+		}
+		add_tensor(&c, t, &t->trials[coding]);
+		if (t->trials[coding].nmse > most) {
+			most = t->trials[coding].nmse;
+			c.worst = i;
+		}
 	}
-	ret->bytes = ret->elements ? ret->bytes / (double)ret->elements : 0;
-	for (unsigned f = 0; values && f < TSR_AUDIT_FIGURES; f++) {
-		const size_t n = collect(a, kind, coding, (enum tsr_audit_figure)f, values);
+	c.bytes = c.elements ? c.bytes / (double)c.elements : 0;
+	for (unsigned f = 0; f < TSR_AUDIT_FIGURES; f++)
+		tsr_audit_quantiles(values,
+				    collect(a, kind, coding, (enum tsr_audit_figure)f, values),
+				    c.quantile[f]);
+	return c;
+}
 
-		tsr_audit_quantiles(values, n, ret->quantile[f]);
-	}
-	return values != NULL;
+/* --- Of a pair of tensors ----------------------------------------------------------------------- */
+
+void tsr_audit_put_update(struct tsr_audit_pair *p, size_t i, const struct tsr_update_measure *u)
+{
+	((struct tsr_audit_update *)p->updates)[i] = (struct tsr_audit_update){
+		.nmse = tsr_update_measure_nmse(u),
+		.exposed = u->exposed,
+		.overflow = u->overflow,
+		.max_after = u->max_after,
+		.measured = true
+	};
+}
+
+void tsr_audit_put_before(struct tsr_audit_pair *p, const struct tsr_update_measure *as_it_is)
+{
+	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
+		p->sum += as_it_is->sum_uu[i];
+	p->max_before = as_it_is->max_before;
+	p->nonfinite = as_it_is->nonfinite;
 }
 
 /* --- Of a pair of codings ----------------------------------------------------------------------- */
@@ -152,24 +173,24 @@ static bool add_pair(struct tsr_audit_cell *c, const struct tsr_audit *a, size_t
 	return true;
 }
 
-bool tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v, struct tsr_audit_cell *ret)
+/* @values: room for one per pair of tensors. */
+static struct tsr_audit_cell cell_of(const struct tsr_audit *a, unsigned m, unsigned v,
+				     double *values)
 {
-	TSR_OWNED(free) double *values = calloc(a->npairs + 1, sizeof(*values));
+	struct tsr_audit_cell c = { .m = m, .v = v };
 	double worst = 0, elements = 0;
 
-	*ret = (struct tsr_audit_cell){ .m = m, .v = v };
-	for (size_t i = 0; values && i < a->npairs; i++) {
-		if (!add_pair(ret, a, i, &worst)) {
-			ret->nraw++;
+	for (size_t i = 0; i < a->npairs; i++) {
+		if (!add_pair(&c, a, i, &worst)) {
+			c.nraw++;
 			continue;
 		}
-		values[ret->n - 1] = tsr_audit_update(a, i, m, v)->nmse;
+		values[c.n - 1] = tsr_audit_update(a, i, m, v)->nmse;
 		elements += (double)a->tensors[a->pairs[i].momentum].tensor->numel;
 	}
-	if (values)
-		tsr_audit_quantiles(values, ret->n, ret->nmse);
-	ret->bytes = elements > 0 ? ret->bytes / elements : 0;
-	return values != NULL;
+	tsr_audit_quantiles(values, c.n, c.nmse);
+	c.bytes = elements > 0 ? c.bytes / elements : 0;
+	return c;
 }
 
 double tsr_audit_pooled(const struct tsr_audit *a, unsigned m, unsigned v)
@@ -203,22 +224,53 @@ static int compare(const void *a, const void *b)
 	return (x->v > y->v) - (x->v < y->v);
 }
 
-size_t tsr_audit_cells(const struct tsr_audit *a, struct tsr_audit_cell **ret)
-{
-	const size_t n = (size_t)a->momenta.n * a->variances.n;
-	struct tsr_audit_cell *cells = calloc(n + 1, sizeof(*cells));
+/* --- Of all of them ------------------------------------------------------------------------------ */
 
-	*ret = NULL;
-	for (size_t i = 0; cells && i < n; i++) {
-		if (!tsr_audit_cell(a, (unsigned)(i / a->variances.n),
-				    (unsigned)(i % a->variances.n), &cells[i])) {
-			free(cells);
-			return 0;
-		}
+enum tsr_status tsr_audit_sum_up(struct tsr_auditing *a, struct tsr_err *err)
+{
+	struct tsr_audit *pub = &a->pub;
+	TSR_OWNED(free) double *values = NULL;
+
+	/* There are no more pairs than tensors. */
+	TSR_TRY(TSR_NEW(&values, pub->ntensors + 1, err, "audit"));
+	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2) {
+		struct tsr_audit_column **to = &a->columns[tsr_audit_kind((enum tsr_kind)kind)];
+		const unsigned n = tsr_audit_list(pub, (enum tsr_kind)kind)->n;
+
+		TSR_TRY(TSR_ARENA_NEW(to, n + 1, a->arena, tsr_audit_no_room(a, err)));
+		for (unsigned i = 0; i < n; i++)
+			(*to)[i] = column_of(pub, (enum tsr_kind)kind, i, values);
 	}
-	if (!cells)
-		return 0;
-	qsort(cells, n, sizeof(*cells), compare);
-	*ret = cells;
-	return n;
+	a->ncells = (size_t)pub->momenta.n * pub->variances.n;
+	TSR_TRY(TSR_ARENA_NEW(&a->cells, a->ncells + 1, a->arena, tsr_audit_no_room(a, err)));
+	for (size_t i = 0; i < a->ncells; i++)
+		a->cells[i] = cell_of(pub, (unsigned)(i / pub->variances.n),
+				      (unsigned)(i % pub->variances.n), values);
+	qsort(a->cells, a->ncells, sizeof(*a->cells), compare);
+	return TSR_OK;
+}
+
+const struct tsr_audit_column *tsr_audit_columns(const struct tsr_audit *a, enum tsr_kind kind)
+{
+	return ((const struct tsr_auditing *)a)->columns[tsr_audit_kind(kind)];
+}
+
+const struct tsr_audit_cell *tsr_audit_cells(const struct tsr_audit *a, size_t *n_ret)
+{
+	const struct tsr_auditing *auditing = (const struct tsr_auditing *)a;
+
+	*n_ret = auditing->ncells;
+	return auditing->cells;
+}
+
+const struct tsr_audit_cell *tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v)
+{
+	size_t n;
+	const struct tsr_audit_cell *cells = tsr_audit_cells(a, &n);
+
+	for (size_t i = 0; i < n; i++) {
+		if (cells[i].m == m && cells[i].v == v)
+			return &cells[i];
+	}
+	return NULL;
 }

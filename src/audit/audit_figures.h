@@ -38,14 +38,14 @@ struct tsr_audit_column {
 	double quantile[TSR_AUDIT_FIGURES][TSR_AUDIT_QUANTILES];
 	uint64_t elements, zeroed, underflow, overflow, groups, stuck;
 	double bytes; /* per element of those that count */
+	size_t worst; /* of the tensors that count, the index of the one with the largest NMSE */
 };
 
 /* Which of the quantiles is the median. */
 #define TSR_AUDIT_MEDIAN 3
 
-/* False if out of memory. */
-bool tsr_audit_column(const struct tsr_audit *a, enum tsr_kind kind, unsigned coding,
-		      struct tsr_audit_column *ret);
+/* Those of all codings of a kind, in the order of their list. */
+const struct tsr_audit_column *tsr_audit_columns(const struct tsr_audit *a, enum tsr_kind kind);
 
 /* One pair of codings over all pairs of tensors. */
 struct tsr_audit_cell {
@@ -58,9 +58,6 @@ struct tsr_audit_cell {
 	double bytes; /* of both, per element */
 };
 
-/* False if out of memory. */
-bool tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v, struct tsr_audit_cell *ret);
-
 /*
  * The update NMSE of all elements of all pairs together: their errors' squares over their updates'.
  * 0 without pairs.
@@ -69,9 +66,12 @@ double tsr_audit_pooled(const struct tsr_audit *a, unsigned m, unsigned v);
 
 /*
  * All pairs of codings, the best first: those that hold all tensors, by their worst NMSE, then by bytes;
- * then the others.  *ret is to be freed; NULL if out of memory.
+ * then the others.
  */
-size_t tsr_audit_cells(const struct tsr_audit *a, struct tsr_audit_cell **ret);
+const struct tsr_audit_cell *tsr_audit_cells(const struct tsr_audit *a, size_t *n_ret);
+
+/* The one of these codings; NULL: they were not tried. */
+const struct tsr_audit_cell *tsr_audit_cell(const struct tsr_audit *a, unsigned m, unsigned v);
 
 /* Limits of a verdict: bytes per element of both moments, and the NMSE of either in any tensor. */
 #define TSR_AUDIT_BYTES_MAX 2.2
@@ -80,15 +80,14 @@ size_t tsr_audit_cells(const struct tsr_audit *a, struct tsr_audit_cell **ret);
 /*
  * The pair to use: the one asked for; else of those within these limits that hold all tensors, the
  * ones whose worst update NMSE is within 5% of the least; of these, where there are any, those without stuck
- * groups; of these the one whose variances have the least worst NMSE.  NULL: none, or memory ran out.
+ * groups; of these the one whose variances have the least worst NMSE.  NULL: none.
  */
-const struct tsr_audit_cell *tsr_audit_best_pair(const struct tsr_audit *a,
-						 const struct tsr_audit_cell *cells, size_t n);
+const struct tsr_audit_cell *tsr_audit_best_pair(const struct tsr_audit *a);
 
 /*
  * The codec of a kind to judge without pairs: of weights pack's default, if it was tried and holds all
- * tensors; else the one with the least worst NMSE of those that hold all.  False if there is none.
+ * tensors; else the one with the least worst NMSE of those that hold all.  NULL: there is none.
  */
-bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, struct tsr_audit_column *ret);
+const struct tsr_audit_column *tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind);
 
 #endif

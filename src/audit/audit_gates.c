@@ -109,30 +109,25 @@ static bool pair_passes(const struct tsr_audit *a, const struct tsr_audit_cell *
 
 /* --- Codecs of a kind --------------------------------------------------------------------------- */
 
-/* The codec of a kind that gates are on: the verdict's, or without pairs the one with the least error. */
-static bool find_codec(const struct tsr_audit *a, enum tsr_kind kind,
-		       const struct tsr_audit_cell *verdict, struct tsr_audit_column *ret)
-{
-	if (kind != TSR_KIND_WEIGHT && verdict)
-		return tsr_audit_column(a, kind,
-					kind == TSR_KIND_MOMENTUM ? verdict->m : verdict->v, ret);
-	return tsr_audit_best(a, kind, ret);
-}
-
 static bool codec_passes(const struct tsr_audit *a, enum tsr_kind kind,
 			 const struct tsr_audit_cell *verdict, const struct tsr_audit_gate *gates,
 			 unsigned n, struct tsr_text *out)
 {
 	const struct tsr_audit_gate *missed;
-	struct tsr_audit_column c;
-	const struct judged j = { .codec = &c };
+	struct judged j = { .codec = NULL };
 	bool any = false;
 
 	for (size_t i = 0; i < a->ntensors; i++)
 		any = any || (a->tensors[i].tensor->kind == kind && a->tensors[i].trials);
 	if (!any)
 		return true;
-	if (!find_codec(a, kind, verdict, &c)) {
+	/* The verdict's; of weights, and without pairs, the one with the least error. */
+	if (kind != TSR_KIND_WEIGHT && verdict)
+		j.codec = &tsr_audit_columns(
+			a, kind)[kind == TSR_KIND_MOMENTUM ? verdict->m : verdict->v];
+	else
+		j.codec = tsr_audit_best(a, kind);
+	if (!j.codec) {
 		tsr_text_printf(out, "no codec holds all tensors of kind %s\n",
 				tsr_kind_name(kind));
 		return false;
@@ -140,7 +135,8 @@ static bool codec_passes(const struct tsr_audit *a, enum tsr_kind kind,
 	missed = missed_by(&j, gates, n);
 	if (missed)
 		tsr_text_printf(out, "gate %s: found %.3g with %s for a %s\n", missed->text,
-				value_of(&j, missed), c.coding->codec->name, tsr_kind_name(kind));
+				value_of(&j, missed), j.codec->coding->codec->name,
+				tsr_kind_name(kind));
 	return !missed;
 }
 
@@ -149,19 +145,15 @@ static bool codec_passes(const struct tsr_audit *a, enum tsr_kind kind,
 bool tsr_audit_gates_pass(const struct tsr_audit *a, const struct tsr_audit_gate *gates, unsigned n,
 			  struct tsr_text *out)
 {
-	const struct tsr_audit_cell *verdict;
+	const struct tsr_audit_cell *verdict = tsr_audit_best_pair(a), *cells;
 	bool on_pairs = false, on_codecs = false, passed = true;
-	struct tsr_audit_cell *cells;
 	size_t ncells;
 
 	for (unsigned i = 0; i < n; i++) {
 		on_pairs = on_pairs || is_on_pairs(&gates[i]);
 		on_codecs = on_codecs || !is_on_pairs(&gates[i]);
 	}
-	if (!n)
-		return true;
-	ncells = tsr_audit_cells(a, &cells);
-	verdict = tsr_audit_best_pair(a, cells, ncells);
+	cells = tsr_audit_cells(a, &ncells);
 	if (!verdict && !a->asked && ncells && cells[0].n)
 		verdict = &cells[0];
 	if (verdict && verdict->nraw)
@@ -170,7 +162,5 @@ bool tsr_audit_gates_pass(const struct tsr_audit *a, const struct tsr_audit_gate
 		passed = pair_passes(a, verdict, gates, n, out);
 	for (unsigned kind = TSR_KIND_WEIGHT; on_codecs && kind <= TSR_KIND_VARIANCE; kind *= 2)
 		passed = codec_passes(a, (enum tsr_kind)kind, verdict, gates, n, out) && passed;
-	out->failed = out->failed || !cells;
-	free(cells);
 	return passed;
 }

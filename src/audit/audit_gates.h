@@ -33,8 +33,7 @@ bool tsr_audit_gate_parse(const char *text, struct tsr_audit_gate *ret);
 
 /*
  * Whether the codecs of the verdict meet all gates; if there is none, the best pair and the codec of each
- * kind with the least error that hold all tensors.  If not, @out gets lines on what was missed; it has failed
- * if memory ran out.
+ * kind with the least error that hold all tensors.  If not, @out gets lines on what was missed.
  */
 bool tsr_audit_gates_pass(const struct tsr_audit *a, const struct tsr_audit_gate *gates, unsigned n,
 			  struct tsr_text *out);

@@ -159,25 +159,13 @@ static void finish_tensor(struct tsr_auditing *a, struct tsr_audit_tensor *r, un
 
 static void finish_pair(struct tsr_auditing *a, struct tsr_audit_pair *p)
 {
-	struct tsr_audit_update *to = (struct tsr_audit_update *)p->updates;
 	const size_t n = tsr_audit_nupdates(a);
-	const struct tsr_update_measure *as_it_is = &a->updates[n - 1];
 
 	for (size_t i = 0; i < n; i++) {
-		const struct tsr_update_measure *u = &a->updates[i];
-
-		if (!u->n)
-			continue;
-		to[i] = (struct tsr_audit_update){ .nmse = tsr_update_measure_nmse(u),
-						   .exposed = u->exposed,
-						   .overflow = u->overflow,
-						   .max_after = u->max_after,
-						   .measured = true };
+		if (a->updates[i].n)
+			tsr_audit_put_update(p, i, &a->updates[i]);
 	}
-	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
-		p->sum += as_it_is->sum_uu[i];
-	p->max_before = as_it_is->max_before;
-	p->nonfinite = as_it_is->nonfinite;
+	tsr_audit_put_before(p, &a->updates[n - 1]);
 }
 
 /* --- Commits, in the order of tiles ------------------------------------------------------------- */

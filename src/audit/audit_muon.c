@@ -24,13 +24,9 @@ static void put_update(const struct tsr_auditing *a, struct tsr_audit_pair *p, u
 		       const struct tsr_update_measure *u)
 {
 	const size_t stride = (size_t)a->pub.variances.n + 1;
-	struct tsr_audit_update *to = (struct tsr_audit_update *)p->updates + coding * stride;
 
 	for (size_t v = 0; v < stride; v++)
-		to[v] = (struct tsr_audit_update){ .nmse = tsr_update_measure_nmse(u),
-						   .overflow = u->overflow,
-						   .max_after = u->max_after,
-						   .measured = true };
+		tsr_audit_put_update(p, coding * stride + v, u);
 }
 
 static enum tsr_status work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -47,9 +43,7 @@ static enum tsr_status work(void *ctx, void *scratch, uint64_t job, struct tsr_e
 	TSR_TRY(tsr_muon_matrix_open(a->c, t, &m, err));
 	tsr_muon_matrix_measure(&m, NULL, &u);
 	put_update(a, p, a->pub.momenta.n, &u);
-	p->max_before = u.max_before;
-	for (unsigned i = 0; i < TSR_MEASURE_LANES; i++)
-		p->sum += u.sum_uu[i];
+	tsr_audit_put_before(p, &u);
 	for (unsigned i = 0; i < a->pub.momenta.n; i++) {
 		if (!tsr_audit_coding(a, t, i, &coding))
 			continue;
@@ -88,30 +82,26 @@ static size_t choose(struct judging *j)
 	return nmuon;
 }
 
-static enum tsr_status judge(struct judging *j, const struct tsr_run *run, struct tsr_err *err)
-{
-	const size_t nmuon = choose(j);
-	const struct tsr_pipeline pipeline = { .njobs = j->n, .work = work, .ctx = j };
-
-	if (j->n)
-		TSR_TRY(tsr_pipeline_run(&pipeline, run, err));
-	if (nmuon == j->n)
-		return TSR_OK;
-	return tsr_build_note(j->a->c, err,
-			      "%s: %zu of %zu momenta of Muon were made orthogonal, as its updates "
-			      "are; %s",
-			      j->a->c->path, j->n, nmuon,
-			      j->n ? "they stand for the others"
-				   : "all are too large, and how far updates move is not known");
-}
-
 enum tsr_status tsr_audit_muon(struct tsr_auditing *a, const struct tsr_run *run,
 			       struct tsr_err *err)
 {
 	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
 	struct judging j = { .a = a };
+	struct tsr_pipeline pipeline = { .work = work, .ctx = &j };
+	size_t nmuon;
 
 	TSR_TRY(TSR_TAKE(&j.chosen, a->c->ntensors + 1, arena, err, "audit"));
 	TSR_TRY(TSR_TAKE(&j.pairs, a->pub.npairs + 1, arena, err, "audit"));
-	return judge(&j, run, err);
+	nmuon = choose(&j);
+	pipeline.njobs = j.n;
+	if (j.n)
+		TSR_TRY(tsr_pipeline_run(&pipeline, run, err));
+	if (nmuon == j.n)
+		return TSR_OK;
+	return tsr_build_note(a->c, err,
+			      "%s: %zu of %zu momenta of Muon were made orthogonal, as its updates "
+			      "are; %s",
+			      a->c->path, j.n, nmuon,
+			      j.n ? "they stand for the others"
+				  : "all are too large, and how far updates move is not known");
 }

@@ -240,7 +240,7 @@ static void want(struct tsr_auditing *a, size_t i)
 	w->partner = other ? t->partner : 0;
 }
 
-static enum tsr_status no_room(const struct tsr_auditing *a, struct tsr_err *err)
+enum tsr_status tsr_audit_no_room(const struct tsr_auditing *a, struct tsr_err *err)
 {
 	if (!tsr_arena_full(a->arena))
 		return tsr_fail_nomem(err, "audit");
@@ -264,7 +264,7 @@ static enum tsr_status add_tensor(struct tsr_auditing *a, size_t i, struct tsr_e
 	}
 	want(a, i);
 	r->trials = tsr_arena_alloc(a->arena, n * sizeof(*r->trials));
-	return r->trials ? TSR_OK : no_room(a, err);
+	return r->trials ? TSR_OK : tsr_audit_no_room(a, err);
 }
 
 /* A momentum whose update is made orthogonal, of no variance: its pair is itself. */
@@ -287,7 +287,7 @@ static enum tsr_status add_pair(struct tsr_auditing *a, size_t i, struct tsr_err
 	p->variance = w->partner ? a->place[w->partner - 1] - 1 : p->momentum;
 	a->pair_of[p->momentum] = a->pair_of[p->variance] = a->pub.npairs;
 	p->updates = tsr_arena_alloc(a->arena, tsr_audit_nupdates(a) * sizeof(*p->updates));
-	return p->updates ? TSR_OK : no_room(a, err);
+	return p->updates ? TSR_OK : tsr_audit_no_room(a, err);
 }
 
 static enum tsr_status choose_tensors(struct tsr_auditing *a, struct tsr_err *err)
@@ -326,10 +326,10 @@ static enum tsr_status allocate(struct tsr_auditing *a, struct tsr_err *err)
 	for (unsigned k = 0; k < TSR_AUDIT_KINDS; k++) {
 		a->sums[k] = tsr_arena_alloc(a->arena, a->lists[k]->n * sizeof(**a->sums));
 		if (!a->sums[k])
-			return no_room(a, err);
+			return tsr_audit_no_room(a, err);
 	}
 	if (!a->tensors || !a->pairs || !a->wanted || !a->place || !a->pair_of || !a->updates)
-		return no_room(a, err);
+		return tsr_audit_no_room(a, err);
 	a->pub.tensors = a->tensors;
 	a->pub.pairs = a->pairs;
 	return TSR_OK;

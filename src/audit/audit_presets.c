@@ -2,7 +2,7 @@
 /* The codings that tables of papers compare. */
 #include "audit/audit_presets.h"
 
-#include <string.h>
+#include "text/bytes.h"
 
 /* A coding of a table; TSR_SCALE_COUNT: the codec's own scale. */
 struct row {
@@ -79,9 +79,6 @@ unsigned tsr_audit_table_codings(const char *name, struct tsr_coding *ret)
 		       { "gefen", gefen },
 		       { "extra-bits", extra_bits } };
 
-	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++) {
-		if (strcmp(tables[i].name, name) == 0)
-			return fill(tables[i].rows, ret);
-	}
-	return 0;
+	return TSR_IS_AMONG(name, tables) ? fill(tables[TSR_NAME_INDEX(name, tables)].rows, ret)
+					  : 0;
 }

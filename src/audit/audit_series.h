@@ -9,18 +9,18 @@
 
 /* Pairs of codecs that a series shows, as they are in its last checkpoint. */
 struct tsr_audit_series {
-	struct tsr_audit_cell cell[TSR_AUDIT_SERIES_MAX];
+	const struct tsr_audit_cell *cell[TSR_AUDIT_SERIES_MAX];
 	unsigned n;
 };
 
-/* The verdict, the pair that pack uses, and then the best.  False if out of memory. */
-bool tsr_audit_series_of(const struct tsr_audit *last, struct tsr_audit_series *ret);
+/* The verdict, the pair that pack uses, and then the best. */
+struct tsr_audit_series tsr_audit_series_of(const struct tsr_audit *last);
 
 /*
  * The worst update NMSE in a checkpoint of a pair of codecs of the last one; NaN if it was not tried there or
- * holds nothing.  False if out of memory.
+ * holds nothing.
  */
-bool tsr_audit_series_nmse(const struct tsr_audit *a, const struct tsr_audit *last,
-			   const struct tsr_audit_cell *cell, double *ret);
+double tsr_audit_series_nmse(const struct tsr_audit *a, const struct tsr_audit *last,
+			     const struct tsr_audit_cell *cell);
 
 #endif

@@ -16,77 +16,63 @@
 /* Pairs whose errors differ by less are as good as each other. */
 #define AS_GOOD 1.05
 
-/* What a verdict asks of a codec, by coding. */
-struct side {
-	double nmse; /* of the worst tensor */
-	bool stuck;
+/* The NMSE of the tensor for which it is largest. */
+static double worst_of(const struct tsr_audit_column *c)
+{
+	return c->quantile[TSR_AUDIT_NMSE][LAST];
+}
+
+/* The columns of a pair's codings. */
+struct sides {
+	const struct tsr_audit_column *m, *v;
 };
 
-static struct side *judge(const struct tsr_audit *a, enum tsr_kind kind)
+static bool has_stuck(const struct sides *s, const struct tsr_audit_cell *c)
 {
-	const unsigned n = tsr_audit_list(a, kind)->n;
-	struct side *sides = calloc(n + 1, sizeof(*sides));
-	struct tsr_audit_column c;
-
-	for (unsigned i = 0; sides && i < n; i++) {
-		if (!tsr_audit_column(a, kind, i, &c)) {
-			free(sides);
-			return NULL;
-		}
-		sides[i] = (struct side){ c.quantile[TSR_AUDIT_NMSE][LAST], c.stuck > 0 };
-	}
-	return sides;
+	return s->m[c->m].stuck || s->v[c->v].stuck;
 }
 
 /* Whether a pair @x is a better verdict than @best, which may be NULL. */
-static bool is_better(const struct tsr_audit_cell *x, const struct tsr_audit_cell *best,
-		      const struct side *m, const struct side *v)
+static bool is_better(const struct sides *s, const struct tsr_audit_cell *x,
+		      const struct tsr_audit_cell *best)
 {
-	if (!best)
-		return true;
-	const bool x_stuck = m[x->m].stuck || v[x->v].stuck;
-	const bool stuck = m[best->m].stuck || v[best->v].stuck;
-
-	return x_stuck != stuck ? stuck : v[x->v].nmse < v[best->v].nmse;
+	if (!best || has_stuck(s, x) != has_stuck(s, best))
+		return !best || has_stuck(s, best);
+	return worst_of(&s->v[x->v]) < worst_of(&s->v[best->v]);
 }
 
-static const struct tsr_audit_cell *choose(const struct tsr_audit_cell *cells, size_t n,
-					   const struct side *m, const struct side *v,
-					   double bytes_max)
+static const struct tsr_audit_cell *choose(const struct tsr_audit *a, double bytes_max)
 {
+	const struct sides s = { tsr_audit_columns(a, TSR_KIND_MOMENTUM),
+				 tsr_audit_columns(a, TSR_KIND_VARIANCE) };
 	const struct tsr_audit_cell *best = NULL;
 	double most = 0;
+	size_t n;
+	const struct tsr_audit_cell *cells = tsr_audit_cells(a, &n);
 
 	/* The first that is within the limits has the least error. */
-	for (size_t i = 0; i < n; i++) {
-		const struct tsr_audit_cell *c = &cells[i];
+	for (const struct tsr_audit_cell *c = cells; c < cells + n; c++) {
 		const bool within = c->n && !c->nraw && c->bytes <= bytes_max &&
-				    m[c->m].nmse <= TSR_AUDIT_NMSE_MAX &&
-				    v[c->v].nmse <= TSR_AUDIT_NMSE_MAX;
+				    worst_of(&s.m[c->m]) <= TSR_AUDIT_NMSE_MAX &&
+				    worst_of(&s.v[c->v]) <= TSR_AUDIT_NMSE_MAX;
 
 		if (!within || (best && c->nmse[LAST] > most))
 			continue;
 		most = best ? most : AS_GOOD * c->nmse[LAST];
-		best = is_better(c, best, m, v) ? c : best;
+		best = is_better(&s, c, best) ? c : best;
 	}
 	return best;
 }
 
-const struct tsr_audit_cell *tsr_audit_best_pair(const struct tsr_audit *a,
-						 const struct tsr_audit_cell *cells, size_t n)
+const struct tsr_audit_cell *tsr_audit_best_pair(const struct tsr_audit *a)
 {
-	struct side *m = judge(a, TSR_KIND_MOMENTUM), *v = judge(a, TSR_KIND_VARIANCE);
-	const struct tsr_audit_cell *best = NULL;
+	const struct tsr_audit_cell *best;
 
-	for (size_t i = 0; a->asked && i < n && !best; i++)
-		best = cells[i].m == a->momentum && cells[i].v == a->variance ? &cells[i] : NULL;
-	if (!a->asked && m && v)
-		best = choose(cells, n, m, v, TSR_AUDIT_BYTES_MAX);
-	if (!a->asked && best && tsr_update_level(best->nmse[LAST]) == TSR_FINDING_BAD)
-		best = choose(cells, n, m, v, INFINITY);
-	free(m);
-	free(v);
-	return best;
+	if (a->asked)
+		return tsr_audit_cell(a, a->momentum, a->variance);
+	best = choose(a, TSR_AUDIT_BYTES_MAX);
+	return best && tsr_update_level(best->nmse[LAST]) == TSR_FINDING_BAD ? choose(a, INFINITY)
+									     : best;
 }
 
 /* --- Forms --------------------------------------------------------------------------------------- */
@@ -145,11 +131,11 @@ static bool is_named(const struct tsr_audit *a, const struct tsr_audit_cell *c)
 	return !strchr(name, '/') || strcmp(name, "bf16/bf16") == 0;
 }
 
-/* @cells are in the order of their errors. */
-static void list_forms(const struct tsr_audit *a, const struct tsr_audit_cell *cells, size_t n,
-		       struct tsr_audit_verdict *ret)
+static void list_forms(const struct tsr_audit *a, struct tsr_audit_verdict *ret)
 {
-	const struct tsr_audit_cell *best = tsr_audit_best_pair(a, cells, n);
+	const struct tsr_audit_cell *best = tsr_audit_best_pair(a);
+	size_t n;
+	const struct tsr_audit_cell *cells = tsr_audit_cells(a, &n);
 
 	ret->found = best && best->n && !best->nraw;
 	if (ret->found)
@@ -162,25 +148,22 @@ static void list_forms(const struct tsr_audit *a, const struct tsr_audit_cell *c
 
 /* --- Codecs of a kind ---------------------------------------------------------------------------- */
 
-bool tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind, struct tsr_audit_column *ret)
+const struct tsr_audit_column *tsr_audit_best(const struct tsr_audit *a, enum tsr_kind kind)
 {
 	const struct tsr_codec *usual = tsr_pack_defaults().weight.codec;
-	bool any = false;
+	const struct tsr_audit_column *columns = tsr_audit_columns(a, kind), *best = NULL;
 
 	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++) {
-		struct tsr_audit_column c;
+		const struct tsr_audit_column *c = &columns[i];
 
-		if (!tsr_audit_column(a, kind, i, &c) || !c.n || c.nraw)
+		if (!c->n || c->nraw)
 			continue;
-		if (any && c.coding->codec != usual &&
-		    c.quantile[TSR_AUDIT_NMSE][LAST] >= ret->quantile[TSR_AUDIT_NMSE][LAST])
-			continue;
-		*ret = c;
-		any = true;
-		if (c.coding->codec == usual)
-			break;
+		if (c->coding->codec == usual)
+			return c;
+		if (!best || worst_of(c) < worst_of(best))
+			best = c;
 	}
-	return any;
+	return best;
 }
 
 /* The audited tensor of this name; they are in the order of the checkpoint. */
@@ -231,21 +214,17 @@ static void measure_steps(const struct tsr_audit *a, const struct tsr_coding *co
 enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verdict *ret,
 				struct tsr_err *err)
 {
-	struct tsr_audit_cell *cells;
-	const size_t n = tsr_audit_cells(a, &cells);
-	struct tsr_audit_column weight;
+	const struct tsr_audit_column *weight = tsr_audit_best(a, TSR_KIND_WEIGHT);
 
+	(void)err;
 	*ret = (struct tsr_audit_verdict){ 0 };
-	if (!cells)
-		return tsr_fail_nomem(err, a->name);
 	if (a->npairs)
-		list_forms(a, cells, n, ret);
-	if (tsr_audit_best(a, TSR_KIND_WEIGHT, &weight)) {
-		ret->weight = weight.coding;
-		ret->weight_nmse = weight.quantile[TSR_AUDIT_NMSE][LAST];
-		ret->weight_bytes = weight.bytes;
-		measure_steps(a, weight.coding, ret);
+		list_forms(a, ret);
+	if (weight) {
+		ret->weight = weight->coding;
+		ret->weight_nmse = worst_of(weight);
+		ret->weight_bytes = weight->bytes;
+		measure_steps(a, weight->coding, ret);
 	}
-	free(cells);
 	return TSR_OK;
 }

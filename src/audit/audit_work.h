@@ -34,6 +34,10 @@ struct tsr_auditing {
 	struct tsr_update_measure *updates; /* as tsr_audit_pair has them */
 	bool integers[TSR_AUDIT_KINDS];
 	double bound; /* tsr_adam_bound() of the betas */
+	/* Figures over all tensors, by kind and coding, and by pair of codings, the best first. */
+	struct tsr_audit_column *columns[TSR_AUDIT_KINDS];
+	struct tsr_audit_cell *cells;
+	size_t ncells;
 };
 
 /* The index of a kind other than TSR_KIND_OTHER. */
@@ -61,8 +65,18 @@ bool tsr_audit_coding(const struct tsr_auditing *a, const struct tsr_tensor *t, 
 enum tsr_status tsr_audit_plan(struct tsr_auditing *a, const struct tsr_run *run,
 			       struct tsr_err *err);
 
+/* TSR_E_NOMEM or TSR_E_LIMIT for the arena. */
+enum tsr_status tsr_audit_no_room(const struct tsr_auditing *a, struct tsr_err *err);
+
+/* Fill in the figures over all tensors, from those of each. */
+enum tsr_status tsr_audit_sum_up(struct tsr_auditing *a, struct tsr_err *err);
+
 /* Read all tensors once and fill in their figures. */
 enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *run,
 				  struct tsr_err *err);
+
+/* Of a pair: update @i of its list; and what is known of the update as it is. */
+void tsr_audit_put_update(struct tsr_audit_pair *p, size_t i, const struct tsr_update_measure *u);
+void tsr_audit_put_before(struct tsr_audit_pair *p, const struct tsr_update_measure *as_it_is);
 
 #endif

@@ -24,6 +24,7 @@
 #include "codec/measuring.h"
 #include "parts/parted_pipeline.h"
 #include "tersor/names.h"
+#include "text/bytes.h"
 
 /* Tiles have whole groups: their rows and columns are multiples of these, or what a tensor has left. */
 #define BLOCK_ROWS 8u
@@ -102,13 +103,7 @@ const char *tsr_granularity_scale_name(enum tsr_granularity_scale scale)
 
 bool tsr_granularity_scale_find(const char *name, enum tsr_granularity_scale *ret)
 {
-	for (int i = 0; i < TSR_GRANULARITY_SCALE_COUNT; i++) {
-		if (strcmp(name, scale_names[i]) == 0) {
-			*ret = (enum tsr_granularity_scale)i;
-			return true;
-		}
-	}
-	return false;
+	return TSR_FIND_NAME(name, scale_names, ret);
 }
 
 /* --- Tiles ------------------------------------------------------------------------------------- */
@@ -140,8 +135,11 @@ static uint64_t ntiles_of(const struct tsr_granularity_tensor *t)
 }
 
 /* The tile of a job, if it has one, and how large it is. */
-static void find_tile(const struct measuring *m, struct scratch *s, uint64_t job)
+static void find_tile(void *ctx, void *scratch, uint64_t job)
 {
+	const struct measuring *m = ctx;
+	struct scratch *s = scratch;
+
 	s->tile = tsr_tiles_get(&m->tiles, job);
 	s->nrows = s->ncolumns = 0;
 	if (s->tile.n) {
@@ -224,7 +222,7 @@ static enum tsr_status measure_tile(void *ctx, void *scratch, uint64_t job, stru
 	memset(s->measure, 0, sizeof(s->measure));
 	s->max = 0.0f;
 	s->nonfinite = 0;
-	find_tile(m, s, job);
+	find_tile(ctx, s, job);
 	if (!s->tile.n)
 		return TSR_OK;
 	TSR_TRY(read_tile(m, s, err));
@@ -246,11 +244,6 @@ static uint64_t weigh_tile(void *ctx, uint64_t job)
 	const struct tsr_granularity_tensor *t = &m->result->tensors[tile.tensor];
 
 	return tile.n ? t->rows * t->columns * sizeof(float) / ntiles_of(t) : 1;
-}
-
-static void restore_tile(void *ctx, void *scratch, uint64_t job)
-{
-	find_tile(ctx, scratch, job);
 }
 
 /* --- Of a tensor ------------------------------------------------------------------------------- */
@@ -318,7 +311,7 @@ static enum tsr_status run_pass(struct measuring *m, struct tsr_err *err)
 				      .weigh = weigh_tile,
 				      .found_at = offsetof(struct scratch, measure),
 				      .found_nbytes = sizeof(((struct scratch *)NULL)->measure),
-				      .restore = restore_tile,
+				      .restore = find_tile,
 				      .keeps_failures = true };
 	const struct tsr_granularities *g = m->result;
 

@@ -94,38 +94,31 @@ static enum tsr_status pair_all(struct tsr_comparing *c, struct tsr_err *err)
 {
 	struct tsr_run_side *a = &c->side[0], *b = &c->side[1];
 	const size_t n = a->ntensors + b->ntensors;
-	struct tsr_named *of_b;
-	bool *taken;
+	TSR_OWNED(free) struct tsr_named *of_b = NULL;
+	TSR_OWNED(free) bool *taken = NULL;
 
 	TSR_TRY(TSR_NEW(&c->result->tensors, n + 1, err, a->pub.path));
 	TSR_TRY(TSR_NEW(&c->pairs, n + 1, err, a->pub.path));
-	of_b = calloc(b->ntensors + 1, sizeof(*of_b));
-	taken = calloc(b->ntensors + 1, sizeof(*taken));
-	for (size_t i = 0; of_b && taken && i < b->ntensors; i++)
+	TSR_TRY(TSR_NEW(&of_b, b->ntensors + 1, err, a->pub.path));
+	TSR_TRY(TSR_NEW(&taken, b->ntensors + 1, err, a->pub.path));
+	for (size_t i = 0; i < b->ntensors; i++)
 		of_b[i] = (struct tsr_named){ b->tensors[i].key, i };
-	if (of_b && taken) {
-		tsr_named_sort(of_b, b->ntensors);
-		for (size_t i = 0; i < a->ntensors; i++) {
-			const struct tsr_named *found = tsr_named_find(of_b, b->ntensors,
-								       a->tensors[i].key);
+	tsr_named_sort(of_b, b->ntensors);
+	for (size_t i = 0; i < a->ntensors; i++) {
+		const struct tsr_named *found = tsr_named_find(of_b, b->ntensors,
+							       a->tensors[i].key);
 
-			if (!is_comparable(c, a, &a->tensors[i]))
-				continue;
-			if (found || is_missed(&a->tensors[i]))
-				add_pair(c, i, found ? found->index : SIZE_MAX);
-			if (found)
-				taken[found->index] = true;
-		}
-		for (size_t i = 0; i < b->ntensors; i++) {
-			if (!taken[i] && is_comparable(c, b, &b->tensors[i]) &&
-			    is_missed(&b->tensors[i]))
-				add_pair(c, SIZE_MAX, i);
-		}
+		if (!is_comparable(c, a, &a->tensors[i]))
+			continue;
+		if (found || is_missed(&a->tensors[i]))
+			add_pair(c, i, found ? found->index : SIZE_MAX);
+		if (found)
+			taken[found->index] = true;
 	}
-	free(taken);
-	if (!of_b || !taken)
-		return free(of_b), tsr_fail_nomem(err, a->pub.path);
-	free(of_b);
+	for (size_t i = 0; i < b->ntensors; i++) {
+		if (!taken[i] && is_comparable(c, b, &b->tensors[i]) && is_missed(&b->tensors[i]))
+			add_pair(c, SIZE_MAX, i);
+	}
 	if (!c->result->npaired)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: has no tensor in common with %s: found %.200s, %.60s, and "

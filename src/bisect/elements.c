@@ -44,7 +44,8 @@ enum tsr_status tsr_find_elements(struct tsr_comparing *c, const struct tsr_pair
 	struct tsr_bisect *r = c->result;
 
 	for (unsigned k = 0; k < 2; k++) {
-		TSR_TRY(c->side[k].kind->values(&c->side[k], step->at[k], err));
+		if (c->side[k].kind->values)
+			TSR_TRY(c->side[k].kind->values(&c->side[k], step->at[k], err));
 		if (!c->side[k].current)
 			return TSR_OK;
 	}

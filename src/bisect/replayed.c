@@ -16,16 +16,6 @@ struct replayed {
 	const struct tsr_run *run;
 };
 
-/* The tensor of the replay that is the one of a run; SIZE_MAX: it has none. */
-static size_t find(struct tsr_run_side *s, const struct tsr_run_tensor *t)
-{
-	for (size_t i = 0; i < s->ntensors; i++) {
-		if (strcmp(s->tensors[i].key, t->key) == 0)
-			return i;
-	}
-	return SIZE_MAX;
-}
-
 static void count(struct tsr_comparing *c, struct tsr_run_side *s)
 {
 	struct tsr_bisect *r = c->result;
@@ -37,8 +27,12 @@ static void count(struct tsr_comparing *c, struct tsr_run_side *s)
 		/* What both have alike says nothing. */
 		if (!t->ndiffering || t->first_step != r->step || tsr_is_gradient(t->of))
 			continue;
-		index = find(s, &c->side[0].tensors[c->pairs[i].at[0]]);
-		if (index == SIZE_MAX)
+		index = 0;
+		while (index < s->ntensors &&
+		       strcmp(s->tensors[index].key, c->side[0].tensors[c->pairs[i].at[0]].key) !=
+			       0)
+			index++;
+		if (index == s->ntensors)
 			continue;
 		r->nreplayed++;
 		for (unsigned k = 0; k < 2; k++)

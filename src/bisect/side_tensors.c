@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/grow.h"
 #include "names/aliases.h"
 
 enum tsr_status tsr_side_nomem(const struct tsr_run_side *s, struct tsr_err *err)
@@ -26,19 +27,6 @@ const char *tsr_side_slot(const char *of)
 	return alias->role == TSR_ROLE_MOMENTUM	  ? "momentum"
 	       : alias->role == TSR_ROLE_VARIANCE ? "variance"
 						  : of;
-}
-
-static enum tsr_status grow(struct tsr_run_side *s, struct tsr_err *err)
-{
-	struct tsr_run_tensor *tensors;
-
-	if (s->ntensors & (s->ntensors - 1))
-		return TSR_OK;
-	tensors = realloc(s->tensors, (s->ntensors ? 2 * s->ntensors : 1) * sizeof(*tensors));
-	if (!tensors)
-		return tsr_fail_nomem(err, s->pub.path);
-	s->tensors = tensors;
-	return TSR_OK;
 }
 
 static enum tsr_status check_same(const struct tsr_run_side *s, const struct tsr_run_tensor *was,
@@ -72,10 +60,10 @@ static enum tsr_status add(struct tsr_run_side *s, const struct tsr_signed_tenso
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: tensor %.200s: was not there when the run was opened",
 				s->pub.path, t->name);
-	TSR_TRY(grow(s, err));
-	added.key = tsr_arena_copy(s->arena, item->key, strlen(item->key));
-	added.is.name = tsr_arena_copy(s->arena, t->name, strlen(t->name));
-	added.is.of = tsr_arena_copy(s->arena, t->of, strlen(t->of));
+	TSR_TRY(TSR_GROW(&s->tensors, s->ntensors, err, s->pub.path));
+	added.key = tsr_arena_string(s->arena, item->key);
+	added.is.name = tsr_arena_string(s->arena, t->name);
+	added.is.of = tsr_arena_string(s->arena, t->of);
 	added.is.shape = tsr_arena_dup(s->arena, t->shape, t->rank * sizeof(*t->shape));
 	if (!added.key || !added.is.name || !added.is.of || !added.is.shape)
 		return tsr_side_nomem(s, err);

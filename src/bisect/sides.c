@@ -31,31 +31,32 @@ static bool is_signatures(const char *path)
 	return is;
 }
 
-/* The files of signatures in a directory, if it is one and has any. */
-static enum tsr_status open_directory(struct tsr_run_side *s, const char *path, bool *ret,
-				      struct tsr_err *err)
+/* The path of an entry of a directory, which lives as long as the side. */
+static enum tsr_status entry_path(const struct tsr_run_side *s, const char *name, char **ret,
+				  struct tsr_err *err)
 {
-	struct tsr_dir found = { 0 };
-	enum tsr_status status = TSR_OK;
+	const size_t len = strlen(s->pub.path);
+
+	*ret = tsr_arena_printf(s->arena, "%s%s%s", s->pub.path,
+				len && s->pub.path[len - 1] == '/' ? "" : "/", name);
+	return *ret ? TSR_OK : tsr_side_nomem(s, err);
+}
+
+/* The files of signatures in a directory, if it is one and has any. */
+static enum tsr_status open_directory(struct tsr_run_side *s, bool *ret, struct tsr_err *err)
+{
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir found = { 0 };
+	TSR_OWNED(free) char **paths = NULL;
 
 	*ret = false;
-	if (!tsr_dir_is(path))
+	if (!tsr_dir_is(s->pub.path))
 		return TSR_OK;
-	TSR_TRY(tsr_dir_list(path, TSR_SIGNATURES_SUFFIX, &found, err));
-	for (size_t i = 0; i < found.n && status == TSR_OK; i++) {
-		char *file = tsr_path_join(path, found.names[i]);
-
-		free(found.names[i]);
-		found.names[i] = file;
-		if (!file)
-			status = tsr_fail_nomem(err, path);
-	}
-	if (status == TSR_OK && found.n) {
-		*ret = true;
-		status = tsr_side_open_signatures(s, found.names, found.n, err);
-	}
-	tsr_dir_free(&found);
-	return status;
+	TSR_TRY(tsr_dir_list(s->pub.path, TSR_SIGNATURES_SUFFIX, &found, err));
+	TSR_TRY(TSR_NEW(&paths, found.n + 1, err, s->pub.path));
+	for (size_t i = 0; i < found.n; i++)
+		TSR_TRY(entry_path(s, found.names[i], &paths[i], err));
+	*ret = found.n > 0;
+	return found.n ? tsr_side_open_signatures(s, paths, found.n, err) : TSR_OK;
 }
 
 /* --- Series of checkpoints --------------------------------------------------------------------- */
@@ -101,7 +102,6 @@ static enum tsr_status take_series(struct tsr_run_side *s, struct numbered *foun
 					tsr_path_name(found[i].path));
 		s->steps[i] = found[i].step;
 		s->paths[i] = found[i].path;
-		found[i].path = NULL;
 	}
 	return TSR_OK;
 }
@@ -112,32 +112,20 @@ static enum tsr_status take_series(struct tsr_run_side *s, struct numbered *foun
  */
 static enum tsr_status list_series(struct tsr_run_side *s, bool folders, struct tsr_err *err)
 {
-	struct tsr_dir d = { 0 };
-	struct numbered *found = NULL;
-	enum tsr_status status;
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir d = { 0 };
+	TSR_OWNED(free) struct numbered *found = NULL;
 	size_t n = 0;
 
 	TSR_TRY(tsr_dir_list(s->pub.path, "", &d, err));
-	status = TSR_NEW(&found, d.n + 1, err, s->pub.path);
-	for (size_t i = 0; i < d.n && status == TSR_OK; i++) {
-		char *path = tsr_path_join(s->pub.path, d.names[i]);
-		const bool folder = path && tsr_dir_is(path);
+	TSR_TRY(TSR_NEW(&found, d.n + 1, err, s->pub.path));
+	for (size_t i = 0; i < d.n; i++) {
+		bool folder;
 
-		if (!path) {
-			status = tsr_fail_nomem(err, s->pub.path);
-		} else if (step_of(d.names[i], folder, &found[n].step) && (folder || !folders)) {
-			found[n++].path = path;
-			continue;
-		}
-		free(path);
+		TSR_TRY(entry_path(s, d.names[i], &found[n].path, err));
+		folder = tsr_dir_is(found[n].path);
+		n += step_of(d.names[i], folder, &found[n].step) && (folder || !folders);
 	}
-	if (n >= (folders ? 2 : 1))
-		TSR_THEN(status, take_series(s, found, n, err));
-	for (size_t i = 0; i < n; i++)
-		free(found[i].path);
-	free(found);
-	tsr_dir_free(&d);
-	return status;
+	return n >= (folders ? 2 : 1) ? take_series(s, found, n, err) : TSR_OK;
 }
 
 /* A checkpoint, or if there is none at its path a directory of several. */
@@ -167,21 +155,12 @@ static enum tsr_status open_checkpoints(struct tsr_run_side *s, struct tsr_err *
 			return status;
 	}
 	if (!s->nsteps) {
-		struct numbered only = { .path = strdup(path) };
+		struct numbered only = { .path = (char *)path };
 
-		if (!only.path)
-			return tsr_fail_nomem(err, path);
 		s->unnumbered = !step_of(tsr_path_name(path), tsr_dir_is(path), &only.step);
 		TSR_TRY(take_series(s, &only, 1, err));
 	}
 	return tsr_side_open_values(s, err);
-}
-
-static enum tsr_status open_recording(struct tsr_run_side *s, struct tsr_err *err)
-{
-	TSR_TRY(tsr_recording_open(s->pub.path, s->open, &s->recording, err));
-	s->pub.run = s->recording;
-	return TSR_OK;
 }
 
 enum tsr_status tsr_side_open(struct tsr_run_side *s, const char *path,
@@ -200,8 +179,9 @@ enum tsr_status tsr_side_open(struct tsr_run_side *s, const char *path,
 	if (is_signatures(path))
 		return tsr_side_open_signatures(s, &file, 1, err);
 	if (recording)
-		TSR_TRY(open_recording(s, err));
-	TSR_TRY(open_directory(s, path, &found, err));
+		TSR_TRY(tsr_recording_open(s->pub.path, s->open, &s->recording, err));
+	s->pub.run = s->recording;
+	TSR_TRY(open_directory(s, &found, err));
 	if (found)
 		return TSR_OK;
 	if (!recording)
@@ -212,12 +192,11 @@ enum tsr_status tsr_side_open(struct tsr_run_side *s, const char *path,
 
 void tsr_side_close(struct tsr_run_side *s)
 {
-	if (s->kind)
-		s->kind->close(s);
+	for (size_t i = 0; s->files && i < s->pub.nfiles; i++)
+		tsr_signatures_close(s->files[i]);
+	free(s->files);
 	tsr_checkpoint_close(s->current);
 	tsr_recording_close(s->recording);
-	for (size_t i = 0; s->paths && i < s->nsteps; i++)
-		free(s->paths[i]);
 	free(s->paths);
 	free(s->tensors);
 	free((void *)s->at);

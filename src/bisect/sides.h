@@ -24,9 +24,8 @@ struct tsr_run_kind {
 	/* Step @index into @signatures and @lr of the side. */
 	enum tsr_status (*load)(struct tsr_run_side *s, size_t index, const struct tsr_run *run,
 				struct tsr_err *err);
-	/* The values of the step that is loaded, as far as there are any, into @current and @at. */
+	/* The values of the step that is loaded, if there are any, into @current and @at; NULL: loaded. */
 	enum tsr_status (*values)(struct tsr_run_side *s, size_t index, struct tsr_err *err);
-	void (*close)(struct tsr_run_side *s);
 };
 
 struct tsr_run_side {

@@ -50,13 +50,6 @@ static enum tsr_status values(struct tsr_run_side *s, size_t index, struct tsr_e
 	return TSR_OK;
 }
 
-static void close_files(struct tsr_run_side *s)
-{
-	for (size_t i = 0; i < s->pub.nfiles; i++)
-		tsr_signatures_close(s->files[i]);
-	free(s->files);
-}
-
 static int by_rank(const void *va, const void *vb)
 {
 	const struct tsr_signatures *a = *(struct tsr_signatures *const *)va;
@@ -101,7 +94,7 @@ static enum tsr_status add_tensors(struct tsr_run_side *s, struct tsr_err *err)
 static enum tsr_status find_twins(struct tsr_run_side *s, struct tsr_err *err)
 {
 	const size_t nfirst = s->files[0]->ntensors;
-	struct tsr_named *first;
+	TSR_OWNED(free) struct tsr_named *first = NULL;
 
 	TSR_TRY(TSR_NEW(&first, s->ntensors, err, s->pub.path));
 	for (size_t i = 0; i < nfirst; i++)
@@ -118,7 +111,6 @@ static enum tsr_status find_twins(struct tsr_run_side *s, struct tsr_err *err)
 				t->twin = found->index;
 		}
 	}
-	free(first);
 	return TSR_OK;
 }
 
@@ -148,7 +140,7 @@ static enum tsr_status list_steps(struct tsr_run_side *s, struct tsr_err *err)
 enum tsr_status tsr_side_open_signatures(struct tsr_run_side *s, char *const *paths, size_t n,
 					 struct tsr_err *err)
 {
-	static const struct tsr_run_kind kind = { load, values, close_files };
+	static const struct tsr_run_kind kind = { load, values };
 
 	TSR_TRY(TSR_NEW(&s->files, n, err, s->pub.path));
 	s->kind = &kind;

@@ -13,26 +13,9 @@
 
 /* --- What a tensor is -------------------------------------------------------------------------- */
 
-static enum tsr_status find_tensor(struct tsr_run_side *s, const struct tsr_tensor *t,
-				   const char *name, const char *of, size_t *index_ret,
-				   struct tsr_err *err)
-{
-	const struct tsr_signed_tensor is = { .name = name,
-					      .of = of,
-					      .dtype = tsr_signed_dtype(t),
-					      .rank = t->rank,
-					      .shape = t->shape };
-
-	return tsr_side_tensor(s, &is, 0, index_ret, err);
-}
-
-/* What a tensor of a checkpoint is to which weight. */
-struct what {
-	const char *name, *of;
-};
-
+/* What the tensors of a checkpoint are to which weight. */
 static void name_roles(const struct tsr_checkpoint *c, const struct tsr_parameters *p,
-		       struct what *what)
+		       struct tsr_signed_tensor *what)
 {
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
@@ -52,40 +35,40 @@ static void name_roles(const struct tsr_checkpoint *c, const struct tsr_paramete
 			     { at->tensor[TSR_SLOT_MAX_VARIANCE], "max_exp_avg_sq" } };
 
 		for (unsigned k = 0; k < 2 && at->tensor[TSR_SLOT_WEIGHT] != SIZE_MAX; k++) {
-			if (more[k].tensor != SIZE_MAX)
-				what[more[k].tensor] = (struct what){
-					c->tensors[at->tensor[TSR_SLOT_WEIGHT]].name, more[k].of
-				};
+			if (more[k].tensor == SIZE_MAX)
+				continue;
+			what[more[k].tensor].name = c->tensors[at->tensor[TSR_SLOT_WEIGHT]].name;
+			what[more[k].tensor].of = more[k].of;
 		}
 	}
 }
 
 /* --- A step ------------------------------------------------------------------------------------ */
 
-/* The tensors of the open step; those that are new are added.  @indices: per tensor of it. */
-static enum tsr_status find_tensors(struct tsr_run_side *s, size_t *indices, struct tsr_err *err)
+/* The tensors of the open step; new ones are added.  *indices_ret: per tensor of it; to be freed. */
+static enum tsr_status find_tensors(struct tsr_run_side *s, size_t **indices_ret,
+				    struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = s->current;
-	struct tsr_parameters p = { 0 };
-	enum tsr_status status = TSR_OK;
-	struct what *what;
+	TSR_SCOPED(tsr_parameters_free) struct tsr_parameters p = { 0 };
+	TSR_OWNED(free) struct tsr_signed_tensor *what = NULL;
 
 	s->pass++;
 	TSR_TRY(TSR_NEW(&what, c->ntensors + 1, err, c->path));
-	if (s->paths) {
-		status = tsr_names_fill(c, NULL, 0, NULL, &p, err);
-		if (status == TSR_OK)
-			name_roles(c, &p, what);
-	}
-	for (size_t i = 0; i < c->ntensors && status == TSR_OK; i++) {
+	TSR_TRY(TSR_NEW(indices_ret, c->ntensors + 1, err, c->path));
+	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_tensor *t = &c->tensors[i];
 
-		status = find_tensor(s, t, s->paths ? what[i].name : t->name,
-				     s->paths ? what[i].of : "gradient", &indices[i], err);
+		what[i] = (struct tsr_signed_tensor){ t->name, "gradient", tsr_signed_dtype(t),
+						      t->rank, t->shape,   false };
 	}
-	free(what);
-	tsr_parameters_free(&p);
-	return status;
+	if (s->paths) {
+		TSR_TRY(tsr_names_fill(c, NULL, 0, NULL, &p, err));
+		name_roles(c, &p, what);
+	}
+	for (size_t i = 0; i < c->ntensors; i++)
+		TSR_TRY(tsr_side_tensor(s, &what[i], 0, &(*indices_ret)[i], err));
+	return TSR_OK;
 }
 
 static enum tsr_status open_step(struct tsr_run_side *s, size_t index, struct tsr_err *err)
@@ -100,17 +83,14 @@ static enum tsr_status open_step(struct tsr_run_side *s, size_t index, struct ts
 /* Which tensor of the step is which of the side's. */
 static enum tsr_status match(struct tsr_run_side *s, struct tsr_err *err)
 {
-	size_t *indices;
-	enum tsr_status status;
+	TSR_OWNED(free) size_t *indices = NULL;
 
-	TSR_TRY(TSR_NEW(&indices, s->current->ntensors + 1, err, s->pub.path));
-	status = find_tensors(s, indices, err);
-	for (size_t i = 0; i < s->ntensors && status == TSR_OK; i++)
+	TSR_TRY(find_tensors(s, &indices, err));
+	for (size_t i = 0; i < s->ntensors; i++)
 		s->at[i] = NULL;
-	for (size_t i = 0; i < s->current->ntensors && status == TSR_OK; i++)
+	for (size_t i = 0; i < s->current->ntensors; i++)
 		s->at[indices[i]] = &s->current->tensors[i];
-	free(indices);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_side_sign_state(struct tsr_run_side *s, struct tsr_checkpoint *state,
@@ -141,18 +121,6 @@ static enum tsr_status load(struct tsr_run_side *s, size_t index, const struct t
 	return tsr_checkpoint_check_unchanged(s->current, err);
 }
 
-/* They are open. */
-static enum tsr_status values(struct tsr_run_side *s, size_t index, struct tsr_err *err)
-{
-	(void)s, (void)index, (void)err;
-	return TSR_OK;
-}
-
-static void close_nothing(struct tsr_run_side *s)
-{
-	(void)s;
-}
-
 /* --- The table of all steps -------------------------------------------------------------------- */
 
 /* The largest number of steps that a counter of the open checkpoint says; 0: none does. */
@@ -175,23 +143,20 @@ static uint64_t count_of(const struct tsr_run_side *s, const size_t *indices)
 
 static enum tsr_status look_at_step(struct tsr_run_side *s, size_t index, struct tsr_err *err)
 {
-	size_t *indices;
-	enum tsr_status status;
+	TSR_OWNED(free) size_t *indices = NULL;
 
 	TSR_TRY(open_step(s, index, err));
-	TSR_TRY(TSR_NEW(&indices, s->current->ntensors + 1, err, s->pub.path));
-	status = find_tensors(s, indices, err);
-	if (status == TSR_OK && s->paths && s->nsteps == 1 && count_of(s, indices)) {
+	TSR_TRY(find_tensors(s, &indices, err));
+	if (s->paths && s->nsteps == 1 && count_of(s, indices)) {
 		s->steps[0] = count_of(s, indices);
 		s->unnumbered = false;
 	}
-	free(indices);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_side_open_values(struct tsr_run_side *s, struct tsr_err *err)
 {
-	static const struct tsr_run_kind kind = { load, values, close_nothing };
+	static const struct tsr_run_kind kind = { load, NULL };
 
 	s->kind = &kind;
 	s->pub.nranks = s->pub.nfiles = 1;

@@ -31,11 +31,6 @@ struct diffing {
 	struct tsr_measure sum; /* of the tensor whose tiles are being committed */
 };
 
-static void free_tiles(struct diffing *d)
-{
-	tsr_tiles_free(&d->tiles);
-}
-
 /* What one tile contributes; of equally bad elements the first is the worst. */
 struct tally {
 	struct tsr_measure measure;
@@ -56,13 +51,6 @@ struct scratch {
 static bool by_value(const struct tsr_diff_tensor *d)
 {
 	return tsr_tensor_has_f32(d->a);
-}
-
-static uint64_t units_of(const struct tsr_diff_tensor *d)
-{
-	if (d->kind != TSR_DIFF_COMPARED)
-		return 0;
-	return by_value(d) ? d->a->numel : tsr_tensor_nbytes(d->a);
 }
 
 static int32_t ordered(float x)
@@ -212,12 +200,6 @@ static enum tsr_status diff_commit(void *ctx, void *scratch, uint64_t job, struc
 	return tsr_progress_add(&d->progress, weigh_job(ctx, job), err);
 }
 
-static void decode_on(const struct tsr_comparison *r, const struct tsr_run *run)
-{
-	tsr_coded_decode_on(r->a, run);
-	tsr_coded_decode_on(r->b, run);
-}
-
 static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
 {
 	const struct tsr_pipeline pipeline = { .njobs = d->tiles.njobs,
@@ -239,9 +221,11 @@ static enum tsr_status run_tiles(struct diffing *d, struct tsr_err *err)
 
 	TSR_TRY(tsr_inputs_name((const struct tsr_checkpoint *const[]){ r->a, r->b }, 2, 0, run,
 				err));
-	decode_on(r, run);
+	tsr_coded_decode_on(r->a, run);
+	tsr_coded_decode_on(r->b, run);
 	status = tsr_parted_run(&parted, run, err);
-	decode_on(r, NULL);
+	tsr_coded_decode_on(r->a, NULL);
+	tsr_coded_decode_on(r->b, NULL);
 	if (status != TSR_OK)
 		return status;
 	TSR_TRY(tsr_checkpoint_check_unchanged(r->a, err));
@@ -370,12 +354,14 @@ static enum tsr_status run_diff(struct diffing *d, struct tsr_err *err)
 	TSR_TRY(tsr_records_check_all(r->b, d->progress.run, err));
 	TSR_TRY(tsr_tiles_init(&d->tiles, r->ntensors, r->a->path, err));
 	for (size_t i = 0; i < r->ntensors; i++) {
-		const uint64_t units = units_of(&r->tensors[i]);
+		const struct tsr_diff_tensor *t = &r->tensors[i];
+		const bool values = t->kind == TSR_DIFF_COMPARED && by_value(t);
+		const uint64_t units = t->kind != TSR_DIFF_COMPARED ? 0
+				       : values			    ? t->a->numel
+								    : tsr_tensor_nbytes(t->a);
 
 		tsr_tiles_add(&d->tiles, units, TILE);
-		d->progress.total_nbytes += units && by_value(&r->tensors[i])
-						    ? units * sizeof(float)
-						    : units;
+		d->progress.total_nbytes += units * (values ? sizeof(float) : 1);
 	}
 	d->progress.what = r->a->path;
 	TSR_TRY(run_tiles(d, err));
@@ -402,18 +388,21 @@ enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b
 {
 	struct tsr_diff_options o = tsr_diff_defaults();
 	TSR_OWNED(tsr_comparison_free) struct tsr_comparison *c = NULL;
-	TSR_SCOPED(free_tiles)
 	struct diffing d = { .options = &o, .progress = { .run = run } };
+	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(TSR_NEW(&c, 1, err, a[0]));
 	d.result = c;
 	TSR_TRY(tsr_checkpoint_open(a, na, o.open, &c->a, err));
 	TSR_TRY(tsr_checkpoint_open(b, nb, o.open_b ? o.open_b : o.open, &c->b, err));
-	TSR_TRY(run_diff(&d, err));
-	*ret = c;
-	c = NULL;
-	return TSR_OK;
+	status = run_diff(&d, err);
+	tsr_tiles_free(&d.tiles);
+	if (status == TSR_OK) {
+		*ret = c;
+		c = NULL;
+	}
+	return status;
 }
 
 void tsr_comparison_free(struct tsr_comparison *c)

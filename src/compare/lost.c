@@ -9,33 +9,28 @@
 #include "compare/comparison.h"
 #include "pack/packing.h"
 
-static void add_zeroed(struct tsr_losses *l, enum tsr_kind kind, uint64_t n)
+static uint64_t *zeroed_of(struct tsr_losses *l, enum tsr_kind kind)
 {
-	switch (kind) {
-	case TSR_KIND_WEIGHT:
-		l->weights += n;
-		break;
-	case TSR_KIND_MOMENTUM:
-		l->momenta += n;
-		break;
-	case TSR_KIND_VARIANCE:
-		l->variances += n;
-		break;
-	case TSR_KIND_OTHER:
-		l->others += n;
-		break;
-	}
+	return kind == TSR_KIND_WEIGHT	   ? &l->weights
+	       : kind == TSR_KIND_MOMENTUM ? &l->momenta
+	       : kind == TSR_KIND_VARIANCE ? &l->variances
+					   : &l->others;
+}
+
+/* Written so that NaN is the largest. */
+static void add_nmse(struct tsr_losses *l, const char *name, double nmse)
+{
+	if (l->nupdates && nmse <= l->nmse)
+		return;
+	snprintf(l->worst, sizeof(l->worst), "%s", name);
+	l->nmse = nmse;
 }
 
 static void add_update(struct tsr_losses *l, const char *name, const struct tsr_update_measured *u)
 {
 	const double nmse = u->nmse;
 
-	/* Written so that NaN is the largest. */
-	if (!l->nupdates || !(nmse <= l->nmse)) {
-		snprintf(l->worst, sizeof(l->worst), "%s", name);
-		l->nmse = nmse;
-	}
+	add_nmse(l, name, nmse);
 	l->nupdates++;
 	l->nbad += tsr_update_level(nmse) == TSR_FINDING_BAD;
 	l->exposed += u->exposed;
@@ -60,7 +55,7 @@ static void add(struct tsr_losses *l, const struct tsr_tensor *t, const struct t
 	if (step >= 0 && lr > 0)
 		add_step(l, t->name, step, lr);
 	if (m) {
-		add_zeroed(l, t->kind, m->flushed);
+		*zeroed_of(l, t->kind) += m->flushed;
 		l->signs += m->sign_lost;
 	}
 	if (u->n)
@@ -111,10 +106,8 @@ static void merge_eps(struct tsr_losses *into, const struct tsr_losses *from)
 void tsr_losses_merge(struct tsr_losses *into, const struct tsr_losses *from)
 {
 	merge_eps(into, from);
-	if (from->nupdates && (!into->nupdates || !(from->nmse <= into->nmse))) {
-		memcpy(into->worst, from->worst, sizeof(into->worst));
-		into->nmse = from->nmse;
-	}
+	if (from->nupdates)
+		add_nmse(into, from->worst, from->nmse);
 	if (from->lr > 0)
 		add_step(into, from->step_worst, from->step, from->lr);
 	into->weights += from->weights;

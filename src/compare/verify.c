@@ -266,11 +266,6 @@ static enum tsr_status judge_moments(struct verifying *w, struct tsr_err *err)
 	return TSR_OK;
 }
 
-static bool same_layout(const struct tsr_tensor *a, const struct tsr_tensor *b)
-{
-	return a->dtype == b->dtype && tsr_tensor_same_shape(a, b);
-}
-
 /* Find each tensor's counterpart. */
 static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 {
@@ -283,7 +278,8 @@ static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 		w->original[i] = tsr_checkpoint_find(original, c->tensors[i].name);
 		if (!w->original[i]) {
 			w->v->nabsent += fault(w, i, "not in the original");
-		} else if (!same_layout(w->original[i], &c->tensors[i])) {
+		} else if (w->original[i]->dtype != c->tensors[i].dtype ||
+			   !tsr_tensor_same_shape(w->original[i], &c->tensors[i])) {
 			w->v->nunlike += fault(w, i, "dtype or shape differs from the original");
 			w->original[i] = NULL;
 		}
@@ -369,11 +365,14 @@ static void measure_steps(struct verifying *w)
 }
 
 /* The updates of Muon's momenta, as packing measures them. */
-static enum tsr_status measure_muon(struct verifying *w, const bool *chosen, struct tsr_err *err)
+static enum tsr_status measure_muon(struct verifying *w, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->v->checked, *original = w->v->original;
+	TSR_OWNED(free) bool *chosen = NULL;
 	struct tsr_update_measure u;
 
+	TSR_TRY(TSR_NEW(&chosen, original->ntensors + 1, err, original->path));
+	tsr_muon_choose(original->tensors, original->ntensors, TSR_MUON_COST, 2, chosen);
 	for (size_t i = 0; i < c->ntensors; i++) {
 		TSR_SCOPED(tsr_muon_matrix_close) struct tsr_muon_matrix m = { 0 };
 		const struct tsr_tensor *of = w->original[i];
@@ -389,16 +388,6 @@ static enum tsr_status measure_muon(struct verifying *w, const bool *chosen, str
 		w->v->tensors[i].update = tsr_update_measure_result(&u);
 	}
 	return TSR_OK;
-}
-
-static enum tsr_status choose_muon(struct verifying *w, struct tsr_err *err)
-{
-	const struct tsr_checkpoint *original = w->v->original;
-	TSR_OWNED(free) bool *chosen = NULL;
-
-	TSR_TRY(TSR_NEW(&chosen, original->ntensors + 1, err, original->path));
-	tsr_muon_choose(original->tensors, original->ntensors, TSR_MUON_COST, 2, chosen);
-	return measure_muon(w, chosen, err);
 }
 
 static void judge(struct verifying *w)
@@ -420,50 +409,40 @@ static void judge(struct verifying *w)
 	}
 }
 
-/* ", 3 of its tensors are missing, first NAME", or nothing. */
-static void describe_missing(const struct tsr_verification *v, char text[320])
+/* The file was not made of this original, or one of them changed since; @how in words. */
+static enum tsr_status report_unlike(const struct tsr_verification *v, const char *how,
+				     struct tsr_err *err)
 {
-	text[0] = '\0';
-	if (v->nmissing)
-		snprintf(text, 320, ", %" PRIu64 " of its tensors %s missing, first %.200s",
-			 v->nmissing, v->nmissing == 1 ? "is" : "are", v->first_missing);
+	return tsr_fail(err, TSR_E_BOUND, "%.200s: is not what %.200s was %s: %s",
+			v->original->path, v->checked->path,
+			v->checked->packed ? "packed from" : "made of", how);
 }
 
-/* The file was not made of this original, or one of them changed since: that comes before any detail. */
-static enum tsr_status report_unlike(const struct tsr_verification *v, struct tsr_err *err)
+/* That tensors differ or are missing comes before any detail. */
+static enum tsr_status report_tensors(const struct tsr_verification *v, struct tsr_err *err)
 {
-	const struct tsr_checkpoint *c = v->checked;
-	char absent[80] = "", missing[320];
+	char how[TSR_BESIDES_TEXT];
+	size_t n = (size_t)snprintf(how, sizeof(how), "%" PRIu64 " of %zu tensors differ",
+				    v->nunlike, v->checked->ntensors);
 
 	if (v->nabsent)
-		snprintf(absent, sizeof(absent), ", %" PRIu64 " %s not in it", v->nabsent,
-			 v->nabsent == 1 ? "is" : "are");
-	describe_missing(v, missing);
-	return tsr_fail(err, TSR_E_BOUND,
-			"%.200s: is not what %.200s was %s: %" PRIu64 " of %zu tensors differ%s%s",
-			v->original->path, c->path, c->packed ? "packed from" : "made of",
-			v->nunlike, c->ntensors, absent, missing);
-}
-
-/* The tensors are those of the original. */
-static enum tsr_status report_values(const struct tsr_verification *v, struct tsr_err *err)
-{
-	const struct tsr_checkpoint *c = v->checked;
-	char text[TSR_BESIDES_TEXT];
-
-	return tsr_fail(err, TSR_E_BOUND, "%.200s: is not what %.200s was %s: %s",
-			v->original->path, c->path, c->packed ? "packed from" : "made of",
-			tsr_besides_first(&v->besides, text));
+		n += (size_t)snprintf(how + n, sizeof(how) - n, ", %" PRIu64 " %s not in it",
+				      v->nabsent, v->nabsent == 1 ? "is" : "are");
+	if (v->nmissing)
+		snprintf(how + n, sizeof(how) - n,
+			 ", %" PRIu64 " of its tensors %s missing, first %.200s", v->nmissing,
+			 v->nmissing == 1 ? "is" : "are", v->first_missing);
+	return report_unlike(v, how, err);
 }
 
 /* The tensor that is furthest over a bound, or the first with another fault. */
 static enum tsr_status report_fault(const struct verifying *w, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *c = w->v->checked;
-	char others[80];
+	char others[80], how[TSR_BESIDES_TEXT];
 
 	if (w->v->nmissing || w->v->nabsent || w->v->nunlike)
-		return report_unlike(w->v, err);
+		return report_tensors(w->v, err);
 	for (size_t i = w->worst.tensor; i < c->ntensors; i++) {
 		if (!w->v->tensors[i].fault)
 			continue;
@@ -473,7 +452,9 @@ static enum tsr_status report_fault(const struct verifying *w, struct tsr_err *e
 				c->tensors[i].name, w->v->tensors[i].fault,
 				w->v->nfaults > 1 ? others : "");
 	}
-	return w->v->besides.ndiffering ? report_values(w->v, err) : TSR_OK;
+	return w->v->besides.ndiffering
+		       ? report_unlike(w->v, tsr_besides_first(&w->v->besides, how), err)
+		       : TSR_OK;
 }
 
 /* Count the checksums of records, which the walk checks. */
@@ -512,10 +493,8 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 		TSR_TRY(tsr_checkpoint_open(o->against, o->nagainst, o->open, &w->v->original,
 					    err));
 	n = w->v->checked->ntensors;
-	w->v->tensors = calloc(n + 1, sizeof(*w->v->tensors));
-	w->original = calloc(n + 1, sizeof(struct tsr_tensor *));
-	if (!w->v->tensors || !w->original)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&w->v->tensors, n + 1, err, path));
+	TSR_TRY(TSR_NEW(&w->original, n + 1, err, path));
 	begin_moments(w);
 	walk.work_pair = w->v->original || !w->v->checked->packed ? verify_pair : NULL;
 	walk.raw_pairs = true;
@@ -533,10 +512,10 @@ static enum tsr_status run_verify(struct verifying *w, const char *path, const s
 		TSR_TRY(tsr_checkpoint_check_unchanged(w->v->original, err));
 	if (run)
 		TSR_TRY(tsr_part_end(run->parts, err));
-	if (w->v->original)
+	if (w->v->original) {
 		TSR_TRY(tsr_besides_compare(w->v->checked, w->v->original, &w->v->besides, err));
-	if (w->v->original)
-		TSR_TRY(choose_muon(w, err));
+		TSR_TRY(measure_muon(w, err));
+	}
 	judge(w);
 	TSR_TRY(judge_moments(w, err));
 	return report_fault(w, err);

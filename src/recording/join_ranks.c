@@ -260,15 +260,6 @@ static enum tsr_status find_cut(const struct joining *j, const struct slice *sli
 	return TSR_OK;
 }
 
-static bool same_but_for(const struct tsr_array *a, const struct tsr_array *b, unsigned cut)
-{
-	for (unsigned d = 0; d < a->rank; d++) {
-		if (d != cut && a->shape[d] != b->shape[d])
-			return false;
-	}
-	return true;
-}
-
 /* Sort @n slices, check that together they are a whole tensor, and set @shape to its shape. */
 static enum tsr_status fit(const struct joining *j, struct slice *slices, size_t n, uint64_t *shape)
 {
@@ -284,8 +275,11 @@ static enum tsr_status fit(const struct joining *j, struct slice *slices, size_t
 	qsort_r(slices, n, sizeof(*slices), by_start_in, &cut);
 	for (size_t i = 0; i < n; i++) {
 		const struct tsr_array *a = slices[i].array;
+		bool same = true;
 
-		if (!same_but_for(a, slices[0].array, cut))
+		for (unsigned d = 0; d < a->rank; d++)
+			same = same && (d == cut || a->shape[d] == slices[0].array->shape[d]);
+		if (!same)
 			return refuse(j, TSR_E_FORMAT, &slices[i],
 				      "found a slice of another shape than in the other files");
 		if (slices[i].start[cut] != end)

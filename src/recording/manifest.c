@@ -71,25 +71,6 @@ static bool is_finite(const struct tsr_json *v, double *ret)
 
 /* --- Hyperparameters -------------------------------------------------------------------------- */
 
-/* Hyperparameters that are one number; betas are two. */
-static const struct {
-	const char *name;
-	enum tsr_hyper_name hyper;
-	bool flag;
-} hypers[] = {
-	{ "lr", TSR_HYPER_LR, false },
-	{ "initial_lr", TSR_HYPER_INITIAL_LR, false },
-	{ "eps", TSR_HYPER_EPS, false },
-	{ "weight_decay", TSR_HYPER_WEIGHT_DECAY, false },
-	{ "momentum", TSR_HYPER_MOMENTUM, false },
-	{ "dampening", TSR_HYPER_DAMPENING, false },
-	{ "nesterov", TSR_HYPER_NESTEROV, true },
-	{ "decouple_lr", TSR_HYPER_DECOUPLE_LR, true },
-	{ "maximize", TSR_HYPER_MAXIMIZE, true },
-	{ "amsgrad", TSR_HYPER_AMSGRAD, true },
-	{ "tensor_lr", TSR_HYPER_TENSOR_LR, true },
-};
-
 /* Distinguishes Adam from AdamW where PyTorch has one class for both. */
 #define DECOUPLED "decoupled_weight_decay"
 
@@ -176,17 +157,19 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 				  struct tsr_hyper *h)
 {
 	const char *name = tsr_json_key(v);
+	enum tsr_hyper_name hyper;
 	double value;
 
-	for (size_t i = 0; i < sizeof(hypers) / sizeof(*hypers); i++) {
-		if (strcmp(hypers[i].name, name) != 0)
-			continue;
-		if (hypers[i].flag ? !is_flag(v, &value) : !is_finite(v, &value))
-			return wrong(m, where, name, v,
-				     hypers[i].flag ? "true or false" : "a finite number");
+	/* Those that are one number under their own name; for the others a manifest has those of PyTorch. */
+	if (tsr_hyper_find(name, &hyper) && hyper != TSR_HYPER_BETA1 && hyper != TSR_HYPER_BETA2 &&
+	    hyper != TSR_HYPER_MATCH_RMS) {
+		const bool flag = tsr_hyper_is_flag(hyper);
+
+		if (flag ? !is_flag(v, &value) : !is_finite(v, &value))
+			return wrong(m, where, name, v, flag ? "true or false" : "a finite number");
 		/* Off is as not there, in reports as well. */
-		if (!tsr_hyper_is_switch(hypers[i].hyper) || value != 0)
-			tsr_hyper_put(h, hypers[i].hyper, value);
+		if (!tsr_hyper_is_switch(hyper) || value != 0)
+			tsr_hyper_put(h, hyper, value);
 		return TSR_OK;
 	}
 	if (strcmp(name, "betas") == 0)
@@ -417,15 +400,16 @@ static enum tsr_status read_steps(struct reading *m, const struct tsr_json *v)
 
 /* --- The whole -------------------------------------------------------------------------------- */
 
-static enum tsr_status read_version(struct reading *m, const struct tsr_json *root)
+static enum tsr_status read_version(struct reading *m, const struct tsr_json *root,
+				    const char *format)
 {
-	const struct tsr_json *format = tsr_json_get(root, "format");
+	const struct tsr_json *found = tsr_json_get(root, "format");
 	const struct tsr_json *version = tsr_json_get(root, "version");
-	const char *text = tsr_json_string(format);
+	const char *text = tsr_json_string(found);
 	uint64_t number;
 
-	if (!text || strcmp(text, "tersor-recording") != 0)
-		return wrong(m, "", "format", format, "\"tersor-recording\"");
+	if (!text || strcmp(text, format) != 0)
+		return wrong(m, "", "format", found, format);
 	if (!tsr_json_u64(version, &number))
 		return wrong(m, "", "version", version, "1");
 	if (number != 1)
@@ -518,44 +502,31 @@ static enum tsr_status read_run(struct reading *m, const struct tsr_json *root)
 }
 
 enum tsr_status tsr_recording_read_run(struct tsr_recording_data *r, const char *path,
-				       const struct tsr_json *root, struct tsr_err *err)
+				       const struct tsr_json *root, const char *format,
+				       struct tsr_err *err)
 {
 	struct reading m = { .r = r, .path = path, .err = err };
 
+	if (tsr_json_type(root) != TSR_JSON_OBJECT)
+		return wrong(&m, "", format, root, "an object");
+	TSR_TRY(read_version(&m, root, format));
 	TSR_TRY(read_optimizer(&m, tsr_json_get(root, "optimizer")));
 	TSR_TRY(read_run(&m, root));
 	return read_groups(&m, tsr_json_get(root, "param_groups"));
 }
 
-static enum tsr_status read_root(struct reading *m, const struct tsr_json *root)
-{
-	if (tsr_json_type(root) != TSR_JSON_OBJECT)
-		return wrong(m, "", "manifest", root, "an object");
-	TSR_TRY(read_version(m, root));
-	TSR_TRY(tsr_recording_read_run(m->r, m->path, root, m->err));
-	return read_steps(m, tsr_json_get(root, "steps"));
-}
-
-static enum tsr_status parse(const struct tsr_file *f, struct tsr_json **ret, struct tsr_err *err)
-{
-	const struct tsr_json_rules rules = {
-		.file = tsr_file_path(f),
-		.part = "manifest",
-		.max_depth = 16,
-		.max_values = MANIFEST_VALUES_MAX,
-	};
-
-	return tsr_json_read_file(f, MANIFEST_NBYTES_MAX, &rules, ret, err);
-}
-
 enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct tsr_err *err)
 {
+	struct tsr_json_rules rules = { .part = "manifest",
+					.max_depth = 16,
+					.max_values = MANIFEST_VALUES_MAX };
 	struct reading m = { .r = r, .err = err };
 	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
 	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	TSR_TRY(tsr_file_open_in(r->pub.path, TSR_MANIFEST_NAME, r->options.follow, &f, err));
-	m.path = tsr_file_path(f);
-	TSR_TRY(parse(f, &root, err));
-	return read_root(&m, root);
+	m.path = rules.file = tsr_file_path(f);
+	TSR_TRY(tsr_json_read_file(f, MANIFEST_NBYTES_MAX, &rules, &root, err));
+	TSR_TRY(tsr_recording_read_run(r, m.path, root, "tersor-recording", err));
+	return read_steps(&m, tsr_json_get(root, "steps"));
 }

@@ -14,16 +14,6 @@
 
 /* --- Opening ---------------------------------------------------------------------------------- */
 
-static enum tsr_status find_manifest(const char *directory, bool *ret, struct tsr_err *err)
-{
-	TSR_OWNED(free) char *path = tsr_path_join(directory, TSR_MANIFEST_NAME);
-
-	if (!path)
-		return tsr_fail_nomem(err, directory);
-	*ret = tsr_dir_has(path);
-	return TSR_OK;
-}
-
 static enum tsr_status open_path(struct tsr_recording_data *r, const char *path,
 				 struct tsr_err *err)
 {
@@ -32,7 +22,7 @@ static enum tsr_status open_path(struct tsr_recording_data *r, const char *path,
 				"%s: is a file, expected a recording: a directory with a file of "
 				"gradients for each step",
 				path);
-	TSR_TRY(find_manifest(path, &r->pub.has_manifest, err));
+	r->pub.has_manifest = tsr_dir_has_in(path, TSR_MANIFEST_NAME);
 	TSR_TRY(r->pub.has_manifest ? tsr_recording_read_manifest(r, err)
 				    : tsr_recording_list_steps(r, err));
 	return tsr_recording_find_alike(r, err);
@@ -128,8 +118,6 @@ static size_t count(const char *directory, const char *suffix, bool steps_only)
 /* A directory that tsr_checkpoint_open() takes is a checkpoint, unless its manifest says otherwise. */
 bool tsr_recording_probe(const char *path)
 {
-	bool has_manifest = false;
-
 	if (!tsr_dir_is(path) || tsr_dcp_looks_like(path))
 		return false;
 	if (claims_to_be_ours(path))
@@ -137,8 +125,7 @@ bool tsr_recording_probe(const char *path)
 	if (count(path, ".index.json", false) || count(path, ".safetensors", false) == 1 ||
 	    count(path, "model.safetensors", false))
 		return false;
-	(void)find_manifest(path, &has_manifest, NULL);
-	return has_manifest || count(path, "", true) > 0;
+	return tsr_dir_has_in(path, TSR_MANIFEST_NAME) || count(path, "", true) > 0;
 }
 
 /* --- Questions -------------------------------------------------------------------------------- */

@@ -13,41 +13,25 @@
 #include "recording/join_ranks.h"
 #include "recording/plain_part.h"
 
-/* Put the step into a message that begins with the path of a file; false if it does not. */
-static bool name_step(const char *path, uint64_t step, struct tsr_err *err)
-{
-	const size_t n = strlen(path);
-	struct tsr_err was;
-
-	if (strncmp(err->msg, path, n) != 0 || err->msg[n] != ':')
-		return false;
-	was = *err;
-	tsr_fail_hint(err, was.code, was.hint, "%s: step %" PRIu64 "%s", path, step, was.msg + n);
-	return true;
-}
-
-/* The same for whichever file of the step the message is about. */
-static void name_step_of(const struct tsr_recording_data *r, const struct tsr_recording_step *step,
-			 struct tsr_err *err)
-{
-	struct tsr_err was;
-	bool named = !err;
-
-	for (size_t i = 0; i < step->nfiles && !named; i++) {
-		char *path = tsr_path_join(r->pub.path, step->files[i]);
-
-		named = path && name_step(path, step->step, err);
-		free(path);
-	}
-	if (named)
-		return;
-	was = *err;
-	tsr_fail_hint(err, was.code, was.hint, "step %" PRIu64 ": %s", step->step, was.msg);
-}
-
+/* Put the step into a message, behind the path of a file of the step that it begins with. */
 void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct tsr_err *err)
 {
-	name_step_of((const struct tsr_recording_data *)r, &r->steps[index], err);
+	const struct tsr_recording_step *step = &r->steps[index];
+	struct tsr_err was;
+	size_t n = 0;
+
+	if (!err)
+		return;
+	for (size_t i = 0; i < step->nfiles && !n; i++) {
+		TSR_OWNED(free) char *path = tsr_path_join(r->path, step->files[i]);
+
+		n = path ? strlen(path) : 0;
+		if (n && (strncmp(err->msg, path, n) != 0 || err->msg[n] != ':'))
+			n = 0;
+	}
+	was = *err;
+	tsr_fail_hint(err, was.code, was.hint, "%.*s%sstep %" PRIu64 ": %s", (int)n, was.msg,
+		      n ? ": " : "", step->step, was.msg + (n ? n + 2 : 0));
 }
 
 /*
@@ -136,7 +120,7 @@ enum tsr_status tsr_recording_open_step(const struct tsr_recording *recording, s
 	free(parts);
 	if (status != TSR_OK) {
 		tsr_checkpoint_close(c);
-		name_step_of(r, step, err);
+		tsr_recording_name_step(recording, index, err);
 		return status;
 	}
 	*ret = c;

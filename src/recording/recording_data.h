@@ -40,9 +40,13 @@ enum tsr_status tsr_recording_list_steps(struct tsr_recording_data *r, struct ts
 
 struct tsr_json;
 
-/* What a manifest, or another JSON object, says of the run: its optimizer, order and groups of parameters. */
+/*
+ * What a manifest, or another JSON object of this @format, says of the run: its optimizer, order and groups
+ * of parameters.
+ */
 enum tsr_status tsr_recording_read_run(struct tsr_recording_data *r, const char *path,
-				       const struct tsr_json *root, struct tsr_err *err);
+				       const struct tsr_json *root, const char *format,
+				       struct tsr_err *err);
 
 /* A recording of nothing yet, to be closed with tsr_recording_close(); @options NULL: the defaults. */
 enum tsr_status tsr_recording_new(const char *path, const struct tsr_open_options *options,

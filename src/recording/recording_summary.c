@@ -105,13 +105,6 @@ static enum tsr_status add_step(struct summing *m, size_t index)
 	return TSR_OK;
 }
 
-static void widen(struct tsr_recorded_range *r, double value)
-{
-	r->low = r->n && r->low <= value ? r->low : value;
-	r->high = r->n && r->high >= value ? r->high : value;
-	r->n++;
-}
-
 static void add_groups(struct summing *m)
 {
 	struct tsr_recording_summary *s = m->s;
@@ -153,6 +146,33 @@ static enum tsr_status add_steps(struct summing *m)
 	return TSR_OK;
 }
 
+static void widen(struct tsr_recorded_range *r, double value)
+{
+	r->low = r->n && r->low <= value ? r->low : value;
+	r->high = r->n && r->high >= value ? r->high : value;
+	r->n++;
+}
+
+static enum tsr_status sum_up(struct summing *m)
+{
+	struct tsr_recording_summary *s = m->s;
+
+	TSR_TRY(TSR_NEW(&m->times, m->r->nsteps + 1, m->err, m->r->path));
+	TSR_TRY(TSR_NEW(&s->steps, m->r->nsteps + 1, m->err, m->r->path));
+	TSR_TRY(TSR_NEW(&s->groups, m->r->ngroups + 1, m->err, m->r->path));
+	TSR_TRY(add_steps(m));
+	for (size_t i = 0; i < m->r->nsteps; i++) {
+		const struct tsr_recording_step *step = &m->r->steps[i];
+
+		if (step->has_loss)
+			widen(&s->loss, step->loss);
+		for (size_t g = 0; step->lr && g < m->r->ngroups; g++)
+			widen(&s->groups[g].lr, step->lr[g]);
+	}
+	add_groups(m);
+	return TSR_OK;
+}
+
 enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
 					struct tsr_recording_summary **ret, struct tsr_err *err)
 {
@@ -166,28 +186,10 @@ enum tsr_status tsr_recording_summarize(const struct tsr_recording *r,
 	TSR_TRY(TSR_NEW(&m.s, 1, err, r->path));
 	m.s->recording = r;
 	m.s->arena = tsr_arena_new(ARENA_NBYTES_MAX);
-	status = m.s->arena ? TSR_OK : tsr_fail_nomem(err, r->path);
-	TSR_THEN(status, TSR_NEW(&m.times, r->nsteps + 1, err, r->path));
-	TSR_THEN(status, TSR_NEW(&m.s->steps, r->nsteps + 1, err, r->path));
-	TSR_THEN(status, TSR_NEW(&m.s->groups, r->ngroups + 1, err, r->path));
-	TSR_THEN(status, add_steps(&m));
+	status = m.s->arena ? sum_up(&m) : tsr_fail_nomem(err, r->path);
 	tsr_map_free(&m.places);
 	free(m.times);
-	if (status != TSR_OK) {
-		tsr_recording_summary_free(m.s);
-		return status;
-	}
-	for (size_t i = 0; i < m.r->nsteps; i++) {
-		const struct tsr_recording_step *step = &m.r->steps[i];
-
-		if (step->has_loss)
-			widen(&m.s->loss, step->loss);
-		for (size_t g = 0; step->lr && g < m.r->ngroups; g++)
-			widen(&m.s->groups[g].lr, step->lr[g]);
-	}
-	add_groups(&m);
-	*ret = m.s;
-	return TSR_OK;
+	return TSR_MADE(status, ret, m.s, tsr_recording_summary_free);
 }
 
 void tsr_recording_summary_free(struct tsr_recording_summary *s)

@@ -53,15 +53,6 @@ static char *next_word(char **at)
 	return word;
 }
 
-static enum tsr_status read_step(const struct reading *r, const char *word, uint64_t *ret)
-{
-	if (word[strspn(word, "0123456789")])
-		return wrong(r, word, "the number of a step");
-	if (!tsr_digits(word, strlen(word), UINT64_MAX, ret) || !*ret)
-		return wrong(r, word, "the number of a step, from 1 on");
-	return TSR_OK;
-}
-
 /* Read what follows the number of a step into @lr, unless NULL: one learning rate, or one per group. */
 static enum tsr_status read_rates(const struct reading *r, char *at, double *lr)
 {
@@ -104,7 +95,10 @@ static enum tsr_status read_line(const struct reading *r, char *line)
 	word = next_word(&line);
 	if (!word)
 		return TSR_OK;
-	TSR_TRY(read_step(r, word, &step));
+	if (word[strspn(word, "0123456789")])
+		return wrong(r, word, "the number of a step");
+	if (!tsr_digits(word, strlen(word), UINT64_MAX, &step) || !step)
+		return wrong(r, word, "the number of a step, from 1 on");
 	if (step >= r->first && step - r->first < r->nsteps) {
 		lr = r->lr + (step - r->first) * r->ngroups;
 		if (!isnan(*lr))

@@ -94,23 +94,20 @@ static int by_name(const void *va, const void *vb)
 /* No tensor is listed twice. */
 static enum tsr_status check_unique(const struct opened *o, struct tsr_err *err)
 {
-	const struct tsr_signed_tensor **sorted;
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) const struct tsr_signed_tensor **sorted = NULL;
 	const size_t n = o->pub.ntensors;
 
 	TSR_TRY(TSR_NEW(&sorted, n + 1, err, o->pub.path));
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = &o->pub.tensors[i];
 	qsort(sorted, n, sizeof(*sorted), by_name);
-	for (size_t i = 1; i < n && status == TSR_OK; i++) {
+	for (size_t i = 1; i < n; i++) {
 		if (by_name(&sorted[i - 1], &sorted[i]) == 0)
-			status = tsr_fail(err, TSR_E_FORMAT,
-					  "%s: tensors: found %.200s, %.60s twice, expected it "
-					  "once",
-					  o->pub.path, sorted[i]->name, sorted[i]->of);
+			return tsr_fail(err, TSR_E_FORMAT,
+					"%s: tensors: found %.200s, %.60s twice, expected it once",
+					o->pub.path, sorted[i]->name, sorted[i]->of);
 	}
-	free(sorted);
-	return status;
+	return TSR_OK;
 }
 
 static enum tsr_status read_tensors(struct opened *o, const struct tsr_json *list,
@@ -133,23 +130,13 @@ static enum tsr_status read_tensors(struct opened *o, const struct tsr_json *lis
 
 static enum tsr_status read_root(struct opened *o, const struct tsr_json *root, struct tsr_err *err)
 {
-	const char *format = tsr_json_string(tsr_json_get(root, "format"));
-	uint64_t version;
-
-	if (!format || strcmp(format, "tersor-signatures") != 0)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: format: expected \"tersor-signatures\"",
-				o->pub.path);
-	if (!tsr_json_u64(tsr_json_get(root, "version"), &version) || version != 1)
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
-				"%s: version: expected 1: written for a newer tersor?",
-				o->pub.path);
+	TSR_TRY(tsr_recording_read_run(o->run, o->pub.path, root, "tersor-signatures", err));
 	if (!tsr_json_u64(tsr_json_get(root, "rank"), &o->pub.rank) ||
 	    !tsr_json_u64(tsr_json_get(root, "ranks"), &o->pub.nranks) ||
 	    o->pub.rank >= o->pub.nranks)
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: rank, ranks: expected a rank and how many there are",
 				o->pub.path);
-	TSR_TRY(tsr_recording_read_run(o->run, o->pub.path, root, err));
 	return read_tensors(o, tsr_json_get(root, "tensors"), err);
 }
 
@@ -160,10 +147,9 @@ static enum tsr_status read_head(struct opened *o, struct tsr_err *err)
 	};
 	const uint64_t size = tsr_file_size(o->file);
 	unsigned char start[TSR_SIGNATURES_HEAD_AT];
-	struct tsr_json *root = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
+	TSR_OWNED(free) char *text = NULL;
 	uint64_t nbytes;
-	char *text;
 
 	if (size < sizeof(start))
 		return tsr_fail(err, TSR_E_FORMAT, "%s: found %" PRIu64 " bytes, expected a head",
@@ -180,16 +166,12 @@ static enum tsr_status read_head(struct opened *o, struct tsr_err *err)
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: ends in its head: writing it was interrupted", o->pub.path);
 	TSR_TRY(TSR_NEW(&text, nbytes + 1, err, o->pub.path));
-	status = tsr_file_read(o->file, text, nbytes, sizeof(start), err);
-	if (status == TSR_OK && tsr_hash(text, nbytes, 0) != tsr_get_le(start + 16, 8))
-		status = tsr_fail(err, TSR_E_FORMAT, "%s: the head is damaged", o->pub.path);
-	TSR_THEN(status, tsr_json_parse(text, nbytes, &rules, &root, err));
-	free(text);
-	TSR_THEN(status, read_root(o, root, err));
-	if (root)
-		tsr_json_free(root);
+	TSR_TRY(tsr_file_read(o->file, text, nbytes, sizeof(start), err));
+	if (tsr_hash(text, nbytes, 0) != tsr_get_le(start + 16, 8))
+		return tsr_fail(err, TSR_E_FORMAT, "%s: the head is damaged", o->pub.path);
+	TSR_TRY(tsr_json_parse(text, nbytes, &rules, &root, err));
 	o->data = sizeof(start) + nbytes;
-	return status;
+	return read_root(o, root, err);
 }
 
 /* --- Steps ------------------------------------------------------------------------------------- */
@@ -296,11 +278,7 @@ enum tsr_status tsr_signatures_open(const char *path, struct tsr_signatures **re
 	}
 	TSR_THEN(status, read_head(o, err));
 	TSR_THEN(status, find_steps(o, err));
-	if (status == TSR_OK)
-		*ret = &o->pub;
-	else
-		tsr_signatures_close(&o->pub);
-	return status;
+	return TSR_MADE(status, ret, &o->pub, tsr_signatures_close);
 }
 
 void tsr_signatures_close(struct tsr_signatures *s)

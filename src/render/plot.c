@@ -2,6 +2,7 @@
 /* What SVG charts are drawn with: axes, paths, markers and labels. */
 #include "render/plot.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 TSR_EMBED(tsr_plot_css, "src/render/plot.css");
@@ -43,6 +44,26 @@ double tsr_chart_round_step(double v)
 			return step;
 	}
 	return tsr_chart_times_power(10, exponent);
+}
+
+/* Without the zeros that printf() puts into exponents. */
+void tsr_chart_put_error(double value, int digits, struct tsr_text *out)
+{
+	char text[40];
+	char *exponent;
+
+	if (isinf(value)) {
+		tsr_text_puts(out, "\xe2\x88\x9e");
+		return;
+	}
+	if (!(value > 0)) {
+		tsr_text_puts(out, "0");
+		return;
+	}
+	snprintf(text, sizeof(text), "%.*e", digits, value);
+	exponent = strchr(text, 'e');
+	tsr_text_put(out, text, (size_t)(exponent - text));
+	tsr_text_printf(out, "e%d", atoi(exponent + 1));
 }
 
 /* --- Axes ------------------------------------------------------------------------------------- */
@@ -119,15 +140,15 @@ static void put_attribute(struct tsr_text *svg, const char *name, int tenths)
 	tsr_text_puts(svg, "\"");
 }
 
-void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_head *head)
+void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_frame *f, const char *class,
+		    int height, const char *label)
 {
 	tsr_text_printf(svg,
 			"<svg xmlns=\"http://www.w3.org/2000/svg\" id=\"%s\" class=\"plot%s\" "
 			"width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" "
 			"aria-label=\"%s\">\n<style>%s</style>\n"
 			"<rect class=\"page\" width=\"100%%\" height=\"100%%\"/>\n",
-			head->id, head->few ? " few" : "", head->width, head->height, head->width,
-			head->height, head->label, tsr_plot_css);
+			f->id, class, f->width, height, f->width, height, label, tsr_plot_css);
 }
 
 void tsr_chart_open_panel(struct tsr_text *svg, const char *name, const char *more,

@@ -75,15 +75,12 @@ struct tsr_chart_frame {
 /* What draws a chart there. */
 typedef void tsr_chart_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg);
 
-struct tsr_chart_head {
-	const char *id; /* of the svg element */
-	bool few; /* lines may be dashed: markers and dashes have room */
-	int width, height; /* pixels */
-	const char *label; /* for screen readers */
-};
-
-/* The svg element up to its background; the caller closes it. */
-void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_head *head);
+/*
+ * The svg element up to its background, in pixels; the caller closes it.  @class: " few" if lines may be
+ * dashed, as markers and dashes have room, or ""; @label: for screen readers.
+ */
+void tsr_chart_open(struct tsr_text *svg, const struct tsr_chart_frame *f, const char *class,
+		    int height, const char *label);
 
 /* A group for a panel, with attributes by which scripts find it; @more are further attributes. */
 void tsr_chart_open_panel(struct tsr_text *svg, const char *name, const char *more,
@@ -110,6 +107,9 @@ void tsr_chart_put_y_tick(struct tsr_text *svg, const struct tsr_chart_area *a, 
 /* Grid lines of a logarithmic x axis, every so many tenths, and their labels below. */
 void tsr_chart_put_decades(struct tsr_text *svg, const struct tsr_axis *x, int top, int bottom,
 			   int each);
+
+/* An error as it stands in charts: "2.9e-5", "0", an infinity sign. */
+void tsr_chart_put_error(double value, int digits, struct tsr_text *out);
 
 /* Shapes that differ without colour, in class "marker"; @shape counts modulo their number. */
 void tsr_chart_put_marker(struct tsr_text *svg, int x, int y, unsigned shape);

@@ -146,14 +146,13 @@ void tsr_table_put_text(const struct tsr_table *t, const char *columns, bool ver
 			struct tsr_text *out);
 void tsr_table_put_html(const struct tsr_table *t, const char *columns, struct tsr_text *html);
 
-/* A member @key: an array of objects; the second: the members of the first row alone. */
+/* A member @key: an array of objects. */
 void tsr_table_put_json(const struct tsr_table *t, const char *key, struct tsr_text *json);
-void tsr_table_put_members(const struct tsr_table *t, struct tsr_text *json);
 
-/* Rows with these columns, separated by commas; those that the table lacks are empty. */
-void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv);
-
-/* The same of tables that are freed. */
+/*
+ * The same of a table that is freed; the members of its first row alone; and rows with these columns,
+ * separated by commas, of which those that the table lacks are empty.
+ */
 void tsr_table_end_json(struct tsr_table t, const char *key, struct tsr_text *json);
 void tsr_table_end_members(struct tsr_table t, struct tsr_text *json);
 void tsr_table_end_csv(struct tsr_table t, const char *columns, struct tsr_text *csv);

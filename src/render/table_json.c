@@ -63,11 +63,12 @@ static void put_row(const struct tsr_table *t, size_t row, struct tsr_text *json
 		tsr_json_close(json, '}');
 }
 
-void tsr_table_put_members(const struct tsr_table *t, struct tsr_text *json)
+void tsr_table_end_members(struct tsr_table t, struct tsr_text *json)
 {
-	json->failed = json->failed || t->failed;
-	if (!json->failed && t->nrows)
-		put_row(t, 0, json);
+	json->failed = json->failed || t.failed;
+	if (!json->failed && t.nrows)
+		put_row(&t, 0, json);
+	tsr_table_free(&t);
 }
 
 void tsr_table_put_json(const struct tsr_table *t, const char *key, struct tsr_text *json)
@@ -80,6 +81,12 @@ void tsr_table_put_json(const struct tsr_table *t, const char *key, struct tsr_t
 		tsr_json_close(json, '}');
 	}
 	tsr_json_close(json, ']');
+}
+
+void tsr_table_end_json(struct tsr_table t, const char *key, struct tsr_text *json)
+{
+	tsr_table_put_json(&t, key, json);
+	tsr_table_free(&t);
 }
 
 /* --- Comma-separated values ------------------------------------------------------------------ */
@@ -99,13 +106,13 @@ static void put_field(const struct tsr_field *f, struct tsr_text *csv)
 	tsr_text_puts(csv, number);
 }
 
-void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct tsr_text *csv)
+void tsr_table_end_csv(struct tsr_table t, const char *columns, struct tsr_text *csv)
 {
 	struct tsr_table_slot slots[TSR_TABLE_SLOTS_MAX]; /* of the columns that the table has */
-	const unsigned n = tsr_table_slots(t, columns, slots);
+	const unsigned n = tsr_table_slots(&t, columns, slots);
 
-	csv->failed = csv->failed || t->failed;
-	for (size_t row = 0; row < t->nrows && !csv->failed; row++) {
+	csv->failed = csv->failed || t.failed;
+	for (size_t row = 0; row < t.nrows && !csv->failed; row++) {
 		unsigned k = 0;
 
 		for (const char *at = columns; at; at = *at ? at + 1 : NULL) {
@@ -114,31 +121,12 @@ void tsr_table_put_csv(const struct tsr_table *t, const char *columns, struct ts
 			const struct tsr_field *f = NULL;
 
 			if (len && strlen(key) == len && memcmp(key, at, len) == 0)
-				f = tsr_field_at(t, row, slots[k++].index);
+				f = tsr_field_at(&t, row, slots[k++].index);
 			if (f)
 				put_field(f, csv);
 			at += len;
 			tsr_text_puts(csv, *at ? "," : "\n");
 		}
 	}
-}
-
-/* --- Tables that are freed ------------------------------------------------------------------- */
-
-void tsr_table_end_json(struct tsr_table t, const char *key, struct tsr_text *json)
-{
-	tsr_table_put_json(&t, key, json);
-	tsr_table_free(&t);
-}
-
-void tsr_table_end_members(struct tsr_table t, struct tsr_text *json)
-{
-	tsr_table_put_members(&t, json);
-	tsr_table_free(&t);
-}
-
-void tsr_table_end_csv(struct tsr_table t, const char *columns, struct tsr_text *csv)
-{
-	tsr_table_put_csv(&t, columns, csv);
 	tsr_table_free(&t);
 }

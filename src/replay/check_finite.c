@@ -138,7 +138,7 @@ static enum tsr_status look_work(void *ctx, void *scratch, uint64_t job, struct 
 		s->n[slot] = 0;
 		if (!coding.codec)
 			continue;
-		tsr_replay_planes_at(&coding, p->plane[slot], s->tile.first, plane);
+		tsr_replay_planes_at(&coding, tsr_replay_planes(p, slot), s->tile.first, plane);
 		coding.first = s->tile.first;
 		if (tsr_replay_is_f32(&coding))
 			x = plane[0];

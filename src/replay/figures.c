@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of a replay's figures, and the error that a gate limits. */
-#include <string.h>
-
 #include "tersor/replay.h"
+#include "text/bytes.h"
 
 static const char *const names[TSR_FIGURE_COUNT] = {
 	[TSR_FIGURE_WEIGHT_ULP] = "weight-ulp",
@@ -27,13 +26,7 @@ const char *tsr_figure_name(enum tsr_figure_name name)
 
 bool tsr_figure_find(const char *name, enum tsr_figure_name *name_ret)
 {
-	for (unsigned i = 0; i < TSR_FIGURE_COUNT; i++) {
-		if (strcmp(names[i], name) == 0) {
-			*name_ret = (enum tsr_figure_name)i;
-			return true;
-		}
-	}
-	return false;
+	return TSR_FIND_NAME(name, names, name_ret);
 }
 
 double tsr_figure_error(const struct tsr_replay_figures *f, enum tsr_figure_name name)

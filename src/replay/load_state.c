@@ -27,17 +27,13 @@
 
 static enum tsr_status drop_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	const struct tsr_replay_param *p = (const struct tsr_replay_param *)ctx + job / TSR_SLOTS;
-	const unsigned slot = (unsigned)(job % TSR_SLOTS);
+	const struct tsr_replay_param *p = (const struct tsr_replay_param *)ctx +
+					   job / TSR_REPLAY_ARRAYS;
+	const unsigned i = (unsigned)(job % TSR_REPLAY_ARRAYS);
 
 	(void)scratch, (void)err;
-	for (unsigned i = 0; i < TSR_PLANES_MAX && p->numel >= DROP_NUMEL; i++) {
-		if (p->plane[slot][i])
-			tsr_pages_drop(p->plane[slot][i],
-				       (size_t)tsr_plane_nbytes(&p->coding[slot], i, p->numel));
-	}
-	if (p->fp32[slot] && p->numel >= DROP_NUMEL)
-		tsr_pages_drop(p->fp32[slot], (size_t)p->numel * sizeof(float));
+	if (p->array[i] && p->numel >= DROP_NUMEL)
+		tsr_pages_drop(p->array[i], (size_t)tsr_replay_array_nbytes(p, i, p->numel));
 	return TSR_OK;
 }
 
@@ -45,7 +41,7 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, bool on_di
 			   unsigned threads)
 {
 	const struct tsr_run run = { .threads = threads };
-	const struct tsr_pipeline pipeline = { .njobs = n * TSR_SLOTS,
+	const struct tsr_pipeline pipeline = { .njobs = n * TSR_REPLAY_ARRAYS,
 					       .work = drop_work,
 					       .ctx = params };
 	bool large = false;
@@ -55,13 +51,8 @@ void tsr_replay_free_state(struct tsr_replay_param *params, size_t n, bool on_di
 	/* That only saves time: if it fails, everything is freed all the same. */
 	if (large)
 		(void)tsr_pipeline_run(&pipeline, &run, NULL);
-	for (size_t i = 0; i < n && !on_disk; i++) {
-		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			for (unsigned plane = 0; plane < TSR_PLANES_MAX; plane++)
-				free(params[i].plane[slot][plane]);
-			free(params[i].fp32[slot]);
-		}
-	}
+	for (size_t i = 0; i < pipeline.njobs && !on_disk; i++)
+		free(params[i / TSR_REPLAY_ARRAYS].array[i % TSR_REPLAY_ARRAYS]);
 	free(params);
 }
 
@@ -73,25 +64,29 @@ static void *allocate(const struct tsr_replaying *r, uint64_t nbytes)
 	return nbytes < SIZE_MAX ? malloc((size_t)nbytes + 1) : NULL;
 }
 
-static enum tsr_status allocate_slot(struct tsr_replaying *r, struct tsr_replay_param *p,
-				     unsigned slot)
+static enum tsr_status allocate_state(struct tsr_replaying *r)
 {
-	const struct tsr_coding *coding = &p->coding[slot];
-	bool ok = true;
+	/* Each array begins at a cache line. */
+	const uint64_t narrays = (uint64_t)r->nparams * TSR_REPLAY_ARRAYS;
 
-	for (unsigned i = 0; i < coding->codec->nplanes && ok; i++) {
-		p->plane[slot][i] = allocate(r, tsr_plane_nbytes(coding, i, p->numel));
-		ok = p->plane[slot][i] != NULL;
+	if (r->options->state_dir)
+		TSR_TRY(tsr_mapped_new(r->options->state_dir, r->c->path,
+				       r->result->state_nbytes + 64 * narrays, &r->result->disk,
+				       r->err));
+	for (uint64_t k = 0; k < narrays; k++) {
+		struct tsr_replay_param *p = &r->params[k / TSR_REPLAY_ARRAYS];
+		const unsigned i = (unsigned)(k % TSR_REPLAY_ARRAYS);
+
+		if (!tsr_replay_has_array(r, p, i))
+			continue;
+		p->array[i] = allocate(r, tsr_replay_array_nbytes(p, i, p->numel));
+		if (!p->array[i])
+			return tsr_fail(r->err, TSR_E_NOMEM,
+					"%s: tensor %.200s: out of memory: the state takes %" PRIu64
+					" bytes",
+					r->c->path, p->name, r->result->state_nbytes);
 	}
-	if (ok && r->options->compare) {
-		p->fp32[slot] = allocate(r, p->numel * sizeof(float));
-		ok = p->fp32[slot] != NULL;
-	}
-	if (ok)
-		return TSR_OK;
-	return tsr_fail(r->err, TSR_E_NOMEM,
-			"%s: tensor %.200s: out of memory: the state takes %" PRIu64 " bytes",
-			r->c->path, p->name, r->result->state_nbytes);
+	return TSR_OK;
 }
 
 /* --- Loading ---------------------------------------------------------------------------------- */
@@ -167,10 +162,10 @@ static enum tsr_status copy_planes(const struct loading *l, struct load_scratch 
 	const struct tsr_tensor *t = &r->c->tensors[p->tensor[slot]];
 	const struct tsr_coding *coding = &p->coding[slot];
 	const struct tsr_coding *stored = t->coding.codec ? &t->coding : coding;
-	float *was = was_of(l, s, slot);
+	float *was = was_of(l, s, slot), *fp32[TSR_SLOTS];
 	void *plane[TSR_PLANES_MAX];
 
-	tsr_replay_planes_at(coding, p->plane[slot], tile->first, plane);
+	tsr_replay_planes_at(coding, tsr_replay_planes(p, slot), tile->first, plane);
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		const size_t nbytes = (size_t)tsr_plane_nbytes(stored, i, tile->n);
 		const bool widen = nbytes != tsr_plane_nbytes(coding, i, tile->n);
@@ -181,13 +176,14 @@ static enum tsr_status copy_planes(const struct loading *l, struct load_scratch 
 		if (widen)
 			tsr_replay_widen_scales(stored, i, s->x, nbytes, plane[i]);
 	}
-	if (!p->fp32[slot] && !(slot == TSR_SLOT_VARIANCE && tsr_replay_is_relative(p)))
+	tsr_replay_fp32_at(p->array, tile->first, fp32);
+	if (!fp32[slot] && !(slot == TSR_SLOT_VARIANCE && tsr_replay_is_relative(p)))
 		return TSR_OK;
 	coding->codec->decode(coding, (const void *const *)plane, tile->n, was);
 	tsr_ratios_undo(coding, was, was_of(l, s, TSR_SLOT_VARIANCE), tile->n);
 	memcpy(decoded_of(l, s, slot), was, tile->n * sizeof(*was));
-	if (p->fp32[slot])
-		memcpy(p->fp32[slot] + tile->first, was, tile->n * sizeof(*was));
+	if (fp32[slot])
+		memcpy(fp32[slot], was, tile->n * sizeof(*was));
 	return TSR_OK;
 }
 
@@ -200,6 +196,7 @@ static enum tsr_status encode(const struct loading *l, struct load_scratch *s, u
 	struct tsr_coding coding = tsr_replay_coding_at(&p->coding[slot], l->step);
 	struct loaded *loaded = &s->loaded[slot];
 	float *was = was_of(l, s, slot), *decoded = decoded_of(l, s, slot);
+	float *fp32[TSR_SLOTS];
 	void *plane[TSR_PLANES_MAX];
 
 	if (source != SIZE_MAX)
@@ -207,9 +204,10 @@ static enum tsr_status encode(const struct loading *l, struct load_scratch *s, u
 					    &s->read, was, err));
 	else
 		memset(was, 0, n * sizeof(*was));
-	if (p->fp32[slot])
-		memcpy(p->fp32[slot] + s->tile.first, was, n * sizeof(*was));
-	tsr_replay_planes_at(&coding, p->plane[slot], s->tile.first, plane);
+	tsr_replay_fp32_at(p->array, s->tile.first, fp32);
+	if (fp32[slot])
+		memcpy(fp32[slot], was, n * sizeof(*was));
+	tsr_replay_planes_at(&coding, tsr_replay_planes(p, slot), s->tile.first, plane);
 	coding.first = s->tile.first;
 	memcpy(decoded, was, n * sizeof(*was));
 	tsr_ratios_make(&coding, decoded, was_of(l, s, TSR_SLOT_VARIANCE), n);
@@ -293,24 +291,6 @@ static enum tsr_status load_commit(void *ctx, void *scratch, uint64_t job, struc
 			TSR_TRY(check_loaded(l->r, p, slot, sum, err));
 	}
 	return tsr_progress_add(&l->r->progress, 0, err);
-}
-
-static enum tsr_status allocate_state(struct tsr_replaying *r)
-{
-	/* Each array begins at a cache line. */
-	const uint64_t narrays = (uint64_t)r->nparams * TSR_SLOTS * (TSR_PLANES_MAX + 1);
-
-	if (r->options->state_dir)
-		TSR_TRY(tsr_mapped_new(r->options->state_dir, r->c->path,
-				       r->result->state_nbytes + 64 * narrays, &r->result->disk,
-				       r->err));
-	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			if (r->params[i].coding[slot].codec)
-				TSR_TRY(allocate_slot(r, &r->params[i], slot));
-		}
-	}
-	return TSR_OK;
 }
 
 /* Whether the container has hashes or checksums. */

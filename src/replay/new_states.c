@@ -153,8 +153,7 @@ static bool put_hyper(struct tsr_replaying *r, struct tsr_value *dict, size_t gr
 			continue;
 		if (name == TSR_HYPER_BETA1)
 			ok = put_reals(r, dict, "betas", &h->value[TSR_HYPER_BETA1], 2);
-		else if (name == TSR_HYPER_DECOUPLE_LR || name == TSR_HYPER_NESTEROV ||
-			 name == TSR_HYPER_MAXIMIZE || name == TSR_HYPER_AMSGRAD)
+		else if (tsr_hyper_is_flag(name))
 			ok = tsr_value_put_at(r->c->arena, dict, tsr_hyper_name(name),
 					      tsr_value_bool(r->c->arena, x != 0));
 		else

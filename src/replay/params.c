@@ -71,29 +71,20 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 	return TSR_OK;
 }
 
-typedef enum tsr_status listed_fn(struct matching *m, const char *name, size_t group);
-
-static enum tsr_status each_listed(struct matching *m, listed_fn *fn)
+/* All names that the manifest lists, which are known before they are added. */
+static enum tsr_status take_names(struct matching *m, bool known)
 {
 	const struct tsr_recording *recording = m->r->recording;
 
 	for (size_t g = 0; g < recording->ngroups; g++) {
-		for (size_t i = 0; recording->groups[g].params && i < recording->groups[g].nparams;
-		     i++)
-			TSR_TRY(fn(m, recording->groups[g].params[i], g));
+		const struct tsr_recording_group *group = &recording->groups[g];
+
+		for (size_t i = 0; group->params && i < group->nparams; i++)
+			TSR_TRY(known ? add_param(m, group->params[i], g, recording->path, 0)
+				      : tsr_parameters_know(&m->r->parameters, group->params[i],
+							    m->r->err));
 	}
 	return TSR_OK;
-}
-
-static enum tsr_status know_listed(struct matching *m, const char *name, size_t group)
-{
-	(void)group;
-	return tsr_parameters_know(&m->r->parameters, name, m->r->err);
-}
-
-static enum tsr_status add_listed(struct matching *m, const char *name, size_t group)
-{
-	return add_param(m, name, group, m->r->recording->path, 0);
 }
 
 /* Index the first @n of what will be the replay's parameters by their recorded names. */
@@ -278,12 +269,6 @@ static enum tsr_status keep_seen(struct matching *m)
 	return index_recorded(r, r->params, r->nparams);
 }
 
-static enum tsr_status refuse(struct tsr_replaying *r, size_t tensor, const char *what)
-{
-	return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: tensor %.200s: %s", r->c->path,
-			r->c->tensors[tensor].name, what);
-}
-
 /* Give the parameters what the checkpoint has of them. */
 static enum tsr_status add_states(struct tsr_replaying *r)
 {
@@ -292,9 +277,12 @@ static enum tsr_status add_states(struct tsr_replaying *r)
 		const struct tsr_parameter *own = &r->parameters.list[i];
 
 		if (own->master != SIZE_MAX)
-			return refuse(r, own->master,
-				      "is a second copy of its weight, which would be left as it "
-				      "is; replay steps weights that are kept once");
+			return tsr_fail(
+				r->err, TSR_E_UNSUPPORTED,
+				"%s: tensor %.200s: is a second copy of its weight, which "
+				"would be left as it is; replay steps weights that are kept "
+				"once",
+				r->c->path, r->c->tensors[own->master].name);
 		memcpy(r->params[i].tensor, own->tensor, sizeof(own->tensor));
 		r->params[i].counter = own->counter;
 		r->params[i].scalar = own->count;
@@ -309,9 +297,9 @@ static enum tsr_status look_at_steps(struct matching *m)
 {
 	struct tsr_replaying *r = m->r;
 
-	TSR_TRY(each_listed(m, know_listed));
+	TSR_TRY(take_names(m, false));
 	TSR_TRY(tsr_parameters_update(&r->parameters, r->err));
-	TSR_TRY(each_listed(m, add_listed));
+	TSR_TRY(take_names(m, true));
 	TSR_TRY(index_recorded(r, m->params, m->nparams));
 	for (size_t i = 0; i < r->result->nsteps; i++)
 		TSR_TRY(look_at_step(m, i));

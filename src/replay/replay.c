@@ -151,7 +151,9 @@ static enum tsr_status check_outputs(struct tsr_replaying *r, const char *out)
 	for (unsigned i = 0; i < r->options->nreports; i++)
 		TSR_TRY(check_not_input(r, r->options->reports[i]));
 	if (r->options->signatures) {
-		TSR_TRY(tsr_replay_check_signing(r));
+		TSR_TRY(tsr_replay_check_plain(r, "for signatures", r->err));
+		TSR_TRY(tsr_outfile_check_target(r->options->signatures, r->options->force,
+						 r->err));
 		TSR_TRY(check_not_input(r, r->options->signatures));
 	}
 	if (!out)

@@ -17,7 +17,7 @@
 /* Whether the state goes into a packed file. */
 static bool is_packed(const struct tsr_replaying *r)
 {
-	return !r->options->decode && !tsr_replay_is_plain(r);
+	return !r->options->decode && tsr_replay_check_plain(r, "", NULL) != TSR_OK;
 }
 
 /* FlashOptim's state dict has all tensors in its own codecs, also those that are not stepped. */
@@ -66,17 +66,6 @@ enum tsr_status tsr_replay_check_form(const struct tsr_replaying *r, const char 
 }
 
 /* --- Planes ----------------------------------------------------------------------------------- */
-
-/* The array of a plane; a new one if the tensor had fewer planes. */
-static enum tsr_status plane_array(struct tsr_replaying *r, size_t tensor, unsigned plane,
-				   unsigned had, size_t *ret)
-{
-	const struct tsr_tensor *t = &r->c->tensors[tensor];
-	const struct tsr_array a = { .name = t->name, .dtype = TSR_U8 };
-
-	*ret = t->plane[plane];
-	return plane < had ? TSR_OK : tsr_build_array(r->c, &a, ret, r->err);
-}
 
 static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsigned plane,
 				   const struct tsr_coding *coding, const unsigned char *memory)
@@ -133,11 +122,14 @@ static enum tsr_status place_slot(struct tsr_replaying *r, const struct tsr_repl
 	struct tsr_tensor *t;
 
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
-		size_t array;
+		const struct tsr_array new = { .name = r->c->tensors[tensor].name,
+					       .dtype = TSR_U8 };
 
-		TSR_TRY(plane_array(r, tensor, i, had, &array));
-		r->c->tensors[tensor].plane[i] = array;
-		TSR_TRY(place_plane(r, tensor, i, coding, p->plane[slot][i]));
+		/* The array of a plane is a new one if the tensor had fewer planes. */
+		if (i >= had)
+			TSR_TRY(tsr_build_array(r->c, &new, &r->c->tensors[tensor].plane[i],
+						r->err));
+		TSR_TRY(place_plane(r, tensor, i, coding, tsr_replay_planes(p, slot)[i]));
 	}
 	t = &r->c->tensors[tensor];
 	t->dtype = TSR_F32;
@@ -147,7 +139,7 @@ static enum tsr_status place_slot(struct tsr_replaying *r, const struct tsr_repl
 	t->narrow = NULL;
 	if (coding->codec->relative)
 		t->beside = r->c->tensors[p->tensor[TSR_SLOT_VARIANCE]].name;
-	TSR_TRY(hash_slot(r, t, p->plane[slot]));
+	TSR_TRY(hash_slot(r, t, tsr_replay_planes(p, slot)));
 	tsr_replay_leave_tile(r, &all);
 	return TSR_OK;
 }
@@ -181,15 +173,11 @@ enum tsr_status tsr_replay_show_state(struct tsr_replaying *r)
 		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 				"%s: is packed: found what a codec left, expected an FP32 state",
 				r->c->path);
+	TSR_TRY(tsr_replay_check_plain(r, "to look at after each step", r->err));
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_replay_param *p = &r->params[i];
 
 		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			if (p->coding[slot].codec && !tsr_replay_is_f32(&p->coding[slot]))
-				return tsr_fail(r->err, TSR_E_USAGE,
-						"%s: tensor %.200s: found a state in %s, expected "
-						"FP32 to look at after each step",
-						r->c->path, p->name, p->coding[slot].codec->name);
 			if (p->coding[slot].codec && p->tensor[slot] == SIZE_MAX)
 				return tsr_fail(r->err, TSR_E_UNSUPPORTED,
 						"%s: tensor %.200s: has no %s yet, expected one to "

@@ -69,29 +69,22 @@ struct keeping {
 	struct tsr_replaying *r;
 };
 
-/* Scratch memory of a job: the hashes of a tile's planes. */
-struct kept {
-	uint64_t hash[TSR_SLOTS][TSR_PLANES_MAX];
-};
-
 typedef enum tsr_status plane_fn(struct tsr_parts *parts, void *bytes, size_t nbytes,
 				 uint64_t *hash, struct tsr_err *err);
 
-/* Call @move for each plane of a tile. */
-static enum tsr_status each_plane(const struct keeping *k, struct kept *kept, uint64_t job,
+/* Call @move for each plane of a tile; scratch memory of a job is their hashes. */
+static enum tsr_status each_plane(const struct keeping *k, uint64_t *hashes, uint64_t job,
 				  plane_fn *move, struct tsr_err *err)
 {
 	const struct tsr_tile tile = tsr_tiles_get(&k->r->tiles, job);
 	const struct tsr_replay_param *p = &k->r->params[tile.tensor];
 
-	for (unsigned part = 0; part < TSR_SLOTS; part++) {
-		const struct tsr_coding *coding = &p->coding[part];
-
-		for (unsigned i = 0; coding->codec && i < coding->codec->nplanes; i++)
+	for (unsigned i = 0; i < TSR_REPLAY_FP32; i++) {
+		if (tsr_replay_has_array(k->r, p, i))
 			TSR_TRY(move(k->r->run->parts,
-				     p->plane[part][i] + tsr_plane_nbytes(coding, i, tile.first),
-				     (size_t)tsr_plane_nbytes(coding, i, tile.n),
-				     &kept->hash[part][i], err));
+				     p->array[i] + tsr_replay_array_nbytes(p, i, tile.first),
+				     (size_t)tsr_replay_array_nbytes(p, i, tile.n), &hashes[i],
+				     err));
 	}
 	return TSR_OK;
 }
@@ -99,8 +92,7 @@ static enum tsr_status each_plane(const struct keeping *k, struct kept *kept, ui
 static enum tsr_status hash_plane(struct tsr_parts *parts, void *bytes, size_t nbytes,
 				  uint64_t *hash, struct tsr_err *err)
 {
-	(void)parts;
-	(void)err;
+	(void)parts, (void)err;
 	*hash = tsr_hash(bytes, nbytes, 0);
 	return TSR_OK;
 }
@@ -136,14 +128,14 @@ static enum tsr_status keep_finish(void *ctx, void *scratch, uint64_t job, struc
 enum tsr_status tsr_replay_keep_state(struct tsr_replaying *r)
 {
 	struct keeping k = { .r = r };
-	const struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct kept),
+	const struct tsr_pipeline pipeline = { .scratch_nbytes = TSR_REPLAY_FP32 * sizeof(uint64_t),
 					       .work = keep_work,
 					       .commit = keep_commit,
 					       .finish = keep_finish,
 					       .ctx = &k };
 
 	return r->run && r->run->parts && r->nparams
-		       ? tsr_replay_run_tiles(pipeline, 0, sizeof(struct kept), NULL)
+		       ? tsr_replay_run_tiles(pipeline, 0, TSR_REPLAY_FP32 * sizeof(uint64_t), NULL)
 		       : TSR_OK;
 }
 

@@ -40,17 +40,21 @@ bool tsr_replay_is_f32(const struct tsr_coding *coding)
 	return !coding->codec->grouped && coding->codec->planes[0].dtype == TSR_F32;
 }
 
-bool tsr_replay_is_plain(const struct tsr_replaying *r)
+enum tsr_status tsr_replay_check_plain(const struct tsr_replaying *r, const char *why,
+				       struct tsr_err *err)
 {
 	for (size_t i = 0; i < r->nparams; i++) {
 		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 			const struct tsr_coding *coding = &r->params[i].coding[slot];
 
 			if (coding->codec && !tsr_replay_is_f32(coding))
-				return false;
+				return tsr_fail(
+					err, TSR_E_USAGE,
+					"%s: tensor %.200s: found a state in %s, expected FP32 %s",
+					r->c->path, r->params[i].name, coding->codec->name, why);
 		}
 	}
-	return true;
+	return TSR_OK;
 }
 
 bool tsr_replay_is_begun(const struct tsr_replay_param *p)
@@ -104,24 +108,41 @@ void tsr_replay_planes_at(const struct tsr_coding *coding, unsigned char *const 
 		ret[i] = plane[i] + tsr_plane_nbytes(coding, i, first);
 }
 
+bool tsr_replay_has_array(const struct tsr_replaying *r, const struct tsr_replay_param *p,
+			  unsigned i)
+{
+	const unsigned slot = i < TSR_REPLAY_FP32 ? i / TSR_PLANES_MAX : i - TSR_REPLAY_FP32;
+	const struct tsr_codec *codec = slot < TSR_SLOTS ? p->coding[slot].codec : NULL;
+
+	return codec &&
+	       (i < TSR_REPLAY_FP32 ? i % TSR_PLANES_MAX < codec->nplanes : r->options->compare);
+}
+
+uint64_t tsr_replay_array_nbytes(const struct tsr_replay_param *p, unsigned i, uint64_t n)
+{
+	return i < TSR_REPLAY_FP32
+		       ? tsr_plane_nbytes(&p->coding[i / TSR_PLANES_MAX], i % TSR_PLANES_MAX, n)
+		       : n * sizeof(float);
+}
+
+void tsr_replay_fp32_at(unsigned char *const array[], uint64_t first, float *ret[TSR_SLOTS])
+{
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		float *x = (void *)array[TSR_REPLAY_FP32 + slot];
+
+		ret[slot] = x ? x + first : NULL;
+	}
+}
+
 void tsr_replay_leave_tile(const struct tsr_replaying *r, const struct tsr_tile *tile)
 {
 	const struct tsr_replay_param *p = &r->params[tile->tensor];
-	struct tsr_mapped *disk = r->result->disk;
-	void *plane[TSR_PLANES_MAX];
 
-	for (unsigned slot = 0; slot < TSR_SLOTS && disk; slot++) {
-		const struct tsr_coding *coding = &p->coding[slot];
-
-		if (!coding->codec)
-			continue;
-		tsr_replay_planes_at(coding, p->plane[slot], tile->first, plane);
-		for (unsigned i = 0; i < coding->codec->nplanes; i++)
-			tsr_mapped_leave(disk, plane[i],
-					 (size_t)tsr_plane_nbytes(coding, i, tile->n));
-		if (p->fp32[slot])
-			tsr_mapped_leave(disk, p->fp32[slot] + tile->first,
-					 tile->n * sizeof(float));
+	for (unsigned i = 0; i < TSR_REPLAY_ARRAYS && r->result->disk; i++) {
+		if (tsr_replay_has_array(r, p, i))
+			tsr_mapped_leave(r->result->disk,
+					 p->array[i] + tsr_replay_array_nbytes(p, i, tile->first),
+					 (size_t)tsr_replay_array_nbytes(p, i, tile->n));
 	}
 }
 

@@ -18,6 +18,14 @@ struct tsr_learned;
 /* The largest alignment of tiles: groups of two codecs may have little in common. */
 #define TSR_REPLAY_ALIGN_MAX (UINT64_C(1) << 22)
 
+/*
+ * The arrays of a state: TSR_PLANES_MAX for the planes of each slot, and as many for the slots of the state
+ * of the comparison in FP32.
+ */
+#define TSR_REPLAY_FP32 (TSR_SLOTS * TSR_PLANES_MAX)
+#define TSR_REPLAY_ARRAYS (TSR_REPLAY_FP32 + TSR_PLANES_MAX)
+_Static_assert((int)TSR_SLOTS <= TSR_PLANES_MAX, "an array of the comparison for each slot");
+
 /* A parameter and its state, which is resident once it is loaded. */
 struct tsr_replay_param {
 	const char *name; /* of its weight in the checkpoint */
@@ -31,8 +39,7 @@ struct tsr_replay_param {
 	size_t counter; /* the tensor that counts its steps; SIZE_MAX: none */
 	struct tsr_value *scalar; /* the number that does, if no tensor does; NULL: none */
 	struct tsr_coding coding[TSR_SLOTS]; /* codec NULL: the rule keeps no such slot */
-	unsigned char *plane[TSR_SLOTS][TSR_PLANES_MAX];
-	float *fp32[TSR_SLOTS]; /* the state of the comparison in FP32; NULL without one */
+	unsigned char *array[TSR_REPLAY_ARRAYS]; /* NULL until they are allocated */
 	uint64_t count; /* steps taken */
 	size_t nseen; /* steps that have a gradient for it */
 	size_t first_missing; /* index of the first that has none, if any */
@@ -76,6 +83,13 @@ struct tsr_replaying {
 	struct tsr_err *err;
 };
 
+/* The planes of a slot. */
+static inline unsigned char *const *tsr_replay_planes(const struct tsr_replay_param *p,
+						      unsigned slot)
+{
+	return p->array + slot * TSR_PLANES_MAX;
+}
+
 /* The index of the parameter of this name in the recording, or SIZE_MAX. */
 size_t tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded);
 
@@ -90,8 +104,9 @@ bool tsr_replay_is_adam(const struct tsr_replaying *r);
 /* Whether a state in this coding is plain FP32. */
 bool tsr_replay_is_f32(const struct tsr_coding *coding);
 
-/* Whether all of the state is. */
-bool tsr_replay_is_plain(const struct tsr_replaying *r);
+/* Refuse a state that is not all plain FP32, which is expected @why. */
+enum tsr_status tsr_replay_check_plain(const struct tsr_replaying *r, const char *why,
+				       struct tsr_err *err);
 
 /* Whether the checkpoint has a momentum or a variance of a parameter that the rule uses. */
 bool tsr_replay_is_begun(const struct tsr_replay_param *p);
@@ -114,6 +129,14 @@ enum tsr_status tsr_replay_cut(const struct tsr_replaying *r, uint64_t most,
 
 /* The coding of a slot for the step with this number: random bits differ from step to step. */
 struct tsr_coding tsr_replay_coding_at(const struct tsr_coding *coding, uint64_t step);
+
+/* Whether a parameter has array @i, which is of a comparison if there is one; its bytes for @n elements. */
+bool tsr_replay_has_array(const struct tsr_replaying *r, const struct tsr_replay_param *p,
+			  unsigned i);
+uint64_t tsr_replay_array_nbytes(const struct tsr_replay_param *p, unsigned i, uint64_t n);
+
+/* Where the slots of the comparison have element @first; NULL where there is none. */
+void tsr_replay_fp32_at(unsigned char *const array[], uint64_t first, float *ret[TSR_SLOTS]);
 
 /* Where the planes of a slot have element @first. */
 void tsr_replay_planes_at(const struct tsr_coding *coding, unsigned char *const *plane,

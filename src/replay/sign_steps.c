@@ -4,18 +4,16 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"
-#include "base/pipeline.h"
 #include "codec/math.h"
 #include "io/file.h"
 #include "io/hash.h"
 #include "recording/recording_data.h"
+#include "recording/sign_tensors.h"
 #include "recording/signature_file.h"
-#include "recording/signing.h"
 #include "text/json.h"
 
 /* Of a parameter: its gradient, and what its slots are called. */
@@ -24,9 +22,6 @@
 static const char *const names[EACH] = { "weight", "momentum", "variance", "max_exp_avg_sq",
 					 "gradient" };
 
-/* Elements of a gradient that are read at once. */
-#define PIECE 16384u
-
 struct tsr_replay_signing {
 	struct tsr_outfile *file;
 	uint64_t at; /* where the next step goes */
@@ -34,26 +29,14 @@ struct tsr_replay_signing {
 	unsigned char *step; /* its bytes */
 	size_t njobs;
 	size_t *jobs; /* EACH * parameter + slot, in the order of the file */
-	enum tsr_dtype *dtypes; /* of gradients, per parameter */
+	struct tsr_tensor *grads; /* per parameter, of the dtype that all its gradients have */
+	/* Of each job: a gradient to be read, or a state in memory; and its signature. */
+	const struct tsr_tensor **read;
+	struct tsr_to_sign *resident;
+	struct tsr_signature *signatures;
 	const struct tsr_replay_window *w; /* of the step; NULL: before the first */
 	const struct tsr_replaying *r;
 };
-
-enum tsr_status tsr_replay_check_signing(const struct tsr_replaying *r)
-{
-	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			const struct tsr_coding *coding = &r->params[i].coding[slot];
-
-			if (coding->codec && !tsr_replay_is_f32(coding))
-				return tsr_fail(r->err, TSR_E_USAGE,
-						"%s: tensor %.200s: found a state in %s, expected "
-						"FP32 for signatures",
-						r->c->path, r->params[i].name, coding->codec->name);
-		}
-	}
-	return tsr_outfile_check_target(r->options->signatures, r->options->force, r->err);
-}
 
 /* --- The head ---------------------------------------------------------------------------------- */
 
@@ -114,9 +97,10 @@ static void put_head(struct tsr_text *json, const struct tsr_replaying *r,
 		tsr_json_open(json, NULL, '{');
 		tsr_json_put_string(json, "name", p->recorded);
 		tsr_json_put_string(json, "of", names[slot]);
-		tsr_json_put_string(
-			json, "dtype",
-			tsr_dtype_name(slot == GRADIENT ? s->dtypes[s->jobs[i] / EACH] : TSR_F32));
+		tsr_json_put_string(json, "dtype",
+				    tsr_dtype_name(slot == GRADIENT
+							   ? s->grads[s->jobs[i] / EACH].dtype
+							   : TSR_F32));
 		tsr_json_put_u64s(json, "shape", t->shape, t->rank);
 		tsr_json_close(json, '}');
 	}
@@ -126,45 +110,36 @@ static void put_head(struct tsr_text *json, const struct tsr_replaying *r,
 
 /* --- A step ------------------------------------------------------------------------------------ */
 
-struct scratch {
-	struct tsr_signing signing;
-	_Alignas(8) unsigned char bytes[PIECE * sizeof(float)];
-};
-
-/* False: there is none. */
-static enum tsr_status sign_gradient(const struct tsr_replay_signing *k, size_t param,
-				     struct scratch *s, bool *any_ret, struct tsr_err *err)
+/* Sign a gradient as a tensor of its step, if there is one. */
+static enum tsr_status take_gradient(struct tsr_replay_signing *k, size_t job)
 {
+	const size_t param = k->jobs[job] / EACH;
 	const struct tsr_array *grad = k->w ? tsr_replay_grad(k->w, 0, param) : NULL;
+	struct tsr_tensor *t = &k->grads[param];
 
-	*any_ret = grad != NULL;
+	k->read[job] = grad ? t : NULL;
 	if (!grad)
 		return TSR_OK;
-	if (grad->dtype != k->dtypes[param])
-		return tsr_fail(err, TSR_E_UNSUPPORTED,
+	if (grad->dtype != t->dtype)
+		return tsr_fail(k->r->err, TSR_E_UNSUPPORTED,
 				"%s: tensor %.200s: found a gradient in %s, expected %s, as before",
 				k->r->recording->path, k->r->params[param].recorded,
-				tsr_dtype_name(grad->dtype), tsr_dtype_name(k->dtypes[param]));
-	tsr_signing_begin(&s->signing, grad->dtype);
-	for (uint64_t at = 0; at < grad->nbytes; at += sizeof(s->bytes)) {
-		const uint64_t left = grad->nbytes - at;
-		const size_t n = (size_t)(left < sizeof(s->bytes) ? left : sizeof(s->bytes));
-
-		TSR_TRY(tsr_array_read(k->w->steps[0], grad, at, n, s->bytes, err));
-		tsr_signing_add(&s->signing, s->bytes, n);
-	}
+				tsr_dtype_name(grad->dtype), tsr_dtype_name(t->dtype));
+	t->plane[0] = (size_t)(grad - k->w->steps[0]->arrays);
 	return TSR_OK;
 }
 
 /* Before the first step a state is there if the checkpoint has it. */
-static bool sign_slot(const struct tsr_replay_signing *k, const struct tsr_replay_param *p,
-		      unsigned slot, struct scratch *s)
+static void take_slot(struct tsr_replay_signing *k, size_t job)
 {
-	if (!k->w && p->tensor[slot] == SIZE_MAX)
-		return false;
-	tsr_signing_begin(&s->signing, TSR_F32);
-	tsr_signing_add(&s->signing, p->plane[slot][0], (size_t)p->numel * sizeof(float));
-	return true;
+	const struct tsr_replay_param *p = &k->r->params[k->jobs[job] / EACH];
+	const unsigned slot = (unsigned)(k->jobs[job] % EACH);
+
+	k->resident[job] = (struct tsr_to_sign){ .nbytes = p->numel * sizeof(float),
+						 .dtype = TSR_F32,
+						 .index = (uint32_t)job };
+	if (k->w || p->tensor[slot] != SIZE_MAX)
+		k->resident[job].data = tsr_replay_planes(p, slot)[0];
 }
 
 static void put_signature(const struct tsr_signature *s, unsigned char *out)
@@ -174,28 +149,6 @@ static void put_signature(const struct tsr_signature *s, unsigned char *out)
 	tsr_put_le(out + 20, tsr_bits_from_f32(s->rms), 4);
 	tsr_put_le(out + 24, s->nonfinite, 4);
 	tsr_put_le(out + 28, s->zeros, 4);
-}
-
-static enum tsr_status sign(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
-{
-	const struct tsr_replay_signing *k = ctx;
-	const size_t param = k->jobs[job] / EACH;
-	const unsigned slot = (unsigned)(k->jobs[job] % EACH);
-	unsigned char *out = k->step + 16 + 8 * k->r->result->ngroups + TSR_SIGNATURE_NBYTES * job;
-	struct tsr_signature signature;
-	struct scratch *s = scratch;
-	bool any;
-
-	if (slot == GRADIENT)
-		TSR_TRY(sign_gradient(k, param, s, &any, err));
-	else
-		any = sign_slot(k, &k->r->params[param], slot, s);
-	memset(out, 0, TSR_SIGNATURE_NBYTES);
-	if (!any)
-		return TSR_OK;
-	tsr_signing_end(&s->signing, &signature);
-	put_signature(&signature, out);
-	return TSR_OK;
 }
 
 static void put_double(unsigned char *out, double value)
@@ -210,17 +163,26 @@ static void put_double(unsigned char *out, double value)
 static enum tsr_status append(struct tsr_replay_signing *k, uint64_t step, double loss,
 			      const double *lr)
 {
-	const struct tsr_run threads = { .threads = k->r->run ? k->r->run->threads : 1 };
-	const struct tsr_pipeline pipeline = {
-		.njobs = k->njobs, .scratch_nbytes = sizeof(struct scratch), .work = sign, .ctx = k
-	};
+	const size_t ngroups = k->r->result->ngroups;
 	const size_t n = k->step_nbytes - 8;
 
 	tsr_put_le(k->step, step, 8);
 	put_double(k->step + 8, loss);
-	for (size_t g = 0; g < k->r->result->ngroups; g++)
+	for (size_t g = 0; g < ngroups; g++)
 		put_double(k->step + 16 + 8 * g, lr[g]);
-	TSR_TRY(tsr_pipeline_run(&pipeline, &threads, k->r->err));
+	for (size_t i = 0; i < k->njobs; i++) {
+		if (k->jobs[i] % EACH == GRADIENT)
+			TSR_TRY(take_gradient(k, i));
+		else
+			take_slot(k, i);
+	}
+	/* Those of what is not read are zeros, until they are of what is resident. */
+	TSR_TRY(tsr_sign_tensors(k->w ? k->w->steps[0] : NULL, k->read, k->njobs, k->signatures,
+				 k->r->run, k->r->err));
+	TSR_TRY(tsr_sign(k->resident, k->njobs, k->signatures, k->r->run, k->r->err));
+	for (size_t i = 0; i < k->njobs; i++)
+		put_signature(&k->signatures[i],
+			      k->step + 16 + 8 * ngroups + TSR_SIGNATURE_NBYTES * i);
 	tsr_put_le(k->step + n, tsr_hash(k->step, n, 0), 8);
 	TSR_TRY(tsr_outfile_write(k->file, k->step, k->step_nbytes, k->at, k->r->err));
 	k->at += k->step_nbytes;
@@ -251,7 +213,10 @@ static enum tsr_status find_dtypes(struct tsr_replay_signing *k)
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_tensor *t = tsr_checkpoint_find(c, r->params[i].recorded);
 
-		k->dtypes[i] = t ? t->dtype : TSR_F32;
+		k->grads[i] = (struct tsr_tensor){ .name = r->params[i].recorded,
+						   .dtype = t ? t->dtype : TSR_F32,
+						   .numel = r->params[i].numel,
+						   .nplanes = 1 };
 	}
 	tsr_checkpoint_close(c);
 	return TSR_OK;
@@ -278,17 +243,20 @@ enum tsr_status tsr_replay_begin_signing(struct tsr_replaying *r)
 	const struct tsr_replay_step *first = &r->result->steps[0];
 	struct tsr_replay_signing *k;
 
-	TSR_TRY(TSR_NEW(&k, 1, r->err, path));
+	TSR_TRY(TSR_TAKE(&k, 1, r->result->arena, r->err, path));
 	r->signing = k;
 	k->r = r;
-	TSR_TRY(TSR_NEW(&k->jobs, EACH * r->nparams + 1, r->err, path));
-	TSR_TRY(TSR_NEW(&k->dtypes, r->nparams + 1, r->err, path));
+	TSR_TRY(TSR_TAKE(&k->jobs, EACH * r->nparams + 1, r->result->arena, r->err, path));
+	TSR_TRY(TSR_TAKE(&k->grads, r->nparams + 1, r->result->arena, r->err, path));
+	TSR_TRY(TSR_TAKE(&k->read, EACH * r->nparams + 1, r->result->arena, r->err, path));
+	TSR_TRY(TSR_TAKE(&k->resident, EACH * r->nparams + 1, r->result->arena, r->err, path));
+	TSR_TRY(TSR_TAKE(&k->signatures, EACH * r->nparams + 1, r->result->arena, r->err, path));
 	for (size_t i = 0; i < EACH * r->nparams; i++) {
 		if (i % EACH == GRADIENT || r->params[i / EACH].coding[i % EACH].codec)
 			k->jobs[k->njobs++] = i;
 	}
 	k->step_nbytes = tsr_signed_step_nbytes(r->result->ngroups, k->njobs);
-	TSR_TRY(TSR_NEW(&k->step, k->step_nbytes, r->err, path));
+	TSR_TRY(TSR_TAKE(&k->step, k->step_nbytes, r->result->arena, r->err, path));
 	TSR_TRY(find_dtypes(k));
 	TSR_TRY(tsr_outfile_create(path, r->options->force, 0, &k->file, r->err));
 	TSR_TRY(write_head(k));
@@ -302,13 +270,6 @@ enum tsr_status tsr_replay_end_signing(struct tsr_replaying *r)
 
 void tsr_replay_drop_signing(struct tsr_replaying *r)
 {
-	struct tsr_replay_signing *k = r->signing;
-
-	if (!k)
-		return;
-	tsr_outfile_discard(k->file);
-	free(k->jobs);
-	free(k->dtypes);
-	free(k->step);
-	free(k);
+	if (r->signing)
+		tsr_outfile_discard(r->signing->file);
 }

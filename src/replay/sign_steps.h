@@ -7,9 +7,6 @@
 
 struct tsr_replay_signing;
 
-/* TSR_E_USAGE for a state that is not FP32; the file must not exist, or options->force. */
-enum tsr_status tsr_replay_check_signing(const struct tsr_replaying *r);
-
 /* Begin the file with the state before the first step, once it is loaded. */
 enum tsr_status tsr_replay_begin_signing(struct tsr_replaying *r);
 

@@ -233,10 +233,10 @@ static enum tsr_status plan_param(struct tsr_replaying *r, struct tsr_replay_par
 		p->coding[slot] = choose_coding(r, p, (enum tsr_slot)slot);
 		if (!r->result->coding[slot].codec)
 			r->result->coding[slot] = p->coding[slot];
-		for (unsigned i = 0; i < p->coding[slot].codec->nplanes; i++)
-			r->result->state_nbytes += tsr_plane_nbytes(&p->coding[slot], i, p->numel);
-		if (r->options->compare)
-			r->result->state_nbytes += p->numel * sizeof(float);
+	}
+	for (unsigned i = 0; i < TSR_REPLAY_ARRAYS; i++) {
+		if (tsr_replay_has_array(r, p, i))
+			r->result->state_nbytes += tsr_replay_array_nbytes(p, i, p->numel);
 	}
 	TSR_TRY(check_codecs(r, p));
 	p->fresh = r->options->zero_state || p->tensor[TSR_SLOT_MOMENTUM] == SIZE_MAX;

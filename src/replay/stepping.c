@@ -127,13 +127,6 @@ static enum tsr_status warn_of(struct stepping *k, size_t param, unsigned step, 
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
-/* The FP32 replay of a tile. */
-static void fp32_at(const struct tsr_replay_param *p, uint64_t first, float *ret[TSR_SLOTS])
-{
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++)
-		ret[slot] = p->fp32[slot] ? p->fp32[slot] + first : NULL;
-}
-
 /* A step of one state, by the gradient in the second array; NULL: it has none. */
 static enum tsr_status step_state(struct stepping *k, const struct tsr_replaying *r,
 				  struct scratch *s, unsigned step, const float *grad,
@@ -149,7 +142,7 @@ static enum tsr_status step_state(struct stepping *k, const struct tsr_replaying
 	if (r->options->check_numerics && grad)
 		s->found[step].largest = largest_weight(&at, s->tile.n, s->x);
 	if (compare) {
-		fp32_at(&r->params[param], s->tile.first, fp32);
+		tsr_replay_fp32_at(r->params[param].array, s->tile.first, fp32);
 		tsr_step_compare(&at, fp32, grad, s->tile.n, s->x + 2 * r->longest, r->longest,
 				 compare, &report);
 	} else if (grad) {
@@ -294,14 +287,6 @@ static void commit_compared(struct stepping *k)
 	}
 }
 
-static enum tsr_status step_on_gpu(struct stepping *k)
-{
-	TSR_TRY(tsr_replay_gpu_steps(&k->w));
-	if (k->sums)
-		commit_compared(k);
-	return TSR_OK;
-}
-
 static enum tsr_status step_window(struct stepping *k)
 {
 	const struct tsr_replaying *r = k->w.r;
@@ -311,9 +296,13 @@ static enum tsr_status step_window(struct stepping *k)
 					       .commit = tile_commit,
 					       .ctx = k };
 
-	return r->gpus ? step_on_gpu(k)
-		       : tsr_replay_run_tiles(pipeline, found_at(k), found_nbytes(k, k->w.n),
-					      take_tile);
+	if (!r->gpus)
+		return tsr_replay_run_tiles(pipeline, found_at(k), found_nbytes(k, k->w.n),
+					    take_tile);
+	TSR_TRY(tsr_replay_gpu_steps(&k->w));
+	if (k->sums)
+		commit_compared(k);
+	return TSR_OK;
 }
 
 static void finish_states(struct stepping *k)

@@ -123,16 +123,6 @@ const struct tsr_array *tsr_replay_grad(const struct tsr_replay_window *w, unsig
 	return g ? g->array : NULL;
 }
 
-/* The hyperparameters of a parameter at a step of w->r, or of one that also takes it. */
-static struct tsr_hyper hyper_of(const struct tsr_replay_window *w, const struct tsr_replaying *r,
-				 const struct tsr_replay_param *p, unsigned step)
-{
-	struct tsr_hyper h = r->result->hyper[p->group];
-
-	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_in(r, w, step)->lr[p->group]);
-	return h;
-}
-
 /* The scalars of a step of w->r, or of one that also takes it: there are too many to keep. */
 static struct tsr_step_scalars scalars_of(const struct tsr_replay_window *w,
 					  const struct tsr_replaying *r, unsigned step,
@@ -140,10 +130,11 @@ static struct tsr_step_scalars scalars_of(const struct tsr_replay_window *w,
 {
 	const struct tsr_replay_param *p = &w->r->params[param];
 	const struct tsr_replay_grad *g = grad_of(w, step, param);
-	const struct tsr_hyper h = hyper_of(w, r, p, step);
-	struct tsr_step_scalars s = tsr_step_scalars(r->result->order, r->result->optimizer, &h,
-						     g->count, g->fresh);
+	struct tsr_hyper h = r->result->hyper[p->group];
+	struct tsr_step_scalars s;
 
+	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_in(r, w, step)->lr[p->group]);
+	s = tsr_step_scalars(r->result->order, r->result->optimizer, &h, g->count, g->fresh);
 	s.elements = weight_of(w->r, param)->numel;
 	/* The lr of a matrix depends on its shape. */
 	if (p->rows)
@@ -193,7 +184,8 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 		/* The state of Gefen's program has the type of the gradient. */
 		if (g && s.coding[slot].codec->learned && s.order == TSR_ORDER_GEFEN)
 			s.coding[slot].narrow = g->array->dtype;
-		tsr_replay_planes_at(&p->coding[slot], p->plane[slot], first, s.plane[slot]);
+		tsr_replay_planes_at(&p->coding[slot], tsr_replay_planes(p, slot), first,
+				     s.plane[slot]);
 	}
 	return s;
 }

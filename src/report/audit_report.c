@@ -88,28 +88,22 @@ const char *tsr_audit_fault_text(const struct tsr_audit_tensor *t, char *text, s
 
 /* --- Tables for people ------------------------------------------------------------------------ */
 
-static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
-			 const struct tsr_audit_cell *cells, size_t n, bool paper)
+static void report_pairs(struct tsr_report *r, const struct tsr_audit *a, bool paper)
 {
-	struct tsr_table t = tsr_audit_pairs(a, cells, n);
+	struct tsr_table t = tsr_audit_pairs(a);
+	size_t n;
+	const struct tsr_audit_cell *cells = tsr_audit_cells(a, &n);
 
 	t.most_text = paper ? 0 : t.most_text;
 	if (!a->npairs || !n) {
 		tsr_table_free(&t);
 		return;
 	}
-	tsr_report_heading(r, TSR_TO_PAGE, "Pairs of codecs");
-	tsr_report_heading(
-		r, TSR_TO_TEXT,
-		"updates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; the largest |u| was "
-		"%.3g",
-		(double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
-		(double)cells[0].max_before);
-	tsr_report_say(r, TSR_TO_PAGE,
-		       "NMSE of the updates m / (\xe2\x88\x9av + %.4g) of %zu momenta and "
-		       "variances, the smallest worst error first%s. The largest |u| was %.3g.",
-		       (double)a->eps, a->npairs, n > ROWS_SHOWN ? "; the first of them" : "",
-		       (double)cells[0].max_before);
+	tsr_report_heading(r, TSR_TO_BOTH,
+			   "Pairs of codecs: updates m / (sqrt(v) + %.4g), eps %s, of %zu pairs; "
+			   "the largest |u| was %.3g",
+			   (double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
+			   (double)cells[0].max_before);
 	tsr_report_table(r, t,
 			 paper ? "-m,-v,bytes,pooled,-median,-95,-most,raw"
 			       : "-m,-v,bytes,-median,-95,-most,max_after,exposed,raw",
@@ -120,8 +114,7 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a,
 		tsr_format_name(cells[0].n ? tsr_audit_worst_name(a, &cells[0]) : "", 40).text);
 }
 
-static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum tsr_kind kind,
-			  const char *title)
+static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum tsr_kind kind)
 {
 	struct tsr_table t = { 0 };
 	size_t n = 0;
@@ -138,9 +131,7 @@ static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum 
 		return;
 	for (unsigned i = 0; i < tsr_audit_list(a, kind)->n; i++)
 		tsr_audit_add_codec(&t, a, kind, i);
-	tsr_report_heading(r, TSR_TO_PAGE, "%s", title);
-	tsr_report_heading(r, TSR_TO_TEXT, "%s, NMSE over %zu tensors", tsr_kind_name(kind), n);
-	tsr_report_say(r, TSR_TO_PAGE, "NMSE over %zu tensors.", n);
+	tsr_report_heading(r, TSR_TO_BOTH, "%s, NMSE over %zu tensors", tsr_kind_name(kind), n);
 	if (r->wants_text)
 		tsr_table_put_text(&t, "-coding,bytes,nmse,raw", r->verbose, &r->text);
 	tsr_report_table(r, t,
@@ -149,13 +140,12 @@ static void report_codecs(struct tsr_report *r, const struct tsr_audit *a, enum 
 			 "-coding,bytes,nmse,zeroed_total,-stuck,raw");
 }
 
-static void report_all(struct tsr_report *r, const struct tsr_audit *a,
-		       const struct tsr_audit_cell *cells, size_t n, bool paper)
+static void report_all(struct tsr_report *r, const struct tsr_audit *a, bool paper)
 {
-	report_pairs(r, a, cells, n, paper);
-	report_codecs(r, a, TSR_KIND_MOMENTUM, "Momenta");
-	report_codecs(r, a, TSR_KIND_VARIANCE, "Variances");
-	report_codecs(r, a, TSR_KIND_WEIGHT, "Weights");
+	report_pairs(r, a, paper);
+	report_codecs(r, a, TSR_KIND_MOMENTUM);
+	report_codecs(r, a, TSR_KIND_VARIANCE);
+	report_codecs(r, a, TSR_KIND_WEIGHT);
 	if (a->momenta.n || a->variances.n)
 		tsr_report_say(r, TSR_TO_TEXT,
 			       "stuck: groups that a decay by beta1 %.4g or beta2 %.4g (%s) does "
@@ -178,22 +168,20 @@ static void report_series(struct tsr_report *r, struct tsr_audit *const *audits,
 {
 	static const char *const keys[TSR_AUDIT_SERIES_MAX] = { "a", "b", "c", "d" };
 	const struct tsr_audit *last = audits[n - 1];
-	struct tsr_audit_series s = { .n = 0 };
+	const struct tsr_audit_series s = tsr_audit_series_of(last);
 	struct tsr_table t = { 0 };
-	double nmse = NAN;
 	char head[80];
 
-	t.failed = !tsr_audit_series_of(last, &s);
 	for (size_t i = 0; i < n; i++) {
 		tsr_row(&t);
 		TSR_CELL(&t, "number", "#", i + 1);
 		TSR_CELL(&t, "checkpoint", "worst update NMSE:32n", audits[i]->name);
 		for (unsigned k = 0; k < s.n; k++) {
 			snprintf(head, sizeof(head), "%s\n%s:11.1e",
-				 tsr_audit_momentum(last, &s.cell[k]),
-				 tsr_audit_variance(last, &s.cell[k]));
-			t.failed |= !tsr_audit_series_nmse(audits[i], last, &s.cell[k], &nmse);
-			TSR_CELL(&t, keys[k], head, nmse);
+				 tsr_audit_momentum(last, s.cell[k]),
+				 tsr_audit_variance(last, s.cell[k]));
+			TSR_CELL(&t, keys[k], head,
+				 tsr_audit_series_nmse(audits[i], last, s.cell[k]));
 		}
 	}
 	tsr_report_heading(r, TSR_TO_PAGE, "Checkpoints");
@@ -206,18 +194,19 @@ static void report_series(struct tsr_report *r, struct tsr_audit *const *audits,
 
 static void report_all_series(struct tsr_audit *const *audits, size_t n, struct tsr_report *r)
 {
-	struct tsr_audit_column c;
 	struct tsr_table t = { 0 };
 
 	if (audits[n - 1]->npairs)
 		report_series(r, audits, n);
 	for (size_t i = 0; i < n && audits[n - 1]->weights.n; i++) {
-		if (!tsr_audit_best(audits[i], TSR_KIND_WEIGHT, &c))
+		const struct tsr_audit_column *c = tsr_audit_best(audits[i], TSR_KIND_WEIGHT);
+
+		if (!c)
 			continue;
 		tsr_row(&t);
 		TSR_CELL(&t, "checkpoint", "weights:32n", audits[i]->name);
-		TSR_CELL(&t, "codec", "codec:11", c.coding->codec->name);
-		TSR_CELL(&t, "nmse", "worst NMSE:11.1e", c.quantile[TSR_AUDIT_NMSE][LAST]);
+		TSR_CELL(&t, "codec", "codec:11", c->coding->codec->name);
+		TSR_CELL(&t, "nmse", "worst NMSE:11.1e", c->quantile[TSR_AUDIT_NMSE][LAST]);
 	}
 	if (t.nrows)
 		tsr_report_gap(r);
@@ -261,9 +250,10 @@ static void report_worst(struct tsr_report *r, const struct tsr_audit *a,
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
+static void put_page(const struct tsr_audits *v, struct tsr_report *r)
 {
-	const struct tsr_audit *a = v->audit;
+	const struct tsr_audit *a = v->each[v->n - 1];
+	const struct tsr_audit_cell *best = a->npairs ? tsr_audit_best_pair(a) : NULL;
 	const char *path = tsr_checkpoint_path(a->source), *fault;
 	bool any = false;
 	char text[120];
@@ -283,11 +273,11 @@ static void put_page(const struct tsr_audit_view *v, struct tsr_report *r)
 		any = true;
 	}
 	tsr_report_charts(r, tsr_audit_chart_put, v);
-	if (v->naudits > 1 && a->npairs)
-		report_series(r, v->audits, v->naudits);
-	if (v->best)
-		report_worst(r, a, v->best);
-	report_all(r, a, v->cells, v->ncells, false);
+	if (v->n > 1 && a->npairs)
+		report_series(r, v->each, v->n);
+	if (best)
+		report_worst(r, a, best);
+	report_all(r, a, false);
 	tsr_report_markup(r, tsr_audit_html);
 	tsr_report_close(r, NULL);
 }
@@ -298,39 +288,25 @@ void tsr_audit_report(struct tsr_audit *const *audits, size_t n, enum tsr_audit_
 	const bool last = what == TSR_AUDIT_LAST, paper = what == TSR_AUDIT_PAPER;
 	struct tsr_report text = { .wants_text = true, .verbose = r->verbose, .text = r->text };
 	struct tsr_report page = { .wants_html = r->wants_html };
-	struct tsr_audit_cell *cells;
-	struct tsr_audit_view v;
-	size_t ncells;
+	const struct tsr_audits all = { audits, n };
 
 	text.verbose -= n > 1 && text.verbose && !last;
 	for (size_t i = last ? n - 1 : 0; i < n && r->wants_text; i++) {
 		if (n > 1 && !last)
 			tsr_text_printf(&text.text, "%s%s\n", i ? "\n" : "",
 					tsr_checkpoint_path(audits[i]->source));
-		ncells = tsr_audit_cells(audits[i], &cells);
-		text.text.failed |= !cells;
-		if (cells)
-			say_verdict(&text, audits[i]);
+		say_verdict(&text, audits[i]);
 		/* More than what it says to use. */
-		if (cells && (n == 1 || r->verbose || paper || last))
-			report_all(&text, audits[i], cells, ncells, paper);
-		free(cells);
+		if (n == 1 || r->verbose || paper || last)
+			report_all(&text, audits[i], paper);
 	}
 	if (n > 1 && !paper && r->wants_text)
 		report_all_series(audits, n, &text);
 	r->text = text.text;
 	if (r->wants_csv)
 		tsr_audit_put_csv(audits, n, &r->csv);
-	if (!r->wants_svg && !r->wants_html)
-		return;
-	/* Charts and page have the same figures. */
-	if (tsr_audit_view_of(audits, n, &v)) {
-		tsr_report_svg(r, "audit", tsr_audit_chart_put, &v);
-		if (r->wants_html)
-			put_page(&v, &page);
-		r->html = page.html;
-	} else {
-		r->html.failed = r->svg.failed = true;
-	}
-	tsr_audit_view_free(&v);
+	tsr_report_svg(r, "audit", tsr_audit_chart_put, &all);
+	if (r->wants_html)
+		put_page(&all, &page);
+	r->html = page.html;
 }

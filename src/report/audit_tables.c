@@ -35,36 +35,32 @@ static const char *label_of(const struct tsr_audit_list *list, unsigned i, struc
 void tsr_audit_add_codec(struct tsr_table *t, const struct tsr_audit *a, enum tsr_kind kind,
 			 unsigned i)
 {
-	struct tsr_audit_column c;
+	const struct tsr_audit_column *c = &tsr_audit_columns(a, kind)[i];
 
-	if (!tsr_audit_column(a, kind, i, &c)) {
-		t->failed = true;
-		return;
-	}
 	tsr_row(t);
 	TSR_CELL(t, "kind", NULL, tsr_kind_name(kind));
-	tsr_cell_coding(t, c.coding);
+	tsr_cell_coding(t, c->coding);
 	TSR_CELL(t, "-coding", "codec", label_of(tsr_audit_list(a, kind), i, t));
-	TSR_CELL(t, "tensors", NULL, c.n);
-	TSR_CELL(t, "raw", "raw", c.nraw);
-	TSR_CELL(t, "bytes", "bytes:.3f", c.bytes);
-	TSR_CELL(t, "zeroed_total", "zeroed:,", c.zeroed);
-	TSR_CELL(t, "groups_total", NULL, c.groups);
-	TSR_CELL(t, "stuck_total", NULL, c.stuck);
+	TSR_CELL(t, "tensors", NULL, c->n);
+	TSR_CELL(t, "raw", "raw", c->nraw);
+	TSR_CELL(t, "bytes", "bytes:.3f", c->bytes);
+	TSR_CELL(t, "zeroed_total", "zeroed:,", c->zeroed);
+	TSR_CELL(t, "groups_total", NULL, c->groups);
+	TSR_CELL(t, "stuck_total", NULL, c->stuck);
 	for (unsigned f = 0; f < TSR_AUDIT_FIGURES; f++)
 		tsr_cell_list(t, tsr_audit_figure_name((enum tsr_audit_figure)f),
-			      shown_of((enum tsr_audit_figure)f), c.quantile[f],
+			      shown_of((enum tsr_audit_figure)f), c->quantile[f],
 			      TSR_AUDIT_QUANTILES);
-	TSR_CELL(t, "-max_abs", "max abs:.1e", c.quantile[TSR_AUDIT_MAX_ABS][LAST]);
-	TSR_CELL(t, "-mean_rel", "relative:.1e", c.quantile[TSR_AUDIT_MEAN_REL][MEDIAN]);
-	TSR_CELL(t, "-underflow", "scale 0", c.underflow);
-	TSR_CELL(t, "-overflow", "inf", c.overflow);
-	if (!c.coding->codec->grouped)
+	TSR_CELL(t, "-max_abs", "max abs:.1e", c->quantile[TSR_AUDIT_MAX_ABS][LAST]);
+	TSR_CELL(t, "-mean_rel", "relative:.1e", c->quantile[TSR_AUDIT_MEAN_REL][MEDIAN]);
+	TSR_CELL(t, "-underflow", "scale 0", c->underflow);
+	TSR_CELL(t, "-overflow", "inf", c->overflow);
+	if (!c->coding->codec->grouped)
 		return;
-	TSR_CELL(t, "-range", "range:.1f", c.quantile[TSR_AUDIT_RANGE_MEAN][MEDIAN]);
-	TSR_CELL(t, "-range_max", "max:.1f", c.quantile[TSR_AUDIT_RANGE_MAX][LAST]);
+	TSR_CELL(t, "-range", "range:.1f", c->quantile[TSR_AUDIT_RANGE_MEAN][MEDIAN]);
+	TSR_CELL(t, "-range_max", "max:.1f", c->quantile[TSR_AUDIT_RANGE_MAX][LAST]);
 	if (kind != TSR_KIND_WEIGHT)
-		TSR_CELL(t, "-stuck", "stuck\n%:.4%", tsr_share(c.stuck, c.groups));
+		TSR_CELL(t, "-stuck", "stuck\n%:.4%", tsr_share(c->stuck, c->groups));
 }
 
 /* The codec of a moment; NULL as it is. */
@@ -90,10 +86,11 @@ const char *tsr_audit_worst_name(const struct tsr_audit *a, const struct tsr_aud
 }
 
 /* All pairs of codecs, the best first. */
-struct tsr_table tsr_audit_pairs(const struct tsr_audit *a, const struct tsr_audit_cell *c,
-				 size_t n)
+struct tsr_table tsr_audit_pairs(const struct tsr_audit *a)
 {
 	struct tsr_table t = { .most_text = PAIRS_SHOWN, .most_page = ROWS_SHOWN };
+	size_t n;
+	const struct tsr_audit_cell *c = tsr_audit_cells(a, &n);
 
 	for (; a->npairs && n; n--, c++) {
 		tsr_row(&t);
@@ -245,17 +242,11 @@ static const enum tsr_kind kinds[] = { TSR_KIND_WEIGHT, TSR_KIND_MOMENTUM, TSR_K
 static void put_summaries(const struct tsr_audit *a, struct tsr_text *json)
 {
 	struct tsr_table codecs = { 0 };
-	struct tsr_audit_cell *cells;
-	const size_t n = tsr_audit_cells(a, &cells);
 	struct tsr_text command = { 0 };
 	struct tsr_audit_verdict v;
 	const struct tsr_audit_form *f = &v.form[0];
 
-	json->failed |= !cells || tsr_audit_judge(a, &v, NULL) != TSR_OK;
-	if (json->failed) {
-		free(cells);
-		return;
-	}
+	json->failed |= tsr_audit_judge(a, &v, NULL) != TSR_OK;
 	/* Null if it recommends nothing. */
 	if (v.found) {
 		tsr_audit_put_command(a, f, &command);
@@ -282,8 +273,7 @@ static void put_summaries(const struct tsr_audit *a, struct tsr_text *json)
 			tsr_audit_add_codec(&codecs, a, kinds[k], i);
 	}
 	tsr_table_end_json(codecs, "codecs", json);
-	tsr_table_end_json(tsr_audit_pairs(a, cells, n), "pairs", json);
-	free(cells);
+	tsr_table_end_json(tsr_audit_pairs(a), "pairs", json);
 }
 
 static void put_checkpoint(const struct tsr_audit *a, struct tsr_text *json)

@@ -105,9 +105,7 @@ static void report_tensors(struct tsr_report *r, const struct tsr_granularities 
 		}
 	}
 	tsr_table_sort(&t);
-	tsr_report_heading(r, TSR_TO_PAGE, "Tensors");
-	tsr_report_heading(r, TSR_TO_TEXT, "E4M3: NMSE with one scale per");
-	tsr_report_say(r, TSR_TO_PAGE, "NMSE in E4M3 with one scale per ..., the largest first.");
+	tsr_report_heading(r, TSR_TO_BOTH, "E4M3: NMSE with one scale per");
 	tsr_report_table(r, t, "name,max,tensor,1x128,1x16,4x4", "");
 }
 

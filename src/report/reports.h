@@ -77,9 +77,6 @@ void tsr_bisect_report(const struct tsr_bisect *b, struct tsr_report *r);
 /* All forms that are asked for: the totals of each codec; text has its exponents only if it is verbose. */
 void tsr_sweep_report(const struct tsr_sweep *s, struct tsr_report *r);
 
-/* Whether all members are equal. */
-bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b);
-
 /* All forms that are asked for but SVG. */
 void tsr_results_report(const struct tsr_results_plan *a, const struct tsr_results *f,
 			struct tsr_report *r);
@@ -91,8 +88,7 @@ void tsr_audit_add_codec(struct tsr_table *t, const struct tsr_audit *a, enum ts
 			 unsigned i);
 
 /* All pairs of codecs, the best first. */
-struct tsr_table tsr_audit_pairs(const struct tsr_audit *a, const struct tsr_audit_cell *c,
-				 size_t n);
+struct tsr_table tsr_audit_pairs(const struct tsr_audit *a);
 
 /* One tensor in every codec; those that cannot be tried are put aside, or with @measured left out. */
 struct tsr_table tsr_audit_trials(const struct tsr_audit *a, const struct tsr_audit_tensor *tensor,

@@ -5,37 +5,6 @@
 TSR_EMBED(tsr_sweep_html, "src/report/notes/sweep.html");
 TSR_EMBED(tsr_sweep_totals_html, "src/report/notes/sweep_totals.html");
 
-/* --- The figures of one row, by their names in reports ---------------------------------------- */
-
-static const struct {
-	const char *name;
-	size_t at;
-} counts[] = {
-	{ "count", offsetof(struct tsr_sweep_row, count) },
-	{ "exact", offsetof(struct tsr_sweep_row, exact) },
-	{ "overflow", offsetof(struct tsr_sweep_row, overflow) },
-	{ "nan_in", offsetof(struct tsr_sweep_row, nan_in) },
-	{ "nan_out", offsetof(struct tsr_sweep_row, nan_out) },
-	{ "compared", offsetof(struct tsr_sweep_row, compared) },
-};
-
-#define NCOUNTS (sizeof(counts) / sizeof(*counts))
-
-static uint64_t count_of(const struct tsr_sweep_row *row, size_t i)
-{
-	return *(const uint64_t *)(const void *)((const char *)row + counts[i].at);
-}
-
-bool tsr_sweep_row_equal(const struct tsr_sweep_row *a, const struct tsr_sweep_row *b)
-{
-	for (size_t i = 0; i < NCOUNTS; i++) {
-		if (count_of(a, i) != count_of(b, i))
-			return false;
-	}
-	return a->rel_sum[0] == b->rel_sum[0] && a->rel_sum[1] == b->rel_sum[1] &&
-	       !(a->max_rel < b->max_rel) && !(a->max_rel > b->max_rel) && a->max_ulp == b->max_ulp;
-}
-
 /* --- Tables ----------------------------------------------------------------------------------- */
 
 /* @next: the exponent behind those that have these figures; 0: they are of all finite values. */
@@ -48,8 +17,12 @@ static void add_row(struct tsr_table *t, const struct tsr_codec *codec,
 	TSR_CELL(t, "-codec", "codec:13", codec->name);
 	if (next)
 		TSR_CELL(t, "exponent", NULL, e);
-	for (size_t i = 0; i < NCOUNTS; i++)
-		TSR_CELL(t, counts[i].name, NULL, count_of(row, i));
+	TSR_CELL(t, "count", NULL, row->count);
+	TSR_CELL(t, "exact", NULL, row->exact);
+	TSR_CELL(t, "overflow", NULL, row->overflow);
+	TSR_CELL(t, "nan_in", NULL, row->nan_in);
+	TSR_CELL(t, "nan_out", NULL, row->nan_out);
+	TSR_CELL(t, "compared", NULL, row->compared);
 	/* In hexadecimal, without leading zeros. */
 	TSR_CELL(t, "rel_sum", NULL,
 		 row->rel_sum[1]
@@ -71,12 +44,13 @@ static void add_total(struct tsr_table *t, const struct tsr_sweep_result *r)
 	add_row(t, r->codec, &finite, 0, 0);
 }
 
-/* How far the figures of an exponent go on unchanged: the next exponent. */
+/* How far the figures of an exponent go on unchanged, which fill their row: the next exponent. */
 static unsigned end_of_level(const struct tsr_sweep_result *r, unsigned e)
 {
 	unsigned next = e + 1;
 
-	while (next + 1 < TSR_SWEEP_ROWS && tsr_sweep_row_equal(&r->rows[e], &r->rows[next]))
+	while (next + 1 < TSR_SWEEP_ROWS &&
+	       memcmp(&r->rows[e], &r->rows[next], sizeof(*r->rows)) == 0)
 		next++;
 	return next;
 }

@@ -34,6 +34,10 @@ bool tsr_optimizer_is_muon(enum tsr_optimizer optimizer);
 /* Whether the update rule has this hyperparameter. */
 bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);
 
+/* The one of this name, which is true if there is one; whether it is 0 or 1. */
+bool tsr_hyper_find(const char *name, enum tsr_hyper_name *ret);
+bool tsr_hyper_is_flag(enum tsr_hyper_name name);
+
 /* Whether it is a switch that is off where it is not set. */
 bool tsr_hyper_is_switch(enum tsr_hyper_name name);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "text/bytes.h"
 
 #define BIT(name) (1u << TSR_HYPER_##name)
 
@@ -47,13 +48,7 @@ const char *tsr_optimizer_name(enum tsr_optimizer optimizer)
 
 bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret)
 {
-	for (unsigned i = 0; i < TSR_OPTIMIZER_COUNT; i++) {
-		if (strcmp(optimizers[i].name, name) == 0) {
-			*optimizer_ret = (enum tsr_optimizer)i;
-			return true;
-		}
-	}
-	return false;
+	return TSR_FIND_NAME(name, optimizers, optimizer_ret);
 }
 
 /* --- Orders of operations -------------------------------------------------------------------- */
@@ -96,13 +91,7 @@ bool tsr_order_find(const char *name, enum tsr_order *order_ret)
 {
 	if (strcmp(name, "pytorch") == 0)
 		name = orders[TSR_ORDER_TORCH_CPU].name;
-	for (unsigned i = 0; i < TSR_ORDER_COUNT; i++) {
-		if (strcmp(orders[i].name, name) == 0) {
-			*order_ret = (enum tsr_order)i;
-			return true;
-		}
-	}
-	return false;
+	return TSR_FIND_NAME(name, orders, order_ret);
 }
 
 bool tsr_order_is_torch(enum tsr_order order)
@@ -150,6 +139,16 @@ static const struct {
 const char *tsr_hyper_name(enum tsr_hyper_name name)
 {
 	return hypers[name].name;
+}
+
+bool tsr_hyper_find(const char *name, enum tsr_hyper_name *ret)
+{
+	return TSR_FIND_NAME(name, hypers, ret);
+}
+
+bool tsr_hyper_is_flag(enum tsr_hyper_name name)
+{
+	return hypers[name].range == YES_OR_NO;
 }
 
 bool tsr_hyper_is_set(const struct tsr_hyper *h, enum tsr_hyper_name name)

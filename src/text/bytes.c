@@ -4,13 +4,17 @@
 
 #include <string.h>
 
-bool tsr_is_among(const char *name, const char *const *list, size_t n)
+size_t tsr_name_index(const char *name, const void *list, size_t n, size_t size)
 {
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(list[i], name) == 0)
-			return true;
+	const char *const *named;
+	size_t i = 0;
+
+	for (; i < n; i++) {
+		named = (const void *)((const char *)list + i * size);
+		if (strcmp(*named, name) == 0)
+			break;
 	}
-	return false;
+	return i;
 }
 
 int tsr_compare_bytes(const char *a, size_t na, const char *b, size_t nb)

@@ -7,9 +7,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether a list of names has this one. */
-bool tsr_is_among(const char *name, const char *const *list, size_t n);
-#define TSR_IS_AMONG(name, list) tsr_is_among((name), (list), sizeof(list) / sizeof(*(list)))
+/* Which of @n elements of @size bytes, each of which begins with its name, is called so; @n: none. */
+size_t tsr_name_index(const char *name, const void *list, size_t n, size_t size);
+
+#define TSR_NAME_INDEX(name, list) \
+	tsr_name_index((name), (list), sizeof(list) / sizeof(*(list)), sizeof(*(list)))
+#define TSR_IS_AMONG(name, list) (TSR_NAME_INDEX((name), (list)) < sizeof(list) / sizeof(*(list)))
+
+/* The same for a table of an enum: *ret is the one that is called so, if one is. */
+#define TSR_FIND_NAME(name, list, ret) \
+	(TSR_IS_AMONG((name), (list)) && \
+	 (*(ret) = (__typeof__(*(ret)))TSR_NAME_INDEX((name), (list)), true))
 
 /* The order of texts by their bytes, the shorter one first if it begins the other. */
 int tsr_compare_bytes(const char *a, size_t na, const char *b, size_t nb);

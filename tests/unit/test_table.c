@@ -59,11 +59,10 @@ static void test_csv_has_the_columns_that_are_asked_for(void **state)
 	struct tsr_text csv = { 0 };
 
 	(void)state;
-	tsr_table_put_csv(&t, "-kind,name,,error.nmse,scale,none,", &csv);
+	tsr_table_end_csv(t, "-kind,name,,error.nmse,scale,none,", &csv);
 	expect_text(&csv, "weight,\"a,\"\"x\"\"\\x1b\",,1.25e-05,e8m8,,\n"
 			  "weight,'=b<i>,,inf,,,\n");
 	tsr_text_free(&csv);
-	tsr_table_free(&t);
 }
 
 static void test_text_is_as_wide_as_its_figures(void **state)
@@ -129,11 +128,10 @@ static void test_lists_of_files_and_tensors(void **state)
 	tsr_table_put_text(&t, "name,shape", false, &text);
 	expect_text(&text, "tensor shape\nw      [2, 3]\n");
 	tsr_text_free(&text);
-	tsr_table_put_members(&t, &text);
+	tsr_table_end_members(t, &text);
 	expect_text(&text, "\"name\":\"w\",\"shape\":[2,3],\"files\":[\"a\",\"b\"],"
 			   "\"fault\":\"is missing\"");
 	tsr_text_free(&text);
-	tsr_table_free(&t);
 }
 
 /* A name that is told whole has a line of its own where its column is too narrow. */

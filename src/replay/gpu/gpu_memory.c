@@ -47,49 +47,28 @@ static uint64_t align_up(uint64_t nbytes)
 	return (nbytes + 255) / 256 * 256;
 }
 
-/* Memory that is handed out piece by piece; counted only, if @base is NULL. */
-struct placing {
-	unsigned char *base;
-	uint64_t at;
-};
-
-static void *place(struct placing *p, uint64_t nbytes)
-{
-	void *ret = p->base ? p->base + p->at : NULL;
-
-	p->at += align_up(nbytes);
-	return ret;
-}
-
-static void place_tile(const struct tsr_replaying *r, const struct tsr_replay_param *p, uint64_t n,
-		       struct tsr_replay_planes *planes, struct placing *at)
-{
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-		const struct tsr_coding *coding = &p->coding[slot];
-
-		if (!coding->codec)
-			continue;
-		for (unsigned k = 0; k < coding->codec->nplanes; k++)
-			planes->plane[slot][k] = place(at, tsr_plane_nbytes(coding, k, n));
-		if (r->options->compare)
-			planes->fp32[slot] = place(at, n * sizeof(float));
-	}
-}
-
-/* Place the planes of all tiles of a state that a GPU has; returns how many bytes they take. */
-static uint64_t place_planes(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
-			     const struct tsr_replay_gpu *g, struct tsr_replay_planes *planes,
+/*
+ * Place the arrays of all tiles of a state that a GPU has, from @memory on; returns how many bytes they take.
+ * NULL: they are only counted.
+ */
+static uint64_t place_arrays(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
+			     const struct tsr_replay_gpu *g, struct tsr_replay_on_gpu *tiles,
 			     unsigned char *memory)
 {
-	struct placing at = { memory, 0 };
+	uint64_t at = 0;
 
-	for (uint64_t i = 0; i < gpus->tiles.njobs; i++) {
-		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, i);
+	for (uint64_t k = 0; k < gpus->tiles.njobs; k++) {
+		const struct tsr_tile tile = tsr_tiles_get(&gpus->tiles, k);
+		const struct tsr_replay_param *p = &r->params[tile.tensor];
 
-		if (tsr_replay_owner(gpus, i) == g)
-			place_tile(r, &r->params[tile.tensor], tile.n, &planes[i], &at);
+		for (unsigned i = 0; i < TSR_REPLAY_ARRAYS && tsr_replay_owner(gpus, k) == g; i++) {
+			if (!tsr_replay_has_array(r, p, i))
+				continue;
+			tiles[k].array[i] = memory ? memory + at : NULL;
+			at += align_up(tsr_replay_array_nbytes(p, i, tile.n));
+		}
 	}
-	return at.at;
+	return at;
 }
 
 static enum tsr_status make_buffers(const struct tsr_replay_gpus *gpus, struct tsr_replay_gpu *g,
@@ -134,23 +113,19 @@ static enum tsr_status check_room(const struct tsr_replay_gpus *gpus, struct tsr
 	return TSR_OK;
 }
 
-/* Steps whose reports are kept at once; a comparison is fetched after each. */
-static uint64_t window_of(const struct tsr_replaying *r)
-{
-	return r->options->compare ? 1 : TSR_REPLAY_WINDOW;
-}
-
 static enum tsr_status take_state(const struct tsr_replaying *r, const struct tsr_replay_gpus *gpus,
 				  struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s,
 				  struct tsr_err *err)
 {
-	const uint64_t nreports = gpus->tiles.njobs * window_of(r) + 1;
+	/* Reports of the steps of a window are kept at once; a comparison is fetched after each. */
+	const uint64_t nsteps = r->options->compare ? 1 : TSR_REPLAY_WINDOW;
+	const uint64_t nreports = gpus->tiles.njobs * nsteps + 1;
 
-	TSR_TRY(TSR_NEW(&s->planes, gpus->tiles.njobs + 1, err, r->c->path));
+	TSR_TRY(TSR_NEW(&s->tiles, gpus->tiles.njobs + 1, err, r->c->path));
 	TSR_TRY(TSR_NEW(&s->found, nreports, err, r->c->path));
-	TSR_TRY(tsr_gpu_alloc(g->gpu, place_planes(r, gpus, g, s->planes, NULL), "the state",
+	TSR_TRY(tsr_gpu_alloc(g->gpu, place_arrays(r, gpus, g, s->tiles, NULL), "the state",
 			      (void **)&s->memory, err));
-	place_planes(r, gpus, g, s->planes, s->memory);
+	place_arrays(r, gpus, g, s->tiles, s->memory);
 	TSR_TRY(tsr_gpu_alloc(g->gpu, nreports * sizeof(*s->reports), "reports of steps",
 			      (void **)&s->reports, err));
 	if (!r->options->compare)
@@ -191,7 +166,7 @@ static void free_state(struct tsr_replay_gpu *g, struct tsr_replay_gpu_state *s)
 	tsr_gpu_free(g->gpu, s->memory);
 	tsr_gpu_free(g->gpu, s->reports);
 	tsr_gpu_free(g->gpu, s->sums);
-	free(s->planes);
+	free(s->tiles);
 	free(s->found);
 	free(s->compared);
 }
@@ -261,15 +236,6 @@ static enum tsr_status plan_gpus(struct tsr_replay_gpus *gpus)
 	return TSR_OK;
 }
 
-static enum tsr_status take_gpus(struct tsr_replay_gpus *gpus, struct tsr_err *err)
-{
-	const struct tsr_pipeline pipeline = { .njobs = gpus->n, .work = take_work, .ctx = gpus };
-	const struct tsr_run at_once = { .threads = gpus->n };
-
-	TSR_TRY(plan_gpus(gpus));
-	return tsr_pipeline_run(&pipeline, &at_once, err);
-}
-
 /* All states are stepped on the same GPUs. */
 static enum tsr_status note_gpus(const struct tsr_replay_gpus *gpus, struct tsr_err *err)
 {
@@ -286,6 +252,8 @@ static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices,
 			       struct tsr_err *err)
 {
 	struct tsr_replay_gpus *gpus = calloc(1, sizeof(*gpus) + n * sizeof(*gpus->each));
+	const struct tsr_pipeline pipeline = { .njobs = n, .work = take_work, .ctx = gpus };
+	const struct tsr_run at_once = { .threads = n };
 	enum tsr_status status;
 
 	if (!gpus)
@@ -296,7 +264,8 @@ static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices,
 		gpus->each[gpus->n].index = indices[gpus->n];
 		pthread_mutex_init(&gpus->each[gpus->n].lock, NULL);
 	}
-	status = take_gpus(gpus, err);
+	status = plan_gpus(gpus);
+	TSR_THEN(status, tsr_pipeline_run(&pipeline, &at_once, err));
 	TSR_THEN(status, note_gpus(gpus, err));
 	return TSR_MADE(status, &r->gpus, gpus, tsr_replay_gpu_close);
 }
@@ -304,10 +273,10 @@ static enum tsr_status open_on(struct tsr_replaying *r, const unsigned *indices,
 /* How many bytes of gradients are worth the start of a GPU. */
 static uint64_t worth_of(const struct tsr_replaying *r)
 {
-	const uint64_t each = tsr_optimizer_is_muon(r->result->optimizer) ? WORTH_A_GPU_MATRIX
-			      : r->options->compare			  ? WORTH_A_GPU_COMPARE
-			      : tsr_replay_is_plain(r)			  ? WORTH_A_GPU_FP32
-									  : WORTH_A_GPU;
+	const uint64_t each = tsr_optimizer_is_muon(r->result->optimizer)     ? WORTH_A_GPU_MATRIX
+			      : r->options->compare			      ? WORTH_A_GPU_COMPARE
+			      : tsr_replay_check_plain(r, "", NULL) == TSR_OK ? WORTH_A_GPU_FP32
+									      : WORTH_A_GPU;
 
 	return each * tsr_run_threads(r->run);
 }

@@ -30,16 +30,15 @@ struct tsr_replay_buffer {
 	unsigned char *host, *device;
 };
 
-/* Where a GPU has a tile. */
-struct tsr_replay_planes {
-	unsigned char *plane[TSR_SLOTS][TSR_PLANES_MAX];
-	float *fp32[TSR_SLOTS]; /* in the replay in FP32; NULL without a comparison */
+/* Where a GPU has a tile: the arrays of its state. */
+struct tsr_replay_on_gpu {
+	unsigned char *array[TSR_REPLAY_ARRAYS];
 };
 
 /* What a GPU has of one of the states that are stepped. */
 struct tsr_replay_gpu_state {
 	unsigned char *memory;
-	struct tsr_replay_planes *planes; /* per tile that is dealt to it */
+	struct tsr_replay_on_gpu *tiles; /* per tile that is dealt to it */
 	struct tsr_step_report *reports; /* on the GPU: of a tile at each step, and so on */
 	struct tsr_step_report *found; /* the same, fetched */
 	struct tsr_compare *sums; /* on the GPU: per parameter; NULL without a comparison */

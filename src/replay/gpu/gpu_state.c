@@ -6,10 +6,6 @@
 #include "base/pipeline.h"
 #include "replay/gpu/gpu_memory.h"
 
-/* What a parameter has in memory: planes of all slots, then its replay in FP32.  Each is a job per tile. */
-#define NPLANES (TSR_SLOTS * TSR_PLANES_MAX)
-#define NARRAYS (NPLANES + TSR_SLOTS)
-
 /* Scratch memory of a job; nbytes is 0 if there is no such array. */
 struct move_job {
 	struct tsr_replay_gpu *gpu;
@@ -18,52 +14,27 @@ struct move_job {
 	size_t nbytes;
 };
 
-static void locate_plane(struct move_job *j, const struct tsr_replay_param *p,
-			 const struct tsr_replay_planes *at, const struct tsr_tile *tile,
-			 unsigned array)
-{
-	const unsigned slot = array / TSR_PLANES_MAX, i = array % TSR_PLANES_MAX;
-	const struct tsr_coding *coding = &p->coding[slot];
-	uint64_t first;
-
-	if (!coding->codec || i >= coding->codec->nplanes)
-		return;
-	first = tsr_plane_nbytes(coding, i, tile->first);
-	j->host = p->plane[slot][i] + first;
-	j->device = at->plane[slot][i];
-	j->nbytes = (size_t)tsr_plane_nbytes(coding, i, tile->n);
-}
-
-static void locate_fp32(struct move_job *j, const struct tsr_replay_param *p,
-			const struct tsr_replay_planes *at, const struct tsr_tile *tile,
-			unsigned slot)
-{
-	if (!at->fp32[slot])
-		return;
-	j->host = (unsigned char *)(p->fp32[slot] + tile->first);
-	j->device = (unsigned char *)at->fp32[slot];
-	j->nbytes = tile->n * sizeof(float);
-}
-
+/* Each array of a tile is a job. */
 static enum tsr_status begin_move(const struct tsr_replaying *r, struct move_job *j, uint64_t job,
 				  struct tsr_err *err)
 {
 	const struct tsr_tiles *tiles = &r->gpus->tiles;
-	const unsigned array = (unsigned)(job % NARRAYS);
-	const uint64_t number = job / NARRAYS % tiles->njobs;
+	const unsigned i = (unsigned)(job % TSR_REPLAY_ARRAYS);
+	const uint64_t number = job / TSR_REPLAY_ARRAYS % tiles->njobs;
 	const struct tsr_tile tile = tsr_tiles_get(tiles, number);
-	struct tsr_replay_gpu *g = tsr_replay_owner(r->gpus, number);
-	unsigned state = (unsigned)(job / NARRAYS / tiles->njobs);
-	const struct tsr_replay_planes *at = &g->states[state].planes[number];
+	unsigned state = (unsigned)(job / TSR_REPLAY_ARRAYS / tiles->njobs);
+	const struct tsr_replay_param *p;
 
+	*j = (struct move_job){ .gpu = tsr_replay_owner(r->gpus, number) };
+	j->device = j->gpu->states[state].tiles[number].array[i];
 	while (state--)
 		r = r->also;
-	*j = (struct move_job){ .gpu = g };
-	if (array < NPLANES)
-		locate_plane(j, &r->params[tile.tensor], at, &tile, array);
-	else
-		locate_fp32(j, &r->params[tile.tensor], at, &tile, array - NPLANES);
-	return j->nbytes ? tsr_replay_take_buffer(g, &j->buffer, err) : TSR_OK;
+	p = &r->params[tile.tensor];
+	if (!tsr_replay_has_array(r, p, i))
+		return TSR_OK;
+	j->host = p->array[i] + tsr_replay_array_nbytes(p, i, tile.first);
+	j->nbytes = (size_t)tsr_replay_array_nbytes(p, i, tile.n);
+	return j->nbytes ? tsr_replay_take_buffer(j->gpu, &j->buffer, err) : TSR_OK;
 }
 
 static enum tsr_status put_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
@@ -91,13 +62,6 @@ static enum tsr_status put_commit(void *ctx, void *scratch, uint64_t job, struct
 	return tsr_progress_add(&r->progress, 0, err);
 }
 
-static enum tsr_status start_get(struct tsr_replay_gpu *g, const struct move_job *j,
-				 struct tsr_err *err)
-{
-	TSR_TRY(tsr_gpu_get(g->copies, j->buffer->host, j->device, j->nbytes, err));
-	return tsr_gpu_record(g->copies, j->buffer->done, err);
-}
-
 static enum tsr_status get_work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct tsr_replaying *r = ctx;
@@ -108,7 +72,8 @@ static enum tsr_status get_work(void *ctx, void *scratch, uint64_t job, struct t
 	if (!j->nbytes)
 		return TSR_OK;
 	pthread_mutex_lock(&j->gpu->lock);
-	status = start_get(j->gpu, j, err);
+	status = tsr_gpu_get(j->gpu->copies, j->buffer->host, j->device, j->nbytes, err);
+	TSR_THEN(status, tsr_gpu_record(j->gpu->copies, j->buffer->done, err));
 	pthread_mutex_unlock(&j->gpu->lock);
 	TSR_THEN(status, tsr_gpu_reach(j->buffer->done, err));
 	if (status == TSR_OK)
@@ -137,7 +102,7 @@ static enum tsr_status move_state(struct tsr_replaying *r, move_fn *work, move_f
 
 	if (!gpus || !r->nparams)
 		return TSR_OK;
-	pipeline.njobs = gpus->nstates * gpus->tiles.njobs * NARRAYS;
+	pipeline.njobs = gpus->nstates * gpus->tiles.njobs * TSR_REPLAY_ARRAYS;
 	tsr_replay_begin_pass(r->gpus);
 	TSR_TRY(tsr_pipeline_run(&pipeline, &gpus->run, r->err));
 	for (unsigned i = 0; i < gpus->n; i++)

@@ -60,16 +60,16 @@ static enum tsr_status step_state(const struct tsr_replay_window *w, const struc
 {
 	struct tsr_replay_gpu *g = j->gpu;
 	const size_t param = j->tile.tensor;
-	const struct tsr_replay_planes *at = &s->planes[j->number];
+	unsigned char *const *array = s->tiles[j->number].array;
 	struct tsr_step step = tsr_replay_step_at(w, r, j->step, param, j->tile.first);
+	float *fp32[TSR_SLOTS];
 
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-		for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
-			step.plane[slot][i] = at->plane[slot][i];
-	}
+	for (unsigned i = 0; i < TSR_REPLAY_FP32; i++)
+		step.plane[i / TSR_PLANES_MAX][i % TSR_PLANES_MAX] = array[i];
 	if (!s->sums)
 		return tsr_gpu_step(g->steps, &step, grad, j->tile.n, &s->reports[job], err);
-	return tsr_gpu_step_compare(g->steps, &step, at->fp32, grad, j->tile.n,
+	tsr_replay_fp32_at(array, 0, fp32);
+	return tsr_gpu_step_compare(g->steps, &step, fp32, grad, j->tile.n,
 				    tsr_replay_tile_size(&r->params[param], TSR_REPLAY_TILE),
 				    &s->sums[param], &s->reports[job], err);
 }

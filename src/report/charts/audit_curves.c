@@ -9,71 +9,77 @@
 /* A line of the legend. */
 #define KEY 200
 
-static struct tsr_lines panel_of(const struct tsr_audit_view *v)
+/* @s: pairs of codecs; of one checkpoint none. */
+static struct tsr_lines panel_of(const struct tsr_audits *v, const struct tsr_audit_series *s)
 {
 	/* Of audits that a replay calls by their steps, without gaps. */
 	uint64_t first, last;
-	const bool steps = sscanf(v->audits[0]->name, "step %" SCNu64, &first) == 1 &&
-			   sscanf(v->audits[v->naudits - 1]->name, "step %" SCNu64, &last) == 1 &&
-			   last - first + 1 == v->naudits;
+	const bool steps = sscanf(v->each[0]->name, "step %" SCNu64, &first) == 1 &&
+			   sscanf(v->each[v->n - 1]->name, "step %" SCNu64, &last) == 1 &&
+			   last - first + 1 == v->n;
 	struct tsr_lines l = { .name = "checkpoints",
 			       .title = steps ? "Updates over steps" : "Updates over checkpoints",
 			       .unit = "worst NMSE",
 			       .y = TSR_AXIS,
 			       .wide_log = true,
-			       .n = v->naudits,
+			       .n = v->n,
 			       .first = steps ? first : 1,
 			       .word = steps ? "step" : NULL,
-			       .head = KEY * (int)v->series.n };
+			       .head = KEY * (int)s->n };
 
-	for (size_t i = 0; i < v->naudits * v->series.n; i++)
-		tsr_axis_note(&l.y, v->nmse[i]);
+	for (size_t i = 0; i < v->n * s->n; i++)
+		tsr_axis_note(&l.y, tsr_audit_series_nmse(v->each[i / s->n], v->each[v->n - 1],
+							  s->cell[i % s->n]));
 	return l;
 }
 
 /* Whether line @k has the values of an earlier one, which it covers. */
-static bool covers(const struct tsr_audit_view *v, unsigned k)
+static bool covers(const double *values, size_t n, unsigned k)
 {
-	const unsigned n = v->series.n;
-	size_t same = 0;
+	for (unsigned j = 0; j < k; j++) {
+		size_t i = 0;
 
-	for (unsigned j = 0; j < k && same < v->naudits; j++) {
-		for (same = 0; same < v->naudits; same++) {
-			if (v->nmse[same * n + j] != v->nmse[same * n + k])
-				break;
-		}
+		while (i < n && values[j * n + i] == values[k * n + i])
+			i++;
+		if (i == n)
+			return true;
 	}
-	return same == v->naudits;
+	return false;
 }
 
-int tsr_audit_curves_height(const struct tsr_audit_view *v)
+int tsr_audit_curves_height(const struct tsr_audits *v)
 {
-	const struct tsr_lines l = panel_of(v);
+	const struct tsr_audit *last = v->each[v->n - 1];
+	const struct tsr_audit_series s = tsr_audit_series_of(last);
+	const struct tsr_lines l = panel_of(v, &s);
 
-	return v->series.n ? tsr_lines_height(&l) : 0;
+	return v->n > 1 && last->npairs && s.n ? tsr_lines_height(&l) : 0;
 }
 
-void tsr_audit_curves_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg)
+void tsr_audit_curves_put(const struct tsr_audits *v, int top, int width, struct tsr_text *svg)
 {
 	static const char *const classes[TSR_AUDIT_SERIES_MAX] = { "s0", "s1", "s2", "s3" };
-	double *values = calloc(v->naudits + 1, sizeof(*values));
-	struct tsr_lines l = panel_of(v);
+	const struct tsr_audit *last = v->each[v->n - 1];
+	const struct tsr_audit_series s = tsr_audit_series_of(last);
+	double *values = calloc(v->n * s.n + 1, sizeof(*values));
+	struct tsr_lines l = panel_of(v, &s);
 	char key[80];
 
 	svg->failed = svg->failed || !values;
 	if (!values)
 		return;
 	tsr_lines_open(svg, &l, 0, top, width);
-	for (unsigned k = 0; k < v->series.n; k++) {
-		const struct tsr_audit_cell *c = &v->series.cell[k];
+	for (unsigned k = 0; k < s.n; k++) {
+		double *line = values + k * v->n;
 
-		for (size_t i = 0; i < v->naudits; i++)
-			values[i] = v->nmse[i * v->series.n + k];
-		snprintf(key, sizeof(key), "%s + %s%s", v->audit->momenta.codings[c->m].codec->name,
-			 v->audit->variances.codings[c->v].codec->name,
-			 covers(v, k) ? ", on the line of another" : "");
+		for (size_t i = 0; i < v->n; i++)
+			line[i] = tsr_audit_series_nmse(v->each[i], last, s.cell[k]);
+		snprintf(key, sizeof(key), "%s + %s%s",
+			 last->momenta.codings[s.cell[k]->m].codec->name,
+			 last->variances.codings[s.cell[k]->v].codec->name,
+			 covers(values, v->n, k) ? ", on the line of another" : "");
 		tsr_chart_put_key(svg, l.area.left, top + 440 + KEY * (int)k, classes[k], k, key);
-		tsr_lines_put(svg, &l, classes[k], values, k);
+		tsr_lines_put(svg, &l, classes[k], line, k);
 	}
 	tsr_text_puts(svg, "</g>\n");
 	free(values);

@@ -4,7 +4,6 @@
 #include "report/charts/charts.h"
 
 #define LAST (TSR_AUDIT_QUANTILES - 1)
-#define MEDIAN 3
 
 /* Distances, in tenths of a pixel. */
 enum {
@@ -23,24 +22,23 @@ enum {
 /* The decade of the first colour. */
 #define DECADE_FIRST (-5)
 
-static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
-		     const struct tsr_audit_cell *c, int top, int each)
+static void put_cell(struct tsr_text *svg, const struct tsr_audit *a,
+		     const struct tsr_audit_cell *c, bool best, int top, int each)
 {
 	const int x = LABEL + each * (int)c->v, y = top + ROW * (int)c->m;
-	const struct tsr_audit *a = v->audit;
 
 	tsr_text_printf(svg, "<g class=\"cell q%u%s\">\n",
 			c->n ? tsr_chart_class(c->nmse[LAST], DECADE_FIRST) : TSR_CHART_CLASSES,
-			c == v->best ? " best" : "");
+			best ? " best" : "");
 	/* What is shown where the pointer rests. */
 	tsr_text_printf(svg, "<title>%s + %s, %.4g bytes for both",
 			a->momenta.codings[c->m].codec->name,
 			a->variances.codings[c->v].codec->name, c->bytes);
 	if (c->n) {
 		tsr_text_printf(svg, "; update NMSE of %zu pairs: median ", c->n);
-		tsr_audit_put_error(c->nmse[MEDIAN], 2, svg);
+		tsr_chart_put_error(c->nmse[TSR_AUDIT_MEDIAN], 2, svg);
 		tsr_text_puts(svg, ", worst ");
-		tsr_audit_put_error(c->nmse[LAST], 2, svg);
+		tsr_chart_put_error(c->nmse[LAST], 2, svg);
 		tsr_text_printf(svg, "; largest |u| %.3g, was %.3g; worst: ", (double)c->max_after,
 				(double)c->max_before);
 		tsr_html_put_text(svg, a->tensors[a->pairs[c->worst].variance].tensor->name);
@@ -52,27 +50,29 @@ static void put_cell(struct tsr_text *svg, const struct tsr_audit_view *v,
 	if (each >= TEXT_MIN && c->n) {
 		tsr_chart_open_label(svg, each < SMALL ? "mid small" : "mid", x + each / 2,
 				     y + ROW / 2 + 40);
-		tsr_audit_put_error(c->nmse[LAST], each >= DIGITS_MIN, svg);
+		tsr_chart_put_error(c->nmse[LAST], each >= DIGITS_MIN, svg);
 		tsr_text_printf(svg, "%s</text>\n", c->nraw ? "*" : "");
 	}
 	tsr_text_puts(svg, "</g>\n");
 }
 
-int tsr_audit_heat_height(const struct tsr_audit_view *v)
+int tsr_audit_heat_height(const struct tsr_audit *a)
 {
-	if (!v->audit->npairs || !v->ncells)
+	if (!a->npairs || !a->momenta.n || !a->variances.n)
 		return 0;
-	return TITLE + NAMES + ROW * (int)v->audit->momenta.n + KEY;
+	return TITLE + NAMES + ROW * (int)a->momenta.n + KEY;
 }
 
-void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg)
+void tsr_audit_heat_put(const struct tsr_audit *a, int top, int width, struct tsr_text *svg)
 {
-	const struct tsr_audit *a = v->audit;
+	const struct tsr_audit_cell *best = tsr_audit_best_pair(a);
 	const int room = (width - LABEL - RIGHT) / (int)a->variances.n;
 	const int each = room < CELL_MAX ? room : CELL_MAX, first = top + TITLE + NAMES;
 	const int bottom = first + ROW * (int)a->momenta.n;
 	const struct tsr_chart_area area = { LABEL, LABEL + each * (int)a->variances.n, first,
 					     bottom };
+	size_t n;
+	const struct tsr_audit_cell *cells = tsr_audit_cells(a, &n);
 
 	tsr_chart_open_panel(svg, "updates", "", &area);
 	tsr_chart_put_label(svg, "title", 60, top + 270, "Updates");
@@ -88,12 +88,12 @@ void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, stru
 				"%s</text>\n",
 				(LABEL + each * (int)i + each / 2 + 40) / 10, (first - 60) / 10,
 				each < DIGITS_MIN ? -90 : -50, a->variances.codings[i].codec->name);
-	for (size_t i = 0; i < v->ncells; i++) {
-		if (&v->cells[i] != v->best)
-			put_cell(svg, v, &v->cells[i], first, each);
+	for (size_t i = 0; i < n; i++) {
+		if (&cells[i] != best)
+			put_cell(svg, a, &cells[i], false, first, each);
 	}
-	if (v->best)
-		put_cell(svg, v, v->best, first, each);
+	if (best)
+		put_cell(svg, a, best, true, first, each);
 	tsr_chart_put_classes(svg, LABEL, bottom + 160, DECADE_FIRST);
 	tsr_text_puts(svg, "</g>\n");
 }

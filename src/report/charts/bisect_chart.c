@@ -77,12 +77,8 @@ void tsr_bisect_chart_put(const void *ctx, const struct tsr_chart_frame *f, stru
 	const unsigned every = (b->ncolumns + 7) / 8;
 	char step[24];
 
-	tsr_chart_open(svg,
-		       &(struct tsr_chart_head){ .id = f->id,
-						 .width = f->width,
-						 .height = (bottom + STEPS + KEY) / 10,
-						 .label = "Differences of two runs by tensor and "
-							  "step" });
+	tsr_chart_open(svg, f, "", (bottom + STEPS + KEY) / 10,
+		       "Differences of two runs by tensor and step");
 	tsr_chart_open_panel(svg, "steps", "", &area);
 	tsr_chart_put_label(svg, "title", 60, 200, "Differences");
 	tsr_chart_put_label(svg, "tick", 60, 360,

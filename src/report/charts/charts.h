@@ -85,58 +85,32 @@ void tsr_states_curves_free(struct tsr_states_curves *c);
 /* The svg element of struct tsr_states_curves. */
 tsr_chart_put tsr_states_curves_put;
 
-/* --- What the charts and the page of an audit show: figures of its codecs, computed once ----- */
-
-#define TSR_AUDIT_PANELS 3
-
-/* Codecs of one kind that hold at least one tensor, in the order in which they were tried. */
-struct tsr_audit_panel {
-	enum tsr_kind kind;
-	const char *title;
-	unsigned n;
-	struct tsr_audit_column *columns;
-	size_t *worst; /* of each: the index of the tensor with the largest NMSE */
-};
-
-struct tsr_audit_view {
-	const struct tsr_audit *audit; /* the last one, of which the other members are */
-	struct tsr_audit *const
-		*audits; /* @naudits checkpoints, such as those of one training run */
-	size_t naudits;
-	struct tsr_audit_series series; /* pairs of codecs; of several checkpoints */
-	double *nmse; /* by checkpoint and pair of the series */
-	struct tsr_audit_panel panel[TSR_AUDIT_PANELS]; /* momenta, variances, weights */
-	struct tsr_audit_cell *cells; /* all pairs of codecs, the best first */
-	size_t ncells;
-	const struct tsr_audit_cell *best; /* the verdict; NULL: none */
-};
-
-/* @n is at least 1.  False if out of memory.  To be freed in both cases. */
-bool tsr_audit_view_of(struct tsr_audit *const *audits, size_t n, struct tsr_audit_view *ret);
-void tsr_audit_view_free(struct tsr_audit_view *v);
-
-/* A figure as it stands in charts and tables: "2.9e-5", "0", an infinity sign. */
-void tsr_audit_put_error(double value, int digits, struct tsr_text *out);
-
 /* --- The charts and the page of an audit ----------------------------------------------------- */
 
+/* @n checkpoints, such as those of one training run; charts are of the last, but for the curves. */
+struct tsr_audits {
+	struct tsr_audit *const *each;
+	size_t n;
+};
+
 /*
- * Of struct tsr_audit_view: in a file all panels one below the other, in a page an svg element for each, with
+ * Of struct tsr_audits: in a file all panels one below the other, in a page an svg element for each, with
  * a sentence on what it shows.
  */
 tsr_chart_put tsr_audit_chart_put;
 
 /*
- * The panels, in tenths of a pixel: their height at a width, 0 if there is nothing to show; and their
- * elements, from @top on.
+ * The panels, in tenths of a pixel: their height, 0 if there is nothing to show; and their elements, from
+ * @top on.  Boxes are of the codecs of a kind that hold at least one tensor, in the order in which they were
+ * tried.
  */
-int tsr_audit_boxes_height(const struct tsr_audit_panel *p);
-void tsr_audit_boxes_put(const struct tsr_audit_view *v, const struct tsr_audit_panel *p, int top,
-			 int width, struct tsr_text *svg);
-int tsr_audit_curves_height(const struct tsr_audit_view *v);
-void tsr_audit_curves_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg);
-int tsr_audit_heat_height(const struct tsr_audit_view *v);
-void tsr_audit_heat_put(const struct tsr_audit_view *v, int top, int width, struct tsr_text *svg);
+int tsr_audit_boxes_height(const struct tsr_audit *a, enum tsr_kind kind);
+void tsr_audit_boxes_put(const struct tsr_audit *a, enum tsr_kind kind, int top, int width,
+			 struct tsr_text *svg);
+int tsr_audit_curves_height(const struct tsr_audits *v);
+void tsr_audit_curves_put(const struct tsr_audits *v, int top, int width, struct tsr_text *svg);
+int tsr_audit_heat_height(const struct tsr_audit *a);
+void tsr_audit_heat_put(const struct tsr_audit *a, int top, int width, struct tsr_text *svg);
 
 /* --- The chart of a learned codebook --------------------------------------------------------- */
 

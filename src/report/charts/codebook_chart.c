@@ -98,14 +98,8 @@ static void put_entries(struct tsr_text *svg, const struct tsr_learned *l)
 
 void tsr_codebook_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
-	tsr_chart_open(
-		svg,
-		&(struct tsr_chart_head){
-			.id = f->id,
-			.width = f->width,
-			.height = 640,
-			.label = "Histogram of normalised values, and the codebook learned from "
-				 "it" });
+	tsr_chart_open(svg, f, "", 640,
+		       "Histogram of normalised values, and the codebook learned from it");
 	put_histogram(svg, ctx);
 	put_entries(svg, ctx);
 	tsr_text_puts(svg, "</svg>\n");

@@ -49,11 +49,7 @@ void tsr_granularity_chart_put(const void *ctx, const struct tsr_chart_frame *f,
 	const int rows = TSR_GRANULARITY_FORMATS / f->columns;
 	double values[TSR_GRANULARITY_SIZES];
 
-	tsr_chart_open(
-		svg, &(struct tsr_chart_head){ .id = f->id,
-					       .width = f->width,
-					       .height = rows * height / 10,
-					       .label = "Errors of 8-bit floats by granularity" });
+	tsr_chart_open(svg, f, "", rows * height / 10, "Errors of 8-bit floats by granularity");
 	for (int i = 0; i < TSR_GRANULARITY_FORMATS; i++) {
 		const unsigned first = (unsigned)i * TSR_GRANULARITY_SIZES;
 		const int top = i / f->columns * height;

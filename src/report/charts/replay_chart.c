@@ -41,13 +41,9 @@ void tsr_curves_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr
 	const int columns = f->columns, width = 10 * f->width / columns;
 	const int rows = ((int)c->n + columns - 1) / columns;
 	const int height = tsr_lines_height(&(struct tsr_lines){ .head = 0 });
-	const struct tsr_chart_head head = { .id = f->id,
-					     .few = c->replay->nsteps <= TSR_LINES_DASHED,
-					     .width = f->width,
-					     .height = (HEAD + rows * height + 60) / 10,
-					     .label = "Figures of the replay over steps" };
 
-	tsr_chart_open(svg, &head);
+	tsr_chart_open(svg, f, c->replay->nsteps <= TSR_LINES_DASHED ? " few" : "",
+		       (HEAD + rows * height + 60) / 10, "Figures of the replay over steps");
 	if (c->n) {
 		tsr_chart_put_key(svg, 60, 200, "all", CIRCLE, "all tensors");
 		tsr_chart_put_key(svg, 1360, 200, "worst", SQUARE, "worst tensor of each step");

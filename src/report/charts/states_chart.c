@@ -174,14 +174,9 @@ void tsr_states_curves_put(const void *ctx, const struct tsr_chart_frame *f, str
 		if (any)
 			drawn[n++] = i;
 	}
-	tsr_chart_open(
-		svg,
-		&(struct tsr_chart_head){
-			.id = f->id,
-			.few = true,
-			.width = width,
-			.height = (head_height + (n + columns - 1) / columns * height + 60) / 10,
-			.label = "Figures of the states over steps" });
+	tsr_chart_open(svg, f, " few",
+		       (head_height + (n + columns - 1) / columns * height + 60) / 10,
+		       "Figures of the states over steps");
 	for (unsigned i = 0; i < c->states->n; i++) {
 		snprintf(label, sizeof(label), c->states->varied ? "%.28s" : "%.20s, %.3f B",
 			 c->states->form[i].name, tsr_replay_state_bytes(c->states->replay[i]));

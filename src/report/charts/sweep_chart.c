@@ -370,15 +370,11 @@ static void put_panel(struct tsr_text *svg, const struct tsr_sweep *s, unsigned 
 void tsr_sweep_chart_put(const void *ctx, const struct tsr_chart_frame *f, struct tsr_text *svg)
 {
 	const int height = !f->page ? 360 : f->columns > 1 ? 380 : 330;
-	struct tsr_chart_head head = { .id = f->id,
-				       .width = f->width,
-				       .height = 14,
-				       .label = "Mean relative error against exponent" };
-	int top = 140;
+	int total = 14, top = 140;
 
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++)
-		head.height += has_panel(ctx, p) ? height : 0;
-	tsr_chart_open(svg, &head);
+		total += has_panel(ctx, p) ? height : 0;
+	tsr_chart_open(svg, f, "", total, "Mean relative error against exponent");
 	tsr_chart_put_label(svg, "unit", 60, 160, "mean relative error |x \xe2\x88\x92 y| / |x|");
 	for (unsigned p = 0; p < TSR_PANEL_COUNT; p++) {
 		if (!has_panel(ctx, p))

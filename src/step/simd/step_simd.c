@@ -83,35 +83,17 @@ static __attribute__((noinline)) void make_one_nan(size_t n, float *x)
 	}
 
 #define AS_IT_IS(variance) (variance)
-
-#define DEFINE_RULE(id, nstates) DEFINE_RULE_AS(id, id, nstates, AS_IT_IS)
-
-/* Also one that leaves the root of the variance, for codecs that store it: roots take long. */
-#define DEFINE_FUNCTIONS(id) \
-	DEFINE_RULE(id, 2) \
-	DEFINE_RULE_AS(id##_root, id, 2, tsr_sqrt)
-
-/* And one with AMSGrad, which not every program has. */
-#define DEFINE_ADAM(id) \
-	DEFINE_FUNCTIONS(id) \
+#define DEFINE_0(id) DEFINE_RULE_AS(id, id, 0, AS_IT_IS)
+#define DEFINE_1(id) DEFINE_RULE_AS(id, id, 1, AS_IT_IS)
+/* Adam's: one also leaves the root of the variance, for codecs that store it, as roots take long; AMSGrad. */
+#define DEFINE_2(id) \
+	DEFINE_RULE_AS(id, id, 2, AS_IT_IS) \
+	DEFINE_RULE_AS(id##_root, id, 2, tsr_sqrt) \
 	DEFINE_RULE_AS(id##_amsgrad, id, 3, AS_IT_IS)
+#define X(id, formula, nstates, fused) DEFINE_##nstates(formula)
 
-DEFINE_RULE(plain_sgd, 0)
-DEFINE_RULE(sgd, 1)
-DEFINE_ADAM(adam)
-DEFINE_ADAM(adamw)
-DEFINE_RULE(lion, 1)
-DEFINE_FUNCTIONS(flash_adam)
-DEFINE_FUNCTIONS(coat_adamw)
-DEFINE_FUNCTIONS(bitsandbytes_adam)
-DEFINE_RULE(flash_lion, 1)
-DEFINE_RULE(cpu_fused_sgd, 1)
-DEFINE_RULE(double_plain_sgd, 0)
-DEFINE_RULE(double_sgd, 1)
-DEFINE_ADAM(cpu_fused_adam)
-DEFINE_ADAM(cuda_adam)
-DEFINE_ADAM(cuda_fused_adam)
-DEFINE_ADAM(double_adam)
+TSR_STEP_RULES(X)
+#undef X
 
 /*
  * Whether the rule leaves roots.  What a codec of roots decodes is not negative, and no rule makes it
@@ -125,29 +107,17 @@ static bool leaves_roots(const struct tsr_step *step)
 	       !step->coding[TSR_SLOT_MAX_VARIANCE].codec;
 }
 
-#define ROOTS(id) run_##id, run_##id##_root
-#define ADAM(id) ROOTS(id), run_##id##_amsgrad
+#define FUNCTIONS_0(id) run_##id
+#define FUNCTIONS_1(id) run_##id
+#define FUNCTIONS_2(id) run_##id, run_##id##_root, run_##id##_amsgrad
 
 static rule_fn *rule_of(const struct tsr_step *step)
 {
 	/* As it is, with roots, with AMSGrad. */
 	static rule_fn *const rules[][3] = {
-		[TSR_RULE_PLAIN_SGD] = { run_plain_sgd },
-		[TSR_RULE_SGD] = { run_sgd },
-		[TSR_RULE_LION] = { run_lion },
-		[TSR_RULE_FLASH_LION] = { run_flash_lion },
-		[TSR_RULE_ADAM] = { ADAM(adam) },
-		[TSR_RULE_ADAMW] = { ADAM(adamw) },
-		[TSR_RULE_FLASH_ADAM] = { ROOTS(flash_adam) },
-		[TSR_RULE_COAT_ADAMW] = { ROOTS(coat_adamw) },
-		[TSR_RULE_BITSANDBYTES_ADAM] = { ROOTS(bitsandbytes_adam) },
-		[TSR_RULE_CPU_FUSED_SGD] = { run_cpu_fused_sgd },
-		[TSR_RULE_CPU_FUSED_ADAM] = { ADAM(cpu_fused_adam) },
-		[TSR_RULE_CUDA_ADAM] = { ADAM(cuda_adam) },
-		[TSR_RULE_CUDA_FUSED_ADAM] = { ADAM(cuda_fused_adam) },
-		[TSR_RULE_DOUBLE_PLAIN_SGD] = { run_double_plain_sgd },
-		[TSR_RULE_DOUBLE_SGD] = { run_double_sgd },
-		[TSR_RULE_DOUBLE_ADAM] = { ADAM(double_adam) },
+#define X(id, formula, nstates, fused) [TSR_RULE_##id] = { FUNCTIONS_##nstates(formula) },
+		TSR_STEP_RULES(X)
+#undef X
 	};
 	const bool amsgrad = step->coding[TSR_SLOT_MAX_VARIANCE].codec;
 
