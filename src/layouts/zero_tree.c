@@ -5,36 +5,20 @@
 
 #include "base/fail.h"
 #include "layouts/zero.h"
+#include "text/bytes.h"
 
 /* What the files say of partitions, which whole tensors do not have, and what is joined. */
-static const char *const partitioning[] = {
-	"module",
-	"optimizer",
-	"param_shapes",
-	"buffer_names",
-	"shared_params",
-	"frozen_param_shapes",
-	"frozen_param_fragments",
-	"optimizer_state_dict",
-	"base_optimizer_state",
-	"single_partition_of_fp32_groups",
-	"fp32_flat_groups",
-	"zero_stage",
-	"partition_count",
-	"group_paddings",
-	"param_alignment_paddings",
-	"param_slice_mappings",
-	"ds_zero_partition_groups",
-	"param_groups",
-};
+static const char partitioning[] =
+	"module optimizer param_shapes buffer_names shared_params frozen_param_shapes "
+	"frozen_param_fragments optimizer_state_dict base_optimizer_state "
+	"single_partition_of_fp32_groups fp32_flat_groups zero_stage partition_count "
+	"group_paddings "
+	"param_alignment_paddings param_slice_mappings ds_zero_partition_groups param_groups";
 
 static bool is_partitioning(const struct tsr_value *key)
 {
-	for (size_t i = 0; i < sizeof(partitioning) / sizeof(*partitioning); i++) {
-		if (tsr_value_is_string(key, partitioning[i]))
-			return true;
-	}
-	return false;
+	return key->type == TSR_VALUE_STRING &&
+	       tsr_word_place(partitioning, key->text.bytes, key->text.nbytes) != SIZE_MAX;
 }
 
 /* --- The optimizer ------------------------------------------------------------------------------ */
