@@ -346,43 +346,28 @@ static enum tsr_status lay_out_shard(struct tsr_writer *w, struct tsr_writer_fil
 	return TSR_OK;
 }
 
-/* The names of arrays and the files that they are in, @w->plan.narrays of each; to be freed. */
-static const char **list_index(const struct tsr_writer *w)
-{
-	const size_t n = w->plan.narrays;
-	const char **names = calloc(2 * n + 1, sizeof(*names));
-
-	for (size_t i = 0; names && i < n; i++) {
-		names[i] = w->arrays[i].name;
-		names[n + i] = tsr_outputs_name(&w->outputs, w->places[w->arrays[i].tag].file);
-	}
-	return names;
-}
-
 enum tsr_status tsr_safetensors_compose_index(struct tsr_writer *w, struct tsr_err *err)
 {
 	const size_t n = w->plan.narrays;
-	TSR_OWNED(free) const char **names = list_index(w);
+	TSR_OWNED(free) const char **names = NULL;
 
-	if (!names)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_NEW(&names, 2 * n + 1, err, w->plan.path));
+	for (size_t i = 0; i < n; i++) {
+		names[i] = w->arrays[i].name;
+		names[n + i] = tsr_outputs_name(&w->outputs, w->places[w->arrays[i].tag].file);
+	}
 	tsr_index_compose(names, names + n, n, tsr_writer_data_nbytes(w), &w->index);
 	return w->index.failed ? tsr_fail_nomem(err, w->plan.path) : TSR_OK;
 }
 
 enum tsr_status tsr_safetensors_index(struct tsr_writer *w, struct tsr_err *err)
 {
-	const size_t n = w->plan.narrays;
-	const char **names;
-	bool measured;
-
 	if (w->plan.weights_path || (w->nfiles == 1 && !w->plan.like))
 		return TSR_OK;
-	names = list_index(w);
-	measured = names && tsr_index_measure(names, names + n, n, tsr_writer_data_nbytes(w),
-					      &w->index_nbytes);
-	free(names);
-	return measured ? TSR_OK : tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(tsr_safetensors_compose_index(w, err));
+	w->index_nbytes = w->index.nbytes;
+	tsr_text_free(&w->index);
+	return TSR_OK;
 }
 
 /* A plain file with what loaders of the model take, then the packed file with the rest. */
