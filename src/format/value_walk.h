@@ -26,6 +26,7 @@ struct tsr_value_walk {
 #define TSR_MARK_DCP_TREE 18u
 #define TSR_MARK_REACHED 19u
 #define TSR_MARK_OPAQUE 20u
+#define TSR_MARK_ORDERED 21u
 #define TSR_MARK_KEPT 24u
 #define TSR_MARK_NUMBERED 25u
 #define TSR_MARK_STATES 26u

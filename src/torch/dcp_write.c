@@ -33,10 +33,7 @@ enum tsr_status tsr_dcp_archiving_init(struct tsr_dcp_archiving *a,
 	*a = (struct tsr_dcp_archiving){ .c = c, .path = items->path };
 	TSR_TRY(TSR_NEW(&a->tensor_of, c->narrays + 1, err, items->path));
 	TSR_TRY(TSR_NEW(&a->last, c->narrays + 1, err, items->path));
-	for (size_t i = 0; i < c->narrays; i++)
-		a->tensor_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < c->ntensors; i++)
-		a->tensor_of[c->tensors[i].plane[0]] = i;
+	tsr_build_by_array(c, a->tensor_of);
 	return tsr_torch_describe(c, NULL, &a->tensors, err);
 }
 
