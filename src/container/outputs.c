@@ -18,9 +18,7 @@
 
 static size_t directory_len(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-
-	return slash ? (size_t)(slash - path) + 1 : 0;
+	return (size_t)(tsr_path_name(path) - path);
 }
 
 /* NAME.safetensors, or NAME-rN.safetensors for a round after the first. */

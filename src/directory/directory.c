@@ -9,6 +9,7 @@
 #include "directory/directory_data.h"
 #include "io/dir.h"
 #include "io/file.h"
+#include "io/temporary.h"
 #include "torch/dcp.h"
 
 /* Memory that the paths, entries and reasons of one directory may take. */
@@ -138,9 +139,7 @@ bool tsr_directory_is_packed(const char *path)
 
 static size_t directory_len(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-
-	return slash ? (size_t)(slash - path) + 1 : 0;
+	return (size_t)(tsr_path_name(path) - path);
 }
 
 bool tsr_directory_is_metadata(const char *path)

@@ -134,10 +134,9 @@ static enum tsr_status holds_tensors(struct tsr_dir_packing *p, const char *path
 /* Why a packed file cannot stand beside the others; NULL: it can. */
 static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
 {
-	const char *slash = strrchr(e->path, '/'), *name = slash ? slash + 1 : e->path;
 	const char *packed;
 
-	if (strlen(name) + strlen(TSR_DIRECTORY_SUFFIX) > TSR_FILE_NAME_MAX)
+	if (strlen(tsr_path_name(e->path)) + strlen(TSR_DIRECTORY_SUFFIX) > TSR_FILE_NAME_MAX)
 		return "its name is too long to add " TSR_DIRECTORY_SUFFIX;
 	if (e->container == TSR_CONTAINER_DCP) {
 		packed = tsr_directory_dcp_name(p->t.d, e);
