@@ -12,6 +12,7 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "text/bytes.h"
 #include "text/json.h"
 #include "text/named.h"
 
@@ -34,16 +35,11 @@ static enum tsr_status wrong(struct reading *r, const char *member, const char *
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Every member of an object is one of @known, a list that NULL ends. */
-static enum tsr_status check_members(struct reading *r, const struct tsr_json *v,
-				     const char *const *known)
+/* Every member of an object is one of the words @known. */
+static enum tsr_status check_members(struct reading *r, const struct tsr_json *v, const char *known)
 {
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
-		size_t i = 0;
-
-		while (known[i] && strcmp(known[i], tsr_json_key(v)) != 0)
-			i++;
-		if (!known[i])
+		if (!tsr_is_word(known, tsr_json_key(v)))
 			return tsr_fail(r->err, TSR_E_FORMAT, "%s: found the unknown member %.60s",
 					r->file, tsr_json_key(v));
 	}
@@ -92,11 +88,10 @@ static bool is_name_of(struct tsr_directory *d, const struct tsr_directory_entry
 static enum tsr_status read_stored(struct reading *r, const struct tsr_json *v,
 				   struct tsr_directory_entry *e, struct tsr_stored_file *f)
 {
-	static const char *const known[] = { "path", "nbytes", "header", NULL };
 
 	if (tsr_json_type(v) != TSR_JSON_OBJECT)
 		return wrong(r, "files", "objects");
-	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(check_members(r, v, "path nbytes header"));
 	TSR_TRY(read_path(r, tsr_json_get(v, "path"), &f->path));
 	if (!is_name_of(r->d, e, f->path) ||
 	    (e->nstored && strcmp(e->stored[0].path, f->path) == 0))
@@ -114,14 +109,12 @@ static enum tsr_status read_stored(struct reading *r, const struct tsr_json *v,
 static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 				   struct tsr_directory_entry *e)
 {
-	static const char *const known[] = { "path", "as",	   "mode",  "nbytes",
-					     "kind", "generation", "files", NULL };
 	const struct tsr_json *files = tsr_json_get(v, "files");
 	const char *kind = tsr_json_string(tsr_json_get(v, "kind"));
 	struct tsr_stored_file *stored;
 	uint64_t generation;
 
-	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(check_members(r, v, "path as mode nbytes kind generation files"));
 	if (!kind || !tsr_container_find(kind, &e->container))
 		return wrong(r, "kind", "safetensors, pt, dcp, npz or npy");
 	if (e->container == TSR_CONTAINER_DCP && !tsr_directory_is_metadata(e->path))
@@ -158,14 +151,13 @@ static enum tsr_status read_digits(struct reading *r, const struct tsr_json *v, 
 static enum tsr_status read_total(struct reading *r, const struct tsr_json *v,
 				  struct tsr_directory_entry *e, struct tsr_stored_file *stored)
 {
-	static const char *const known[] = { "at", "was", "is", NULL };
 
 	if (!v)
 		return TSR_OK;
 	if (tsr_json_type(v) != TSR_JSON_OBJECT ||
 	    !tsr_dir_name_ends_with(e->path, TSR_SHARD_INDEX_SUFFIX))
 		return wrong(r, "total_size", "an object, of an *" TSR_SHARD_INDEX_SUFFIX);
-	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(check_members(r, v, "at was is"));
 	TSR_TRY(read_digits(r, tsr_json_get(v, "was"), &e->total_was));
 	TSR_TRY(read_digits(r, tsr_json_get(v, "is"), &e->total_is));
 	if (!tsr_json_u64(tsr_json_get(v, "at"), &e->total_at) ||
@@ -179,13 +171,11 @@ static enum tsr_status read_total(struct reading *r, const struct tsr_json *v,
 static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 				 struct tsr_directory_entry *e)
 {
-	static const char *const known[] = { "path", "as",	   "mode",   "nbytes",
-					     "xxh3", "total_size", "reason", NULL };
 	const struct tsr_json *reason = tsr_json_get(v, "reason");
 	struct tsr_stored_file *stored;
 
 	TSR_TRY(TSR_ARENA_NEW(&stored, 1, r->d->arena, tsr_directory_nomem(r->d, r->err)));
-	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(check_members(r, v, "path as mode nbytes xxh3 total_size reason"));
 	if (!tsr_packed_read_hash(tsr_json_get(v, "xxh3"), &stored->hash))
 		return wrong(r, "xxh3", "16 hexadecimal digits");
 	stored->path = e->path;
@@ -222,8 +212,6 @@ static enum tsr_status check_parent(struct reading *r, const char *path)
 
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 {
-	static const char *const known[] = { "path", "as", "mode", NULL };
-	static const char *const part[] = { "path", "as", "mode", "nbytes", NULL };
 	struct tsr_directory_entry *e = &r->d->entries[r->d->n];
 	const char *as;
 
@@ -242,7 +230,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 	r->d->n++;
 	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_DIRECTORY)) == 0) {
 		e->as = TSR_STORED_DIRECTORY;
-		return check_members(r, v, known);
+		return check_members(r, v, "path as mode");
 	}
 	if (!tsr_json_u64(tsr_json_get(v, "nbytes"), &e->nbytes))
 		return wrong(r, "nbytes", "a size in bytes");
@@ -252,7 +240,7 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 	}
 	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_PART)) == 0) {
 		e->as = TSR_STORED_PART;
-		return check_members(r, v, part);
+		return check_members(r, v, "path as mode nbytes");
 	}
 	e->as = TSR_STORED_PACKED;
 	if (!as || strcmp(as, tsr_stored_as_name(e->as)) != 0)
@@ -325,8 +313,6 @@ static enum tsr_status check_entries(struct reading *r)
 static enum tsr_status read_root(const char *path, const char *file, const struct tsr_json *root,
 				 struct tsr_directory **ret, struct tsr_err *err)
 {
-	static const char *const known[] = { "tersor_directory", "tool",  "mode",
-					     "entries",		 "check", NULL };
 	struct reading r = { .file = file, .err = err };
 	const struct tsr_json *entries = tsr_json_get(root, "entries");
 	uint64_t version;
@@ -338,7 +324,7 @@ static enum tsr_status read_root(const char *path, const char *file, const struc
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: found version %" PRIu64 " of packed directories, expected %u",
 				file, version, TSR_INDEX_VERSION);
-	TSR_TRY(check_members(&r, root, known));
+	TSR_TRY(check_members(&r, root, "tersor_directory tool mode entries check"));
 	if (!tsr_json_string(tsr_json_get(root, "tool")))
 		return wrong(&r, "tool", "a text");
 	if (!tsr_json_is_list(entries))
