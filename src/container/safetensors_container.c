@@ -437,17 +437,6 @@ static enum tsr_status add_shards(struct tsr_writer *w, const struct tsr_shard_c
 	return tsr_writer_add_files(w, cuts->nfiles, err);
 }
 
-static enum tsr_status lay_out_shards(struct tsr_writer *w, const struct tsr_shard_cuts *cuts,
-				      struct tsr_err *err)
-{
-	for (size_t i = 0; i < cuts->nfiles; i++) {
-		w->files[i].first = i ? cuts->ends[i - 1] : 0;
-		w->files[i].end = cuts->ends[i];
-		TSR_TRY(lay_out_shard(w, &w->files[i], err));
-	}
-	return tsr_safetensors_index(w, err);
-}
-
 enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
 	struct tsr_shard_cuts cuts;
@@ -463,5 +452,10 @@ enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *er
 		TSR_TRY(tsr_shards_cut(w, &cuts, err));
 		TSR_TRY(add_shards(w, &cuts, err));
 	}
-	return lay_out_shards(w, &cuts, err);
+	for (size_t i = 0; i < cuts.nfiles; i++) {
+		w->files[i].first = i ? cuts.ends[i - 1] : 0;
+		w->files[i].end = cuts.ends[i];
+		TSR_TRY(lay_out_shard(w, &w->files[i], err));
+	}
+	return tsr_safetensors_index(w, err);
 }

@@ -124,18 +124,12 @@ static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
 	return tsr_file_scratch_in(dir, w->plan.path, &w->spool, err);
 }
 
-/* In a directory that is made in parts, who failed to join them may have put files in place. */
-static enum tsr_status take_back(struct tsr_writer *w, struct tsr_err *err)
-{
-	if (!tsr_part_is_of_files(w->plan.part))
-		return TSR_OK;
-	return tsr_outputs_take_back(&w->outputs, w->plan.part, w->plan.coded == TSR_CODED_NONE,
-				     err);
-}
-
 enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
 {
-	TSR_TRY(take_back(w, err));
+	/* In a directory that is made in parts, who failed to join them may have put files in place. */
+	if (tsr_part_is_of_files(w->plan.part))
+		TSR_TRY(tsr_outputs_take_back(&w->outputs, w->plan.part,
+					      w->plan.coded == TSR_CODED_NONE, err));
 	TSR_TRY(check(w, err));
 	w->first_met = tsr_part_nmet(w->plan.part);
 	if (w->plan.coded != TSR_CODED_NONE)

@@ -202,8 +202,6 @@ enum tsr_status tsr_zero_model(const struct tsr_zero *z, struct tsr_value **ret)
 	struct modelling m = { .z = z, .narrays = z->narrays };
 
 	*ret = tsr_value_new(z->d->c->arena, TSR_VALUE_DICT);
-	if (!*ret)
-		return tsr_build_nomem(z->d->c, z->d->err);
 	if (!old)
 		return tsr_fail(z->d->err, TSR_E_FORMAT, "%s: model states: found no dict module",
 				z->d->path);

@@ -53,8 +53,6 @@ static enum tsr_status name_group(const struct tsr_zero *z, const struct tsr_val
 	const struct tsr_value *params = tsr_value_at(old, "params");
 	const struct tsr_value *mapping = tsr_value_mapping(old);
 
-	if (!group || !names)
-		return tsr_build_nomem(z->d->c, z->d->err);
 	for (size_t i = 0; mapping && i + 1 < mapping->list.n; i += 2) {
 		if (!tsr_value_is_string(mapping->list.items[i], "params") &&
 		    !tsr_value_put(arena, group, mapping->list.items[i],
@@ -94,10 +92,10 @@ static enum tsr_status name_groups(const struct tsr_zero *z, bool *listed, struc
 			continue;
 		group = tsr_value_new(arena, TSR_VALUE_DICT);
 		names = tsr_value_new(arena, TSR_VALUE_LIST);
-		if (!group || !names || !tsr_value_add(arena, groups, group))
-			return tsr_build_nomem(z->d->c, z->d->err);
 		TSR_TRY(add_names(z, names, g));
 		TSR_TRY(tsr_folder_set(z->d, group, "params", names));
+		if (!tsr_value_add(arena, groups, group))
+			return tsr_build_nomem(z->d->c, z->d->err);
 	}
 	return TSR_OK;
 }
@@ -109,8 +107,6 @@ static enum tsr_status make_optimizer(const struct tsr_zero *z, struct tsr_value
 	struct tsr_value *groups = tsr_value_new(arena, TSR_VALUE_LIST);
 	bool *listed;
 
-	if (!state || !groups)
-		return tsr_build_nomem(z->d->c, z->d->err);
 	for (size_t i = 0; i < z->nparams; i++) {
 		if (z->params[i].state->list.n)
 			TSR_TRY(tsr_folder_set(z->d, state, z->params[i].name, z->params[i].state));
@@ -185,8 +181,6 @@ enum tsr_status tsr_zero_put(struct tsr_zero *z)
 	struct tsr_value *optimizer = tsr_value_new(z->d->c->arena, TSR_VALUE_DICT), *model = NULL;
 	const size_t n = z->nranks > z->nmodels ? z->nranks : z->nmodels;
 
-	if (!optimizer)
-		return tsr_build_nomem(z->d->c, z->d->err);
 	TSR_TRY(tsr_zero_model(z, &model));
 	TSR_TRY(tsr_folder_put(z->d, "module", model));
 	TSR_TRY(make_optimizer(z, optimizer));
