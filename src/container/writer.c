@@ -44,9 +44,7 @@ enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_wr
 	TSR_TRY(TSR_NEW(&w, 1, err, plan->path));
 	w->plan = *plan;
 	TSR_TRY(lay_out(w, err));
-	*ret = w;
-	w = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, w);
 }
 
 /* --- Files -------------------------------------------------------------------------------------- */

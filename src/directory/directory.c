@@ -41,9 +41,7 @@ enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directo
 	d->entries = d->path ? tsr_arena_alloc(d->arena, (n + 1) * sizeof(*d->entries)) : NULL;
 	if (!d->entries)
 		return tsr_fail_nomem(err, path);
-	*ret = d;
-	d = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, d);
 }
 
 enum tsr_status tsr_directory_add(struct tsr_directory *d, const struct tsr_node *node,

@@ -392,7 +392,5 @@ enum tsr_status tsr_directory_open(const char *path, struct tsr_directory **ret,
 	TSR_TRY(parse(f, &rules, &root, err));
 	TSR_TRY(read_root(path, rules.file, root, &d, err));
 	d->index_nbytes = tsr_file_size(f);
-	*ret = d;
-	d = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, d);
 }

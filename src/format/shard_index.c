@@ -170,9 +170,7 @@ enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
 	x->arena = tsr_arena_new(SIZE_MAX);
 	r.x = x;
 	TSR_TRY(read_text(&r, f));
-	*ret = x;
-	x = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, x);
 }
 
 void tsr_index_free(struct tsr_index *x)

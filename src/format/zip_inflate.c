@@ -170,9 +170,7 @@ enum tsr_status tsr_zip_load(const struct tsr_file *f, const struct tsr_zip_memb
 		return tsr_fail_nomem(err, where);
 	TSR_TRY(stream_start(&s));
 	TSR_TRY(copy_all(&s, out, NULL));
-	*ret = out;
-	out = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, out);
 }
 
 enum tsr_status tsr_zip_peek(const struct tsr_file *f, const struct tsr_zip_member *m, void *buf,

@@ -168,9 +168,7 @@ static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths
 	/* What their headers and indices were parsed into is as large as the model of them. */
 	if (c->narrays >= TRIM_ARRAYS)
 		tsr_pages_trim();
-	*ret = c;
-	c = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, c);
 }
 
 enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,

@@ -67,7 +67,5 @@ enum tsr_status tsr_part_join(const char *path, const struct tsr_text *texts, un
 	TSR_TRY(texts ? take_texts(p, path, texts, n, err)
 		      : tsr_part_reports_find(path, &p->reports, &p->request.count, err));
 	TSR_TRY(check_reports(path, p, err));
-	*ret = p;
-	p = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, p);
 }

@@ -3,7 +3,6 @@
 #include "parts/part.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,9 +70,7 @@ enum tsr_status tsr_part_new(const struct tsr_part_request *request, struct tsr_
 	TSR_TRY(TSR_NEW(&p->load, request->count, err, request->path));
 	TSR_TRY(tsr_part_start(p, err));
 	tsr_part_report_begin(&p->words, &p->text);
-	*ret = p;
-	p = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, p);
 }
 
 static enum tsr_status create_report(struct tsr_parts *p, struct tsr_err *err)
