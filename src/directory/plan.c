@@ -2,7 +2,6 @@
 /* What is to become of each file of a directory: packed, or copied and why. */
 #include "directory/plan.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories that DeepSpeed saves: `latest` names the one with the files of all ranks. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

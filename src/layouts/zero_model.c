@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model of ZeRO stages: each weight once, in FP32 where the optimizer has it so. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "layouts/flat_join.h"

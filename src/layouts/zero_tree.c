@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of ZeRO stages once partitions are joined: model, optimizer by name, and the rest. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "layouts/zero.h"

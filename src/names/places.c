@@ -2,7 +2,6 @@
 /* What the places of tensors in what was saved around them say of them. */
 #include "names/places.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"

@@ -461,27 +461,19 @@ static enum tsr_status interpret(const struct reading *r, struct tsr_value *root
 	return read_paths(r, r->m->planner_data);
 }
 
-static enum tsr_status load(const struct reading *r, const struct tsr_file *f,
-			    struct tsr_value **ret)
-{
-	const size_t nbytes = (size_t)tsr_file_size(f);
-	TSR_OWNED(free) char *bytes = NULL;
-
-	TSR_TRY(tsr_file_load(f, TSR_DCP_METADATA_MAX, "metadata", &bytes, r->err));
-	return tsr_pickle_read(bytes, nbytes, r->path, r->m->arena, ret, r->err);
-}
-
 enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_metadata *ret,
 				      struct tsr_err *err)
 {
 	TSR_SCOPED(tsr_text_numbers_free) struct tsr_text_numbers names = { 0 };
 	const struct reading r = { tsr_file_path(f), ret, &names, err };
+	TSR_OWNED(free) char *bytes = NULL;
 	struct tsr_value *root = NULL;
 
 	*ret = (struct tsr_dcp_metadata){ .arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX) };
 	if (!ret->arena)
 		return tsr_fail_nomem(err, r.path);
-	TSR_TRY(load(&r, f, &root));
+	TSR_TRY(tsr_file_load(f, TSR_DCP_METADATA_MAX, "metadata", &bytes, err));
+	TSR_TRY(tsr_pickle_read(bytes, (size_t)tsr_file_size(f), r.path, ret->arena, &root, err));
 	return interpret(&r, root);
 }
 
