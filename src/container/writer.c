@@ -173,6 +173,7 @@ static bool is_strided(const struct tsr_writer *w, size_t tag, struct tsr_stride
 struct put {
 	const struct tsr_writer *w;
 	size_t tag;
+	bool noted; /* a part notes it; not a strided array, whose runs can be single elements */
 	uint64_t nbytes; /* of the whole array */
 	uint32_t sum;
 };
@@ -181,31 +182,20 @@ static enum tsr_status put_run(void *ctx, const void *bytes, size_t nbytes, uint
 			       struct tsr_err *err)
 {
 	const struct put *put = ctx;
+	const struct tsr_writer *w = put->w;
 	size_t at = put->tag;
-
-	do {
-		const struct tsr_place *p = &put->w->places[at];
-
-		TSR_TRY(tsr_outfile_write(put->w->outputs.files[p->file], bytes, nbytes,
-					  p->offset + offset, err));
-		at = p->next;
-	} while (at);
-	return TSR_OK;
-}
-
-/* A part notes what it writes; not of a strided array, whose runs can be single elements. */
-static void note_run(const struct tsr_writer *w, size_t tag, const void *bytes, size_t nbytes,
-		     uint64_t offset)
-{
-	size_t at = tag;
 
 	do {
 		const struct tsr_place *p = &w->places[at];
 
-		tsr_part_wrote(w->plan.part, w->first_met + p->file, bytes, nbytes,
-			       p->offset + offset);
+		if (put->noted)
+			tsr_part_wrote(w->plan.part, w->first_met + p->file, bytes, nbytes,
+				       p->offset + offset);
+		TSR_TRY(tsr_outfile_write(w->outputs.files[p->file], bytes, nbytes,
+					  p->offset + offset, err));
 		at = p->next;
 	} while (at);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const void *bytes,
@@ -220,10 +210,9 @@ enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const voi
 		return tsr_file_scratch_write(w->spool, bytes, nbytes,
 					      tsr_writer_spool_at(w, tag) + offset, err);
 	}
-	if (!is_strided(w, tag, &strided)) {
-		note_run(w, tag, bytes, nbytes, offset);
+	put.noted = !is_strided(w, tag, &strided);
+	if (put.noted)
 		return put_run(&put, bytes, nbytes, offset, err);
-	}
 	return tsr_strided_put(&strided, offset / strided.item, nbytes / strided.item, bytes,
 			       put_run, &put, err);
 }
