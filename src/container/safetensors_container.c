@@ -131,7 +131,7 @@ static enum tsr_status check_shard(const struct tsr_checkpoint *c,
 	return TSR_OK;
 }
 
-/* Read what a packed file describes into @part, which has its metadata; its arrays are those from @first on. */
+/* Read what a packed file describes into @part, which has its metadata; its arrays begin at @first. */
 static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoint *part,
 				   struct tsr_st_contents *st, bool follow, size_t first,
 				   struct tsr_err *err)

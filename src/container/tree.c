@@ -178,20 +178,16 @@ static enum tsr_status restore(struct tsr_checkpoint *c, const void *pickle, siz
 
 static enum tsr_status restore_meta(struct tsr_checkpoint *c, size_t at, struct tsr_err *err)
 {
-	struct tsr_text pickle = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text pickle = { 0 };
 
 	if (!tsr_base64_get(&pickle, c->meta[at].value))
-		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: __metadata__: " TSR_TREE_KEY " is not base64 text", c->path);
-	else if (pickle.failed)
-		status = tsr_fail_nomem(err, c->path);
-	else
-		status = restore(c, pickle.bytes, pickle.nbytes, err);
-	tsr_text_free(&pickle);
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: __metadata__: " TSR_TREE_KEY " is not base64 text", c->path);
+	if (pickle.failed)
+		return tsr_fail_nomem(err, c->path);
 	c->nmeta--;
 	memmove(&c->meta[at], &c->meta[at + 1], (c->nmeta - at) * sizeof(*c->meta));
-	return status;
+	return restore(c, pickle.bytes, pickle.nbytes, err);
 }
 
 static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr_tensor *t,
@@ -265,8 +261,8 @@ static enum tsr_status collect_others(struct tsr_checkpoint *c, const bool *reac
 		const struct tsr_tensor *t = &c->tensors[i];
 
 		if (!reached[t->plane[0]] &&
-		    !tsr_value_put(c->arena, flat, tsr_value_string(c->arena, t->name),
-				   tsr_value_tensor(c->arena, t->plane[0])))
+		    !tsr_value_put_at(c->arena, flat, t->name,
+				      tsr_value_tensor(c->arena, t->plane[0])))
 			return tsr_build_nomem(c, err);
 	}
 	return TSR_OK;
@@ -290,24 +286,12 @@ static enum tsr_status join_model(struct tsr_checkpoint *c, struct tsr_value *mo
 {
 	struct tsr_value *tree = c->trees[0], *root = tsr_value_new(c->arena, TSR_VALUE_DICT);
 	const struct tsr_value *mapping = tsr_value_mapping(tree);
-	bool ok = root && tsr_value_put(c->arena, root, tsr_value_string(c->arena, "model"), model);
 
-	if (tsr_optim_is(tree))
-		ok = ok &&
-		     tsr_value_put(c->arena, root, tsr_value_string(c->arena, "optimizer"), tree);
-	else
-		for (size_t i = 0; ok && i < mapping->list.n; i++)
-			ok = tsr_value_add(c->arena, root, mapping->list.items[i]);
+	if (!tsr_value_put_at(c->arena, root, "model", model) ||
+	    !(tsr_optim_is(tree) ? tsr_value_put_at(c->arena, root, "optimizer", tree)
+				 : tsr_value_put_all(c->arena, root, mapping)))
+		return tsr_build_nomem(c, err);
 	c->trees[0] = root;
-	return ok ? TSR_OK : tsr_build_nomem(c, err);
-}
-
-static enum tsr_status put_first(struct tsr_checkpoint *c, struct tsr_value *flat,
-				 struct tsr_err *err)
-{
-	TSR_TRY(tsr_build_tree(c, flat, err));
-	memmove(&c->trees[1], &c->trees[0], (c->ntrees - 1) * sizeof(*c->trees));
-	c->trees[0] = flat;
 	return TSR_OK;
 }
 
@@ -325,7 +309,10 @@ static enum tsr_status complete(struct tsr_checkpoint *c, bool joined, struct ts
 	    (tsr_optim_is(c->trees[0]) || (has_optimizer(tsr_value_mapping(c->trees[0])) &&
 					   !tsr_value_at(c->trees[0], "model"))))
 		return join_model(c, flat, err);
-	return put_first(c, flat, err);
+	TSR_TRY(tsr_build_tree(c, flat, err));
+	memmove(&c->trees[1], &c->trees[0], (c->ntrees - 1) * sizeof(*c->trees));
+	c->trees[0] = flat;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_tree_complete(struct tsr_checkpoint *c, bool joined, struct tsr_err *err)

@@ -53,7 +53,8 @@ enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *r
 
 /*
  * The parts of @path, all of them, to be joined: those whose reports are the @n @texts, in the order of the
- * parts, or with NULL beside it.  TSR_E_FORMAT if one is damaged or missing, or if they are not of one command.
+ * parts, or with NULL beside it.  TSR_E_FORMAT if one is damaged or missing, or if they are not of one
+ * command.
  */
 enum tsr_status tsr_part_join(const char *path, const struct tsr_text *texts, unsigned n,
 			      struct tsr_parts **ret, struct tsr_err *err);
