@@ -88,7 +88,6 @@ static bool is_name_of(struct tsr_directory *d, const struct tsr_directory_entry
 static enum tsr_status read_stored(struct reading *r, const struct tsr_json *v,
 				   struct tsr_directory_entry *e, struct tsr_stored_file *f)
 {
-
 	if (tsr_json_type(v) != TSR_JSON_OBJECT)
 		return wrong(r, "files", "objects");
 	TSR_TRY(check_members(r, v, "path nbytes header"));
@@ -151,7 +150,6 @@ static enum tsr_status read_digits(struct reading *r, const struct tsr_json *v, 
 static enum tsr_status read_total(struct reading *r, const struct tsr_json *v,
 				  struct tsr_directory_entry *e, struct tsr_stored_file *stored)
 {
-
 	if (!v)
 		return TSR_OK;
 	if (tsr_json_type(v) != TSR_JSON_OBJECT ||
@@ -228,24 +226,18 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 	TSR_TRY(read_mode(r, tsr_json_get(v, "mode"), &e->mode));
 	as = tsr_json_string(tsr_json_get(v, "as"));
 	r->d->n++;
-	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_DIRECTORY)) == 0) {
-		e->as = TSR_STORED_DIRECTORY;
-		return check_members(r, v, "path as mode");
-	}
-	if (!tsr_json_u64(tsr_json_get(v, "nbytes"), &e->nbytes))
-		return wrong(r, "nbytes", "a size in bytes");
-	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_COPY)) == 0) {
-		e->as = TSR_STORED_COPY;
-		return read_copy(r, v, e);
-	}
-	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_PART)) == 0) {
-		e->as = TSR_STORED_PART;
-		return check_members(r, v, "path as mode nbytes");
-	}
-	e->as = TSR_STORED_PACKED;
+	while (as && e->as < TSR_STORED_PART && strcmp(as, tsr_stored_as_name(e->as)) != 0)
+		e->as++;
 	if (!as || strcmp(as, tsr_stored_as_name(e->as)) != 0)
 		return wrong(r, "as", "directory, copied, packed or part");
-	return read_packed(r, v, e);
+	if (e->as == TSR_STORED_DIRECTORY)
+		return check_members(r, v, "path as mode");
+	if (!tsr_json_u64(tsr_json_get(v, "nbytes"), &e->nbytes))
+		return wrong(r, "nbytes", "a size in bytes");
+	if (e->as == TSR_STORED_COPY)
+		return read_copy(r, v, e);
+	return e->as == TSR_STORED_PACKED ? read_packed(r, v, e)
+					  : check_members(r, v, "path as mode nbytes");
 }
 
 /* Each part is in the directory of a .metadata that is packed. */
