@@ -133,16 +133,9 @@ bool tsr_directory_is_packed(const char *path)
 
 /* --- Checkpoints of torch.distributed.checkpoint ---------------------------------------------- */
 
-#define METADATA ".metadata"
-
 static size_t directory_len(const char *path)
 {
 	return (size_t)(tsr_path_name(path) - path);
-}
-
-bool tsr_directory_is_metadata(const char *path)
-{
-	return strcmp(path + directory_len(path), METADATA) == 0;
 }
 
 bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const char *path)
@@ -166,15 +159,10 @@ const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_direc
 	return text;
 }
 
-const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e)
-{
-	return tsr_directory_beside(d, e, TSR_DIRECTORY_DCP);
-}
-
 struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 						      const struct tsr_directory_entry *e)
 {
-	const char *path = tsr_directory_beside(d, e, METADATA);
+	const char *path = tsr_directory_beside(d, e, TSR_DIRECTORY_METADATA);
 
 	return path ? tsr_directory_find(d, path) : NULL;
 }

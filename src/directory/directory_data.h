@@ -66,8 +66,7 @@ enum tsr_status tsr_directory_check_paths(const struct tsr_directory *d, struct 
  * and is packed into this file of the directory; its *.distcp files are parts of it.
  */
 #define TSR_DIRECTORY_DCP "dcp.tersor"
-
-bool tsr_directory_is_metadata(const char *path);
+#define TSR_DIRECTORY_METADATA ".metadata"
 
 /* Whether a path is that of a part of the checkpoint with this .metadata. */
 bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const char *path);
@@ -82,9 +81,6 @@ void tsr_directory_find_parts(struct tsr_directory *d);
 /* The path of the file @name in the directory of an entry; NULL when out of memory. */
 const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_directory_entry *e,
 				 const char *name);
-
-/* The path of the packed file of a .metadata; NULL when out of memory. */
-const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e);
 
 /* --- The index file --------------------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "io/temporary.h"
 #include "text/bytes.h"
 #include "text/json.h"
 #include "text/named.h"
@@ -78,7 +79,7 @@ static bool is_name_of(struct tsr_directory *d, const struct tsr_directory_entry
 	const char *name;
 
 	if (e->container == TSR_CONTAINER_DCP) {
-		name = tsr_directory_dcp_name(d, e);
+		name = tsr_directory_beside(d, e, TSR_DIRECTORY_DCP);
 		return name && strcmp(path, name) == 0;
 	}
 	return strncmp(path, e->path, n) == 0 &&
@@ -116,7 +117,8 @@ static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 	TSR_TRY(check_members(r, v, "path as mode nbytes kind generation files"));
 	if (!kind || !tsr_container_find(kind, &e->container))
 		return wrong(r, "kind", "safetensors, pt, dcp, npz or npy");
-	if (e->container == TSR_CONTAINER_DCP && !tsr_directory_is_metadata(e->path))
+	if (e->container == TSR_CONTAINER_DCP &&
+	    strcmp(tsr_path_name(e->path), TSR_DIRECTORY_METADATA) != 0)
 		return wrong(r, "kind", "dcp of a .metadata only");
 	if (!tsr_json_u64(tsr_json_get(v, "generation"), &generation) || generation > UINT32_MAX)
 		return wrong(r, "generation", "a number of lossy generations");

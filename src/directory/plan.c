@@ -138,7 +138,7 @@ static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr
 	if (strlen(tsr_path_name(e->path)) + strlen(TSR_DIRECTORY_SUFFIX) > TSR_FILE_NAME_MAX)
 		return "its name is too long to add " TSR_DIRECTORY_SUFFIX;
 	if (e->container == TSR_CONTAINER_DCP) {
-		packed = tsr_directory_dcp_name(p->t.d, e);
+		packed = tsr_directory_beside(p->t.d, e, TSR_DIRECTORY_DCP);
 		return packed && tsr_nodes_find(&p->t.nodes, packed)
 			       ? "another file beside it is called " TSR_DIRECTORY_DCP
 			       : NULL;

@@ -145,10 +145,10 @@ static void remember_numpy(struct binding *b, const struct tsr_value *callee, co
 /* None in the place of an object; keys must stay apart. */
 static enum tsr_status drop(struct binding *b, struct tsr_value *v, const char *at)
 {
-	const struct tsr_value *parent = tsr_value_walk_parent(&b->walk, 0);
+	const struct tsr_value_walk *w = &b->walk;
 	char text[TSR_VALUE_DESCRIBED];
 
-	if (parent && parent->type == TSR_VALUE_DICT && b->walk.path[b->walk.n - 2].next % 2)
+	if (w->n > 1 && w->path[w->n - 2].v->type == TSR_VALUE_DICT && w->path[w->n - 2].next % 2)
 		return tsr_torch_fail(b->a, TSR_E_UNSUPPORTED, at,
 				      "found %s as a key, which cannot be left out",
 				      tsr_value_describe(v, text));
