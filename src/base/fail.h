@@ -54,6 +54,9 @@ enum tsr_status tsr_fail_nomem(struct tsr_err *err, const char *what);
 			(status) = (call); \
 	} while (0)
 
+/* The end of a function that made @thing, which TSR_OWNED() would give back: *@ret has it. */
+#define TSR_GIVE(ret, thing) (*(ret) = (thing), (thing) = NULL, TSR_OK)
+
 /* The end of a function that makes @thing: *@ret is that, or it is given back after a failure; @status. */
 #define TSR_MADE(status, ret, thing, give_back) \
 	((status) == TSR_OK ? (void)(*(ret) = (thing)) : give_back(thing), (status))

@@ -186,6 +186,14 @@ static int compare_tensors(const void *va, const void *vb, void *tensors)
 	return strcmp(t[*(const size_t *)va].name, t[*(const size_t *)vb].name);
 }
 
+void tsr_build_by_array(const struct tsr_checkpoint *c, size_t *ret)
+{
+	for (size_t i = 0; i < c->narrays; i++)
+		ret[i] = SIZE_MAX;
+	for (size_t i = 0; i < c->ntensors; i++)
+		ret[c->tensors[i].plane[0]] = i;
+}
+
 void tsr_build_no_index(struct tsr_checkpoint *c)
 {
 	free(c->tensor_by_name);

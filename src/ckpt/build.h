@@ -48,6 +48,9 @@ enum tsr_status tsr_build_tensor(struct tsr_checkpoint *c, const struct tsr_tens
 /* Sort the names of tensors once all are there: TSR_E_FORMAT for two of one name. */
 enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err);
 
+/* Per array: the tensor whose first plane it is, or SIZE_MAX. */
+void tsr_build_by_array(const struct tsr_checkpoint *c, size_t *ret);
+
 /* Where there is no memory for one: no tensor is found by its name. */
 void tsr_build_no_index(struct tsr_checkpoint *c);
 

@@ -41,7 +41,7 @@ static enum tsr_status name_files(struct tsr_writer *w, size_t n, struct tsr_err
 
 	TSR_TRY(TSR_TAKE(&names, n, w->arena, err, w->plan.path));
 	for (size_t i = 0; i < n; i++) {
-		names[i] = tsr_arena_printf(w->arena, "%s", tsr_dcp_file_name(i).text);
+		names[i] = tsr_arena_printf(w->arena, TSR_DCP_FILE_NAME, i);
 		if (!names[i])
 			return tsr_fail_nomem(err, w->plan.path);
 	}

@@ -9,6 +9,7 @@
 #include "container/writer_layout.h"
 #include "format/npy.h"
 #include "format/zip.h"
+#include "io/temporary.h"
 
 bool tsr_npy_detect(const struct tsr_file_head *head)
 {
@@ -66,8 +67,7 @@ static enum tsr_status add_file(struct tsr_checkpoint *c, const char *path,
 				const struct tsr_npy_header *header, struct tsr_array *a,
 				struct tsr_err *err)
 {
-	const char *slash = strrchr(path, '/');
-	const char *name = stem_of(c, slash ? slash + 1 : path);
+	const char *name = stem_of(c, tsr_path_name(path));
 
 	a->offset = header->data_offset;
 	return name ? add_npy(c, header, name, a, err) : tsr_build_nomem(c, err);
@@ -89,19 +89,6 @@ enum tsr_status tsr_npy_read(struct tsr_checkpoint *c, struct tsr_file *f,
 	TSR_TRY(tsr_file_read(f, head, n, 0, err));
 	TSR_TRY(tsr_npy_parse(head, n, size, options->as, path, &header, err));
 	return add_file(c, path, &header, &a, err);
-}
-
-/* A scratch file for a deflated member, where any part of it can be read. */
-static enum tsr_status inflate_member(struct tsr_checkpoint *c, const struct tsr_file *f,
-				      const struct tsr_zip_member *m, struct tsr_array *a,
-				      struct tsr_err *err)
-{
-	const char *path = tsr_file_path(f);
-	struct tsr_file *scratch = NULL;
-
-	TSR_TRY(tsr_zip_inflated(f, m, path, &scratch, err));
-	a->offset = 0;
-	return tsr_build_file(c, scratch, &a->file, err);
 }
 
 /* The checksum of the data alone, from that of the member and the header in front of the data. */
@@ -137,10 +124,16 @@ static enum tsr_status add_member(struct tsr_checkpoint *c, unsigned file,
 		return tsr_fail_nomem(err, path);
 	TSR_TRY(tsr_zip_peek(c->files[file], m, head, TSR_NPY_HEADER_MAX, &got, where.bytes, err));
 	TSR_TRY(tsr_npy_parse(head, got, m->nbytes, as, where.bytes, &header, err));
-	if (m->deflated)
-		TSR_TRY(inflate_member(c, c->files[file], m, &a, err));
-	else
+	if (m->deflated) {
+		struct tsr_file *scratch = NULL;
+
+		/* Where any part of it can be read. */
+		TSR_TRY(tsr_zip_inflated(c->files[file], m, path, &scratch, err));
+		a.offset = 0;
+		TSR_TRY(tsr_build_file(c, scratch, &a.file, err));
+	} else {
 		set_data_crc(c, m, head, &header, &a);
+	}
 	a.offset += header.data_offset;
 	return add_npy(c, &header, name, &a, err);
 }
@@ -175,17 +168,6 @@ static enum tsr_status compose_header(const struct tsr_writer *w, const struct t
 	return header->failed ? tsr_fail_nomem(err, w->plan.path) : TSR_OK;
 }
 
-static enum tsr_status add_array(struct tsr_writer *w, const struct tsr_st_entry *a,
-				 struct tsr_err *err)
-{
-	struct tsr_zip_members *zip = &w->archives[0].zip;
-	TSR_SCOPED(tsr_text_free) struct tsr_text header = { 0 };
-
-	TSR_TRY(compose_header(w, a, &header, err));
-	w->places[a->tag].member = (uint32_t)zip->n;
-	return tsr_zip_members_add(zip, "", a->name, ".npy", &header, a->nbytes, err);
-}
-
 enum tsr_status tsr_npz_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
 	struct tsr_zip_members *zip;
@@ -194,8 +176,14 @@ enum tsr_status tsr_npz_lay_out(struct tsr_writer *w, struct tsr_err *err)
 	TSR_TRY(tsr_writer_add_archives(w, 1, err));
 	zip = &w->archives[0].zip;
 	TSR_TRY(tsr_zip_members_init(zip, w->plan.narrays, w->plan.path, err));
-	for (size_t i = 0; i < w->plan.narrays; i++)
-		TSR_TRY(add_array(w, &w->arrays[i], err));
+	for (size_t i = 0; i < w->plan.narrays; i++) {
+		const struct tsr_st_entry *a = &w->arrays[i];
+		TSR_SCOPED(tsr_text_free) struct tsr_text header = { 0 };
+
+		TSR_TRY(compose_header(w, a, &header, err));
+		w->places[a->tag].member = (uint32_t)zip->n;
+		TSR_TRY(tsr_zip_members_add(zip, "", a->name, ".npy", &header, a->nbytes, err));
+	}
 	w->files[0].nbytes = tsr_zip_layout(zip->entries, zip->n);
 	for (size_t i = 0; i < w->plan.narrays; i++) {
 		struct tsr_place *p = &w->places[w->arrays[i].tag];

@@ -18,9 +18,7 @@
 
 static size_t directory_len(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-
-	return slash ? (size_t)(slash - path) + 1 : 0;
+	return (size_t)(tsr_path_name(path) - path);
 }
 
 /* NAME.safetensors, or NAME-rN.safetensors for a round after the first. */
@@ -374,19 +372,11 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 	return status;
 }
 
-void tsr_outputs_discard(struct tsr_outputs *o)
-{
-	for (size_t i = 0; o->files && i < o->n; i++) {
-		tsr_outfile_discard(o->files[i]);
-		o->files[i] = NULL;
-	}
-	tsr_outdir_discard(o->dir);
-	o->dir = NULL;
-}
-
 void tsr_outputs_free(struct tsr_outputs *o)
 {
-	tsr_outputs_discard(o);
+	for (size_t i = 0; o->files && i < o->n; i++)
+		tsr_outfile_discard(o->files[i]);
+	tsr_outdir_discard(o->dir);
 	tsr_arena_free(o->arena);
 	*o = (struct tsr_outputs){ 0 };
 }

@@ -82,9 +82,6 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 /* Discard what was not published, and free everything in @o. */
 void tsr_outputs_free(struct tsr_outputs *o);
 
-/* Discard the files, keeping the plan. */
-void tsr_outputs_discard(struct tsr_outputs *o);
-
 /* The name of file @i, without its directory. */
 const char *tsr_outputs_name(const struct tsr_outputs *o, size_t i);
 

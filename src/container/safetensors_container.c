@@ -44,48 +44,28 @@ static bool has_meta(const struct tsr_st_contents *contents, const char *key)
 	return tsr_meta_find(contents->meta, contents->nmeta, key) != NULL;
 }
 
-/* What some files hold, before it is a checkpoint. */
-struct contents {
-	struct tsr_array *arrays; /* to be freed */
-	size_t narrays;
-};
-
-static void free_contents(struct contents *c)
-{
-	free(c->arrays);
-}
-
 /* Add the arrays of file number @file. */
-static enum tsr_status add_arrays(struct contents *to, const struct tsr_st_contents *contents,
-				  unsigned file, const char *path, struct tsr_err *err)
+static enum tsr_status add_arrays(struct tsr_checkpoint *c, const struct tsr_st_contents *contents,
+				  unsigned file, struct tsr_err *err)
 {
-	const size_t n = to->narrays + contents->narrays;
-	struct tsr_array *arrays = realloc(to->arrays, (n + 1) * sizeof(*arrays));
-
-	if (!arrays)
-		return tsr_fail_nomem(err, path);
-	to->arrays = arrays;
 	for (size_t i = 0; i < contents->narrays; i++) {
 		const struct tsr_st_entry *e = &contents->arrays[i];
+		const struct tsr_array a = { .name = e->name,
+					     .dtype = e->dtype,
+					     .rank = e->rank,
+					     .shape = e->shape,
+					     .file = file,
+					     .offset = e->offset,
+					     .own_name = true };
 
-		arrays[to->narrays++] = (struct tsr_array){ .name = e->name,
-							    .dtype = e->dtype,
-							    .rank = e->rank,
-							    .shape = e->shape,
-							    .numel = e->numel,
-							    .nbytes = e->nbytes,
-							    .file = file,
-							    .offset = e->offset,
-							    .own_name = true };
+		TSR_TRY(tsr_build_array(c, &a, NULL, err));
 	}
 	return TSR_OK;
 }
 
-static enum tsr_status add_contents(struct tsr_checkpoint *c, const struct contents *contents,
-				    const struct tsr_meta *meta, size_t nmeta, struct tsr_err *err)
+static enum tsr_status add_meta(struct tsr_checkpoint *c, const struct tsr_meta *meta, size_t nmeta,
+				struct tsr_err *err)
 {
-	for (size_t i = 0; i < contents->narrays; i++)
-		TSR_TRY(tsr_build_array(c, &contents->arrays[i], NULL, err));
 	for (size_t i = 0; i < nmeta; i++) {
 		const size_t len = strlen(meta[i].value);
 		const char *value = len < TSR_ST_META_LARGE
@@ -116,7 +96,7 @@ static enum tsr_status open_weights(const char *path, const char *name, bool fol
 
 /* Add the arrays of the file that has the weights of the packed file @path. */
 static enum tsr_status read_weights(struct tsr_checkpoint *c, const char *path, const char *name,
-				    bool follow, struct contents *to, struct tsr_err *err)
+				    bool follow, struct tsr_err *err)
 {
 	TSR_SCOPED(tsr_st_contents_free) struct tsr_st_contents contents = { 0 };
 	struct tsr_file *f = NULL;
@@ -129,7 +109,7 @@ static enum tsr_status read_weights(struct tsr_checkpoint *c, const char *path, 
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: is a packed file, expected the weights of %s beside it",
 				tsr_file_path(f), path);
-	return add_arrays(to, &contents, file, path, err);
+	return add_arrays(c, &contents, file, err);
 }
 
 /* Whether a packed file may be the next of a checkpoint. */
@@ -151,10 +131,10 @@ static enum tsr_status check_shard(const struct tsr_checkpoint *c,
 	return TSR_OK;
 }
 
-/* Read what a packed file describes into @part, which has its metadata, and its arrays into @contents. */
+/* Read what a packed file describes into @part, which has its metadata; its arrays begin at @first. */
 static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoint *part,
-				   struct tsr_st_contents *st, bool follow,
-				   struct contents *contents, struct tsr_err *err)
+				   struct tsr_st_contents *st, bool follow, size_t first,
+				   struct tsr_err *err)
 {
 	TSR_SCOPED(tsr_packed_text_free) struct tsr_packed_text text = { .root = NULL };
 	const char *weights = NULL;
@@ -163,14 +143,14 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 	tsr_st_drop_header(st);
 	TSR_TRY(check_shard(c, part, err));
 	if (weights) {
-		TSR_TRY(read_weights(c, part->path, weights, follow, contents, err));
+		TSR_TRY(read_weights(c, part->path, weights, follow, err));
 		c->weights = tsr_arena_string(c->arena, weights);
 		if (!c->weights)
 			return tsr_build_nomem(c, err);
 	}
 	part->files = c->files;
-	part->arrays = contents->arrays;
-	part->narrays = contents->narrays;
+	part->arrays = c->arrays + first;
+	part->narrays = c->narrays - first;
 	return tsr_packed_read_tensors(part, &text, err);
 }
 
@@ -191,16 +171,15 @@ static enum tsr_status take_base(struct tsr_checkpoint *c, const struct tsr_chec
 
 /* A packed file describes itself: read it as a checkpoint of its own, then add its tensors. */
 static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
-				  struct tsr_st_contents *st, bool follow,
-				  struct contents *contents, struct tsr_err *err)
+				  struct tsr_st_contents *st, bool follow, size_t first,
+				  struct tsr_err *err)
 {
 	struct tsr_checkpoint part = { .path = path,
 				       .arena = c->arena,
 				       .nmeta = st->nmeta,
 				       .meta = st->meta,
 				       .decoding = c->decoding };
-	const size_t narrays = c->narrays;
-	enum tsr_status status = read_packed(c, &part, st, follow, contents, err);
+	enum tsr_status status = read_packed(c, &part, st, follow, first, err);
 
 	st->nmeta = part.nmeta;
 	c->shard = part.shard;
@@ -210,15 +189,12 @@ static enum tsr_status add_packed(struct tsr_checkpoint *c, const char *path,
 	c->container = part.container;
 	c->packed = true;
 	c->decoding = part.decoding;
-	if (status == TSR_OK)
-		status = take_base(c, &part, err);
-	if (status == TSR_OK)
-		status = add_contents(c, contents, part.meta, part.nmeta, err);
+	TSR_THEN(status, take_base(c, &part, err));
+	TSR_THEN(status, add_meta(c, part.meta, part.nmeta, err));
 	for (size_t i = 0; i < part.ntensors; i++)
 		for (unsigned p = 0; p < part.tensors[i].nplanes; p++)
-			part.tensors[i].plane[p] += narrays;
-	if (status == TSR_OK)
-		status = tsr_coded_link(c, part.tensors, part.ntensors, err);
+			part.tensors[i].plane[p] += first;
+	TSR_THEN(status, tsr_coded_link(c, part.tensors, part.ntensors, err));
 	for (size_t i = 0; i < part.ntensors && status == TSR_OK; i++)
 		status = tsr_build_tensor(c, &part.tensors[i], err);
 	free(part.tensors);
@@ -236,14 +212,14 @@ static enum tsr_status keep_order(struct tsr_checkpoint *c, const struct tsr_st_
 }
 
 static enum tsr_status add_file(struct tsr_checkpoint *c, const char *path,
-				struct tsr_st_contents *st, bool follow, struct contents *contents,
+				struct tsr_st_contents *st, bool follow, size_t first,
 				struct tsr_err *err)
 {
-	if (has_meta(st, TSR_PACKED_KEY) && c->narrays && !c->packed)
+	if (has_meta(st, TSR_PACKED_KEY) && first && !c->packed)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is a packed file, which cannot be joined with others", path);
 	if (has_meta(st, TSR_PACKED_KEY))
-		return add_packed(c, path, st, follow, contents, err);
+		return add_packed(c, path, st, follow, first, err);
 	if (has_meta(st, TSR_PACKED_CHECK_KEY))
 		return tsr_fail(err, TSR_E_FORMAT, "%s: __metadata__: has %s without %s", path,
 				TSR_PACKED_CHECK_KEY, TSR_PACKED_KEY);
@@ -251,14 +227,14 @@ static enum tsr_status add_file(struct tsr_checkpoint *c, const char *path,
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is not a packed file, but earlier inputs are", path);
 	TSR_TRY(keep_order(c, st, err));
-	return add_contents(c, contents, st->meta, st->nmeta, err);
+	return add_meta(c, st->meta, st->nmeta, err);
 }
 
 enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *f,
 				     const struct tsr_open_options *options, struct tsr_err *err)
 {
 	TSR_SCOPED(tsr_st_contents_free) struct tsr_st_contents st = { 0 };
-	TSR_SCOPED(free_contents) struct contents contents = { 0 };
+	const size_t first = c->narrays;
 	unsigned file;
 
 	tsr_build_container(c, TSR_CONTAINER_SAFETENSORS);
@@ -266,8 +242,8 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 	TSR_TRY(tsr_st_read(f, c->arena, &st, err));
 	if (!options->parts)
 		TSR_TRY(tsr_hf_parts_check(tsr_file_path(f), st.meta, st.nmeta, err));
-	TSR_TRY(add_arrays(&contents, &st, file, tsr_file_path(f), err));
-	return add_file(c, tsr_file_path(f), &st, options->follow, &contents, err);
+	TSR_TRY(add_arrays(c, &st, file, err));
+	return add_file(c, tsr_file_path(f), &st, options->follow, first, err);
 }
 
 /* --- Shards ------------------------------------------------------------------------------------- */
@@ -346,43 +322,28 @@ static enum tsr_status lay_out_shard(struct tsr_writer *w, struct tsr_writer_fil
 	return TSR_OK;
 }
 
-/* The names of arrays and the files that they are in, @w->plan.narrays of each; to be freed. */
-static const char **list_index(const struct tsr_writer *w)
-{
-	const size_t n = w->plan.narrays;
-	const char **names = calloc(2 * n + 1, sizeof(*names));
-
-	for (size_t i = 0; names && i < n; i++) {
-		names[i] = w->arrays[i].name;
-		names[n + i] = tsr_outputs_name(&w->outputs, w->places[w->arrays[i].tag].file);
-	}
-	return names;
-}
-
 enum tsr_status tsr_safetensors_compose_index(struct tsr_writer *w, struct tsr_err *err)
 {
 	const size_t n = w->plan.narrays;
-	TSR_OWNED(free) const char **names = list_index(w);
+	TSR_OWNED(free) const char **names = NULL;
 
-	if (!names)
-		return tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(TSR_NEW(&names, 2 * n + 1, err, w->plan.path));
+	for (size_t i = 0; i < n; i++) {
+		names[i] = w->arrays[i].name;
+		names[n + i] = tsr_outputs_name(&w->outputs, w->places[w->arrays[i].tag].file);
+	}
 	tsr_index_compose(names, names + n, n, tsr_writer_data_nbytes(w), &w->index);
 	return w->index.failed ? tsr_fail_nomem(err, w->plan.path) : TSR_OK;
 }
 
 enum tsr_status tsr_safetensors_index(struct tsr_writer *w, struct tsr_err *err)
 {
-	const size_t n = w->plan.narrays;
-	const char **names;
-	bool measured;
-
 	if (w->plan.weights_path || (w->nfiles == 1 && !w->plan.like))
 		return TSR_OK;
-	names = list_index(w);
-	measured = names && tsr_index_measure(names, names + n, n, tsr_writer_data_nbytes(w),
-					      &w->index_nbytes);
-	free(names);
-	return measured ? TSR_OK : tsr_fail_nomem(err, w->plan.path);
+	TSR_TRY(tsr_safetensors_compose_index(w, err));
+	w->index_nbytes = w->index.nbytes;
+	tsr_text_free(&w->index);
+	return TSR_OK;
 }
 
 /* A plain file with what loaders of the model take, then the packed file with the rest. */
@@ -452,17 +413,6 @@ static enum tsr_status add_shards(struct tsr_writer *w, const struct tsr_shard_c
 	return tsr_writer_add_files(w, cuts->nfiles, err);
 }
 
-static enum tsr_status lay_out_shards(struct tsr_writer *w, const struct tsr_shard_cuts *cuts,
-				      struct tsr_err *err)
-{
-	for (size_t i = 0; i < cuts->nfiles; i++) {
-		w->files[i].first = i ? cuts->ends[i - 1] : 0;
-		w->files[i].end = cuts->ends[i];
-		TSR_TRY(lay_out_shard(w, &w->files[i], err));
-	}
-	return tsr_safetensors_index(w, err);
-}
-
 enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *err)
 {
 	struct tsr_shard_cuts cuts;
@@ -478,5 +428,10 @@ enum tsr_status tsr_safetensors_lay_out(struct tsr_writer *w, struct tsr_err *er
 		TSR_TRY(tsr_shards_cut(w, &cuts, err));
 		TSR_TRY(add_shards(w, &cuts, err));
 	}
-	return lay_out_shards(w, &cuts, err);
+	for (size_t i = 0; i < cuts.nfiles; i++) {
+		w->files[i].first = i ? cuts.ends[i - 1] : 0;
+		w->files[i].end = cuts.ends[i];
+		TSR_TRY(lay_out_shard(w, &w->files[i], err));
+	}
+	return tsr_safetensors_index(w, err);
 }

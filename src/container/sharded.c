@@ -25,17 +25,17 @@ struct sharded {
 
 static enum tsr_status check_tensor(struct sharded *s, const char *name, size_t shard)
 {
-	const struct tsr_index_entry *entry = tsr_index_find(s->index, name);
+	const struct tsr_named *entry = tsr_named_find(s->index->entries, s->index->nentries, name);
 
 	if (!entry)
 		return tsr_fail(s->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: found in %s, expected it in the weight_map "
 				"(a shard of another checkpoint?)",
 				s->path, name, s->index->shards[shard]);
-	if (entry->shard != shard)
+	if (entry->index != shard)
 		return tsr_fail(s->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: found in %s, expected in %s", s->path, name,
-				s->index->shards[shard], s->index->shards[entry->shard]);
+				s->index->shards[shard], s->index->shards[entry->index]);
 	s->found[entry - s->index->entries] = true;
 	return TSR_OK;
 }
@@ -137,13 +137,13 @@ static enum tsr_status read_all(struct sharded *s)
 	for (size_t i = 0; i < s->index->nshards; i++)
 		TSR_TRY(read_shard(s, i));
 	for (size_t i = 0; i < s->index->nentries; i++) {
-		const struct tsr_index_entry *e = &s->index->entries[i];
+		const struct tsr_named *e = &s->index->entries[i];
 
 		if (!s->found[i])
 			return tsr_fail(s->err, TSR_E_FORMAT,
 					"%s: tensor %.200s: not found in %s, where the weight_map "
 					"has it",
-					s->path, e->tensor, s->index->shards[e->shard]);
+					s->path, e->name, s->index->shards[e->index]);
 	}
 	TSR_TRY(join_meta(s, nmeta));
 	return check_total(s);

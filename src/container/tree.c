@@ -112,220 +112,82 @@ enum tsr_status tsr_checkpoint_tree(struct tsr_checkpoint *c, const void **ret, 
 
 /* --- Reading ------------------------------------------------------------------------------------ */
 
-/* Values in which names were turned into tensors. */
-#define MARK_BOUND 3u
-
-struct binding {
-	struct tsr_checkpoint *c;
-	struct tsr_err *err;
-};
-
-/* The name of the tensor that a call rebuilds, or NULL if it is another call. */
-static const char *rebuilt_name(const struct tsr_value *v)
-{
-	const struct tsr_value *args = v->type == TSR_VALUE_CALL ? v->call.args : NULL, *id;
-
-	if (!tsr_value_is_call(v, "torch._utils", "_rebuild_tensor_v2") &&
-	    !tsr_value_is_call(v, "torch._utils", "_rebuild_tensor_v3"))
-		return NULL;
-	if (!args || args->type != TSR_VALUE_TUPLE || args->list.n < 5 ||
-	    args->list.items[0]->type != TSR_VALUE_PERSISTENT)
-		return NULL;
-	id = args->list.items[0]->inner;
-	if (id->type != TSR_VALUE_TUPLE || id->list.n < 3 ||
-	    id->list.items[2]->type != TSR_VALUE_STRING)
-		return NULL;
-	return id->list.items[2]->text.bytes;
-}
-
-static bool is_true(const struct tsr_value *v)
-{
-	return v->type == TSR_VALUE_BOOL && v->boolean;
-}
-
-static enum tsr_status bind(struct binding *b, struct tsr_value *v);
-
-static enum tsr_status bad_tensor(const struct binding *b)
-{
-	return tsr_fail(b->err, TSR_E_FORMAT,
-			"%s: " TSR_TREE_KEY ": found a parameter that is not a tensor", b->c->path);
-}
-
 /* The strides that PyTorch gave it; those of older files say nothing. */
-static enum tsr_status bind_strides(struct binding *b, const struct tsr_value *v,
-				    const struct tsr_tensor *t)
+static enum tsr_status read_strides(const struct tsr_torch_archive *a, const struct tsr_value *v,
+				    const struct tsr_tensor *t, const char *at)
 {
-	uint64_t *stride = tsr_arena_alloc(b->c->arena, t->rank * sizeof(*stride));
+	uint64_t *stride = tsr_arena_alloc(a->c->arena, t->rank * sizeof(*stride));
 	bool ok = v->type == TSR_VALUE_TUPLE && v->list.n == t->rank;
 
 	if (!stride)
-		return tsr_build_nomem(b->c, b->err);
+		return tsr_build_nomem(a->c, a->err);
 	for (unsigned d = 0; ok && d < t->rank; d++)
 		ok = tsr_value_get_u64(v->list.items[d], &stride[d]);
 	if (!ok || !tsr_strides_are_dense(t->rank, t->shape, stride))
-		return tsr_fail(b->err, TSR_E_FORMAT,
-				"%s: " TSR_TREE_KEY ": found strides of tensor %.200s that do not "
-				"put its elements one after the other",
-				b->c->path, t->name);
+		return tsr_torch_fail(a, TSR_E_FORMAT, at,
+				      "found strides of tensor %.200s that do not put its "
+				      "elements one after the other",
+				      t->name);
 	if (!tsr_strides_are_rows(t->rank, t->shape, stride))
-		b->c->arrays[t->plane[0]].stride = stride;
+		a->c->arrays[t->plane[0]].stride = stride;
 	return TSR_OK;
 }
 
-static enum tsr_status bind_tensor(struct binding *b, struct tsr_value *v, const char *name)
+/* The tensor whose name is the key of the storage in the arguments of a call. */
+static enum tsr_status find_tensor(void *ctx, const struct tsr_value *call, const char *at,
+				   struct tsr_value *ret)
 {
-	const struct tsr_value *const stride = v->call.args->list.items[3];
-	const bool requires_grad = is_true(v->call.args->list.items[4]);
-	const struct tsr_tensor *t = tsr_checkpoint_find(b->c, name);
+	const struct tsr_torch_archive *a = ctx;
+	const struct tsr_value *args = call->call.args, *id = NULL;
+	const struct tsr_tensor *t;
 
+	if (args->type == TSR_VALUE_TUPLE && args->list.n >= 5 &&
+	    args->list.items[0]->type == TSR_VALUE_PERSISTENT)
+		id = args->list.items[0]->inner;
+	if (!id || id->type != TSR_VALUE_TUPLE || id->list.n < 3 ||
+	    id->list.items[2]->type != TSR_VALUE_STRING)
+		return tsr_torch_fail(a, TSR_E_FORMAT, at,
+				      "found a tensor without the name of one in its storage");
+	t = tsr_checkpoint_find(a->c, id->list.items[2]->text.bytes);
 	if (!t)
-		return tsr_fail(b->err, TSR_E_FORMAT,
-				"%s: " TSR_TREE_KEY ": has tensor %.200s, which the file does not",
-				b->c->path, name);
-	TSR_TRY(bind_strides(b, stride, t));
-	v->type = TSR_VALUE_TENSOR;
-	v->tensor.array = t->plane[0];
-	v->tensor.requires_grad = requires_grad;
-	v->tensor.parameter = false;
-	v->tensor.attributes = NULL;
-	v->tensor.wrapper = NULL;
-	return TSR_OK;
-}
-
-/* A tensor with attributes: the call that makes it is in the arguments of another. */
-static enum tsr_status bind_typed(struct binding *b, struct tsr_value *v, struct tsr_value *call,
-				  struct tsr_value *attributes)
-{
-	const char *name = rebuilt_name(call);
-
-	if (!name)
-		return bad_tensor(b);
-	TSR_TRY(bind_tensor(b, call, name));
-	v->type = TSR_VALUE_TENSOR;
-	v->tensor = call->tensor;
-	v->tensor.attributes = attributes;
-	return bind(b, attributes);
-}
-
-/* A subclass of tensor, whose array is that of one of its attributes. */
-static enum tsr_status bind_wrapper(struct binding *b, struct tsr_value *v, struct tsr_value *inner,
-				    const struct tsr_value *tensor)
-{
-	TSR_TRY(bind(b, inner));
-	if (inner->type != TSR_VALUE_TENSOR)
-		return bad_tensor(b);
-	v->type = TSR_VALUE_TENSOR;
-	v->tensor = tensor->tensor;
-	v->tensor.array = inner->tensor.array;
-	TSR_TRY(bind(b, v->tensor.attributes));
-	return bind(b, v->tensor.wrapper);
-}
-
-/* A parameter is its tensor, marked as one. */
-static enum tsr_status bind_parameter(struct binding *b, struct tsr_value *v)
-{
-	const struct tsr_value *args = v->call.args;
-	struct tsr_value *tensor, *attributes;
-	bool requires_grad;
-
-	tensor = args && args->type == TSR_VALUE_TUPLE && args->list.n >= 2 ? args->list.items[0]
-									    : NULL;
-	TSR_TRY(bind(b, tensor));
-	if (!tensor || tensor->type != TSR_VALUE_TENSOR)
-		return bad_tensor(b);
-	requires_grad = is_true(args->list.items[1]);
-	attributes = args->list.n > 3 && args->list.items[3]->type == TSR_VALUE_DICT
-			     ? args->list.items[3]
-			     : NULL;
-	v->type = TSR_VALUE_TENSOR;
-	v->tensor.array = tensor->tensor.array;
-	v->tensor.requires_grad = requires_grad;
-	v->tensor.parameter = true;
-	v->tensor.attributes = attributes;
-	v->tensor.wrapper = NULL;
-	return bind(b, attributes);
-}
-
-/* A class, a function or a call of one, as the policy says. */
-static enum tsr_status bind_global(struct binding *b, struct tsr_value *v)
-{
-	char text[TSR_VALUE_DESCRIBED];
-
-	switch (tsr_torch_judge(b->c, v)) {
-	case TSR_TORCH_KEEP:
-		for (size_t i = 0; i < tsr_value_nchildren(v); i++)
-			TSR_TRY(bind(b, tsr_value_child(v, i)));
-		return TSR_OK;
-	case TSR_TORCH_DROP:
-		TSR_TRY(tsr_build_note(b->c, b->err, "%s: " TSR_TREE_KEY ": %s was left out",
-				       b->c->path, tsr_value_describe(v, text)));
-		v->type = TSR_VALUE_NONE;
-		return TSR_OK;
-	case TSR_TORCH_REFUSE:
-		break;
-	}
-	return tsr_fail_hint(b->err, TSR_E_UNSUPPORTED, TSR_HINT_OPAQUE,
-			     "%s: " TSR_TREE_KEY ": found %s, expected only what is known to be "
-			     "harmless; nothing was executed",
-			     b->c->path, tsr_value_describe(v, text));
-}
-
-static enum tsr_status bind(struct binding *b, struct tsr_value *v)
-{
-	struct tsr_value call, *part;
-	const char *name;
-
-	if (!v || v->mark == MARK_BOUND)
-		return TSR_OK;
-	v->mark = MARK_BOUND;
-	name = rebuilt_name(v);
-	if (name)
-		return bind_tensor(b, v, name);
-	if (tsr_value_is_call(v, "torch._utils", "_rebuild_parameter") ||
-	    tsr_value_is_call(v, "torch._utils", "_rebuild_parameter_with_state"))
-		return bind_parameter(b, v);
-	if (tsr_torch_is_typed(v, &call, &part))
-		return bind_typed(b, v, &call, part);
-	if (tsr_torch_is_wrapper(v, &part, &call))
-		return bind_wrapper(b, v, part, &call);
-	if (v->type == TSR_VALUE_GLOBAL || v->type == TSR_VALUE_CALL)
-		return bind_global(b, v);
-	for (size_t i = 0; tsr_value_is_list(v) && i < v->list.n; i++)
-		TSR_TRY(bind(b, v->list.items[i]));
-	return TSR_OK;
+		return tsr_torch_fail(a, TSR_E_FORMAT, at,
+				      "has tensor %.200s, which the file does not",
+				      id->list.items[2]->text.bytes);
+	ret->tensor.array = t->plane[0];
+	ret->tensor.requires_grad = args->list.items[4]->type == TSR_VALUE_BOOL &&
+				    args->list.items[4]->boolean;
+	return read_strides(a, args->list.items[3], t, at);
 }
 
 static enum tsr_status restore(struct tsr_checkpoint *c, const void *pickle, size_t nbytes,
 			       struct tsr_err *err)
 {
-	struct binding b = { .c = c, .err = err };
 	TSR_SCOPED(tsr_text_free) struct tsr_text where = { 0 };
+	struct tsr_torch_archive a = { .c = c, .err = err };
+	struct tsr_torch_numpy numpy = { .n = 0 };
 	struct tsr_value *root = NULL;
 
 	tsr_text_printf(&where, "%s: " TSR_TREE_KEY, c->path);
 	if (where.failed)
 		return tsr_fail_nomem(err, c->path);
+	a.where = where.bytes;
 	TSR_TRY(tsr_pickle_read(pickle, nbytes, where.bytes, c->arena, &root, err));
-	TSR_TRY(bind(&b, root));
+	TSR_TRY(tsr_torch_bind(&a, root, find_tensor, &a, &numpy));
 	return tsr_build_tree(c, root, err);
 }
 
 static enum tsr_status restore_meta(struct tsr_checkpoint *c, size_t at, struct tsr_err *err)
 {
-	struct tsr_text pickle = { 0 };
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text pickle = { 0 };
 
 	if (!tsr_base64_get(&pickle, c->meta[at].value))
-		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: __metadata__: " TSR_TREE_KEY " is not base64 text", c->path);
-	else if (pickle.failed)
-		status = tsr_fail_nomem(err, c->path);
-	else
-		status = restore(c, pickle.bytes, pickle.nbytes, err);
-	tsr_text_free(&pickle);
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: __metadata__: " TSR_TREE_KEY " is not base64 text", c->path);
+	if (pickle.failed)
+		return tsr_fail_nomem(err, c->path);
 	c->nmeta--;
 	memmove(&c->meta[at], &c->meta[at + 1], (c->nmeta - at) * sizeof(*c->meta));
-	return status;
+	return restore(c, pickle.bytes, pickle.nbytes, err);
 }
 
 static enum tsr_status restore_tensor(struct tsr_checkpoint *c, const struct tsr_tensor *t,
@@ -399,8 +261,8 @@ static enum tsr_status collect_others(struct tsr_checkpoint *c, const bool *reac
 		const struct tsr_tensor *t = &c->tensors[i];
 
 		if (!reached[t->plane[0]] &&
-		    !tsr_value_put(c->arena, flat, tsr_value_string(c->arena, t->name),
-				   tsr_value_tensor(c->arena, t->plane[0])))
+		    !tsr_value_put_at(c->arena, flat, t->name,
+				      tsr_value_tensor(c->arena, t->plane[0])))
 			return tsr_build_nomem(c, err);
 	}
 	return TSR_OK;
@@ -424,24 +286,12 @@ static enum tsr_status join_model(struct tsr_checkpoint *c, struct tsr_value *mo
 {
 	struct tsr_value *tree = c->trees[0], *root = tsr_value_new(c->arena, TSR_VALUE_DICT);
 	const struct tsr_value *mapping = tsr_value_mapping(tree);
-	bool ok = root && tsr_value_put(c->arena, root, tsr_value_string(c->arena, "model"), model);
 
-	if (tsr_optim_is(tree))
-		ok = ok &&
-		     tsr_value_put(c->arena, root, tsr_value_string(c->arena, "optimizer"), tree);
-	else
-		for (size_t i = 0; ok && i < mapping->list.n; i++)
-			ok = tsr_value_add(c->arena, root, mapping->list.items[i]);
+	if (!tsr_value_put_at(c->arena, root, "model", model) ||
+	    !(tsr_optim_is(tree) ? tsr_value_put_at(c->arena, root, "optimizer", tree)
+				 : tsr_value_put_all(c->arena, root, mapping)))
+		return tsr_build_nomem(c, err);
 	c->trees[0] = root;
-	return ok ? TSR_OK : tsr_build_nomem(c, err);
-}
-
-static enum tsr_status put_first(struct tsr_checkpoint *c, struct tsr_value *flat,
-				 struct tsr_err *err)
-{
-	TSR_TRY(tsr_build_tree(c, flat, err));
-	memmove(&c->trees[1], &c->trees[0], (c->ntrees - 1) * sizeof(*c->trees));
-	c->trees[0] = flat;
 	return TSR_OK;
 }
 
@@ -459,7 +309,10 @@ static enum tsr_status complete(struct tsr_checkpoint *c, bool joined, struct ts
 	    (tsr_optim_is(c->trees[0]) || (has_optimizer(tsr_value_mapping(c->trees[0])) &&
 					   !tsr_value_at(c->trees[0], "model"))))
 		return join_model(c, flat, err);
-	return put_first(c, flat, err);
+	TSR_TRY(tsr_build_tree(c, flat, err));
+	memmove(&c->trees[1], &c->trees[0], (c->ntrees - 1) * sizeof(*c->trees));
+	c->trees[0] = flat;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_tree_complete(struct tsr_checkpoint *c, bool joined, struct tsr_err *err)

@@ -44,9 +44,7 @@ enum tsr_status tsr_writer_new(const struct tsr_writer_plan *plan, struct tsr_wr
 	TSR_TRY(TSR_NEW(&w, 1, err, plan->path));
 	w->plan = *plan;
 	TSR_TRY(lay_out(w, err));
-	*ret = w;
-	w = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, w);
 }
 
 /* --- Files -------------------------------------------------------------------------------------- */
@@ -124,18 +122,12 @@ static enum tsr_status create_spool(struct tsr_writer *w, struct tsr_err *err)
 	return tsr_file_scratch_in(dir, w->plan.path, &w->spool, err);
 }
 
-/* In a directory that is made in parts, who failed to join them may have put files in place. */
-static enum tsr_status take_back(struct tsr_writer *w, struct tsr_err *err)
-{
-	if (!tsr_part_is_of_files(w->plan.part))
-		return TSR_OK;
-	return tsr_outputs_take_back(&w->outputs, w->plan.part, w->plan.coded == TSR_CODED_NONE,
-				     err);
-}
-
 enum tsr_status tsr_writer_create(struct tsr_writer *w, struct tsr_err *err)
 {
-	TSR_TRY(take_back(w, err));
+	/* In a directory that is made in parts, who failed to join them may have put files in place. */
+	if (tsr_part_is_of_files(w->plan.part))
+		TSR_TRY(tsr_outputs_take_back(&w->outputs, w->plan.part,
+					      w->plan.coded == TSR_CODED_NONE, err));
 	TSR_TRY(check(w, err));
 	w->first_met = tsr_part_nmet(w->plan.part);
 	if (w->plan.coded != TSR_CODED_NONE)
@@ -181,6 +173,7 @@ static bool is_strided(const struct tsr_writer *w, size_t tag, struct tsr_stride
 struct put {
 	const struct tsr_writer *w;
 	size_t tag;
+	bool noted; /* a part notes it; not a strided array, whose runs can be single elements */
 	uint64_t nbytes; /* of the whole array */
 	uint32_t sum;
 };
@@ -189,31 +182,20 @@ static enum tsr_status put_run(void *ctx, const void *bytes, size_t nbytes, uint
 			       struct tsr_err *err)
 {
 	const struct put *put = ctx;
+	const struct tsr_writer *w = put->w;
 	size_t at = put->tag;
-
-	do {
-		const struct tsr_place *p = &put->w->places[at];
-
-		TSR_TRY(tsr_outfile_write(put->w->outputs.files[p->file], bytes, nbytes,
-					  p->offset + offset, err));
-		at = p->next;
-	} while (at);
-	return TSR_OK;
-}
-
-/* A part notes what it writes; not of a strided array, whose runs can be single elements. */
-static void note_run(const struct tsr_writer *w, size_t tag, const void *bytes, size_t nbytes,
-		     uint64_t offset)
-{
-	size_t at = tag;
 
 	do {
 		const struct tsr_place *p = &w->places[at];
 
-		tsr_part_wrote(w->plan.part, w->first_met + p->file, bytes, nbytes,
-			       p->offset + offset);
+		if (put->noted)
+			tsr_part_wrote(w->plan.part, w->first_met + p->file, bytes, nbytes,
+				       p->offset + offset);
+		TSR_TRY(tsr_outfile_write(w->outputs.files[p->file], bytes, nbytes,
+					  p->offset + offset, err));
 		at = p->next;
 	} while (at);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const void *bytes,
@@ -228,10 +210,9 @@ enum tsr_status tsr_writer_put(const struct tsr_writer *w, size_t tag, const voi
 		return tsr_file_scratch_write(w->spool, bytes, nbytes,
 					      tsr_writer_spool_at(w, tag) + offset, err);
 	}
-	if (!is_strided(w, tag, &strided)) {
-		note_run(w, tag, bytes, nbytes, offset);
+	put.noted = !is_strided(w, tag, &strided);
+	if (put.noted)
 		return put_run(&put, bytes, nbytes, offset, err);
-	}
 	return tsr_strided_put(&strided, offset / strided.item, nbytes / strided.item, bytes,
 			       put_run, &put, err);
 }

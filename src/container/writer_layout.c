@@ -2,7 +2,6 @@
 /* What the rows of the containers use to lay out the files of a writer. */
 #include "container/writer_layout.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

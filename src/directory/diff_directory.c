@@ -198,15 +198,6 @@ static enum tsr_status merge(struct diffing *d)
 	return TSR_OK;
 }
 
-/* All files were looked at; the first that cannot be read is named. */
-static enum tsr_status summarize(const struct diffing *d)
-{
-	if (!d->nunread)
-		return TSR_OK;
-	return tsr_fail(d->t.err, TSR_E_FORMAT, "%s: %zu of %zu entries cannot be read; %s",
-			d->t.d->path, d->nunread, d->t.d->n, d->first_unread->fault);
-}
-
 /* With @checkpoints, which were read of both, only files that are in neither, by their bytes. */
 static enum tsr_status diff_sides(struct diffing *d, const char *a, const char *b,
 				  const struct tsr_run *run,
@@ -250,7 +241,11 @@ static enum tsr_status diff(const char *a, const char *b, const struct tsr_diff_
 	tsr_directory_close(d.a);
 	tsr_directory_close(d.b);
 	status = tsr_traversal_end(&d.t, status, ret);
-	return status == TSR_OK ? summarize(&d) : status;
+	if (status != TSR_OK || !d.nunread)
+		return status;
+	/* All files were looked at; the first that cannot be read is named. */
+	return tsr_fail(d.t.err, TSR_E_FORMAT, "%s: %zu of %zu entries cannot be read; %s",
+			d.t.d->path, d.nunread, d.t.d->n, d.first_unread->fault);
 }
 
 enum tsr_status tsr_diff_not_read(const struct tsr_comparison *c, const char *a, const char *b,

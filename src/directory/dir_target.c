@@ -25,7 +25,7 @@ struct owned {
 	struct tsr_outdir_rule rule;
 	struct tsr_directory *d; /* the new one */
 	struct tsr_directory *old; /* the packed one that is there, or NULL */
-	const char **names; /* of @old */
+	struct tsr_named *names; /* of @old */
 	size_t n;
 };
 
@@ -33,7 +33,7 @@ static bool is_listed(const void *ctx, const char *path)
 {
 	const struct owned *o = ctx;
 
-	return o->names && tsr_directory_knows(o->names, o->n, path);
+	return o->names && tsr_named_find(o->names, o->n, path);
 }
 
 /* The parts of a checkpoint of torch.distributed.checkpoint may have had others' numbers. */

@@ -9,6 +9,7 @@
 #include "directory/directory_data.h"
 #include "io/dir.h"
 #include "io/file.h"
+#include "io/temporary.h"
 #include "torch/dcp.h"
 
 /* Memory that the paths, entries and reasons of one directory may take. */
@@ -40,9 +41,7 @@ enum tsr_status tsr_directory_new(const char *path, size_t n, struct tsr_directo
 	d->entries = d->path ? tsr_arena_alloc(d->arena, (n + 1) * sizeof(*d->entries)) : NULL;
 	if (!d->entries)
 		return tsr_fail_nomem(err, path);
-	*ret = d;
-	d = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, d);
 }
 
 enum tsr_status tsr_directory_add(struct tsr_directory *d, const struct tsr_node *node,
@@ -134,18 +133,9 @@ bool tsr_directory_is_packed(const char *path)
 
 /* --- Checkpoints of torch.distributed.checkpoint ---------------------------------------------- */
 
-#define METADATA ".metadata"
-
 static size_t directory_len(const char *path)
 {
-	const char *slash = strrchr(path, '/');
-
-	return slash ? (size_t)(slash - path) + 1 : 0;
-}
-
-bool tsr_directory_is_metadata(const char *path)
-{
-	return strcmp(path + directory_len(path), METADATA) == 0;
+	return (size_t)(tsr_path_name(path) - path);
 }
 
 bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const char *path)
@@ -169,15 +159,10 @@ const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_direc
 	return text;
 }
 
-const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e)
-{
-	return tsr_directory_beside(d, e, TSR_DIRECTORY_DCP);
-}
-
 struct tsr_directory_entry *tsr_directory_metadata_of(struct tsr_directory *d,
 						      const struct tsr_directory_entry *e)
 {
-	const char *path = tsr_directory_beside(d, e, METADATA);
+	const char *path = tsr_directory_beside(d, e, TSR_DIRECTORY_METADATA);
 
 	return path ? tsr_directory_find(d, path) : NULL;
 }
@@ -229,42 +214,32 @@ const char *tsr_directory_remark(const struct tsr_directory *d)
 
 /* --- What is in it ------------------------------------------------------------------------------ */
 
-static int by_name(const void *va, const void *vb)
+struct tsr_named *tsr_directory_known(const struct tsr_directory *d, size_t *n_ret)
 {
-	return strcmp(*(const char *const *)va, *(const char *const *)vb);
-}
-
-const char **tsr_directory_known(const struct tsr_directory *d, size_t *n_ret)
-{
-	const char **names = calloc(d->n * (1 + TSR_DIRECTORY_STORED_MAX) + 1, sizeof(*names));
+	struct tsr_named *names = calloc(d->n * (1 + TSR_DIRECTORY_STORED_MAX) + 1, sizeof(*names));
 	size_t n = 0;
 
 	if (!names)
 		return NULL;
-	names[n++] = TSR_DIRECTORY_INDEX;
+	names[n++].name = TSR_DIRECTORY_INDEX;
 	for (size_t i = 0; i < d->n; i++) {
 		const struct tsr_directory_entry *e = &d->entries[i];
 
 		if (e->as == TSR_STORED_DIRECTORY)
-			names[n++] = e->path;
+			names[n++].name = e->path;
 		for (unsigned j = 0; j < e->nstored; j++)
-			names[n++] = e->stored[j].path;
+			names[n++].name = e->stored[j].path;
 	}
-	qsort(names, n, sizeof(*names), by_name);
+	tsr_named_sort(names, n);
 	*n_ret = n;
 	return names;
-}
-
-bool tsr_directory_knows(const char *const *known, size_t n, const char *path)
-{
-	return bsearch(&path, known, n, sizeof(path), by_name) != NULL;
 }
 
 enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow,
 					    struct tsr_err *err)
 {
 	TSR_SCOPED(tsr_nodes_free) struct tsr_nodes nodes = { 0 };
-	TSR_OWNED(free) const char **known = NULL;
+	TSR_OWNED(free) struct tsr_named *known = NULL;
 	const char *first = NULL;
 	size_t nknown = 0, n = 0;
 
@@ -275,7 +250,7 @@ enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow
 	for (size_t i = 0; i < nodes.n; i++) {
 		const struct tsr_node *node = &nodes.list[i];
 
-		if (tsr_directory_knows(known, nknown, node->path))
+		if (tsr_named_find(known, nknown, node->path))
 			continue;
 		first = n++ ? first : node->path;
 	}

@@ -8,6 +8,7 @@
 #include "io/node_list.h"
 #include "pack/packing.h"
 #include "tersor/directory.h"
+#include "text/named.h"
 
 /* Limits on an index: its text, the JSON values in it, the files of an entry, a reason. */
 #define TSR_DIRECTORY_INDEX_NBYTES_MAX (UINT64_C(64) << 20)
@@ -46,10 +47,7 @@ enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_er
 struct tsr_directory_entry *tsr_directory_find(const struct tsr_directory *d, const char *path);
 
 /* The names of all files and directories that it knows, sorted, to be freed; NULL when out of memory. */
-const char **tsr_directory_known(const struct tsr_directory *d, size_t *n_ret);
-
-/* Whether a path is one of those. */
-bool tsr_directory_knows(const char *const *known, size_t n, const char *path);
+struct tsr_named *tsr_directory_known(const struct tsr_directory *d, size_t *n_ret);
 
 /* Have the remark name entries that are in it and not in its index: they are in no output. */
 enum tsr_status tsr_directory_remark_others(struct tsr_directory *d, bool follow,
@@ -68,8 +66,7 @@ enum tsr_status tsr_directory_check_paths(const struct tsr_directory *d, struct 
  * and is packed into this file of the directory; its *.distcp files are parts of it.
  */
 #define TSR_DIRECTORY_DCP "dcp.tersor"
-
-bool tsr_directory_is_metadata(const char *path);
+#define TSR_DIRECTORY_METADATA ".metadata"
 
 /* Whether a path is that of a part of the checkpoint with this .metadata. */
 bool tsr_directory_is_part(const struct tsr_directory_entry *metadata, const char *path);
@@ -84,9 +81,6 @@ void tsr_directory_find_parts(struct tsr_directory *d);
 /* The path of the file @name in the directory of an entry; NULL when out of memory. */
 const char *tsr_directory_beside(struct tsr_directory *d, const struct tsr_directory_entry *e,
 				 const char *name);
-
-/* The path of the packed file of a .metadata; NULL when out of memory. */
-const char *tsr_directory_dcp_name(struct tsr_directory *d, const struct tsr_directory_entry *e);
 
 /* --- The index file --------------------------------------------------------------------------- */
 

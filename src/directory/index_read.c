@@ -12,6 +12,8 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
+#include "io/temporary.h"
+#include "text/bytes.h"
 #include "text/json.h"
 #include "text/named.h"
 
@@ -34,16 +36,11 @@ static enum tsr_status wrong(struct reading *r, const char *member, const char *
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Every member of an object is one of @known, a list that NULL ends. */
-static enum tsr_status check_members(struct reading *r, const struct tsr_json *v,
-				     const char *const *known)
+/* Every member of an object is one of the words @known. */
+static enum tsr_status check_members(struct reading *r, const struct tsr_json *v, const char *known)
 {
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
-		size_t i = 0;
-
-		while (known[i] && strcmp(known[i], tsr_json_key(v)) != 0)
-			i++;
-		if (!known[i])
+		if (!tsr_is_word(known, tsr_json_key(v)))
 			return tsr_fail(r->err, TSR_E_FORMAT, "%s: found the unknown member %.60s",
 					r->file, tsr_json_key(v));
 	}
@@ -82,7 +79,7 @@ static bool is_name_of(struct tsr_directory *d, const struct tsr_directory_entry
 	const char *name;
 
 	if (e->container == TSR_CONTAINER_DCP) {
-		name = tsr_directory_dcp_name(d, e);
+		name = tsr_directory_beside(d, e, TSR_DIRECTORY_DCP);
 		return name && strcmp(path, name) == 0;
 	}
 	return strncmp(path, e->path, n) == 0 &&
@@ -92,11 +89,9 @@ static bool is_name_of(struct tsr_directory *d, const struct tsr_directory_entry
 static enum tsr_status read_stored(struct reading *r, const struct tsr_json *v,
 				   struct tsr_directory_entry *e, struct tsr_stored_file *f)
 {
-	static const char *const known[] = { "path", "nbytes", "header", NULL };
-
 	if (tsr_json_type(v) != TSR_JSON_OBJECT)
 		return wrong(r, "files", "objects");
-	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(check_members(r, v, "path nbytes header"));
 	TSR_TRY(read_path(r, tsr_json_get(v, "path"), &f->path));
 	if (!is_name_of(r->d, e, f->path) ||
 	    (e->nstored && strcmp(e->stored[0].path, f->path) == 0))
@@ -114,17 +109,16 @@ static enum tsr_status read_stored(struct reading *r, const struct tsr_json *v,
 static enum tsr_status read_packed(struct reading *r, const struct tsr_json *v,
 				   struct tsr_directory_entry *e)
 {
-	static const char *const known[] = { "path", "as",	   "mode",  "nbytes",
-					     "kind", "generation", "files", NULL };
 	const struct tsr_json *files = tsr_json_get(v, "files");
 	const char *kind = tsr_json_string(tsr_json_get(v, "kind"));
 	struct tsr_stored_file *stored;
 	uint64_t generation;
 
-	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(check_members(r, v, "path as mode nbytes kind generation files"));
 	if (!kind || !tsr_container_find(kind, &e->container))
 		return wrong(r, "kind", "safetensors, pt, dcp, npz or npy");
-	if (e->container == TSR_CONTAINER_DCP && !tsr_directory_is_metadata(e->path))
+	if (e->container == TSR_CONTAINER_DCP &&
+	    strcmp(tsr_path_name(e->path), TSR_DIRECTORY_METADATA) != 0)
 		return wrong(r, "kind", "dcp of a .metadata only");
 	if (!tsr_json_u64(tsr_json_get(v, "generation"), &generation) || generation > UINT32_MAX)
 		return wrong(r, "generation", "a number of lossy generations");
@@ -158,14 +152,12 @@ static enum tsr_status read_digits(struct reading *r, const struct tsr_json *v, 
 static enum tsr_status read_total(struct reading *r, const struct tsr_json *v,
 				  struct tsr_directory_entry *e, struct tsr_stored_file *stored)
 {
-	static const char *const known[] = { "at", "was", "is", NULL };
-
 	if (!v)
 		return TSR_OK;
 	if (tsr_json_type(v) != TSR_JSON_OBJECT ||
 	    !tsr_dir_name_ends_with(e->path, TSR_SHARD_INDEX_SUFFIX))
 		return wrong(r, "total_size", "an object, of an *" TSR_SHARD_INDEX_SUFFIX);
-	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(check_members(r, v, "at was is"));
 	TSR_TRY(read_digits(r, tsr_json_get(v, "was"), &e->total_was));
 	TSR_TRY(read_digits(r, tsr_json_get(v, "is"), &e->total_is));
 	if (!tsr_json_u64(tsr_json_get(v, "at"), &e->total_at) ||
@@ -179,13 +171,11 @@ static enum tsr_status read_total(struct reading *r, const struct tsr_json *v,
 static enum tsr_status read_copy(struct reading *r, const struct tsr_json *v,
 				 struct tsr_directory_entry *e)
 {
-	static const char *const known[] = { "path", "as",	   "mode",   "nbytes",
-					     "xxh3", "total_size", "reason", NULL };
 	const struct tsr_json *reason = tsr_json_get(v, "reason");
 	struct tsr_stored_file *stored;
 
 	TSR_TRY(TSR_ARENA_NEW(&stored, 1, r->d->arena, tsr_directory_nomem(r->d, r->err)));
-	TSR_TRY(check_members(r, v, known));
+	TSR_TRY(check_members(r, v, "path as mode nbytes xxh3 total_size reason"));
 	if (!tsr_packed_read_hash(tsr_json_get(v, "xxh3"), &stored->hash))
 		return wrong(r, "xxh3", "16 hexadecimal digits");
 	stored->path = e->path;
@@ -222,8 +212,6 @@ static enum tsr_status check_parent(struct reading *r, const char *path)
 
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 {
-	static const char *const known[] = { "path", "as", "mode", NULL };
-	static const char *const part[] = { "path", "as", "mode", "nbytes", NULL };
 	struct tsr_directory_entry *e = &r->d->entries[r->d->n];
 	const char *as;
 
@@ -240,24 +228,18 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 	TSR_TRY(read_mode(r, tsr_json_get(v, "mode"), &e->mode));
 	as = tsr_json_string(tsr_json_get(v, "as"));
 	r->d->n++;
-	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_DIRECTORY)) == 0) {
-		e->as = TSR_STORED_DIRECTORY;
-		return check_members(r, v, known);
-	}
-	if (!tsr_json_u64(tsr_json_get(v, "nbytes"), &e->nbytes))
-		return wrong(r, "nbytes", "a size in bytes");
-	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_COPY)) == 0) {
-		e->as = TSR_STORED_COPY;
-		return read_copy(r, v, e);
-	}
-	if (as && strcmp(as, tsr_stored_as_name(TSR_STORED_PART)) == 0) {
-		e->as = TSR_STORED_PART;
-		return check_members(r, v, part);
-	}
-	e->as = TSR_STORED_PACKED;
+	while (as && e->as < TSR_STORED_PART && strcmp(as, tsr_stored_as_name(e->as)) != 0)
+		e->as++;
 	if (!as || strcmp(as, tsr_stored_as_name(e->as)) != 0)
 		return wrong(r, "as", "directory, copied, packed or part");
-	return read_packed(r, v, e);
+	if (e->as == TSR_STORED_DIRECTORY)
+		return check_members(r, v, "path as mode");
+	if (!tsr_json_u64(tsr_json_get(v, "nbytes"), &e->nbytes))
+		return wrong(r, "nbytes", "a size in bytes");
+	if (e->as == TSR_STORED_COPY)
+		return read_copy(r, v, e);
+	return e->as == TSR_STORED_PACKED ? read_packed(r, v, e)
+					  : check_members(r, v, "path as mode nbytes");
 }
 
 /* Each part is in the directory of a .metadata that is packed. */
@@ -325,8 +307,6 @@ static enum tsr_status check_entries(struct reading *r)
 static enum tsr_status read_root(const char *path, const char *file, const struct tsr_json *root,
 				 struct tsr_directory **ret, struct tsr_err *err)
 {
-	static const char *const known[] = { "tersor_directory", "tool",  "mode",
-					     "entries",		 "check", NULL };
 	struct reading r = { .file = file, .err = err };
 	const struct tsr_json *entries = tsr_json_get(root, "entries");
 	uint64_t version;
@@ -338,7 +318,7 @@ static enum tsr_status read_root(const char *path, const char *file, const struc
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: found version %" PRIu64 " of packed directories, expected %u",
 				file, version, TSR_INDEX_VERSION);
-	TSR_TRY(check_members(&r, root, known));
+	TSR_TRY(check_members(&r, root, "tersor_directory tool mode entries check"));
 	if (!tsr_json_string(tsr_json_get(root, "tool")))
 		return wrong(&r, "tool", "a text");
 	if (!tsr_json_is_list(entries))
@@ -406,7 +386,5 @@ enum tsr_status tsr_directory_open(const char *path, struct tsr_directory **ret,
 	TSR_TRY(parse(f, &rules, &root, err));
 	TSR_TRY(read_root(path, rules.file, root, &d, err));
 	d->index_nbytes = tsr_file_size(f);
-	*ret = d;
-	d = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, d);
 }

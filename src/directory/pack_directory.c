@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing a directory: files with tensors become packed files, others are copied. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "directory/plan.h"

@@ -2,7 +2,6 @@
 /* What is to become of each file of a directory: packed, or copied and why. */
 #include "directory/plan.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -134,13 +133,12 @@ static enum tsr_status holds_tensors(struct tsr_dir_packing *p, const char *path
 /* Why a packed file cannot stand beside the others; NULL: it can. */
 static const char *no_name_for(const struct tsr_dir_packing *p, const struct tsr_directory_entry *e)
 {
-	const char *slash = strrchr(e->path, '/'), *name = slash ? slash + 1 : e->path;
 	const char *packed;
 
-	if (strlen(name) + strlen(TSR_DIRECTORY_SUFFIX) > TSR_FILE_NAME_MAX)
+	if (strlen(tsr_path_name(e->path)) + strlen(TSR_DIRECTORY_SUFFIX) > TSR_FILE_NAME_MAX)
 		return "its name is too long to add " TSR_DIRECTORY_SUFFIX;
 	if (e->container == TSR_CONTAINER_DCP) {
-		packed = tsr_directory_dcp_name(p->t.d, e);
+		packed = tsr_directory_beside(p->t.d, e, TSR_DIRECTORY_DCP);
 		return packed && tsr_nodes_find(&p->t.nodes, packed)
 			       ? "another file beside it is called " TSR_DIRECTORY_DCP
 			       : NULL;

@@ -2,7 +2,6 @@
 /* The total_size in copies of Hugging Face indices: narrow weights take fewer bytes than the source's. */
 #include "directory/shard_total.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -45,7 +45,7 @@ enum tsr_status tsr_stored_list(struct tsr_directory *d, struct tsr_directory_en
 {
 	struct tsr_stored_file *stored = tsr_arena_alloc(d->arena, 2 * sizeof(*stored));
 	const char *path = e->container == TSR_CONTAINER_DCP
-				   ? tsr_directory_dcp_name(d, e)
+				   ? tsr_directory_beside(d, e, TSR_DIRECTORY_DCP)
 				   : tsr_arena_printf(d->arena, "%s" TSR_DIRECTORY_SUFFIX, e->path);
 
 	if (!stored || !path)

@@ -185,7 +185,7 @@ static enum tsr_status add_extra(struct verifying *v, const struct tsr_node *nod
 	return tsr_traversal_fault(&v->t, e, "%s", fault);
 }
 
-static enum tsr_status add_extras(struct verifying *v, const char *const *known, size_t n)
+static enum tsr_status add_extras(struct verifying *v, const struct tsr_named *known, size_t n)
 {
 	const size_t room = v->t.d->n + v->t.nodes.n + v->sources.n;
 	const size_t nentries = v->t.d->n;
@@ -196,7 +196,7 @@ static enum tsr_status add_extras(struct verifying *v, const char *const *known,
 	memcpy(entries, v->t.d->entries, nentries * sizeof(*entries));
 	v->t.d->entries = entries;
 	for (size_t i = 0; i < v->t.nodes.n; i++) {
-		if (!tsr_directory_knows(known, n, v->t.nodes.list[i].path))
+		if (!tsr_named_find(known, n, v->t.nodes.list[i].path))
 			TSR_TRY(add_extra(v, &v->t.nodes.list[i], "is not in the index"));
 	}
 	for (size_t i = 0; i < v->sources.n; i++) {
@@ -241,7 +241,7 @@ static enum tsr_status summarize(struct verifying *v)
 
 static enum tsr_status verify_all(struct verifying *v, const struct tsr_run *run)
 {
-	TSR_OWNED(free) const char **known = NULL;
+	TSR_OWNED(free) struct tsr_named *known = NULL;
 	struct tsr_traversal *t = &v->t;
 	size_t nknown = 0;
 

@@ -6,7 +6,6 @@
 #include "format/pickle_vm.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 /* --- The program ---------------------------------------------------------------------------- */

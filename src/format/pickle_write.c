@@ -359,31 +359,25 @@ static enum tsr_status write_plain_tensor(struct tsr_pickle_writer *w,
 	return TSR_OK;
 }
 
-/* A tensor with attributes: function and arguments are arguments of another function. */
-static enum tsr_status write_tensor_with_attributes(struct tsr_pickle_writer *w,
-						    const struct tsr_value *v)
+/*
+ * A tensor with attributes, whose function and arguments are arguments of another function; or a subclass of
+ * tensor: one of its attributes is the tensor whose array it has.
+ */
+static enum tsr_status write_typed(struct tsr_pickle_writer *w, const struct tsr_value *v)
 {
 	const struct tsr_pickle_tensor *t = &w->tensors[v->tensor.array];
 
 	TSR_TRY(write_global(w, "torch._tensor", "_rebuild_from_type_v2"));
 	tsr_pickle_put_op(w, '('); /* MARK */
-	TSR_TRY(write_rebuilder(w, t));
-	TSR_TRY(write_global(w, "torch", "Tensor"));
-	TSR_TRY(write_tensor_args(w, t, v->tensor.requires_grad));
-	TSR_TRY(write_value(w, v->tensor.attributes));
-	tsr_pickle_put_op(w, 't'); /* TUPLE */
-	tsr_pickle_put_op(w, 'R'); /* REDUCE */
-	return TSR_OK;
-}
-
-/* A subclass of tensor: one of its attributes is the tensor whose array it has. */
-static enum tsr_status write_subclass(struct tsr_pickle_writer *w, const struct tsr_value *v)
-{
-	TSR_TRY(write_global(w, "torch._tensor", "_rebuild_from_type_v2"));
-	tsr_pickle_put_op(w, '('); /* MARK */
-	TSR_TRY(write_global(w, "torch._utils", "_rebuild_wrapper_subclass"));
-	TSR_TRY(write_value(w, v->tensor.wrapper->list.items[0]));
-	TSR_TRY(write_value(w, v->tensor.wrapper));
+	if (v->tensor.wrapper) {
+		TSR_TRY(write_global(w, "torch._utils", "_rebuild_wrapper_subclass"));
+		TSR_TRY(write_value(w, v->tensor.wrapper->list.items[0]));
+		TSR_TRY(write_value(w, v->tensor.wrapper));
+	} else {
+		TSR_TRY(write_rebuilder(w, t));
+		TSR_TRY(write_global(w, "torch", "Tensor"));
+		TSR_TRY(write_tensor_args(w, t, v->tensor.requires_grad));
+	}
 	TSR_TRY(write_value(w, v->tensor.attributes));
 	tsr_pickle_put_op(w, 't'); /* TUPLE */
 	tsr_pickle_put_op(w, 'R'); /* REDUCE */
@@ -395,11 +389,10 @@ static enum tsr_status write_tensor(struct tsr_pickle_writer *w, const struct ts
 	const struct tsr_pickle_tensor *t = &w->tensors[v->tensor.array];
 	const struct tsr_value *attributes = v->tensor.attributes;
 
-	if (v->tensor.wrapper)
-		return write_subclass(w, v);
+	if (v->tensor.wrapper || (attributes && !v->tensor.parameter))
+		return write_typed(w, v);
 	if (!v->tensor.parameter)
-		return attributes ? write_tensor_with_attributes(w, v)
-				  : write_plain_tensor(w, t, v->tensor.requires_grad);
+		return write_plain_tensor(w, t, v->tensor.requires_grad);
 	TSR_TRY(write_global(w, "torch._utils",
 			     attributes ? "_rebuild_parameter_with_state" : "_rebuild_parameter"));
 	begin_tuple(w, attributes ? 4 : 3);

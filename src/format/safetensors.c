@@ -374,35 +374,16 @@ void tsr_st_put_entry(const struct tsr_st_entry *e, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
-static void put_entries(const struct tsr_st_entry *entries, size_t n, struct tsr_text *json)
-{
-	for (size_t i = 0; i < n; i++)
-		tsr_st_put_entry(&entries[i], json);
-	tsr_json_close(json, '}');
-}
-
-void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
-		    size_t nmeta, struct tsr_text *json)
-{
-	tsr_json_open(json, NULL, '{');
-	if (nmeta) {
-		tsr_json_open(json, "__metadata__", '{');
-		for (size_t i = 0; i < nmeta; i++)
-			tsr_json_put_string(json, meta[i].key, meta[i].value);
-		tsr_json_close(json, '}');
-	}
-	put_entries(entries, n, json);
-}
-
 enum tsr_status tsr_st_compose_with(const struct tsr_st_entry *entries, size_t n,
 				    const struct tsr_meta *meta, size_t nmeta, const char *key,
 				    tsr_st_put_fn *put, void *ctx, struct tsr_text *json,
 				    struct tsr_err *err)
 {
 	tsr_json_open(json, NULL, '{');
-	tsr_json_open(json, "__metadata__", '{');
+	if (nmeta)
+		tsr_json_open(json, "__metadata__", '{');
 	for (size_t i = 0; i < nmeta; i++) {
-		if (strcmp(meta[i].key, key) != 0) {
+		if (!key || strcmp(meta[i].key, key) != 0) {
 			tsr_json_put_string(json, meta[i].key, meta[i].value);
 			continue;
 		}
@@ -410,9 +391,18 @@ enum tsr_status tsr_st_compose_with(const struct tsr_st_entry *entries, size_t n
 		TSR_TRY(put(ctx, json, err));
 		tsr_json_close_string(json);
 	}
+	if (nmeta)
+		tsr_json_close(json, '}');
+	for (size_t i = 0; i < n; i++)
+		tsr_st_put_entry(&entries[i], json);
 	tsr_json_close(json, '}');
-	put_entries(entries, n, json);
 	return TSR_OK;
+}
+
+void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
+		    size_t nmeta, struct tsr_text *json)
+{
+	tsr_st_compose_with(entries, n, meta, nmeta, NULL, NULL, NULL, json, NULL);
 }
 
 enum tsr_status tsr_st_frame(struct tsr_text *json, uint64_t json_nbytes, const char *path,

@@ -33,7 +33,7 @@ static const char *keep_shard(struct reading *r, const char *shard)
 {
 	const char *before = r->x->nentries ? r->shard_of[r->x->nentries - 1].name : NULL;
 
-	return before && strcmp(before, shard) == 0 ? before : tsr_arena_string(r->x->names, shard);
+	return before && strcmp(before, shard) == 0 ? before : tsr_arena_string(r->x->arena, shard);
 }
 
 static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
@@ -53,12 +53,12 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *v)
 			r, TSR_E_FORMAT, tensor,
 			"found file '%.200s', expected a name of 1 to %u bytes without directories",
 			shard, TSR_FILE_NAME_MAX);
-	tensor = tsr_arena_string(r->x->names, tensor);
+	tensor = tsr_arena_string(r->x->arena, tensor);
 	shard = keep_shard(r, shard);
 	if (!tensor || !shard)
 		return tsr_fail_nomem(r->err, r->path);
 	r->shard_of[r->x->nentries] = (struct tsr_named){ shard, r->x->nentries };
-	r->x->entries[r->x->nentries] = (struct tsr_index_entry){ .tensor = tensor };
+	r->x->entries[r->x->nentries] = (struct tsr_named){ .name = tensor };
 	r->x->nentries++;
 	return TSR_OK;
 }
@@ -92,8 +92,8 @@ static enum tsr_status read_map(struct reading *r)
 	n = tsr_json_count_elements(r->text + first, end - first);
 	if (!n)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: weight_map: has no tensors", r->path);
-	TSR_TRY(TSR_NEW(&r->x->entries, n, r->err, r->path));
-	TSR_TRY(TSR_NEW(&r->shard_of, n, r->err, r->path));
+	TSR_TRY(TSR_TAKE(&r->x->entries, n, r->x->arena, r->err, r->path));
+	TSR_TRY(TSR_TAKE(&r->shard_of, n, r->x->arena, r->err, r->path));
 	return read_members(r, r->text + first, end - first);
 }
 
@@ -121,27 +121,16 @@ static enum tsr_status number_shards(struct reading *r)
 	struct tsr_index *x = r->x;
 	const char *last = NULL;
 
-	TSR_TRY(TSR_NEW(&x->shards, x->nentries, r->err, r->path));
+	TSR_TRY(TSR_TAKE(&x->shards, x->nentries, x->arena, r->err, r->path));
 	tsr_named_sort(r->shard_of, x->nentries);
 	for (size_t i = 0; i < x->nentries; i++) {
 		const struct tsr_named *shard = &r->shard_of[i];
 
-		if (!last || strcmp(last, shard->name) != 0) {
-			last = x->shards[x->nshards] = strdup(shard->name);
-			if (!last)
-				return tsr_fail_nomem(r->err, r->path);
-			x->nshards++;
-		}
-		x->entries[shard->index].shard = x->nshards - 1;
+		if (!last || strcmp(last, shard->name) != 0)
+			last = x->shards[x->nshards++] = shard->name;
+		x->entries[shard->index].index = x->nshards - 1;
 	}
 	return TSR_OK;
-}
-
-static int by_tensor(const void *va, const void *vb)
-{
-	const struct tsr_index_entry *a = va, *b = vb;
-
-	return strcmp(a->tensor, b->tensor);
 }
 
 static enum tsr_status read_root(struct reading *r)
@@ -151,7 +140,7 @@ static enum tsr_status read_root(struct reading *r)
 	TSR_TRY(read_metadata(r));
 	TSR_TRY(read_map(r));
 	TSR_TRY(number_shards(r));
-	qsort(r->x->entries, r->x->nentries, sizeof(*r->x->entries), by_tensor);
+	tsr_named_sort(r->x->entries, r->x->nentries);
 	return TSR_OK;
 }
 
@@ -175,38 +164,24 @@ enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
 					.max_depth = 16,
 					.max_values = TSR_INDEX_VALUES_MAX },
 			     .err = err };
-	enum tsr_status status;
+	TSR_OWNED(tsr_index_free) struct tsr_index *x = NULL;
 
-	TSR_TRY(TSR_NEW(&r.x, 1, err, r.path));
-	/* Names are shorter than the text that has them. */
-	r.x->names = tsr_arena_new((size_t)TSR_INDEX_NBYTES_MAX);
-	status = r.x->names ? read_text(&r, f) : tsr_fail_nomem(err, r.path);
-	free(r.shard_of);
-	return TSR_MADE(status, ret, r.x, tsr_index_free);
+	TSR_TRY(TSR_NEW(&x, 1, err, r.path));
+	x->arena = tsr_arena_new(SIZE_MAX);
+	r.x = x;
+	TSR_TRY(read_text(&r, f));
+	return TSR_GIVE(ret, x);
 }
 
 void tsr_index_free(struct tsr_index *x)
 {
 	if (!x)
 		return;
-	for (size_t i = 0; i < x->nshards; i++)
-		free(x->shards[i]);
-	free(x->shards);
-	free(x->entries);
-	tsr_arena_free(x->names);
+	tsr_arena_free(x->arena);
 	free(x);
 }
 
-const struct tsr_index_entry *tsr_index_find(const struct tsr_index *x, const char *tensor)
-{
-	const struct tsr_index_entry key = { .tensor = tensor };
-
-	return bsearch(&key, x->entries, x->nentries, sizeof(key), by_tensor);
-}
-
 /* --- Writing -------------------------------------------------------------------------------- */
-
-#define MAP_END "\n  "
 
 static void put_entry(const char *tensor, const char *shard, bool first, struct tsr_text *out)
 {
@@ -231,7 +206,7 @@ static void put_map(const char *const *tensors, const char *const *shard_of, siz
 	tsr_named_sort(sorted, n);
 	for (size_t i = 0; i < n; i++)
 		put_entry(sorted[i].name, shard_of[sorted[i].index], i == 0, out);
-	tsr_text_puts(out, MAP_END);
+	tsr_text_puts(out, "\n  ");
 	free(sorted);
 }
 
@@ -245,22 +220,6 @@ void tsr_index_compose(const char *const *tensors, const char *const *shard_of, 
 	if (n)
 		put_map(tensors, shard_of, n, out);
 	tsr_text_puts(out, "}\n}\n");
-}
-
-bool tsr_index_measure(const char *const *tensors, const char *const *shard_of, size_t n,
-		       uint64_t total_nbytes, uint64_t *nbytes_ret)
-{
-	TSR_SCOPED(tsr_text_free) struct tsr_text piece = { 0 };
-
-	tsr_index_compose(NULL, NULL, 0, total_nbytes, &piece);
-	*nbytes_ret = piece.nbytes;
-	for (size_t i = 0; i < n && !piece.failed; i++) {
-		piece.nbytes = 0;
-		put_entry(tensors[i], shard_of[i], i == 0, &piece);
-		*nbytes_ret += piece.nbytes;
-	}
-	*nbytes_ret += n ? strlen(MAP_END) : 0;
-	return !piece.failed;
 }
 
 void tsr_shard_name(const char *file_name, size_t shard, size_t nshards, struct tsr_text *out)

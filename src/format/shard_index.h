@@ -10,6 +10,7 @@
 #include "base/scope.h"
 #include "base/arena.h"
 #include "io/file.h"
+#include "text/named.h"
 #include "text/text.h"
 #include "tersor/status.h"
 
@@ -19,21 +20,15 @@
 /* The limit on JSON values in it: 1 per tensor, and those of the metadata. */
 #define TSR_INDEX_VALUES_MAX 2000000u
 
-/* One entry of a weight_map. */
-struct tsr_index_entry {
-	const char *tensor;
-	size_t shard; /* into shards */
-};
-
 /* What a Hugging Face index (`*.index.json`) says. */
 struct tsr_index {
 	size_t nentries;
-	struct tsr_index_entry *entries; /* sorted by tensor */
+	struct tsr_named *entries; /* tensors, sorted, and the shard that each is in */
 	size_t nshards;
-	char **shards; /* file names, sorted; never a path */
+	const char **shards; /* file names, sorted; never a path */
 	bool has_total; /* whether metadata.total_size was given and is a number */
 	double total; /* bytes of data, maybe infinite or negative; only worth a warning */
-	struct tsr_arena *names; /* owns those of tensors */
+	struct tsr_arena *arena; /* has all that is here */
 };
 
 /**
@@ -51,9 +46,6 @@ enum tsr_status tsr_index_read(const struct tsr_file *f, struct tsr_index **ret,
 void tsr_index_free(struct tsr_index *x);
 TSR_OWNED_BY(tsr_index_free, struct tsr_index)
 
-/* The entry of a tensor, or NULL. */
-const struct tsr_index_entry *tsr_index_find(const struct tsr_index *x, const char *tensor);
-
 /*
  * The text of an index as transformers writes it: two spaces of indentation, sorted keys, ASCII, a
  * newline at the end.  @shard_of gives the file name of each of @n tensors, whose names are unique
@@ -61,10 +53,6 @@ const struct tsr_index_entry *tsr_index_find(const struct tsr_index *x, const ch
  */
 void tsr_index_compose(const char *const *tensors, const char *const *shard_of, size_t n,
 		       uint64_t total_nbytes, struct tsr_text *out);
-
-/* How many bytes that has, without composing it; false when out of memory. */
-bool tsr_index_measure(const char *const *tensors, const char *const *shard_of, size_t n,
-		       uint64_t total_nbytes, uint64_t *nbytes_ret);
 
 /*
  * "model-00002-of-00003.safetensors" for shard 1 of 3, counted from 0, of "model.safetensors".  The

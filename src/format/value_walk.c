@@ -41,11 +41,6 @@ struct tsr_value *tsr_value_walk_next(struct tsr_value_walk *w)
 	return v;
 }
 
-const struct tsr_value *tsr_value_walk_parent(const struct tsr_value_walk *w, size_t up)
-{
-	return up + 1 < w->n ? w->path[w->n - 2 - up].v : NULL;
-}
-
 /* --- Paths ---------------------------------------------------------------------------------- */
 
 /* How much of one key is shown. */

@@ -26,6 +26,7 @@ struct tsr_value_walk {
 #define TSR_MARK_DCP_TREE 18u
 #define TSR_MARK_REACHED 19u
 #define TSR_MARK_OPAQUE 20u
+#define TSR_MARK_ORDERED 21u
 #define TSR_MARK_KEPT 24u
 #define TSR_MARK_NUMBERED 25u
 #define TSR_MARK_STATES 26u
@@ -39,9 +40,6 @@ struct tsr_value *tsr_value_walk_next(struct tsr_value_walk *w);
  * characters; "" at the root.
  */
 void tsr_value_walk_path(const struct tsr_value_walk *w, char *out, size_t nbytes);
-
-/* The parent of the current value, or of its parent for @up = 1 and so on; NULL above the root. */
-const struct tsr_value *tsr_value_walk_parent(const struct tsr_value_walk *w, size_t up);
 
 /* How many bytes the keys of a DICT have. */
 uint64_t tsr_value_keys_nbytes(const struct tsr_value *dict);

@@ -170,9 +170,7 @@ enum tsr_status tsr_zip_load(const struct tsr_file *f, const struct tsr_zip_memb
 		return tsr_fail_nomem(err, where);
 	TSR_TRY(stream_start(&s));
 	TSR_TRY(copy_all(&s, out, NULL));
-	*ret = out;
-	out = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, out);
 }
 
 enum tsr_status tsr_zip_peek(const struct tsr_file *f, const struct tsr_zip_member *m, void *buf,
@@ -197,17 +195,9 @@ enum tsr_status tsr_zip_peek(const struct tsr_file *f, const struct tsr_zip_memb
 struct later {
 	const struct tsr_file *f;
 	struct tsr_zip_member m;
-	char *where;
+	const char *where; /* behind the name */
 	char name[]; /* of the member */
 };
-
-static void free_later(void *ctx)
-{
-	struct later *later = ctx;
-
-	free(later->where);
-	free(later);
-}
 
 static enum tsr_status inflate_all(void *ctx, struct tsr_file *into, struct tsr_err *err)
 {
@@ -227,18 +217,14 @@ static enum tsr_status inflate_all(void *ctx, struct tsr_file *into, struct tsr_
 enum tsr_status tsr_zip_inflated(const struct tsr_file *f, const struct tsr_zip_member *m,
 				 const char *where, struct tsr_file **ret, struct tsr_err *err)
 {
-	const size_t n = strlen(m->name) + 1;
-	struct later *later = malloc(sizeof(*later) + n);
+	const size_t n = strlen(m->name) + 1, nwhere = strlen(where) + 1;
+	struct later *later = malloc(sizeof(*later) + n + nwhere);
 
 	if (!later)
 		return tsr_fail_nomem(err, where);
 	later->f = f;
 	later->m = *m;
 	later->m.name = memcpy(later->name, m->name, n);
-	later->where = strdup(where);
-	if (!later->where) {
-		free(later);
-		return tsr_fail_nomem(err, where);
-	}
-	return tsr_file_scratch_later(where, m->nbytes, inflate_all, later, free_later, ret, err);
+	later->where = memcpy(later->name + n, where, nwhere);
+	return tsr_file_scratch_later(where, m->nbytes, inflate_all, later, free, ret, err);
 }

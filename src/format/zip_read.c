@@ -51,14 +51,6 @@ struct reading {
 
 /* --- The central directory ------------------------------------------------------------------ */
 
-static enum tsr_status bad_name(const struct reading *r, const char *name, const char *found)
-{
-	return tsr_fail(
-		r->part.err, TSR_E_FORMAT,
-		"%s: member \"%.200s\": found %s in its name, expected a plain relative path",
-		r->part.where, name, found);
-}
-
 static enum tsr_status check_name(const struct reading *r, const char *name, size_t n)
 {
 	const char *flaw = tsr_zip_name_flaw(name, n);
@@ -67,7 +59,12 @@ static enum tsr_status check_name(const struct reading *r, const char *name, siz
 		return tsr_fail(r->part.err, TSR_E_UNSUPPORTED,
 				"%s: member \"%.200s\": found a directory, expected files only",
 				r->part.where, name);
-	return flaw ? bad_name(r, name, flaw) : TSR_OK;
+	if (!flaw)
+		return TSR_OK;
+	return tsr_fail(
+		r->part.err, TSR_E_FORMAT,
+		"%s: member \"%.200s\": found %s in its name, expected a plain relative path",
+		r->part.where, name, flaw);
 }
 
 /* The body of the zip64 extra field, of which there may be one. */
@@ -418,9 +415,7 @@ enum tsr_status tsr_zip_read(const struct tsr_file *f, uint64_t base, uint64_t n
 	TSR_TRY(TSR_NEW(&z, 1, err, where));
 	r.z = z;
 	TSR_TRY(read_all(&r));
-	*ret = z;
-	z = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, z);
 }
 
 void tsr_zip_free(struct tsr_zip *z)

@@ -54,11 +54,6 @@ static uint64_t central_extra64_nbytes(const struct tsr_zip_entry *e)
 	return body ? EXTRA_HEADER_NBYTES + body : 0;
 }
 
-static uint64_t central_nbytes(const struct tsr_zip_entry *e)
-{
-	return TSR_ZIP_CENTRAL_NBYTES + strlen(e->name) + central_extra64_nbytes(e);
-}
-
 /* The central directory of laid-out members and what ends the archive. */
 struct tail {
 	uint64_t offset, nbytes; /* of the central directory */
@@ -73,7 +68,8 @@ static struct tail tail_of(const struct tsr_zip_entry *entries, size_t n)
 	if (n)
 		t.offset = entries[n - 1].offset + entries[n - 1].nbytes;
 	for (size_t i = 0; i < n; i++)
-		t.nbytes += central_nbytes(&entries[i]);
+		t.nbytes += TSR_ZIP_CENTRAL_NBYTES + strlen(entries[i].name) +
+			    central_extra64_nbytes(&entries[i]);
 	t.zip64 = n >= TSR_ZIP_U16_ESCAPE || is_large(t.offset) || is_large(t.nbytes);
 	return t;
 }

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
+#include "io/temporary.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
 #include "text/named.h"
@@ -63,10 +64,8 @@ static enum tsr_status read_dcp(struct tsr_folder *d, void *ctx)
 	n = d->c->nfiles - first;
 	TSR_TRY(TSR_NEW(&files, n + 1, d->err, d->path));
 	for (size_t i = 0; i < n; i++) {
-		const char *path = tsr_file_path(d->c->files[first + i]);
-		const char *slash = strrchr(path, '/');
-
-		files[i] = (struct tsr_named){ slash ? slash + 1 : path, i };
+		files[i] = (struct tsr_named){ tsr_path_name(tsr_file_path(d->c->files[first + i])),
+					       i };
 	}
 	tsr_named_sort(files, n);
 	return account_for(d, files, n);
@@ -93,12 +92,6 @@ enum tsr_status tsr_dcp_folder_read(struct tsr_folder *d)
 
 /* --- Directories of Accelerate ------------------------------------------------------------------ */
 
-static bool is_part(const char *name)
-{
-	return tsr_folder_numbered(name, "pytorch_model_fsdp_", "") ||
-	       tsr_folder_numbered(name, "optimizer_", "");
-}
-
 bool tsr_fsdp_folder_detect(const struct tsr_folder *d)
 {
 	for (size_t i = 0; i < d->names.n; i++) {
@@ -111,8 +104,11 @@ bool tsr_fsdp_folder_detect(const struct tsr_folder *d)
 enum tsr_status tsr_fsdp_folder_read(struct tsr_folder *d)
 {
 	for (size_t i = 0; i < d->names.n; i++) {
-		if (is_part(d->names.names[i]))
-			TSR_TRY(tsr_folder_within(d, d->names.names[i], read_dcp, NULL));
+		const char *name = d->names.names[i];
+
+		if (tsr_folder_numbered(name, "pytorch_model_fsdp_", "") ||
+		    tsr_folder_numbered(name, "optimizer_", ""))
+			TSR_TRY(tsr_folder_within(d, name, read_dcp, NULL));
 	}
 	return tsr_folder_states(d);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories that DeepSpeed saves: `latest` names the one with the files of all ranks. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -39,16 +38,6 @@ static enum tsr_status put_file(struct tsr_zero *z)
 	return tsr_folder_set_all(z->d, z->d->root, mapping);
 }
 
-static enum tsr_status join(struct tsr_zero *z)
-{
-	z->narrays = z->d->c->narrays - z->first;
-	if (!z->nranks)
-		return put_file(z);
-	TSR_TRY(tsr_zero_join(z));
-	TSR_TRY(tsr_zero_put(z));
-	return tsr_keep_reached(z->d->c, z->first, z->d->root, z->d->err);
-}
-
 static enum tsr_status read_checkpoint(struct tsr_folder *d, void *ctx)
 {
 	TSR_SCOPED(tsr_zero_free) struct tsr_zero z = { 0 };
@@ -57,7 +46,12 @@ static enum tsr_status read_checkpoint(struct tsr_folder *d, void *ctx)
 	if (tsr_universal_is(d))
 		return tsr_universal_read(d);
 	TSR_TRY(tsr_zero_read(d, false, &z));
-	return join(&z);
+	z.narrays = d->c->narrays - z.first;
+	if (!z.nranks)
+		return put_file(&z);
+	TSR_TRY(tsr_zero_join(&z));
+	TSR_TRY(tsr_zero_put(&z));
+	return tsr_keep_reached(d->c, z.first, d->root, d->err);
 }
 
 /* --- The directory above ------------------------------------------------------------------------ */

@@ -12,16 +12,6 @@
 #include "text/text.h"
 #include "torch/dcp.h"
 
-/* The first that applies is used. */
-static const struct tsr_folder_layout layouts[] = {
-	{ tsr_packed_folder_detect, tsr_packed_folder_read },
-	{ tsr_dcp_folder_detect, tsr_dcp_folder_read },
-	{ tsr_fsdp_folder_detect, tsr_fsdp_folder_read },
-	{ tsr_deepspeed_detect, tsr_deepspeed_read },
-	{ tsr_megatron_detect, tsr_megatron_read },
-	{ tsr_hugging_face_detect, tsr_hugging_face_read },
-};
-
 /* --- What is in no layout ----------------------------------------------------------------------- */
 
 /* Names for a message, of which there may be many. */
@@ -47,12 +37,12 @@ static void list_name(struct listing *l, const char *name, bool is_folder)
 
 /* --- What was packed file by file ---------------------------------------------------------------- */
 
-bool tsr_packed_folder_detect(const struct tsr_folder *d)
+static bool detect_packed(const struct tsr_folder *d)
 {
 	return tsr_folder_has(d, TSR_DIRECTORY_INDEX);
 }
 
-enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
+static enum tsr_status refuse_packed(struct tsr_folder *d)
 {
 	TSR_SCOPED(free_listing) struct listing packed = { .n = 0 };
 
@@ -65,6 +55,16 @@ enum tsr_status tsr_packed_folder_read(struct tsr_folder *d)
 			     packed.n ? "; name a packed file in it (" : "",
 			     packed.names.bytes ? packed.names.bytes : "", packed.n ? ")" : "");
 }
+
+/* The first that applies is used. */
+static const struct tsr_folder_layout layouts[] = {
+	{ detect_packed, refuse_packed },
+	{ tsr_dcp_folder_detect, tsr_dcp_folder_read },
+	{ tsr_fsdp_folder_detect, tsr_fsdp_folder_read },
+	{ tsr_deepspeed_detect, tsr_deepspeed_read },
+	{ tsr_megatron_detect, tsr_megatron_read },
+	{ tsr_hugging_face_detect, tsr_hugging_face_read },
+};
 
 static bool is_layout(const struct tsr_folder *d)
 {

@@ -96,8 +96,6 @@ static enum tsr_status make_model(struct tsr_folder *d, size_t first_array, size
 	struct tsr_checkpoint *c = d->c;
 	struct tsr_value *model = tsr_value_new(c->arena, TSR_VALUE_DICT);
 
-	if (!model)
-		return tsr_build_nomem(c, d->err);
 	for (size_t i = first_array; i < c->narrays; i++) {
 		if (c->arrays[i].own_name && !tsr_value_put_at(c->arena, model, c->arrays[i].name,
 							       tsr_value_tensor(c->arena, i)))

@@ -5,10 +5,6 @@
 
 #include "layouts/folder.h"
 
-/* A directory that tersor packed file by file: refused, with the command that unpacks it. */
-bool tsr_packed_folder_detect(const struct tsr_folder *d);
-enum tsr_status tsr_packed_folder_read(struct tsr_folder *d);
-
 /* torch.distributed.checkpoint (torchtitan, Megatron's torch_dist), with what lies beside it. */
 bool tsr_dcp_folder_detect(const struct tsr_folder *d);
 enum tsr_status tsr_dcp_folder_read(struct tsr_folder *d);

@@ -6,6 +6,7 @@
 
 #include "io/dir.h"
 #include "io/spool.h"
+#include "io/temporary.h"
 #include "base/fail.h"
 #include "io/pages.h"
 #include "base/option_size.h"
@@ -48,9 +49,9 @@ static enum tsr_status read_path(struct tsr_checkpoint *c, const char *path,
 /* DIR/.metadata: the checkpoint of torch.distributed.checkpoint alone, without what lies beside it. */
 static bool is_metadata(const char *path)
 {
-	const char *slash = strrchr(path, '/');
+	const char *name = tsr_path_name(path);
 
-	return slash && slash > path && strcmp(slash, "/.metadata") == 0;
+	return name > path + 1 && strcmp(name, ".metadata") == 0;
 }
 
 static enum tsr_status read_dcp(struct tsr_checkpoint *c, const char *path,
@@ -179,9 +180,7 @@ static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths
 	/* What their headers and indices were parsed into is as large as the model of them. */
 	if (c->narrays >= TRIM_ARRAYS)
 		tsr_pages_trim();
-	*ret = c;
-	c = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, c);
 }
 
 enum tsr_status tsr_checkpoint_open(const char *const *paths, unsigned npaths,

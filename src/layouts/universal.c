@@ -12,14 +12,6 @@
 
 /* --- One parameter ------------------------------------------------------------------------------ */
 
-/* What a file holds: a value, or a dict with it under `param` and how ranks divided it. */
-static struct tsr_value *value_of(struct tsr_value *root)
-{
-	struct tsr_value *inner = tsr_value_at(root, "param");
-
-	return inner ? inner : root;
-}
-
 /* The tensor of a file, which may be flat, in the parameter's shape. */
 static enum tsr_status shape_tensor(const struct tsr_zero *z, const struct tsr_zero_param *p,
 				    const char *file, const struct tsr_value *v, size_t *array_ret)
@@ -44,13 +36,15 @@ static enum tsr_status read_file(const struct tsr_zero *z, struct tsr_zero_param
 	struct tsr_arena *arena = z->d->c->arena;
 	const size_t stem = strlen(file) - strlen(".pt");
 	char *field = tsr_arena_copy(arena, file, stem);
-	struct tsr_value *v = NULL;
+	struct tsr_value *v = NULL, *param;
 	size_t array = 0;
 
 	if (!field)
 		return tsr_build_nomem(z->d->c, z->d->err);
 	TSR_TRY(tsr_folder_torch(d, file, &v));
-	v = value_of(v);
+	/* A value, or a dict with it and how ranks divided it. */
+	param = tsr_value_at(v, "param");
+	v = param ? param : v;
 	if (v->type == TSR_VALUE_TENSOR && strcmp(field, "step") != 0) {
 		TSR_TRY(shape_tensor(z, p, file, v, &array));
 		if (strcmp(field, "fp32") == 0) {

@@ -2,7 +2,6 @@
 /* The files of DeepSpeed's ZeRO stages: one of the model and one of the optimizer per rank. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

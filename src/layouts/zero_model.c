@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model of ZeRO stages: each weight once, in FP32 where the optimizer has it so. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "layouts/flat_join.h"
@@ -202,8 +200,6 @@ enum tsr_status tsr_zero_model(const struct tsr_zero *z, struct tsr_value **ret)
 	struct modelling m = { .z = z, .narrays = z->narrays };
 
 	*ret = tsr_value_new(z->d->c->arena, TSR_VALUE_DICT);
-	if (!*ret)
-		return tsr_build_nomem(z->d->c, z->d->err);
 	if (!old)
 		return tsr_fail(z->d->err, TSR_E_FORMAT, "%s: model states: found no dict module",
 				z->d->path);

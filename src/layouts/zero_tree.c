@@ -1,40 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of ZeRO stages once partitions are joined: model, optimizer by name, and the rest. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "layouts/zero.h"
+#include "text/bytes.h"
 
 /* What the files say of partitions, which whole tensors do not have, and what is joined. */
-static const char *const partitioning[] = {
-	"module",
-	"optimizer",
-	"param_shapes",
-	"buffer_names",
-	"shared_params",
-	"frozen_param_shapes",
-	"frozen_param_fragments",
-	"optimizer_state_dict",
-	"base_optimizer_state",
-	"single_partition_of_fp32_groups",
-	"fp32_flat_groups",
-	"zero_stage",
-	"partition_count",
-	"group_paddings",
-	"param_alignment_paddings",
-	"param_slice_mappings",
-	"ds_zero_partition_groups",
-	"param_groups",
-};
+static const char partitioning[] =
+	"module optimizer param_shapes buffer_names shared_params frozen_param_shapes "
+	"frozen_param_fragments optimizer_state_dict base_optimizer_state "
+	"single_partition_of_fp32_groups fp32_flat_groups zero_stage partition_count "
+	"group_paddings "
+	"param_alignment_paddings param_slice_mappings ds_zero_partition_groups param_groups";
 
 static bool is_partitioning(const struct tsr_value *key)
 {
-	for (size_t i = 0; i < sizeof(partitioning) / sizeof(*partitioning); i++) {
-		if (tsr_value_is_string(key, partitioning[i]))
-			return true;
-	}
-	return false;
+	return key->type == TSR_VALUE_STRING &&
+	       tsr_word_place(partitioning, key->text.bytes, key->text.nbytes) != SIZE_MAX;
 }
 
 /* --- The optimizer ------------------------------------------------------------------------------ */
@@ -69,8 +52,6 @@ static enum tsr_status name_group(const struct tsr_zero *z, const struct tsr_val
 	const struct tsr_value *params = tsr_value_at(old, "params");
 	const struct tsr_value *mapping = tsr_value_mapping(old);
 
-	if (!group || !names)
-		return tsr_build_nomem(z->d->c, z->d->err);
 	for (size_t i = 0; mapping && i + 1 < mapping->list.n; i += 2) {
 		if (!tsr_value_is_string(mapping->list.items[i], "params") &&
 		    !tsr_value_put(arena, group, mapping->list.items[i],
@@ -110,10 +91,10 @@ static enum tsr_status name_groups(const struct tsr_zero *z, bool *listed, struc
 			continue;
 		group = tsr_value_new(arena, TSR_VALUE_DICT);
 		names = tsr_value_new(arena, TSR_VALUE_LIST);
-		if (!group || !names || !tsr_value_add(arena, groups, group))
-			return tsr_build_nomem(z->d->c, z->d->err);
 		TSR_TRY(add_names(z, names, g));
 		TSR_TRY(tsr_folder_set(z->d, group, "params", names));
+		if (!tsr_value_add(arena, groups, group))
+			return tsr_build_nomem(z->d->c, z->d->err);
 	}
 	return TSR_OK;
 }
@@ -125,8 +106,6 @@ static enum tsr_status make_optimizer(const struct tsr_zero *z, struct tsr_value
 	struct tsr_value *groups = tsr_value_new(arena, TSR_VALUE_LIST);
 	bool *listed;
 
-	if (!state || !groups)
-		return tsr_build_nomem(z->d->c, z->d->err);
 	for (size_t i = 0; i < z->nparams; i++) {
 		if (z->params[i].state->list.n)
 			TSR_TRY(tsr_folder_set(z->d, state, z->params[i].name, z->params[i].state));
@@ -201,8 +180,6 @@ enum tsr_status tsr_zero_put(struct tsr_zero *z)
 	struct tsr_value *optimizer = tsr_value_new(z->d->c->arena, TSR_VALUE_DICT), *model = NULL;
 	const size_t n = z->nranks > z->nmodels ? z->nranks : z->nmodels;
 
-	if (!optimizer)
-		return tsr_build_nomem(z->d->c, z->d->err);
 	TSR_TRY(tsr_zero_model(z, &model));
 	TSR_TRY(tsr_folder_put(z->d, "module", model));
 	TSR_TRY(make_optimizer(z, optimizer));

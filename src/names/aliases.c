@@ -46,12 +46,9 @@ static const struct tsr_alias aliases[] = {
 };
 
 /* Batch normalization, rotary embeddings, the mask of GPT-2, scales of quantized weights. */
-static const char *const buffers[] = {
-	"running_mean",	     "running_var",	 "num_batches_tracked", "inv_freq",
-	"original_inv_freq", "cos_cached",	 "sin_cached",		"masked_bias",
-	"weight_scale",	     "weight_scale_inv", "input_scale",		"k_scale",
-	"v_scale",
-};
+static const char buffers[] =
+	"running_mean running_var num_batches_tracked inv_freq original_inv_freq cos_cached "
+	"sin_cached masked_bias weight_scale weight_scale_inv input_scale k_scale v_scale";
 
 const char *tsr_names_last(const char *name)
 {
@@ -76,7 +73,7 @@ bool tsr_alias_is_buffer(const char *name)
 {
 	const char *dot = strrchr(name, '.');
 
-	return TSR_IS_AMONG(dot ? dot + 1 : name, buffers);
+	return tsr_is_word(buffers, dot ? dot + 1 : name);
 }
 
 bool tsr_alias_is_factor(const struct tsr_tensor *t)

@@ -89,18 +89,13 @@ static bool find_sibling(const char *const *siblings, const char *component, siz
 			 unsigned *row_ret, unsigned *place_ret)
 {
 	for (unsigned row = 0; siblings[row]; row++) {
-		const char *at = siblings[row];
+		const size_t place = tsr_word_place(siblings[row], component, len);
 
-		for (unsigned place = 0; *at; place++) {
-			const size_t n = strcspn(at, " ");
-
-			if (n == len && memcmp(at, component, len) == 0) {
-				*row_ret = row;
-				*place_ret = place;
-				return true;
-			}
-			at += n + (at[n] == ' ');
-		}
+		if (place == SIZE_MAX)
+			continue;
+		*row_ret = row;
+		*place_ret = (unsigned)place;
+		return true;
 	}
 	return false;
 }

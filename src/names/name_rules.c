@@ -44,12 +44,14 @@ enum tsr_status tsr_name_rule_fail(const char *regex, const char *reason, struct
 			regex, reason, text.bytes);
 }
 
-static enum tsr_status note_glob(struct tsr_checkpoint *c, const char *regex, size_t nmatches,
-				 struct tsr_err *err)
+enum tsr_status tsr_name_rule_note(struct tsr_checkpoint *c, const char *regex, size_t nmatches,
+				   struct tsr_err *err)
 {
 	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
 	size_t n = 0;
 
+	if (!nmatches || !looks_like_glob(regex))
+		return TSR_OK;
 	for (size_t i = 0; i < c->ntensors; i++)
 		n += fnmatch(regex, c->tensors[i].name, 0) == 0;
 	if (n == nmatches || !n)
@@ -61,12 +63,6 @@ static enum tsr_status note_glob(struct tsr_checkpoint *c, const char *regex, si
 			      "regular expression '%.200s' matches %zu tensors of %.200s; the glob "
 			      "of that form would match %zu and is the expression '%.400s'",
 			      regex, nmatches, c->path, n, text.bytes);
-}
-
-enum tsr_status tsr_name_rule_note(struct tsr_checkpoint *c, const char *regex, size_t nmatches,
-				   struct tsr_err *err)
-{
-	return nmatches && looks_like_glob(regex) ? note_glob(c, regex, nmatches, err) : TSR_OK;
 }
 
 enum tsr_status tsr_name_rules_strict(const struct tsr_name_rule *rules, unsigned nrules,

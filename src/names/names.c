@@ -5,10 +5,10 @@
 #include <ctype.h>
 #include <regex.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
+#include "text/bytes.h"
 #include "text/named.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
@@ -20,12 +20,10 @@
 #include "names/wrappers.h"
 
 /* Components that wrappers put into the names of parameters. */
-static const char *const wrappers[] = {
-	"module",
-	"_orig_mod",
-	"_checkpoint_wrapped_module",
-	"_fsdp_wrapped_module",
-};
+static const char wrappers[] = "module _orig_mod _checkpoint_wrapped_module _fsdp_wrapped_module";
+
+/* What may stand before the names of a model: its own key, or that of Flax. */
+static const char model_keys[] = "model params";
 
 struct assigning {
 	struct tsr_checkpoint *c;
@@ -98,13 +96,6 @@ static const char *strip_roots(const char *name, bool *inside)
 	}
 }
 
-/* What may stand before the names of a model: its own key, or that of Flax. */
-static bool is_model_key(const char *component, size_t len)
-{
-	return (len == 5 && memcmp(component, "model", 5) == 0) ||
-	       (len == 6 && memcmp(component, "params", 6) == 0);
-}
-
 char *tsr_names_canonical(struct tsr_arena *a, const char *name)
 {
 	char *out = tsr_arena_string(a, name), *end = out;
@@ -115,12 +106,9 @@ char *tsr_names_canonical(struct tsr_arena *a, const char *name)
 	while (*name) {
 		const char *dot = strchr(name, '.');
 		const size_t len = dot ? (size_t)(dot - name) : strlen(name);
-		bool drop = dot && leading && is_model_key(name, len);
+		const bool keyed = leading && tsr_word_place(model_keys, name, len) != SIZE_MAX;
 
-		for (size_t i = 0; dot && i < sizeof(wrappers) / sizeof(*wrappers); i++)
-			drop = drop ||
-			       (strlen(wrappers[i]) == len && memcmp(wrappers[i], name, len) == 0);
-		if (!drop) {
+		if (!dot || (!keyed && tsr_word_place(wrappers, name, len) == SIZE_MAX)) {
 			memcpy(end, name, len);
 			end += len;
 			if (dot)

@@ -6,7 +6,6 @@
  */
 #include "names/param_order.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

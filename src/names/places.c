@@ -2,7 +2,6 @@
 /* What the places of tensors in what was saved around them say of them. */
 #include "names/places.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -134,10 +133,7 @@ static enum tsr_status mark_all(struct placing *p)
 {
 	struct tsr_checkpoint *c = p->c;
 
-	for (size_t i = 0; i < c->narrays; i++)
-		p->tensor[i] = SIZE_MAX;
-	for (size_t i = 0; i < c->ntensors; i++)
-		p->tensor[c->tensors[i].plane[0]] = i;
+	tsr_build_by_array(c, p->tensor);
 	/* The model first: what it has is its own, wherever else it stands. */
 	for (size_t i = 0; i < c->ntrees; i++) {
 		struct tsr_value *model = tsr_state_dict_model(c->trees[i]);

@@ -3,7 +3,6 @@
 #include "parts/part.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,8 +40,7 @@ static bool take_words(struct tsr_parts *p)
 	return true;
 }
 
-/* Of the command that p->words are. */
-static enum tsr_status start(struct tsr_parts *p, struct tsr_err *err)
+enum tsr_status tsr_part_start(struct tsr_parts *p, struct tsr_err *err)
 {
 	if (p->words.failed)
 		return tsr_fail_nomem(err, "parts");
@@ -70,11 +68,9 @@ enum tsr_status tsr_part_new(const struct tsr_part_request *request, struct tsr_
 	p->request = *request;
 	put_words(request, &p->words);
 	TSR_TRY(TSR_NEW(&p->load, request->count, err, request->path));
-	TSR_TRY(start(p, err));
+	TSR_TRY(tsr_part_start(p, err));
 	tsr_part_report_begin(&p->words, &p->text);
-	*ret = p;
-	p = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, p);
 }
 
 static enum tsr_status create_report(struct tsr_parts *p, struct tsr_err *err)
@@ -211,72 +207,6 @@ bool tsr_part_has_ended(const struct tsr_parts *p)
 const struct tsr_text *tsr_part_text(const struct tsr_parts *p)
 {
 	return p->ended ? &p->text : NULL;
-}
-
-/* --- Parts to be joined ------------------------------------------------------------------------- */
-
-static enum tsr_status check_reports(const char *path, const struct tsr_parts *p,
-				     struct tsr_err *err)
-{
-	const struct tsr_part_report *reports = p->reports;
-	const unsigned n = p->request.count;
-
-	for (unsigned i = 0; i < n; i++) {
-		TSR_TRY(tsr_part_report_fits(&reports[i], &reports[0], err));
-		if (reports[i].header.count != n || reports[i].header.number != i + 1)
-			return tsr_fail(err, TSR_E_FORMAT,
-					"%s: found part %u of %u, expected %u of %u",
-					reports[i].name, reports[i].header.number,
-					reports[i].header.count, i + 1, n);
-	}
-	if (strcmp(p->request.path, path) != 0)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: is about %s, expected %s", reports[0].name,
-				p->request.path, path);
-	return TSR_OK;
-}
-
-/* Of the reports that @p has. */
-static enum tsr_status join(struct tsr_parts *p, const char *path, struct tsr_err *err)
-{
-	p->joins = true;
-	tsr_text_put(&p->words, p->reports[0].bytes, (size_t)p->reports[0].header.words_nbytes);
-	TSR_TRY(start(p, err));
-	return check_reports(path, p, err);
-}
-
-enum tsr_status tsr_part_join(const char *path, struct tsr_parts **ret, struct tsr_err *err)
-{
-	TSR_OWNED(tsr_part_free) struct tsr_parts *p = NULL;
-
-	TSR_TRY(TSR_NEW(&p, 1, err, path));
-	TSR_TRY(tsr_part_reports_find(path, &p->reports, &p->request.count, err));
-	TSR_TRY(join(p, path, err));
-	*ret = p;
-	p = NULL;
-	return TSR_OK;
-}
-
-enum tsr_status tsr_part_join_texts(const char *path, const struct tsr_text *texts, unsigned n,
-				    struct tsr_parts **ret, struct tsr_err *err)
-{
-	TSR_OWNED(tsr_part_free) struct tsr_parts *p = NULL;
-
-	TSR_TRY(TSR_NEW(&p, 1, err, path));
-	if (!n || n > TSR_PARTS_MAX)
-		return tsr_fail_nomem(err, path);
-	p->request.count = n;
-	TSR_TRY(TSR_NEW(&p->reports, n, err, path));
-	for (unsigned i = 0; i < n; i++) {
-		TSR_OWNED(free) char *name = NULL;
-
-		TSR_TRY(tsr_part_report_path(path, i + 1, n, &name, err));
-		TSR_TRY(tsr_part_report_take(name, texts[i].bytes, texts[i].nbytes, &p->reports[i],
-					     err));
-	}
-	TSR_TRY(join(p, path, err));
-	*ret = p;
-	p = NULL;
-	return TSR_OK;
 }
 
 /* --- A part that was done before ----------------------------------------------------------------- */

@@ -52,14 +52,12 @@ enum tsr_status tsr_part_is_done(const struct tsr_part_request *request, bool *r
 				 struct tsr_err *err);
 
 /*
- * The parts of @path, all of them, to be joined: those whose reports are beside it.  TSR_E_FORMAT if one is
- * damaged or missing, or if they are not of one command.
+ * The parts of @path, all of them, to be joined: those whose reports are the @n @texts, in the order of the
+ * parts, or with NULL beside it.  TSR_E_FORMAT if one is damaged or missing, or if they are not of one
+ * command.
  */
-enum tsr_status tsr_part_join(const char *path, struct tsr_parts **ret, struct tsr_err *err);
-
-/* The same of @n reports in memory, in the order of the parts. */
-enum tsr_status tsr_part_join_texts(const char *path, const struct tsr_text *texts, unsigned n,
-				    struct tsr_parts **ret, struct tsr_err *err);
+enum tsr_status tsr_part_join(const char *path, const struct tsr_text *texts, unsigned n,
+			      struct tsr_parts **ret, struct tsr_err *err);
 void tsr_part_free(struct tsr_parts *p);
 TSR_OWNED_BY(tsr_part_free, struct tsr_parts)
 

@@ -282,21 +282,6 @@ enum tsr_status tsr_part_report_take(const char *name, const char *text, size_t 
 	return TSR_OK;
 }
 
-enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
-				     const struct tsr_part_report *first, struct tsr_err *err)
-{
-	if (r->header.count != first->header.count)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: found one of %u parts, expected one of %u",
-				r->name, r->header.count, first->header.count);
-	if (r->header.words_nbytes != first->header.words_nbytes ||
-	    memcmp(r->bytes, first->bytes, (size_t)r->header.words_nbytes) != 0)
-		return tsr_fail(err, TSR_E_FORMAT,
-				"%s: found other inputs or options than in %s; all parts have the "
-				"same command line but for their number",
-				r->name, first->name);
-	return TSR_OK;
-}
-
 enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_part_run *ret,
 				    struct tsr_err *err)
 {

@@ -80,10 +80,6 @@ enum tsr_status tsr_part_report_take(const char *name, const char *text, size_t 
 				     struct tsr_part_report *ret, struct tsr_err *err);
 void tsr_part_report_free(struct tsr_part_report *r);
 
-/* Whether two reports are of parts of one command: TSR_E_FORMAT with what differs. */
-enum tsr_status tsr_part_report_fits(const struct tsr_part_report *r,
-				     const struct tsr_part_report *first, struct tsr_err *err);
-
 /* The next pipeline; TSR_E_FORMAT if there is none.  It stays the next one until tsr_part_report_next(). */
 enum tsr_status tsr_part_report_run(const struct tsr_part_report *r, struct tsr_part_run *ret,
 				    struct tsr_err *err);

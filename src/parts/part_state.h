@@ -34,4 +34,7 @@ struct tsr_parts {
 	unsigned reading;
 };
 
+/* Take the command of @p from its words. */
+enum tsr_status tsr_part_start(struct tsr_parts *p, struct tsr_err *err);
+
 #endif

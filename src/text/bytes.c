@@ -17,6 +17,23 @@ size_t tsr_name_index(const char *name, const void *list, size_t n, size_t size)
 	return i;
 }
 
+size_t tsr_word_place(const char *words, const char *word, size_t n)
+{
+	for (size_t place = 0; *words; place++) {
+		const size_t len = strcspn(words, " ");
+
+		if (len == n && memcmp(words, word, n) == 0)
+			return place;
+		words += len + (words[len] == ' ');
+	}
+	return SIZE_MAX;
+}
+
+bool tsr_is_word(const char *words, const char *word)
+{
+	return tsr_word_place(words, word, strlen(word)) != SIZE_MAX;
+}
+
 int tsr_compare_bytes(const char *a, size_t na, const char *b, size_t nb)
 {
 	const size_t n = na < nb ? na : nb;

@@ -19,6 +19,15 @@ size_t tsr_name_index(const char *name, const void *list, size_t n, size_t size)
 	(TSR_IS_AMONG((name), (list)) && \
 	 (*(ret) = (__typeof__(*(ret)))TSR_NAME_INDEX((name), (list)), true))
 
+/*
+ * Which of some words, with one space between each and the next, the @n bytes at @word are, counted from 0;
+ * SIZE_MAX: none of them.
+ */
+size_t tsr_word_place(const char *words, const char *word, size_t n);
+
+/* Whether a text is one of the words. */
+bool tsr_is_word(const char *words, const char *word);
+
 /* The order of texts by their bytes, the shorter one first if it begins the other. */
 int tsr_compare_bytes(const char *a, size_t na, const char *b, size_t nb);
 

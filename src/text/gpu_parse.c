@@ -3,24 +3,19 @@
 #include <string.h>
 
 #include "tersor/gpu.h"
+#include "text/bytes.h"
 
 #define INDEX_MAX 1023
 
 bool tsr_gpu_parse(const char *device, unsigned *index_ret)
 {
-	unsigned index = 0;
+	uint64_t index = 0;
 
 	if (strncmp(device, "cuda", 4) != 0)
 		return false;
-	if (device[4] && (device[4] != ':' || !device[5]))
+	if (device[4] &&
+	    (device[4] != ':' || !tsr_digits(device + 5, strlen(device + 5), INDEX_MAX, &index)))
 		return false;
-	for (const char *c = device + (device[4] ? 5 : 4); *c; c++) {
-		if (*c < '0' || *c > '9')
-			return false;
-		index = 10 * index + (unsigned)(*c - '0');
-		if (index > INDEX_MAX)
-			return false;
-	}
-	*index_ret = index;
+	*index_ret = (unsigned)index;
 	return true;
 }

@@ -34,17 +34,23 @@ static cJSON *take_value(const char *text, size_t nbytes, size_t *at)
 	return value;
 }
 
+/* Whether there is an item at @*at, behind a bracket or a comma, in what @close ends. */
+static bool has_item(const char *text, size_t nbytes, size_t *at, char close)
+{
+	*at = tsr_json_after_space(text, nbytes, *at);
+	if (text[*at] != close)
+		*at = tsr_json_after_space(text, nbytes, *at + 1);
+	return text[*at] != close;
+}
+
 enum tsr_status tsr_json_take_member(const char *text, size_t nbytes, size_t *at,
 				     const struct tsr_json_rules *rules, struct tsr_json **ret,
 				     struct tsr_err *err)
 {
 	cJSON *key, *value;
 
-	*at = tsr_json_after_space(text, nbytes, *at);
-	if (text[*at] != '}') /* '{' or ',' */
-		*at = tsr_json_after_space(text, nbytes, *at + 1);
 	*ret = NULL;
-	if (text[*at] == '}')
+	if (!has_item(text, nbytes, at, '}'))
 		return TSR_OK;
 	key = take_value(text, nbytes, at);
 	*at = tsr_json_after_space(text, nbytes, *at) + 1;
@@ -117,11 +123,8 @@ enum tsr_status tsr_json_take_element(const char *text, size_t nbytes, size_t *a
 {
 	cJSON *value;
 
-	*at = tsr_json_after_space(text, nbytes, *at);
-	if (text[*at] != ']') /* '[' or ',' */
-		*at = tsr_json_after_space(text, nbytes, *at + 1);
 	*ret = NULL;
-	if (text[*at] == ']')
+	if (!has_item(text, nbytes, at, ']'))
 		return TSR_OK;
 	value = take_value(text, nbytes, at);
 	if (!value)

@@ -357,52 +357,35 @@ bool tsr_dcp_is_path(const struct tsr_value *v)
 	return true;
 }
 
-static int compare_paths(const void *va, const void *vb)
-{
-	const struct tsr_dcp_path *a = va, *b = vb;
-
-	return (a->name > b->name) - (a->name < b->name);
-}
-
 static enum tsr_status read_paths(const struct reading *r, const struct tsr_value *dict)
 {
+	const size_t n = dict && dict->type == TSR_VALUE_DICT ? dict->list.n / 2 : 0;
 	struct tsr_dcp_metadata *m = r->m;
+	bool *seen; /* per name */
 
 	if (!dict || dict->type == TSR_VALUE_NONE)
 		return TSR_OK;
 	if (dict->type != TSR_VALUE_DICT)
 		return bad(r, "planner_data", dict, "a dict");
-	TSR_TRY(TSR_ARENA_NEW(&m->paths, dict->list.n / 2, m->arena, nomem(r)));
-	for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
-		const struct tsr_value *key = dict->list.items[i], *path = dict->list.items[i + 1];
+	TSR_TRY(TSR_ARENA_NEW(&seen, r->names->n + n, m->arena, nomem(r)));
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_value *path = dict->list.items[2 * i + 1];
+		const char *fqn;
+		size_t name;
 
-		struct tsr_dcp_path *p = &m->paths[m->npaths++];
-
-		TSR_TRY(read_name(r, "planner_data", "a name", key, &p->fqn, &p->name));
-		p->keys = path;
+		TSR_TRY(read_name(r, "planner_data", "a name", dict->list.items[2 * i], &fqn,
+				  &name));
 		if (!tsr_dcp_is_path(path))
-			return bad(r, p->fqn, path,
+			return bad(r, fqn, path,
 				   "its path: a tuple of 1 to 200 keys, each a string or a list "
 				   "index");
-	}
-	qsort(m->paths, m->npaths, sizeof(*m->paths), compare_paths);
-	for (size_t i = 1; i < m->npaths; i++) {
-		if (compare_paths(&m->paths[i - 1], &m->paths[i]) == 0)
-			return FAIL(r, TSR_E_FORMAT, m->paths[i].fqn,
-				    "found more than once in planner_data");
+		if (seen[name])
+			return FAIL(r, TSR_E_FORMAT, fqn, "found more than once in planner_data");
+		seen[name] = true;
+		if (name < m->nentries)
+			m->entries[name].path = path;
 	}
 	return TSR_OK;
-}
-
-const struct tsr_value *tsr_dcp_find_path(const struct tsr_dcp_metadata *m,
-					  const struct tsr_dcp_entry *e)
-{
-	const struct tsr_dcp_path key = { .name = e->name };
-	const struct tsr_dcp_path *found = NULL;
-
-	if (m->npaths)
-		found = bsearch(&key, m->paths, m->npaths, sizeof(*m->paths), compare_paths);
-	return found ? found->keys : NULL;
 }
 
 /* --- The file ------------------------------------------------------------------------------- */
@@ -461,27 +444,19 @@ static enum tsr_status interpret(const struct reading *r, struct tsr_value *root
 	return read_paths(r, r->m->planner_data);
 }
 
-static enum tsr_status load(const struct reading *r, const struct tsr_file *f,
-			    struct tsr_value **ret)
-{
-	const size_t nbytes = (size_t)tsr_file_size(f);
-	TSR_OWNED(free) char *bytes = NULL;
-
-	TSR_TRY(tsr_file_load(f, TSR_DCP_METADATA_MAX, "metadata", &bytes, r->err));
-	return tsr_pickle_read(bytes, nbytes, r->path, r->m->arena, ret, r->err);
-}
-
 enum tsr_status tsr_dcp_metadata_read(const struct tsr_file *f, struct tsr_dcp_metadata *ret,
 				      struct tsr_err *err)
 {
 	TSR_SCOPED(tsr_text_numbers_free) struct tsr_text_numbers names = { 0 };
 	const struct reading r = { tsr_file_path(f), ret, &names, err };
+	TSR_OWNED(free) char *bytes = NULL;
 	struct tsr_value *root = NULL;
 
 	*ret = (struct tsr_dcp_metadata){ .arena = tsr_arena_new(TSR_BUILD_NBYTES_MAX) };
 	if (!ret->arena)
 		return tsr_fail_nomem(err, r.path);
-	TSR_TRY(load(&r, f, &root));
+	TSR_TRY(tsr_file_load(f, TSR_DCP_METADATA_MAX, "metadata", &bytes, err));
+	TSR_TRY(tsr_pickle_read(bytes, (size_t)tsr_file_size(f), r.path, ret->arena, &root, err));
 	return interpret(&r, root);
 }
 

@@ -17,7 +17,9 @@ struct tsr_dcp_box {
 /* A tensor, or what was saved as a Python object, by its flattened name. */
 struct tsr_dcp_entry {
 	const char *fqn;
-	size_t name; /* the number of its name: that of parts and paths with the same */
+	size_t name; /* the number of its name, and of the entry: that of parts with the same */
+	const struct tsr_value
+		*path; /* a tuple of the keys and list indices that lead to it, or NULL */
 	bool bytes; /* a Python object: nothing below is set */
 	enum tsr_dtype dtype;
 	unsigned rank;
@@ -39,21 +41,12 @@ struct tsr_dcp_part {
 	bool used; /* for the caller */
 };
 
-/* A tuple of strings and ints: the keys and list indices that lead to an entry. */
-struct tsr_dcp_path {
-	const char *fqn;
-	size_t name;
-	const struct tsr_value *keys;
-};
-
 struct tsr_dcp_metadata {
 	struct tsr_arena *arena; /* of all that is here */
 	size_t nentries;
 	struct tsr_dcp_entry *entries; /* in the order of the file; names differ */
 	size_t nparts;
 	struct tsr_dcp_part *parts; /* sorted by number of name, and start, which differ */
-	size_t npaths;
-	struct tsr_dcp_path *paths; /* sorted by number of name; names differ */
 	struct tsr_value *planner_data, *mcore_data; /* as they are, or NULL */
 };
 
@@ -74,9 +67,5 @@ void tsr_dcp_metadata_free(struct tsr_dcp_metadata *m);
 /* The part of an entry that starts at @start (NULL: of a Python object), or NULL. */
 struct tsr_dcp_part *tsr_dcp_find_part(const struct tsr_dcp_metadata *m,
 				       const struct tsr_dcp_entry *e, const uint64_t *start);
-
-/* The path of an entry, or NULL. */
-const struct tsr_value *tsr_dcp_find_path(const struct tsr_dcp_metadata *m,
-					  const struct tsr_dcp_entry *e);
 
 #endif

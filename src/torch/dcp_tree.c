@@ -185,12 +185,11 @@ static enum tsr_status put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r, co
 enum tsr_status tsr_dcp_tree_put(struct tsr_dcp_tree *t, struct tsr_dcp_reading *r,
 				 const struct tsr_dcp_entry *e, struct tsr_value *v)
 {
-	const struct tsr_value *path = tsr_dcp_find_path(&r->m, e);
 	struct tsr_value name = { .type = TSR_VALUE_STRING };
 	struct tsr_value *const key = &name;
 
-	if (path)
-		return put(t, r, e->fqn, path->list.items, path->list.n, v);
+	if (e->path)
+		return put(t, r, e->fqn, e->path->list.items, e->path->list.n, v);
 	name.text.bytes = e->fqn;
 	name.text.nbytes = strlen(e->fqn);
 	return put(t, r, e->fqn, &key, 1, v);

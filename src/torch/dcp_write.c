@@ -15,14 +15,6 @@
 /* Of the layout of directories, as PyTorch has it. */
 #define DCP_VERSION "1.0.0"
 
-struct tsr_dcp_file_name tsr_dcp_file_name(size_t i)
-{
-	struct tsr_dcp_file_name name;
-
-	snprintf(name.text, sizeof(name.text), "__0_%zu.distcp", i);
-	return name;
-}
-
 /* --- Archives ------------------------------------------------------------------------------- */
 
 enum tsr_status tsr_dcp_archiving_init(struct tsr_dcp_archiving *a,
@@ -33,10 +25,7 @@ enum tsr_status tsr_dcp_archiving_init(struct tsr_dcp_archiving *a,
 	*a = (struct tsr_dcp_archiving){ .c = c, .path = items->path };
 	TSR_TRY(TSR_NEW(&a->tensor_of, c->narrays + 1, err, items->path));
 	TSR_TRY(TSR_NEW(&a->last, c->narrays + 1, err, items->path));
-	for (size_t i = 0; i < c->narrays; i++)
-		a->tensor_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < c->ntensors; i++)
-		a->tensor_of[c->tensors[i].plane[0]] = i;
+	tsr_build_by_array(c, a->tensor_of);
 	return tsr_torch_describe(c, NULL, &a->tensors, err);
 }
 
@@ -224,9 +213,11 @@ static struct tsr_value *index_of(struct composing *m, const struct tsr_dcp_item
 static struct tsr_value *place_of(struct composing *m, const struct tsr_dcp_item *item)
 {
 	struct tsr_value *fields = tsr_value_new(m->arena, TSR_VALUE_DICT);
+	char name[40];
 
+	snprintf(name, sizeof(name), TSR_DCP_FILE_NAME, item->file);
 	if (!m->file_name || m->file != item->file)
-		m->file_name = tsr_value_string(m->arena, tsr_dcp_file_name(item->file).text);
+		m->file_name = tsr_value_string(m->arena, name);
 	m->file = item->file;
 	if (!tsr_value_put_at(m->arena, fields, "relative_path", m->file_name) ||
 	    !tsr_value_put_at(m->arena, fields, "offset",

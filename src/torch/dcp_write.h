@@ -78,11 +78,8 @@ enum tsr_status tsr_dcp_archive(struct tsr_dcp_archiving *a, struct tsr_dcp_item
 				unsigned generation, struct tsr_zip_members *ret,
 				struct tsr_err *err);
 
-/* The name of data file number @i. */
-struct tsr_dcp_file_name {
-	char text[40];
-};
-struct tsr_dcp_file_name tsr_dcp_file_name(size_t i);
+/* The name of a data file by its number. */
+#define TSR_DCP_FILE_NAME "__0_%zu.distcp"
 
 /* Append the contents of .metadata, once all items have their place. */
 enum tsr_status tsr_dcp_compose_metadata(const struct tsr_dcp_items *items, struct tsr_text *out,

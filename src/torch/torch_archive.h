@@ -34,6 +34,7 @@ struct tsr_torch_view {
 	uint64_t numel, nbytes; /* of the tensor */
 };
 
+/* Of a pickle that is in no archive, a checkpoint's tree, only @c, @where and @err are set. */
 struct tsr_torch_archive {
 	struct tsr_checkpoint *c;
 	unsigned file;
@@ -64,7 +65,7 @@ const struct tsr_zip_member *tsr_torch_find(const struct tsr_torch_archive *a, c
 enum tsr_status tsr_torch_load(struct tsr_torch_archive *a, struct tsr_arena *arena,
 			       struct tsr_value **ret);
 
-/* Fail with "WHERE: data.pkl: AT: " before the message; @at "" is the root. */
+/* Fail with "WHERE: data.pkl: AT: " before the message, without data.pkl of a tree; @at "" is the root. */
 enum tsr_status tsr_torch_fail(const struct tsr_torch_archive *a, enum tsr_status code,
 			       const char *at, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
@@ -86,12 +87,28 @@ void tsr_torch_chunk(const struct tsr_torch_view *view, struct tsr_chunk *ret);
 /* Whether the argument of a tensor that holds its hooks is empty. */
 bool tsr_torch_no_hooks(const struct tsr_value *v);
 
-/*
- * Turn the tensors of a value into TENSOR values, adding arrays whose names start with @prefix and,
- * if both are not empty, a dot; refuse what is not known to be harmless.
- */
+/* Sets array, requires_grad and parameter of the TENSOR that such a call makes. */
+typedef enum tsr_status tsr_torch_find_fn(void *ctx, const struct tsr_value *call, const char *at,
+					  struct tsr_value *ret);
+
+/* The longest path in messages and provisional names. */
+#define TSR_TORCH_PATH_NBYTES 512u
+
+/* How many NumPy values there are, and where the first one stands. */
+struct tsr_torch_numpy {
+	size_t n;
+	char at[TSR_TORCH_PATH_NBYTES];
+};
+
+/* Turn the tensors of a value into TENSOR values; refuse what is not known to be harmless. */
 enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
-			       const char *prefix);
+			       tsr_torch_find_fn *find, void *ctx, struct tsr_torch_numpy *numpy);
+
+/*
+ * The same with an array for each view: names start with @prefix and, if both are not empty, a dot.
+ */
+enum tsr_status tsr_torch_add_arrays(struct tsr_torch_archive *a, struct tsr_value *root,
+				     const char *prefix);
 
 /*
  * The one tensor that an archive holds and nothing else, as torch.distributed.checkpoint writes

@@ -29,17 +29,10 @@ static const struct tsr_torch_dtype dtypes[] = {
 #define DTYPE_COUNT (sizeof(dtypes) / sizeof(*dtypes))
 
 /* Those that no tensor may have here, but that may stand as values. */
-static const char *const others[] = {
-	"complex32", "complex128", "qint8",
-	"quint8",    "qint32",	   "quint4x2",
-	"quint2x4",  "bits1x8",	   "bits2x4",
-	"bits4x2",   "bits8",	   "bits16",
-	"uint1",     "uint2",	   "uint3",
-	"uint4",     "uint5",	   "uint6",
-	"uint7",     "int1",	   "int2",
-	"int3",	     "int4",	   "int5",
-	"int6",	     "int7",	   "float4_e2m1fn_x2",
-};
+static const char others[] =
+	"complex32 complex128 qint8 quint8 qint32 quint4x2 quint2x4 bits1x8 bits2x4 bits4x2 "
+	"bits8 bits16 uint1 uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 "
+	"int7 float4_e2m1fn_x2";
 
 const struct tsr_torch_dtype *tsr_torch_dtype(enum tsr_dtype dtype)
 {
@@ -77,5 +70,5 @@ const struct tsr_torch_dtype *tsr_torch_dtype_by_storage(const char *storage)
 
 bool tsr_torch_is_dtype(const char *name)
 {
-	return TSR_IS_AMONG(name, others) || tsr_torch_dtype_by_name(name) != NULL;
+	return tsr_is_word(others, name) || tsr_torch_dtype_by_name(name) != NULL;
 }

@@ -5,121 +5,61 @@
  */
 #include <string.h>
 
+#include "text/bytes.h"
 #include "torch/torch_archive.h"
 
-/* "MODULE NAME"; names of builtins are as protocol 2 has them. */
-static const char *const harmless[] = {
-	"__builtin__ bool",
-	"__builtin__ bytearray",
-	"__builtin__ bytes",
-	"__builtin__ complex",
-	"__builtin__ dict",
-	"__builtin__ float",
-	"__builtin__ frozenset",
-	"__builtin__ int",
-	"__builtin__ list",
-	"__builtin__ long",
-	"__builtin__ range",
-	"__builtin__ set",
-	"__builtin__ slice",
-	"__builtin__ str",
-	"__builtin__ tuple",
-	"__builtin__ unicode",
-	"__builtin__ xrange",
-	"_codecs encode",
-	"argparse Namespace",
-	"collections Counter",
-	"collections OrderedDict",
-	"collections defaultdict",
-	"datetime date",
-	"datetime datetime",
-	"datetime time",
-	"datetime timedelta",
-	"datetime timezone",
-	"decimal Decimal",
-	"fractions Fraction",
-	"numpy dtype",
-	"numpy ndarray",
-	"numpy._core.multiarray _reconstruct",
-	"numpy._core.multiarray scalar",
-	"numpy.core.multiarray _reconstruct",
-	"numpy.core.multiarray scalar",
-	"pathlib Path",
-	"pathlib PosixPath",
-	"pathlib PurePath",
-	"pathlib PurePosixPath",
-	"pathlib PureWindowsPath",
-	"pathlib WindowsPath",
-	"pathlib._local Path",
-	"pathlib._local PosixPath",
-	"pathlib._local PurePath",
-	"pathlib._local PurePosixPath",
-	"pathlib._local PureWindowsPath",
-	"pathlib._local WindowsPath",
-	"torch Size",
-	"torch device",
-	"torch.distributed._mesh_layout _FlatLayout",
-	"torch.distributed._mesh_layout _MeshLayout",
-	"torch.distributed.device_mesh DeviceMesh",
-	"torch.distributed.tensor._dtensor_spec DTensorSpec",
-	"torch.distributed.tensor._dtensor_spec ShardOrderEntry",
-	"torch.distributed.tensor._dtensor_spec TensorMeta",
-	"torch.distributed.tensor.placement_types Partial",
-	"torch.distributed.tensor.placement_types Replicate",
-	"torch.distributed.tensor.placement_types Shard",
-	"torch.distributed.tensor.placement_types _StridedShard",
-	"torch.serialization _get_layout",
+/* By their modules; names of builtins are as protocol 2 has them. */
+struct globals {
+	const char *module, *names;
 };
 
-/* Whether "MODULE NAME" is what a global says. */
-static bool is_listed(const struct tsr_value *global, const char *entry)
-{
-	const size_t len = strlen(global->global.module);
+#define PATHS "Path PosixPath PurePath PurePosixPath PureWindowsPath WindowsPath"
+#define DISTRIBUTED "torch.distributed."
 
-	return strncmp(entry, global->global.module, len) == 0 && entry[len] == ' ' &&
-	       strcmp(entry + len + 1, global->global.name) == 0;
-}
+static const struct globals harmless[] = {
+	{ "__builtin__",
+	  "bool bytearray bytes complex dict float frozenset int list long range set "
+	  "slice str tuple unicode xrange" },
+	{ "_codecs", "encode" },
+	{ "argparse", "Namespace" },
+	{ "collections", "Counter OrderedDict defaultdict" },
+	{ "datetime", "date datetime time timedelta timezone" },
+	{ "decimal", "Decimal" },
+	{ "fractions", "Fraction" },
+	{ "numpy", "dtype ndarray" },
+	{ "numpy._core.multiarray", "_reconstruct scalar" },
+	{ "numpy.core.multiarray", "_reconstruct scalar" },
+	{ "pathlib", PATHS },
+	{ "pathlib._local", PATHS },
+	{ "torch", "Size device" },
+	{ DISTRIBUTED "_mesh_layout", "_FlatLayout _MeshLayout" },
+	{ DISTRIBUTED "device_mesh", "DeviceMesh" },
+	{ DISTRIBUTED "tensor._dtensor_spec", "DTensorSpec ShardOrderEntry TensorMeta" },
+	{ DISTRIBUTED "tensor.placement_types", "Partial Replicate Shard _StridedShard" },
+	{ "torch.serialization", "_get_layout" },
+};
 
 bool tsr_torch_is_harmless(const struct tsr_value *global)
 {
 	for (size_t i = 0; i < sizeof(harmless) / sizeof(*harmless); i++) {
-		if (is_listed(global, harmless[i]))
+		if (strcmp(global->global.module, harmless[i].module) == 0 &&
+		    tsr_is_word(harmless[i].names, global->global.name))
 			return true;
 	}
 	return tsr_torch_is_wrapper_class(global) || (strcmp(global->global.module, "torch") == 0 &&
 						      tsr_torch_is_dtype(global->global.name));
 }
 
-/* Modules whose functions run programs or load code; NULL: all of them. */
-static const struct {
-	const char *module, *name;
-} dangerous[] = {
-	{ "__builtin__", "__import__" },
-	{ "__builtin__", "compile" },
-	{ "__builtin__", "eval" },
-	{ "__builtin__", "exec" },
-	{ "__builtin__", "execfile" },
-	{ "__builtin__", "open" },
-	{ "ctypes", NULL },
-	{ "importlib", NULL },
-	{ "nt", NULL },
-	{ "os", NULL },
-	{ "posix", NULL },
-	{ "pty", NULL },
-	{ "runpy", NULL },
-	{ "shutil", NULL },
-	{ "socket", NULL },
-	{ "subprocess", NULL },
-};
-
+/* What runs programs or loads code: some builtins, and all functions of modules. */
 bool tsr_torch_is_dangerous(const struct tsr_value *global)
 {
-	for (size_t i = 0; i < sizeof(dangerous) / sizeof(*dangerous); i++) {
-		if (strcmp(global->global.module, dangerous[i].module) == 0 &&
-		    (!dangerous[i].name || strcmp(global->global.name, dangerous[i].name) == 0))
-			return true;
-	}
-	return false;
+	static const char builtins[] = "__import__ compile eval exec execfile open";
+	static const char modules[] =
+		"ctypes importlib nt os posix pty runpy shutil socket subprocess";
+
+	return strcmp(global->global.module, "__builtin__") == 0
+		       ? tsr_is_word(builtins, global->global.name)
+		       : tsr_is_word(modules, global->global.module);
 }
 
 /* --- Refusals ------------------------------------------------------------------------------- */

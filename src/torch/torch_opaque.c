@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "format/value_walk.h"
+#include "text/bytes.h"
 #include "text/map.h"
 #include "text/text.h"
 #include "torch/torch_archive.h"
@@ -58,15 +59,14 @@ static bool is_same(const void *item, const void *key)
 static bool is_usual(const char *module, const char *name)
 {
 	static const char *const usual[][2] = {
-		{ "deepspeed.runtime.fp16.loss_scaler", "LossScaler" },
-		{ "deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler" },
+		{ "deepspeed.runtime.fp16.loss_scaler", "LossScaler DynamicLossScaler" },
 		{ "deepspeed.runtime.zero.config", "ZeroStageEnum" },
 		{ "deepspeed.utils.tensor_fragment", "fragment_address" },
 		{ "_io", "BytesIO" },
 	};
 
 	for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++) {
-		if (strcmp(usual[i][0], module) == 0 && strcmp(usual[i][1], name) == 0)
+		if (strcmp(usual[i][0], module) == 0 && tsr_is_word(usual[i][1], name))
 			return true;
 	}
 	return false;

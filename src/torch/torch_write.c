@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "format/pickle.h"
+#include "format/value_walk.h"
 #include "torch/torch.h"
 
 /* --- What is saved ------------------------------------------------------------------------------ */
@@ -67,9 +68,6 @@ static enum tsr_status flat_root(struct tsr_checkpoint *c, struct tsr_value **re
 
 /* --- Order ------------------------------------------------------------------------------------- */
 
-/* Values whose tensors were put in order. */
-#define MARK_ORDERED 5u
-
 struct ordering {
 	size_t *tensor_of; /* per array: the tensor whose first plane it is, or SIZE_MAX */
 	size_t *order, n;
@@ -83,15 +81,15 @@ static void put_in_order(struct ordering *o, size_t array)
 	o->tensor_of[array] = SIZE_MAX;
 }
 
-static void order_value(struct ordering *o, struct tsr_value *v)
+static void order_tree(struct ordering *o, struct tsr_value *root)
 {
-	if (!v || v->mark == MARK_ORDERED)
-		return;
-	v->mark = MARK_ORDERED;
-	if (v->type == TSR_VALUE_TENSOR)
-		put_in_order(o, v->tensor.array);
-	for (size_t i = 0; i < tsr_value_nchildren(v); i++)
-		order_value(o, tsr_value_child(v, i));
+	struct tsr_value_walk walk = { .root = root, .mark = TSR_MARK_ORDERED };
+	const struct tsr_value *v;
+
+	while ((v = tsr_value_walk_next(&walk)) != NULL) {
+		if (v->type == TSR_VALUE_TENSOR)
+			put_in_order(o, v->tensor.array);
+	}
 }
 
 /*
@@ -103,12 +101,9 @@ static enum tsr_status order_tensors(struct tsr_checkpoint *c, size_t *order, st
 	struct ordering o = { .order = order };
 
 	TSR_TRY(TSR_NEW(&o.tensor_of, c->narrays + 1, err, c->path));
-	for (size_t i = 0; i < c->narrays; i++)
-		o.tensor_of[i] = SIZE_MAX;
-	for (size_t i = 0; i < c->ntensors; i++)
-		o.tensor_of[c->tensors[i].plane[0]] = i;
+	tsr_build_by_array(c, o.tensor_of);
 	for (size_t i = 0; i < c->ntrees; i++)
-		order_value(&o, c->trees[i]);
+		order_tree(&o, c->trees[i]);
 	for (size_t i = 0; i < c->ntensors; i++)
 		put_in_order(&o, c->tensors[i].plane[0]);
 	free(o.tensor_of);

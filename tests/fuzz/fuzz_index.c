@@ -30,12 +30,12 @@ static void check_index(const struct tsr_index *x)
 		REQUIRE(!i || strcmp(x->shards[i - 1], name) < 0);
 	}
 	for (size_t i = 0; i < x->nentries; i++) {
-		const struct tsr_index_entry *e = &x->entries[i];
+		const struct tsr_named *e = &x->entries[i];
 
-		REQUIRE(e->shard < x->nshards);
-		used[e->shard] = true;
-		REQUIRE(!i || strcmp(e[-1].tensor, e->tensor) < 0);
-		REQUIRE(tsr_index_find(x, e->tensor) == e);
+		REQUIRE(e->index < x->nshards);
+		used[e->index] = true;
+		REQUIRE(!i || strcmp(e[-1].name, e->name) < 0);
+		REQUIRE(tsr_named_find(x->entries, x->nentries, e->name) == e);
 	}
 	for (size_t i = 0; i < x->nshards; i++)
 		REQUIRE(used[i]);
@@ -51,10 +51,10 @@ static void compose(const struct tsr_index *x, struct tsr_text *out)
 	REQUIRE(tensors && shards);
 	/* Backwards: names need not be sorted. */
 	for (size_t i = 0; i < x->nentries; i++) {
-		const struct tsr_index_entry *e = &x->entries[x->nentries - 1 - i];
+		const struct tsr_named *e = &x->entries[x->nentries - 1 - i];
 
-		tensors[i] = e->tensor;
-		shards[i] = x->shards[e->shard];
+		tensors[i] = e->name;
+		shards[i] = x->shards[e->index];
 	}
 	tsr_index_compose(tensors, shards, x->nentries, 12345, out);
 	REQUIRE(!out->failed);
@@ -74,8 +74,8 @@ static void check_round_trip(const struct tsr_index *x)
 	REQUIRE(again->nentries == x->nentries && again->nshards == x->nshards);
 	REQUIRE(again->has_total && again->total == 12345);
 	for (size_t i = 0; i < x->nentries; i++) {
-		REQUIRE(strcmp(again->entries[i].tensor, x->entries[i].tensor) == 0);
-		REQUIRE(again->entries[i].shard == x->entries[i].shard);
+		REQUIRE(strcmp(again->entries[i].name, x->entries[i].name) == 0);
+		REQUIRE(again->entries[i].index == x->entries[i].index);
 	}
 	for (size_t i = 0; i < x->nshards; i++)
 		REQUIRE(strcmp(again->shards[i], x->shards[i]) == 0);

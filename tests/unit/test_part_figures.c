@@ -53,7 +53,7 @@ static enum tsr_status join(const struct tsr_sweep_plan *plan, const struct tsr_
 {
 	struct tsr_run run = { .threads = 1 };
 	struct tsr_err err;
-	enum tsr_status status = tsr_part_join_texts("r.json", texts, count, &run.parts, &err);
+	enum tsr_status status = tsr_part_join("r.json", texts, count, &run.parts, &err);
 
 	if (status != TSR_OK)
 		return status;

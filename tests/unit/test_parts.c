@@ -191,7 +191,7 @@ static void test_parts_add_up_to_the_bits_of_one_process(void **state)
 			texts[i] = do_part(i + 1, n, sizeof(words), worked);
 		for (unsigned i = 0; i < N; i++)
 			assert_int_equal(worked[i], 1);
-		assert_int_equal(tsr_part_join_texts("out", texts, n, &parts, &err), TSR_OK);
+		assert_int_equal(tsr_part_join("out", texts, n, &parts, &err), TSR_OK);
 		assert_memory_equal(tsr_part_request(parts)->words.bytes, words, sizeof(words));
 		assert_int_equal(run(&joined, parts, &err), TSR_OK);
 		assert_int_equal(joined.worked[0], 0);
@@ -208,7 +208,7 @@ static void assert_refused(struct tsr_text *texts, unsigned n, const char *path,
 	struct tsr_parts *parts = NULL;
 	struct tsr_err err = { 0 };
 
-	assert_int_equal(tsr_part_join_texts(path, texts, n, &parts, &err), TSR_E_FORMAT);
+	assert_int_equal(tsr_part_join(path, texts, n, &parts, &err), TSR_E_FORMAT);
 	assert_non_null(strstr(err.msg, why));
 }
 
@@ -250,7 +250,7 @@ static enum tsr_status join_both(const struct tsr_text *a, const struct tsr_text
 	struct tsr_parts *parts = NULL;
 	struct tsr_err err = { 0 };
 	struct summing s;
-	enum tsr_status status = tsr_part_join_texts("out", texts, 2, &parts, &err);
+	enum tsr_status status = tsr_part_join("out", texts, 2, &parts, &err);
 
 	if (status != TSR_OK)
 		return status;

@@ -45,8 +45,7 @@ int cli_join(const char *path, const struct tsr_text *reports, unsigned n,
 	struct tsr_err err = { 0 };
 	int status;
 
-	if ((reports ? tsr_part_join_texts(path, reports, n, &parts, &err)
-		     : tsr_part_join(path, &parts, &err)) != TSR_OK)
+	if (tsr_part_join(path, reports, n, &parts, &err) != TSR_OK)
 		return cli_error(&err);
 	status = run_joined(parts, common);
 	/* A verdict is an outcome too: what it was made of is of no more use. */

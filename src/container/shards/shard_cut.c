@@ -2,7 +2,6 @@
 /* Where the arrays of a safetensors output are cut into files. */
 #include "container/shards/shard_cut.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/grow.h"

@@ -2,7 +2,6 @@
 /* An output in the shards that a model has already. */
 #include "container/shards/shard_keep.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

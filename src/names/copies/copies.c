@@ -7,7 +7,6 @@
 
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
@@ -15,6 +14,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "io/hash.h"
 #include "names/aliases.h"
+#include "text/bytes.h"
 #include "text/named.h"
 
 struct finding {
@@ -34,18 +34,11 @@ struct finding {
 /* Keys under which programs keep a second set of weights. */
 static bool is_copy_key(const char *name)
 {
-	static const char *const keys[] = {
-		"ema",		 "model_ema",	   "ema_model",	 "ema_state_dict", "shadow",
-		"shadow_params", "averaged_model", "swa",	 "swa_model",	   "master",
-		"master_params", "master_weights", "fp32_params"
-	};
-	const size_t len = strcspn(name, ".");
+	static const char keys[] = "ema model_ema ema_model ema_state_dict shadow shadow_params "
+				   "averaged_model swa swa_model master master_params "
+				   "master_weights fp32_params";
 
-	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
-		if (strlen(keys[i]) == len && memcmp(keys[i], name, len) == 0)
-			return true;
-	}
-	return false;
+	return tsr_word_place(keys, name, strcspn(name, ".")) != SIZE_MAX;
 }
 
 /* The last component if it says that the tensor is a master, or NULL. */

@@ -2,7 +2,6 @@
 /* The table of a checkpoint's parameters: found by name, and where their state is in what was saved. */
 #include "names/params/parameters.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
