@@ -1,24 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `pack`: every tensor is encoded, measured and written, or kept raw. */
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
-#include "ckpt/checksum.h"
-#include "ckpt/fingerprint.h"
-#include "ckpt/meta.h"
 #include "ckpt/shared_views.h"
-#include "container/packed/packed_write.h"
 #include "container/tree.h"
-#include "container/writer.h"
 #include "names/eps.h"
 #include "names/name_rules.h"
-#include "names/params/parameters.h"
 #include "pack/bounds.h"
 #include "pack/choice/choice.h"
 #include "pack/codec_rules.h"
@@ -28,27 +20,19 @@
 #include "pack/new_delta_base.h"
 #include "pack/outcome/muon_matrix.h"
 #include "pack/open_checkpoint.h"
-#include "pack/packed_meta.h"
+#include "pack/packed_output.h"
 #include "pack/packing.h"
-#include "parts/part.h"
 
 struct packing {
 	const struct tsr_pack_options *options;
 	const struct tsr_pack_given *given;
-	const struct tsr_run *run;
-	struct tsr_run whole; /* the same without parts */
+	struct tsr_packed_output out;
+	struct tsr_run whole; /* its run without parts */
 	struct tsr_packing *result;
 	struct tsr_checkpoint *c; /* result->source: its tensors have the codings to be used */
 	struct tsr_checkpoint stored; /* the same, with the tensors as they are in its files */
-	const char *out_path;
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
-	struct tsr_packed_source source; /* what the output says of it */
-	struct tsr_checkpoint *base; /* of a delta, or NULL */
-	struct tsr_base_name base_name;
-	bool *model; /* per tensor, for a file of weights: whether it is the model's own */
 	uint64_t *nbytes; /* per tensor, for take_sizes() */
-	struct tsr_meta *meta, *weights_meta; /* of the output */
-	struct tsr_writer *writer;
 	struct tsr_pack_learned learned;
 	struct tsr_encoding encoding;
 	struct tsr_encoded_sums sums[2]; /* of the tensors being committed, by side */
@@ -124,7 +108,7 @@ static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walke
 
 	(void)extra;
 	for (unsigned i = t->tensor->narrow ? 1 : 0; i < t->tensor->nplanes; i++)
-		TSR_TRY(tsr_writer_put(p->writer, TSR_ARRAY_TAG(t->tile.tensor, i),
+		TSR_TRY(tsr_writer_put(p->out.writer, TSR_ARRAY_TAG(t->tile.tensor, i),
 				       t->coder->plane[i],
 				       tsr_tile_plane_nbytes(t->tensor, i, &t->tile),
 				       tsr_tile_plane_offset(t->tensor, i, &t->tile), err));
@@ -136,7 +120,7 @@ static enum tsr_status encode_all(struct packing *p)
 	const struct tsr_walk walk = { .c = &p->stored,
 				       .wanted = p->c->tensors,
 				       .encodes = true,
-				       .what = p->out_path,
+				       .what = p->out.path,
 				       .found_nbytes = sizeof(struct tsr_encoded),
 				       .hash_into = p->c->tensors,
 				       .in_parts = true,
@@ -146,9 +130,9 @@ static enum tsr_status encode_all(struct packing *p)
 				       .finish = write_tile,
 				       .ctx = p };
 
-	TSR_TRY(tsr_writer_create(p->writer, p->err));
-	TSR_TRY(tsr_walk_run(&walk, p->run, p->err));
-	return tsr_writer_end_part(p->writer, p->err);
+	TSR_TRY(tsr_writer_create(p->out.writer, p->err));
+	TSR_TRY(tsr_walk_run(&walk, p->out.run, p->err));
+	return tsr_writer_end_part(p->out.writer, p->err);
 }
 
 /* --- What was measured ----------------------------------------------------------------------- */
@@ -223,81 +207,30 @@ static void record_errors(struct packing *p)
 
 /* --- All of it ------------------------------------------------------------------------------- */
 
-static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry *arrays, size_t n)
-{
-	struct tsr_writer_plan plan = { .path = p->out_path,
-					.container = TSR_CONTAINER_SAFETENSORS,
-					.force = p->options->force,
-					.max_shard_nbytes = p->options->max_shard_nbytes,
-					.c = p->c,
-					.arrays = arrays,
-					.narrays = n,
-					.keep_order = true,
-					.packed = &p->source,
-					.coded = p->options->coded,
-					.base = p->base,
-					.run = p->run,
-					.part = p->run ? p->run->parts : NULL,
-					.weights_path = p->options->weights_out };
-
-	free(p->meta);
-	free(p->weights_meta);
-	p->meta = p->weights_meta = NULL;
-	TSR_TRY(tsr_packed_meta(p->c, &p->meta, &plan.nmeta, p->err));
-	TSR_TRY(tsr_packed_weights_meta(p->c, &p->weights_meta, &plan.nweights_meta, p->err));
-	plan.meta = p->meta;
-	plan.weights_meta = p->weights_meta;
-	tsr_writer_free(p->writer);
-	p->writer = NULL;
-	return tsr_writer_new(&plan, &p->writer, p->err);
-}
-
 /* What the files have, or are planned to have. */
 static void take_sizes(struct packing *p)
 {
 	memset(p->nbytes, 0, p->c->ntensors * sizeof(*p->nbytes));
-	tsr_writer_tensor_nbytes(p->writer, p->c->ntensors, p->nbytes);
+	tsr_writer_tensor_nbytes(p->out.writer, p->c->ntensors, p->nbytes);
 	for (size_t i = 0; i < p->c->ntensors; i++)
 		p->result->tensors[i].nbytes = p->nbytes[i];
-	p->result->data_nbytes = tsr_writer_data_nbytes(p->writer);
-	p->result->header_nbytes = tsr_writer_nbytes(p->writer) - p->result->data_nbytes;
+	p->result->data_nbytes = tsr_writer_data_nbytes(p->out.writer);
+	p->result->header_nbytes = tsr_writer_nbytes(p->out.writer) - p->result->data_nbytes;
 }
 
 /* Lay out the files for the codings as they are now, with room for any figures. */
 static enum tsr_status plan(struct packing *p)
 {
 	const struct tsr_checkpoint *c = p->c;
-	TSR_OWNED(free) struct tsr_st_entry *arrays = NULL;
-	size_t n = 0;
 
-	p->source = (struct tsr_packed_source){
-		.kind = tsr_container_name(c->container),
-		.format = tsr_meta_find(c->meta, c->nmeta, "format"),
-		.order = p->options->meta_order ? c->meta_order : NULL,
-		.norder = c->nmeta_order,
-		.generation = TSR_GENERATION_MAX,
-		.tensors = c->tensors,
-		.ntensors = c->ntensors,
-		.base = p->base_name,
-		.model = p->model,
-	};
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->errors[i] = tsr_error_widest(c->tensors[i].numel);
 		c->tensors[i].error = c->tensors[i].coding.codec ? &p->errors[i] : NULL;
 	}
-	TSR_TRY(tsr_packed_arrays(p->c, &arrays, &n, p->err));
-	TSR_TRY(plan_writer(p, arrays, n));
-	p->result->plain_nbytes = tsr_writer_nbytes(p->writer);
+	TSR_TRY(tsr_packed_output_plan(&p->out, p->err));
+	p->result->plain_nbytes = tsr_writer_nbytes(p->out.writer);
 	take_sizes(p);
 	return TSR_OK;
-}
-
-/* What is the model's own, before the tree is a tensor too, which is not. */
-static enum tsr_status find_model(struct packing *p)
-{
-	TSR_TRY(TSR_ARENA_NEW(&p->model, p->c->ntensors + 2, p->c->arena,
-			      tsr_build_nomem(p->c, p->err)));
-	return tsr_names_model(p->c, p->options->rules, p->options->nrules, p->model, p->err);
 }
 
 /* A rule that matches nothing is a typo; who packs several files tells from all of them. */
@@ -364,14 +297,14 @@ static enum tsr_status choose(struct packing *p)
 	struct tsr_choosing choosing = { .choice = &choice,
 					 .given = p->given,
 					 .encoding = &p->encoding,
-					 .run = p->run,
-					 .what = p->out_path,
+					 .run = p->out.run,
+					 .what = p->out.path,
 					 .size = size_now,
 					 .ctx = p };
 
 	if (!p->options->choice)
 		return TSR_OK;
-	TSR_TRY(TSR_NEW(&choosing.choices, p->c->ntensors + 1, p->err, p->out_path));
+	TSR_TRY(TSR_NEW(&choosing.choices, p->c->ntensors + 1, p->err, p->out.path));
 	p->result->choices = choosing.choices;
 	for (size_t i = 0; i < p->c->ntensors; i++)
 		p->result->tensors[i].choice = &choosing.choices[i];
@@ -397,8 +330,7 @@ static enum tsr_status prepare(struct packing *p)
 	if (!p->given->named)
 		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
 	TSR_TRY(check_rules(p));
-	if (p->options->weights_out)
-		TSR_TRY(find_model(p));
+	TSR_TRY(tsr_packed_output_find_model(&p->out, p->err));
 	TSR_TRY(tsr_note_shared_views(c, p->err));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	TSR_TRY(tsr_build_index(c, p->err));
@@ -406,7 +338,7 @@ static enum tsr_status prepare(struct packing *p)
 	p->result->source_nbytes = tsr_checkpoint_stored_nbytes(c);
 	p->stored = *c;
 	p->stored.tensors = tsr_arena_alloc(c->arena, n * sizeof(*c->tensors));
-	TSR_TRY(TSR_NEW(&p->result->tensors, n, p->err, p->out_path));
+	TSR_TRY(TSR_NEW(&p->result->tensors, n, p->err, p->out.path));
 	p->encoding = (struct tsr_encoding){
 		.stored = &p->stored,
 		.wanted = c,
@@ -422,7 +354,7 @@ static enum tsr_status prepare(struct packing *p)
 	if (!p->stored.tensors || !p->encoding.integers || !p->encoding.apart || !p->nbytes ||
 	    !p->errors)
 		return tsr_build_nomem(c, p->err);
-	TSR_TRY(tsr_pack_learn(c, p->options, p->run, &p->learned, p->err));
+	TSR_TRY(tsr_pack_learn(c, p->options, p->out.run, &p->learned, p->err));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->stored.tensors[i] = c->tensors[i];
 		c->tensors[i].narrow = NULL;
@@ -452,13 +384,14 @@ static enum tsr_status publish(struct packing *p)
 {
 	enum tsr_status status;
 
-	TSR_TRY(tsr_written_delta_init(&p->result->delta, &p->base_name, p->c->ntensors, p->err));
-	status = tsr_writer_publish(p->writer, p->err);
+	TSR_TRY(tsr_written_delta_init(&p->result->delta, &p->out.source.base, p->c->ntensors,
+				       p->err));
+	status = tsr_writer_publish(p->out.writer, p->err);
 	if (status != TSR_OK && status != TSR_E_DURABILITY)
 		return status;
 	if (p->options->coded != TSR_CODED_NONE) {
 		take_sizes(p);
-		tsr_written_delta_take(&p->result->delta, p->writer, p->c->ntensors);
+		tsr_written_delta_take(&p->result->delta, p->out.writer, p->c->ntensors);
 	}
 	return status;
 }
@@ -466,38 +399,24 @@ static enum tsr_status publish(struct packing *p)
 /* If the layout changes, the joining process redoes all that parts have done. */
 static enum tsr_status plan_again(struct packing *p)
 {
-	if (p->run)
-		p->whole = *p->run;
+	if (p->out.run)
+		p->whole = *p->out.run;
 	p->whole.parts = NULL;
-	p->run = p->run ? &p->whole : NULL;
+	p->out.run = p->out.run ? &p->whole : NULL;
 	return plan(p);
-}
-
-/* Which inputs all parts must have, and what has no parts. */
-static enum tsr_status name_inputs(struct packing *p)
-{
-	const struct tsr_checkpoint *const inputs[] = { &p->stored, p->base };
-
-	if (p->options->dry_run)
-		return tsr_part_refuse(p->run, "a plan without output", p->err);
-	return tsr_inputs_name(inputs, 2, 0, p->run, p->err);
 }
 
 static enum tsr_status run_packing(struct packing *p)
 {
-	const struct tsr_pack_options *o = p->options;
-	const struct tsr_delta_options delta = { o->delta, o->max_chain, o->base_levels,
-						 p->given->plain_base, o->open };
 	bool again = true;
 
-	if (o->delta)
-		TSR_TRY(tsr_delta_base_open(&delta, p->run, &p->base, &p->base_name, p->err));
+	TSR_TRY(tsr_packed_output_open(&p->out, p->given->plain_base, p->err));
 	TSR_TRY(prepare(p));
-	TSR_TRY(tsr_delta_base_fits(p->base, p->c, p->err));
-	TSR_TRY(name_inputs(p));
+	TSR_TRY(tsr_delta_base_fits(p->out.base, p->c, p->err));
+	TSR_TRY(tsr_packed_output_name_inputs(&p->out, &p->stored, p->err));
 	TSR_TRY(plan(p));
 	if (p->options->dry_run) {
-		TSR_TRY(tsr_writer_check(p->writer, p->err));
+		TSR_TRY(tsr_writer_check(p->out.writer, p->err));
 		return drop_errors(p);
 	}
 	/* Only encoding shows which tensors stay raw, and so the layout: a second pass is rare. */
@@ -510,7 +429,7 @@ static enum tsr_status run_packing(struct packing *p)
 	}
 	record_errors(p);
 	TSR_TRY(tsr_masters_note(p->c, p->err));
-	p->source.generation = p->result->generation;
+	p->out.source.generation = p->result->generation;
 	measure_steps(p);
 	TSR_TRY(tsr_muon_measure_all(&p->stored, p->c, NULL, p->result->tensors, p->err));
 	TSR_TRY(check_moments(p));
@@ -524,9 +443,11 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 				    const struct tsr_run *run, struct tsr_packing **ret,
 				    struct tsr_err *err)
 {
-	struct packing p = {
-		.options = options, .given = given, .run = run, .c = c, .out_path = out, .err = err
-	};
+	struct packing p = { .options = options,
+			     .given = given,
+			     .out = { .c = c, .options = options, .run = run, .path = out },
+			     .c = c,
+			     .err = err };
 	enum tsr_status status;
 
 	TSR_TRY(TSR_NEW(&p.result, 1, err, out));
@@ -535,11 +456,8 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	p.result->lr = tsr_names_lr(c);
 	p.result->moments = tsr_moments_begin(c);
 	status = run_packing(&p);
-	tsr_writer_free(p.writer);
-	tsr_checkpoint_close(p.base);
+	tsr_packed_output_free(&p.out);
 	tsr_pack_learned_free(&p.learned);
-	free(p.meta);
-	free(p.weights_meta);
 	if (!tsr_is_packed(status)) {
 		p.result->source = NULL;
 		tsr_packing_free(p.result);
