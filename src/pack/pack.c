@@ -72,64 +72,14 @@ static enum tsr_status check_source(struct packing *p)
 
 /* --- The tiles ------------------------------------------------------------------------------- */
 
-static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
-{
-	const struct packing *p = ctx;
-
-	(void)extra;
-	return tsr_encode_tile(&p->encoding, t, err);
-}
-
-static enum tsr_status encode_pair(void *ctx, void *const extra[2],
-				   const struct tsr_walked *const t[2], struct tsr_err *err)
-{
-	const struct packing *p = ctx;
-
-	(void)extra;
-	return tsr_encode_pair(&p->encoding, t, err);
-}
-
-static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
-{
-	struct packing *p = ctx;
-
-	(void)extra;
-	(void)err;
-	tsr_encoded_add(&p->encoding, t);
-	return TSR_OK;
-}
-
-static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				  struct tsr_err *err)
-{
-	const struct packing *p = ctx;
-
-	(void)extra;
-	for (unsigned i = t->tensor->narrow ? 1 : 0; i < t->tensor->nplanes; i++)
-		TSR_TRY(tsr_writer_put(p->out.writer, TSR_ARRAY_TAG(t->tile.tensor, i),
-				       t->coder->plane[i],
-				       tsr_tile_plane_nbytes(t->tensor, i, &t->tile),
-				       tsr_tile_plane_offset(t->tensor, i, &t->tile), err));
-	return TSR_OK;
-}
-
 static enum tsr_status encode_all(struct packing *p)
 {
-	const struct tsr_walk walk = { .c = &p->stored,
-				       .wanted = p->c->tensors,
-				       .encodes = true,
-				       .what = p->out.path,
-				       .found_nbytes = sizeof(struct tsr_encoded),
-				       .hash_into = p->c->tensors,
-				       .in_parts = true,
-				       .work = encode_tile,
-				       .work_pair = encode_pair,
-				       .commit = commit_tile,
-				       .finish = write_tile,
-				       .ctx = p };
+	struct tsr_walk walk;
 
+	p->encoding.writer = p->out.writer;
+	walk = tsr_encoding_walk(&p->encoding, p->out.path);
+	walk.hash_into = p->c->tensors;
+	walk.in_parts = true;
 	TSR_TRY(tsr_writer_create(p->out.writer, p->err));
 	TSR_TRY(tsr_walk_run(&walk, p->out.run, p->err));
 	return tsr_writer_end_part(p->out.writer, p->err);
