@@ -52,11 +52,8 @@ enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input,
 /* Where the directory is in the making: for what makes its files itself. */
 const char *tsr_outdir_path(const struct tsr_outdir *d);
 
-/* Make the directories that lead to the file @name, a path relative to the directory without ".." */
-enum tsr_status tsr_outdir_make_way(struct tsr_outdir *d, const char *name, struct tsr_err *err);
-
 /*
- * Start the file @name, a path as above, of @nbytes; directories that lead to it are made.  Messages
+ * Start the file @name, a path relative to the directory without "..", of @nbytes; directories that lead to it are made.  Messages
  * name it by the target.  To be ended with tsr_outfile_publish() or tsr_outfile_discard() before the
  * directory is.
  */
