@@ -160,12 +160,6 @@ struct slot {
 	const float *root; /* of momenta in ratios: the variances that are stored */
 };
 
-static size_t put_bytes(struct tsr_block_coder *c, const struct tsr_block_of *of, const void *x,
-			uint8_t *to)
-{
-	return tsr_entropy_encode(c->integers.e, tsr_entropy_kind(of->dtype), x, of->at.n, to);
-}
-
 static size_t put_logs(struct tsr_block_coder *c, const struct tsr_block *b, double bound,
 		       const float *x, float *y, uint8_t *to)
 {
@@ -465,7 +459,8 @@ static size_t encode_bytes(struct tsr_block_coder *c, const struct tsr_block_of 
 	size_t used = 0;
 
 	for (unsigned i = of->slots; i-- > 0;) {
-		const size_t nbytes = put_bytes(c, of, x[i], to + used + SLOT_NBYTES);
+		const size_t nbytes = tsr_entropy_encode(c->integers.e, tsr_entropy_kind(of->dtype),
+							 x[i], of->at.n, to + used + SLOT_NBYTES);
 
 		used += put_slot_head(to + used, FORM_BYTES, nbytes);
 		if (y[i])

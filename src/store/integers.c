@@ -122,13 +122,6 @@ static void fill_contexts(struct tsr_integers *w, const struct tsr_block *b, uin
 
 /* --- Integers --------------------------------------------------------------------------------- */
 
-size_t tsr_integers_bound(size_t n)
-{
-	const struct tsr_entropy_kind bytes = { .width = 1 };
-
-	return 16 + 4 * n + tsr_entropy_bound(bytes, n) + tsr_entropy_bound(bytes, TSR_STORE_LINES);
-}
-
 /* The symbol of each, and the integers that have none, to @to.  Returns how many these are. */
 static uint32_t find_symbols(struct tsr_integers *w, const int32_t *k, size_t n, uint8_t *to)
 {

@@ -205,10 +205,9 @@ static enum tsr_status recode(struct thinning *t, size_t i, const struct tsr_sna
 
 static enum tsr_status drop(const struct tsr_store *s, uint64_t step, struct tsr_err *err)
 {
-	TSR_OWNED(free) char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%015" PRIu64 ".json", step);
+	TSR_OWNED(free) char *path = NULL;
 
-	if (!path)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(tsr_store_path(s, &path, err, TSR_SNAPSHOT_PATH, step));
 	if (unlink(path) != 0)
 		return tsr_fail_errno(err, errno, "%s: cannot remove", path);
 	return TSR_OK;
