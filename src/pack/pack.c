@@ -321,14 +321,6 @@ static enum tsr_status prepare(struct packing *p)
 	return tsr_masters_find(&p->stored, c, p->err);
 }
 
-/* Nothing was measured. */
-static enum tsr_status drop_errors(struct packing *p)
-{
-	for (size_t i = 0; i < p->c->ntensors; i++)
-		p->c->tensors[i].error = NULL;
-	return TSR_OK;
-}
-
 /* Coding makes the files shorter than they were planned.  Nothing can fail once they are in place. */
 static enum tsr_status publish(struct packing *p)
 {
@@ -367,7 +359,10 @@ static enum tsr_status run_packing(struct packing *p)
 	TSR_TRY(plan(p));
 	if (p->options->dry_run) {
 		TSR_TRY(tsr_writer_check(p->out.writer, p->err));
-		return drop_errors(p);
+		/* Nothing was measured. */
+		for (size_t i = 0; i < p->c->ntensors; i++)
+			p->c->tensors[i].error = NULL;
+		return TSR_OK;
 	}
 	/* Only encoding shows which tensors stay raw, and so the layout: a second pass is rare. */
 	while (again) {
@@ -423,16 +418,15 @@ enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *
 {
 	const struct tsr_pack_given nothing = { .n = 0 };
 	struct tsr_pack_options o = tsr_pack_defaults();
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	if (o.delta && o.coded == TSR_CODED_NONE)
 		o.coded = TSR_CODED_ALL;
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, o.open, &c, err));
-	status = tsr_pack_note_decoded(c, err);
-	TSR_THEN(status, tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err));
-	if (!tsr_is_packed(status))
-		tsr_checkpoint_close(c);
+	TSR_TRY(tsr_pack_note_decoded(c, err));
+	status = tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err);
+	c = tsr_is_packed(status) ? NULL : c;
 	return status;
 }

@@ -124,7 +124,7 @@ enum tsr_status tsr_recode(const char *path, const char *out,
 			   struct tsr_unpacking **ret, struct tsr_err *err)
 {
 	struct tsr_recode_options o = tsr_recode_defaults();
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
@@ -132,7 +132,6 @@ enum tsr_status tsr_recode(const char *path, const char *out,
 	status = c->packed ? tsr_recode_checkpoint(c, out, &o, run, ret, err)
 			   : tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_PACK_CODED,
 					   "%s: is not a packed file", path);
-	if (!tsr_is_written(status))
-		tsr_checkpoint_close(c);
+	c = tsr_is_written(status) ? NULL : c;
 	return status;
 }
