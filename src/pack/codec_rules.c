@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
 #include "codec/narrow.h"

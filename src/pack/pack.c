@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `pack`: every tensor is encoded, measured and written, or kept raw. */
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

@@ -20,7 +20,6 @@
 #include "container/writer.h"
 #include "names/import/flashoptim_import.h"
 #include "pack/open_checkpoint.h"
-#include "ckpt/checksum.h"
 #include "pack/as_dtype.h"
 #include "pack/model_part.h"
 #include "codec/narrow.h"

@@ -2,7 +2,6 @@
 /* Small integers of a block of a matrix, entropy coded by how large those of their row and column are. */
 #include "store/integers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/little_endian.h"

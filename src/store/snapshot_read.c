@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the file of a snapshot, every byte of it untrusted (docs/internals/format.md, section 19.3). */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "directory/directory_data.h"
-#include "io/dir.h"
 #include "io/file.h"
 #include "store/ranges.h"
 #include "text/json.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing the file of a snapshot (docs/internals/format.md, section 19.3). */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/fail.h"

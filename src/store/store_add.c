@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adding a checkpoint to a store. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"

@@ -2,7 +2,6 @@
 /* Verifying a store, and comparing two of its snapshots. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,6 +3,8 @@
 #ifndef TSR_STORE_STORE_DATA_H
 #define TSR_STORE_STORE_DATA_H
 
+#include <inttypes.h>
+
 #include "base/scope.h"
 #include "base/arena.h"
 #include "store/block_code.h"

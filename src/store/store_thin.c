@@ -5,7 +5,6 @@
  * objects stay until no snapshot needs them.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "cli/files.h"
 #include "cli/work.h"
 #include "io/dir_output.h"
-#include "cli/words.h"
 #include "report/checkpoints/store_report.h"
 #include "text/bytes.h"
 

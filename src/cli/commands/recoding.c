@@ -2,7 +2,6 @@
 /* Packed files, directories of them and recordings whose planes are coded, or no longer. */
 #include "cli/operations.h"
 
-#include "cli/files.h"
 #include "io/dir.h"
 #include "report/checkpoints/checkpoint_reports.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Putting a weight update onto the model that it was made for. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing the model alone, as loaders take it: small updates of the weights that others serve. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +7,6 @@
 #include "base/option_size.h"
 #include "ckpt/build.h"
 #include "io/dir_output.h"
-#include "io/temporary.h"
 #include "names/params/parameters.h"
 #include "pack/as_dtype.h"
 #include "pack/open_checkpoint.h"
