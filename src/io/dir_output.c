@@ -306,7 +306,7 @@ static enum tsr_status start(struct tsr_outdir *d, const char *path,
 	return TSR_OK;
 }
 
-static void release(struct tsr_outdir *d)
+void tsr_outdir_leave(struct tsr_outdir *d)
 {
 	if (d->parent_fd >= 0)
 		close(d->parent_fd);
@@ -329,7 +329,7 @@ static enum tsr_status create(const char *path, const struct tsr_outdir_rule *ru
 	*d = (struct tsr_outdir){ .met = id, .parent_fd = -1 };
 	status = start(d, path, rule, err);
 	TSR_THEN(status, id ? meet_temporary(d, *id, joins, err) : make_temporary(d, err));
-	return TSR_MADE(status, ret, d, release);
+	return TSR_MADE(status, ret, d, tsr_outdir_leave);
 }
 
 enum tsr_status tsr_outdir_meet(const char *path, const struct tsr_outdir_rule *rule, uint64_t id,
@@ -489,13 +489,8 @@ enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, const struct tsr_outdir
 	}
 	status = make_durable(d, old_remains, err);
 	d->held = false; /* for good: the output is there, and no signal says otherwise */
-	release(d);
+	tsr_outdir_leave(d);
 	return status;
-}
-
-void tsr_outdir_leave(struct tsr_outdir *d)
-{
-	release(d);
 }
 
 void tsr_outdir_discard(struct tsr_outdir *d)
@@ -504,5 +499,5 @@ void tsr_outdir_discard(struct tsr_outdir *d)
 		return;
 	if (d->temp)
 		(void)remove_tree(d->parent_fd, d->temp_name, 0);
-	release(d);
+	tsr_outdir_leave(d);
 }

@@ -241,7 +241,7 @@ static enum tsr_status add_blocks(void *ctx, void *scratch, uint64_t job, struct
 		t->block = t->period > 1 ? t->period
 					 : (uint32_t)tsr_largest_divisor(t->numel, LONE_BLOCK);
 		TSR_TRY(keep_candidates(l, u->partition, t, err));
-		tsr_partition_free(u->partition);
+		free(u->partition);
 		u->partition = NULL;
 	}
 	return tsr_progress_add(&l->progress, tile.n * sizeof(float), err);
@@ -382,7 +382,7 @@ enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn
 	l->arena = tsr_arena_new(ARENA_MAX);
 	status = l->arena ? learn(l) : tsr_fail_nomem(err, c->path);
 	for (size_t i = 0; l->units && i < l->pub.ntensors; i++)
-		tsr_partition_free(l->units[i].partition);
+		free(l->units[i].partition);
 	free(l->units);
 	l->units = NULL;
 	l->pub.tensors = l->tensors;

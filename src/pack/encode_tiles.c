@@ -33,15 +33,13 @@ static enum tsr_status get_beside(const struct tsr_encoding *e, const struct tsr
 				t->tile.first, t->tile.n, err);
 }
 
-static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
+static enum tsr_status encode_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	const struct tsr_encoding *e = ctx;
 	struct found *found = t->found;
 	struct tsr_coding coding = t->tensor->coding;
 	bool same;
 
-	(void)extra;
 	*found = (struct found){ .report = { 0 } };
 	coding.first = t->tile.first;
 	if (!coding.codec)
@@ -90,8 +88,8 @@ static struct tsr_coder_side side_of(const struct tsr_walked *t, struct tsr_codi
 	return side;
 }
 
-static enum tsr_status encode_pair(void *ctx, void *const extra[2],
-				   const struct tsr_walked *const t[2], struct tsr_err *err)
+static enum tsr_status encode_pair(void *ctx, const struct tsr_walked *const t[2],
+				   struct tsr_err *err)
 {
 	const struct tsr_encoding *e = ctx;
 	struct found *found = t[1]->found;
@@ -99,7 +97,6 @@ static enum tsr_status encode_pair(void *ctx, void *const extra[2],
 	const struct tsr_coder_side m = side_of(t[0], &coding[0]), v = side_of(t[1], &coding[1]);
 	const size_t n = t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype);
 
-	(void)extra;
 	if (m.coding)
 		TSR_TRY(get_beside(e, t[0], err));
 	TSR_TRY(tsr_coder_encode_pair(&m, &v, n, e->eps, &found->update, err));
@@ -113,8 +110,7 @@ static enum tsr_status encode_pair(void *ctx, void *const extra[2],
 }
 
 /* The figures of a tile, added to those of its tensor. */
-static enum tsr_status add_figures(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
+static enum tsr_status add_figures(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	const struct tsr_encoding *e = ctx;
 	const struct found *found = t->found;
@@ -122,7 +118,6 @@ static enum tsr_status add_figures(void *ctx, void *extra, const struct tsr_walk
 	struct tsr_packed_tensor *r = &e->results[i];
 	struct tsr_encoded_sums *sums = &e->sums[t->side];
 
-	(void)extra;
 	(void)err;
 	if (t->tile.first == 0)
 		*sums = (struct tsr_encoded_sums){ .measure = { 0 } };
@@ -147,12 +142,10 @@ static enum tsr_status add_figures(void *ctx, void *extra, const struct tsr_walk
 	return TSR_OK;
 }
 
-static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				  struct tsr_err *err)
+static enum tsr_status write_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	const struct tsr_encoding *e = ctx;
 
-	(void)extra;
 	for (unsigned i = t->tensor->narrow ? 1 : 0; i < t->tensor->nplanes; i++)
 		TSR_TRY(tsr_writer_put(e->writer, TSR_ARRAY_TAG(t->tile.tensor, i),
 				       t->coder->plane[i],

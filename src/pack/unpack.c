@@ -106,12 +106,11 @@ static uint64_t convert_tile(const struct tsr_walked *t, enum tsr_dtype to, stru
 	return 0;
 }
 
-static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				    struct tsr_err *err)
+static enum tsr_status prepare_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	const struct writing *w = ctx;
 	const enum tsr_dtype to = w->c->tensors[t->tile.tensor].dtype;
-	struct output *o = extra;
+	struct output *o = t->extra;
 	struct found *found = t->found;
 
 	/* From here on the elements of decoded tensors are in their own dtype. */
@@ -125,14 +124,12 @@ static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_wal
 			      o->offset, &found->crc, err);
 }
 
-static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
+static enum tsr_status commit_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	struct writing *w = ctx;
 	const struct found *found = t->found;
 	const enum tsr_dtype to = w->c->tensors[t->tile.tensor].dtype;
 
-	(void)extra;
 	(void)err;
 	w->ninfinite += found->ninfinite;
 	tsr_writer_commit(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), bytes_as(t, t->nbytes, to),
@@ -140,11 +137,10 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	return TSR_OK;
 }
 
-static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				  struct tsr_err *err)
+static enum tsr_status write_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	const struct writing *w = ctx;
-	const struct output *o = extra;
+	const struct output *o = t->extra;
 
 	return tsr_writer_put(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), o->data, o->nbytes,
 			      o->offset, err);
