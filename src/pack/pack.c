@@ -52,12 +52,6 @@ struct tsr_pack_options tsr_pack_defaults(void)
 
 /* --- The source ------------------------------------------------------------------------------ */
 
-/* Whether a tensor keeps the coding that it has. */
-static bool is_kept(const struct packing *p, size_t tensor)
-{
-	return p->given->kept && tensor < p->given->n && p->given->kept[tensor];
-}
-
 static enum tsr_status check_source(struct packing *p)
 {
 	if (p->c->packed && !p->given->kept)
@@ -100,8 +94,11 @@ static enum tsr_status check_raw(const struct packing *p, size_t i)
 			     p->c->tensors[i].name, reason);
 }
 
-/* Keep the tensors raw that their codec cannot hold; *again_ret says whether there are any. */
-static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
+/*
+ * Keep the tensors raw that their codec cannot hold, and store the first planes of those that only looked like
+ * masters; *again_ret says whether there are any.
+ */
+static enum tsr_status settle(struct packing *p, bool *again_ret)
 {
 	*again_ret = false;
 	for (size_t i = 0; i < p->c->ntensors; i++) {
@@ -109,6 +106,10 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 		struct tsr_packed_tensor *r = &p->result->tensors[i];
 		const enum tsr_raw_reason raw = tsr_encoded_raw_reason(&p->encoding, i);
 
+		if (p->encoding.apart[i] && t->narrow) {
+			t->narrow = NULL;
+			*again_ret = true;
+		}
 		if (raw == TSR_RAW_NO)
 			continue;
 		r->raw = raw;
@@ -124,17 +125,6 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 		t->narrow = NULL;
 	}
 	return TSR_OK;
-}
-
-/* Store the first planes of tensors that only looked like masters. */
-static void keep_planes(struct packing *p, bool *again_ret)
-{
-	for (size_t i = 0; i < p->c->ntensors; i++) {
-		if (p->encoding.apart[i] && p->c->tensors[i].narrow) {
-			p->c->tensors[i].narrow = NULL;
-			*again_ret = true;
-		}
-	}
 }
 
 static void record_errors(struct packing *p)
@@ -307,14 +297,14 @@ static enum tsr_status prepare(struct packing *p)
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->stored.tensors[i] = c->tensors[i];
 		c->tensors[i].narrow = NULL;
-		if (is_kept(p, i))
+		if (tsr_pack_is_kept(p->given, i))
 			continue;
 		tsr_pack_choose(p->options, &c->tensors[i], &p->result->tensors[i]);
 		TSR_TRY(tsr_pack_fit(&p->learned, c, &c->tensors[i], p->err));
 	}
 	TSR_TRY(choose(p));
 	TSR_TRY(tsr_pack_note_learned(&p->learned, c, p->err));
-	TSR_TRY(tsr_pack_check_ratios(p->options, c, p->given->n, p->given->kept, p->err));
+	TSR_TRY(tsr_pack_check_ratios(p->options, c, p->given, p->err));
 	p->result->generation = c->generation > p->given->generation ? c->generation
 								     : p->given->generation;
 	return tsr_masters_find(&p->stored, c, p->err);
@@ -366,8 +356,7 @@ static enum tsr_status run_packing(struct packing *p)
 	/* Only encoding shows which tensors stay raw, and so the layout: a second pass is rare. */
 	while (again) {
 		TSR_TRY(encode_all(p));
-		TSR_TRY(keep_raw(p, &again));
-		keep_planes(p, &again);
+		TSR_TRY(settle(p, &again));
 		if (again)
 			TSR_TRY(plan_again(p));
 	}

@@ -77,12 +77,6 @@ static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 	return status;
 }
 
-static void free_recoding(struct recoding *r)
-{
-	restore_errors(r);
-	tsr_packed_output_free(&r->out);
-}
-
 enum tsr_status tsr_recode_checkpoint(struct tsr_checkpoint *c, const char *out,
 				      const struct tsr_recode_options *options,
 				      const struct tsr_run *run, struct tsr_unpacking **ret,
@@ -109,7 +103,8 @@ enum tsr_status tsr_recode_checkpoint(struct tsr_checkpoint *c, const char *out,
 	u->source = c;
 	u->container = TSR_CONTAINER_SAFETENSORS;
 	status = run_recoding(&r, u);
-	free_recoding(&r);
+	restore_errors(&r);
+	tsr_packed_output_free(&r.out);
 	if (tsr_is_written(status)) {
 		*ret = u;
 		u = NULL;

@@ -197,18 +197,8 @@ static enum tsr_status decode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 
 /* --- Either ----------------------------------------------------------------------------------- */
 
-static enum tsr_status open_on_cpu(struct tsr_coder *coder, size_t nbytes, struct tsr_err *err)
-{
-	coder->encode = encode_on_cpu;
-	coder->decode = decode_on_cpu;
-	coder->m = aligned_alloc(64, nbytes);
-	return coder->m ? TSR_OK : tsr_fail_nomem(err, "work buffers");
-}
-
 static enum tsr_status open_on_gpu(struct tsr_coder *coder, size_t nbytes, struct tsr_err *err)
 {
-	coder->encode = encode_on_gpu;
-	coder->decode = decode_on_gpu;
 	TSR_TRY(tsr_gpu_alloc_host(coder->gpu, nbytes, "tiles, in host memory", (void **)&coder->m,
 				   err));
 	TSR_TRY(tsr_gpu_alloc(coder->gpu, sizeof(*coder->device), "tiles", (void **)&coder->device,
@@ -222,14 +212,21 @@ static enum tsr_status open_on(struct tsr_coder *coder, const struct tsr_run *ru
 	struct tsr_gpu *gpu = tsr_run_gpu(run);
 	const size_t nbytes = sizeof(*coder->m) +
 			      (encodes ? TSR_TILE_ELEMENTS * sizeof(*coder->m->decoded) : 0);
-	enum tsr_status status;
+	enum tsr_status status = TSR_OK;
 
-	*coder = (struct tsr_coder){ .gpu = gpu };
-	status = gpu ? open_on_gpu(coder, nbytes, err) : open_on_cpu(coder, nbytes, err);
-	if (status != TSR_OK) {
+	*coder = (struct tsr_coder){
+		.gpu = gpu,
+		.encode = gpu ? encode_on_gpu : encode_on_cpu,
+		.decode = gpu ? decode_on_gpu : decode_on_cpu,
+		.m = gpu ? NULL : aligned_alloc(64, nbytes),
+	};
+	if (gpu)
+		status = open_on_gpu(coder, nbytes, err);
+	else if (!coder->m)
+		status = tsr_fail_nomem(err, "work buffers");
+	if (status != TSR_OK)
 		tsr_coder_close(NULL, coder);
-		return status;
-	}
+	TSR_TRY(status);
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++) {
 		coder->plane[i] = coder->m->plane[i];
 		coder->device_plane[i] = gpu ? coder->device->plane[i] : NULL;

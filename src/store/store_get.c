@@ -234,14 +234,14 @@ static enum tsr_status get_directory(struct getting *g, const char *out, bool fo
 	return status;
 }
 
-static enum tsr_status get(struct getting *g, const char *out, bool force,
-			   const struct tsr_run *run, struct tsr_err *err)
+static enum tsr_status get_file(struct getting *g, const char *out, bool force,
+				const struct tsr_run *run, struct tsr_err *err)
 {
-	if (!g->snapshot->is_file)
-		return get_directory(g, out, force, run, err);
-	TSR_TRY(tsr_outfile_create(out, force, g->snapshot->paths[0].nbytes, &g->files[0], err));
+	const struct tsr_stored_path *p = g->snapshot->paths;
+
+	TSR_TRY(tsr_outfile_create(out, force, p->nbytes, &g->files[0], err));
 	TSR_TRY(write_all(g, run, err));
-	return tsr_dir_set_mode(out, g->snapshot->paths[0].mode, err);
+	return tsr_dir_set_mode(out, p->mode, err);
 }
 
 enum tsr_status tsr_store_get(struct tsr_store *s, uint64_t step, const char *out, bool force,
@@ -258,7 +258,8 @@ enum tsr_status tsr_store_get(struct tsr_store *s, uint64_t step, const char *ou
 					    .what = s->path,
 					    .total_nbytes = g.snapshot->info.nbytes };
 	status = TSR_NEW(&g.files, g.snapshot->npaths + 1, err, s->path);
-	TSR_THEN(status, get(&g, out, force, run, err));
+	TSR_THEN(status,
+		 (g.snapshot->is_file ? get_file : get_directory)(&g, out, force, run, err));
 	if (g.files)
 		drop_files(&g);
 	free(g.files);

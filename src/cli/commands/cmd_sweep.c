@@ -159,15 +159,6 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 	return report(cmd, a, s, baseline);
 }
 
-static int check_library(const struct cli_cmd *cmd, const struct args *a, const struct choice *c)
-{
-	if (!a->plan.library)
-		return CLI_OK;
-	if (a->codec.n && c->n != 1)
-		return cli_usage(cmd, "--library is compared with one codec");
-	return cli_part_refuse(cmd, "--library");
-}
-
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	struct args *a = args;
@@ -178,7 +169,10 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct tsr_err err = { 0 };
 
 	CLI_TRY(parse_choice(cmd, a, &c));
-	CLI_TRY(check_library(cmd, a, &c));
+	if (a->plan.library && a->codec.n && c.n != 1)
+		return cli_usage(cmd, "--library is compared with one codec");
+	if (a->plan.library)
+		CLI_TRY(cli_part_refuse(cmd, "--library"));
 	CLI_TRY(cli_check_reports(&a->common));
 	if (a->baseline && tsr_baseline_load(kind, a->baseline, &baseline, &err) != TSR_OK)
 		return cli_error(&err);
