@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "codec/math.h"
 #include "codec/narrow.h"
 #include "codec/nonfinite.h"
 #include "names/roles.h"
@@ -19,17 +20,11 @@
  */
 static float round_to_odd(double x)
 {
-	float f = (float)x;
-	uint32_t bits;
+	const float f = (float)x;
 
 	if ((double)f == x || isnan(x))
 		return f;
-	memcpy(&bits, &f, sizeof(bits));
-	if (fabs((double)f) > fabs(x))
-		bits--;
-	bits |= 1;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
+	return tsr_f32_from_bits((tsr_bits_from_f32(f) - (fabs((double)f) > fabs(x))) | 1);
 }
 
 static void as_f32(enum tsr_dtype from, const unsigned char *in, size_t n, bool exact, float *x)

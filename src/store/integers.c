@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/little_endian.h"
+#include "codec/math.h"
 
 uint32_t tsr_block_rows(const struct tsr_block *b)
 {
@@ -45,11 +46,7 @@ const char *tsr_line_numbers_get(struct tsr_integers *w, uint32_t nlines, const 
 /* A magnitude in quarters of an octave: its bits are its logarithm, but for the form of the significand. */
 static int32_t level(double mean)
 {
-	const float x = (float)(mean < 0x1p-20 ? 0x1p-20 : mean);
-	uint32_t bits;
-
-	memcpy(&bits, &x, sizeof(bits));
-	return (int32_t)(bits >> 21);
+	return (int32_t)(tsr_bits_from_f32((float)(mean < 0x1p-20 ? 0x1p-20 : mean)) >> 21);
 }
 
 static int8_t clamp_to_line(int32_t x)
