@@ -53,9 +53,9 @@ enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input,
 const char *tsr_outdir_path(const struct tsr_outdir *d);
 
 /*
- * Start the file @name, a path relative to the directory without "..", of @nbytes; directories that lead to it are made.  Messages
- * name it by the target.  To be ended with tsr_outfile_publish() or tsr_outfile_discard() before the
- * directory is.
+ * Start the file @name, a path relative to the directory without "..", of @nbytes; directories that lead to
+ * it are made.  Messages name it by the target.  To be ended with tsr_outfile_publish() or
+ * tsr_outfile_discard() before the directory is.
  */
 enum tsr_status tsr_outdir_file(struct tsr_outdir *d, const char *name, uint64_t nbytes,
 				struct tsr_outfile **ret, struct tsr_err *err);

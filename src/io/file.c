@@ -33,16 +33,6 @@ const char *tsr_file_kind(mode_t mode)
 	return "special file (device)";
 }
 
-int tsr_open_at(int dir_fd, const char *path, int flags)
-{
-	int fd;
-
-	do {
-		fd = openat(dir_fd, path, flags);
-	} while (fd < 0 && errno == EINTR);
-	return fd;
-}
-
 /* --- Inputs --------------------------------------------------------------------------------- */
 
 /* How a file gets its contents when they are wanted. */

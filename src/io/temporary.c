@@ -41,6 +41,16 @@ char *tsr_path_trim(const char *path)
 	return strndup(path, n);
 }
 
+int tsr_open_at(int dir_fd, const char *path, int flags)
+{
+	int fd;
+
+	do {
+		fd = openat(dir_fd, path, flags);
+	} while (fd < 0 && errno == EINTR);
+	return fd;
+}
+
 enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct tsr_err *err)
 {
 	TSR_OWNED(free) char *dir = tsr_path_directory(path);

@@ -8,7 +8,8 @@
 
 /*
  * Open the base that options name, and name it as a delta to it does; the name lives as long as the base.
- * @plain: it need not be packed, and is then hashed.  TSR_E_LIMIT if the chain would be longer than max_chain.
+ * @plain: it need not be packed, and is then hashed.  TSR_E_LIMIT if the chain would be longer than
+ * max_chain.
  */
 enum tsr_status tsr_delta_base_open(const struct tsr_pack_options *options, bool plain,
 				    const struct tsr_run *run, struct tsr_checkpoint **ret,

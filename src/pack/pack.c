@@ -95,8 +95,8 @@ static enum tsr_status check_raw(const struct packing *p, size_t i)
 }
 
 /*
- * Keep the tensors raw that their codec cannot hold, and store the first planes of those that only looked like
- * masters; *again_ret says whether there are any.
+ * Keep the tensors raw that their codec cannot hold, and store the first planes of those that only looked
+ * like masters; *again_ret says whether there are any.
  */
 static enum tsr_status settle(struct packing *p, bool *again_ret)
 {
