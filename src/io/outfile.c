@@ -50,22 +50,27 @@ enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, s
 	return TSR_OK;
 }
 
-static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,
-				    struct stat *old_ret, struct tsr_err *err)
+/* Open the directory of a target, which messages call @shown, and look at what is there. */
+static enum tsr_status look_at_target(const char *path, const char *shown, bool force,
+				      int *dir_fd_ret, struct stat *old_ret, struct tsr_err *err)
 {
+	const char *name = tsr_path_name(path);
 	struct stat st;
 
 	*old_ret = (struct stat){ 0 };
-	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+	if (!*name)
+		return tsr_fail(err, TSR_E_IO, "%s: output has no file name", shown);
+	TSR_TRY(tsr_path_open_directory(path, dir_fd_ret, err));
+	if (fstatat(*dir_fd_ret, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
 		if (errno == ENOENT)
 			return TSR_OK;
-		return tsr_fail_errno(err, errno, "%s: cannot stat", path);
+		return tsr_fail_errno(err, errno, "%s: cannot stat", shown);
 	}
 	if (!S_ISREG(st.st_mode))
 		return tsr_fail(err, TSR_E_IO, "%s: output exists and is a %s, not a regular file",
-				path, tsr_file_kind(st.st_mode));
+				shown, tsr_file_kind(st.st_mode));
 	if (!force)
-		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
+		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", shown);
 	*old_ret = st;
 	return TSR_OK;
 }
@@ -124,12 +129,7 @@ enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct ts
 	TSR_SCOPED(tsr_fd_close) int dir_fd = -1;
 	struct stat old;
 
-	if (is_stream(path))
-		return TSR_OK;
-	if (!*tsr_path_name(path))
-		return tsr_fail(err, TSR_E_IO, "%s: output has no file name", path);
-	TSR_TRY(tsr_path_open_directory(path, &dir_fd, err));
-	return check_target(dir_fd, tsr_path_name(path), path, force, &old, err);
+	return is_stream(path) ? TSR_OK : look_at_target(path, path, force, &dir_fd, &old, err);
 }
 
 static enum tsr_status open_temp(struct tsr_outfile *f, mode_t mode, struct tsr_err *err)
@@ -206,14 +206,6 @@ static enum tsr_status prepare(struct tsr_outfile *f, const struct stat *old, ui
 	return reserve(f, nbytes, err);
 }
 
-/* Open the directory of the target, and look at what is there. */
-static enum tsr_status find_target(struct tsr_outfile *f, const char *path, struct stat *old_ret,
-				   struct tsr_err *err)
-{
-	TSR_TRY(tsr_path_open_directory(path, &f->dir_fd, err));
-	return check_target(f->dir_fd, f->name, f->path, f->force, old_ret, err);
-}
-
 /* The file that it will replace, if there is one: a link has no permissions. */
 static enum tsr_status stat_like(const char *path, struct stat *ret, struct tsr_err *err)
 {
@@ -250,7 +242,7 @@ static enum tsr_status start(struct tsr_outfile *f, const char *path, const char
 		TSR_TRY(start_stream(f, err));
 		return reserve(f, nbytes, err);
 	}
-	TSR_TRY(find_target(f, path, &old, err));
+	TSR_TRY(look_at_target(path, f->path, f->force, &f->dir_fd, &old, err));
 	f->old = old;
 	if (like)
 		TSR_TRY(stat_like(like, &old, err));
@@ -283,7 +275,7 @@ static enum tsr_status meet(struct tsr_outfile *f, uint64_t id, uint64_t nbytes,
 {
 	struct stat old;
 
-	TSR_TRY(find_target(f, f->path, &old, err));
+	TSR_TRY(look_at_target(f->path, f->path, f->force, &f->dir_fd, &old, err));
 	TSR_TRY(open_met(f, old.st_mode ? 0600 : 0666, id, nbytes, joins, err));
 	return joins ? TSR_OK : prepare(f, &old, nbytes, err);
 }
@@ -298,7 +290,6 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 		return tsr_fail(err, TSR_E_USAGE,
 				"%s: is one process's own, expected a file that parts can share",
 				path);
-	TSR_TRY(tsr_outfile_check_target(path, force, err));
 	TSR_TRY(new_outfile(path, force, &f, err));
 	f->met = true;
 	f->trail = tsr_trail_new();
@@ -366,14 +357,12 @@ static enum tsr_status create(const char *path, const char *shown, const char *l
 enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
 				   struct tsr_outfile **ret, struct tsr_err *err)
 {
-	TSR_TRY(tsr_outfile_check_target(path, force, err));
 	return create(path, path, NULL, force, nbytes, ret, err);
 }
 
 enum tsr_status tsr_outfile_create_like(const char *path, const char *like, uint64_t nbytes,
 					struct tsr_outfile **ret, struct tsr_err *err)
 {
-	TSR_TRY(tsr_outfile_check_target(path, false, err));
 	return create(path, path, like, false, nbytes, ret, err);
 }
 

@@ -74,12 +74,9 @@ enum tsr_status tsr_temporary_name_of(const char *name, uint64_t id, const char 
 /* On Linux before 3.17. */
 static ssize_t read_random(void *bytes, size_t nbytes)
 {
-	const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-	const ssize_t got = fd < 0 ? -1 : read(fd, bytes, nbytes);
+	TSR_SCOPED(tsr_fd_close) int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
 
-	if (fd >= 0)
-		close(fd);
-	return got;
+	return fd < 0 ? -1 : read(fd, bytes, nbytes);
 }
 
 static enum tsr_status choose_random(const char *path, uint64_t *ret, struct tsr_err *err)
