@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trying candidates on the data: one walk over the tensors that are not settled for one of each. */
-#include "pack/choice/choice_trials.h"
+#include "pack/choice/choice_units.h"
 
 #include <math.h>
 #include <stdlib.h>
