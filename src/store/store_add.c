@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "base/option_size.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "store/encode_blocks.h"
 #include "store/sources.h"
 

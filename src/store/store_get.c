@@ -10,7 +10,7 @@
 #include "base/progress.h"
 #include "io/crc.h"
 #include "io/dir.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "io/file.h"
 #include "store/ranges.h"
 

@@ -2,7 +2,7 @@
 /* tersor store: the checkpoints of a run in one directory. */
 #include "cli/files.h"
 #include "cli/work.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "report/checkpoints/store_report.h"
 #include "text/bytes.h"
 

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "names/params/parameters.h"
 #include "pack/as_dtype.h"
 #include "pack/open_checkpoint.h"

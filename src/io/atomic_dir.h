@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories that appear only when they are complete. */
-#ifndef TSR_BASE_DIR_OUTPUT_H
-#define TSR_BASE_DIR_OUTPUT_H
+#ifndef TSR_IO_ATOMIC_DIR_H
+#define TSR_IO_ATOMIC_DIR_H
 
 #include "base/scope.h"
 #include "io/file.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories that appear only when they are complete. */
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
