@@ -168,11 +168,6 @@ bool cli_fills_stdout(const struct cli_common *common)
 	return i <= CLI_NREPORTS;
 }
 
-const char *cli_report_path(const struct cli_opt *o, const char *value)
-{
-	return cli_is_report(o) && strcmp(value, "-") == 0 ? TSR_STANDARD_OUTPUT : value;
-}
-
 bool cli_is_other_json(const char *path)
 {
 	static const char ours[] = "{\"schema\":\"tersor.";

@@ -219,12 +219,12 @@ static enum tsr_status commit(void *ctx, void *scratch, uint64_t number, struct 
 		note_errors(&to->info.errors, &e->sums);
 		e->sums = (struct tsr_store_sums){ 0 };
 	}
-	e->nobjects++;
-	e->new_nbytes += s->is_new ? s->object_nbytes : 0;
+	e->added->nobjects++;
+	e->added->new_nbytes += s->is_new ? s->object_nbytes : 0;
 	if (!job->rest && to->tensors[job->item].kind[0])
-		e->nlossy += s->read_nbytes;
+		e->added->nlossy += s->read_nbytes;
 	else
-		e->nother += s->read_nbytes;
+		e->added->nother += s->read_nbytes;
 	return tsr_progress_add(&e->progress, s->read_nbytes, err);
 }
 

@@ -74,17 +74,13 @@ static enum tsr_status encode(struct tsr_store *s, struct adding *a, const struc
 				  .to = &a->snapshot,
 				  .base = find_base(s, a->snapshot.info.step),
 				  .read = read_block,
-				  .ctx = a };
+				  .ctx = a,
+				  .added = ret };
 
 	e.progress = (struct tsr_progress){ .run = run,
 					    .what = a->source.path,
 					    .total_nbytes = a->snapshot.info.nbytes };
-	TSR_TRY(tsr_encode_blocks(&e, run, err));
-	ret->new_nbytes = e.new_nbytes;
-	ret->nobjects = e.nobjects;
-	ret->nlossy = e.nlossy;
-	ret->nother = e.nother;
-	return TSR_OK;
+	return tsr_encode_blocks(&e, run, err);
 }
 
 static enum tsr_status add(struct tsr_store *s, struct adding *a, const char *checkpoint,

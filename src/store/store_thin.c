@@ -154,11 +154,13 @@ static enum tsr_status encode(struct thinning *t, const struct plan *plan, struc
 			      const struct tsr_snapshot *base, const bool *keep,
 			      const struct tsr_run *run, struct tsr_err *err)
 {
+	struct tsr_store_added ignored = { .nobjects = 0 };
 	struct tsr_encoding e = { .store = t->store,
 				  .to = to,
 				  .base = base,
 				  .read = read_block,
 				  .ctx = t,
+				  .added = &ignored,
 				  .copy_rest = true,
 				  .keep = keep,
 				  .same = plan->rebased,
