@@ -60,21 +60,18 @@ static struct tsr_strip_side side_of(const struct tsr_auditing *a, const struct 
 					.sums = sums_of(f) };
 }
 
-static enum tsr_status try_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				struct tsr_err *err)
+static enum tsr_status try_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	const struct tsr_auditing *a = ctx;
 	struct tsr_strip_side side;
 
-	(void)extra;
 	if (!t->tensor->coding.codec)
 		return TSR_OK;
 	side = side_of(a, t);
 	return tsr_audit_strips(a, &side, NULL, t->tile.n, NULL, err);
 }
 
-static enum tsr_status try_pair(void *ctx, void *const extra[2],
-				const struct tsr_walked *const t[2], struct tsr_err *err)
+static enum tsr_status try_pair(void *ctx, const struct tsr_walked *const t[2], struct tsr_err *err)
 {
 	const struct tsr_auditing *a = ctx;
 	struct tsr_strip_side m = side_of(a, t[0]), v = side_of(a, t[1]);
@@ -82,7 +79,6 @@ static enum tsr_status try_pair(void *ctx, void *const extra[2],
 	const struct tsr_moments x = { m.x, v.x };
 	struct found *f = t[1]->found;
 
-	(void)extra;
 	TSR_TRY(tsr_audit_strips(a, &m, &v, t[0]->tile.n, updates_of(a, f), err));
 	if (tsr_update_suspect(&updates_of(a, f)[tsr_audit_nupdates(a) - 1], a->bound) &&
 	    tsr_moments_checked(a->c, m.tensor, v.tensor))
@@ -186,14 +182,12 @@ static void add_updates(struct tsr_auditing *a, const struct tsr_walked *t)
 		finish_pair(a, &a->pairs[pair - 1]);
 }
 
-static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
+static enum tsr_status commit_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	struct tsr_auditing *a = ctx;
 	const unsigned kind = tsr_audit_kind(t->tensor->kind);
 	struct found *f = t->found;
 
-	(void)extra;
 	(void)err;
 	if (!t->tensor->coding.codec)
 		return TSR_OK;

@@ -8,8 +8,6 @@
 #include <cpuid.h>
 #endif
 
-#include "tersor/codec.h"
-
 static bool cpu_has_base(void)
 {
 	return true;

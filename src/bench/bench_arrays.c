@@ -37,7 +37,8 @@ static enum tsr_status do_tile(void *ctx, void *scratch, uint64_t job, struct ts
 {
 	struct arrays *a = ctx;
 	const uint64_t first = job * TSR_BENCH_TILE;
-	const size_t n = tsr_bench_tile(a->n, first);
+	const uint64_t left = a->n - first;
+	const size_t n = (size_t)(left < TSR_BENCH_TILE ? left : TSR_BENCH_TILE);
 	struct tsr_encode_report encoded = { 0 };
 	struct tsr_step_report stepped = { 0 };
 	float *y = (float *)a->room[TSR_SLOTS] + first;
@@ -94,9 +95,10 @@ static enum tsr_status append(void *ctx, struct tsr_err *err)
 static struct tsr_bench_work work_of(struct arrays *a, enum action action)
 {
 	a->action = action;
-	return (struct tsr_bench_work){
-		{ .njobs = tsr_bench_njobs(a->n), .work = do_tile, .ctx = a }, append
-	};
+	return (struct tsr_bench_work){ { .njobs = (a->n + TSR_BENCH_TILE - 1) / TSR_BENCH_TILE,
+					  .work = do_tile,
+					  .ctx = a },
+					append };
 }
 
 static enum tsr_status run(struct arrays *a, enum action action, struct tsr_err *err)

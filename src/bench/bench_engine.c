@@ -168,16 +168,6 @@ struct tsr_bench_row *tsr_bench_add(struct tsr_bench *ret, enum tsr_bench_table 
 	return row;
 }
 
-uint64_t tsr_bench_njobs(uint64_t n)
-{
-	return (n + TSR_BENCH_TILE - 1) / TSR_BENCH_TILE;
-}
-
-size_t tsr_bench_tile(uint64_t n, uint64_t first)
-{
-	return (size_t)(n - first < TSR_BENCH_TILE ? n - first : TSR_BENCH_TILE);
-}
-
 /* --- Values ---------------------------------------------------------------------------------- */
 
 /* About normal: the sum of four uniform numbers. */

@@ -62,10 +62,6 @@ double tsr_bench_median(double *seconds, unsigned n);
 struct tsr_bench_row *tsr_bench_add(struct tsr_bench *ret, enum tsr_bench_table table,
 				    const char *name);
 
-/* Jobs of @n elements, and elements of the one that begins at @first. */
-uint64_t tsr_bench_njobs(uint64_t n);
-size_t tsr_bench_tile(uint64_t n, uint64_t first);
-
 /*
  * Elements @first to @first + @n - 1 of a weight, a momentum or a variance like those of a trained matrix,
  * with TSR_BENCH_COLUMNS columns, of which @first is a multiple: second moments are a row times a column

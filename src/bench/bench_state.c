@@ -221,8 +221,7 @@ static enum tsr_status read_state(struct tsr_checkpoint *c, struct tsr_bench_sta
 enum tsr_status tsr_bench_state_get(const char *path, uint64_t elements, const struct tsr_run *run,
 				    struct tsr_bench_state *ret, struct tsr_err *err)
 {
-	struct tsr_checkpoint *c = NULL;
-	enum tsr_status status;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 
 	*ret = (struct tsr_bench_state){ 0 };
 	for (unsigned i = 0; i < TSR_BENCH_STATE_PLANES; i++) {
@@ -232,7 +231,5 @@ enum tsr_status tsr_bench_state_get(const char *path, uint64_t elements, const s
 	if (!path)
 		return make_state(ret, elements, run, err);
 	TSR_TRY(tsr_checkpoint_open(&path, 1, NULL, &c, err));
-	status = read_state(c, ret, err);
-	tsr_checkpoint_close(c);
-	return status;
+	return read_state(c, ret, err);
 }

@@ -218,9 +218,6 @@ int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void
 /* Whether an output or a report other than the one for people is on standard output. */
 bool cli_fills_stdout(const struct cli_common *common);
 
-/* The value of an option that takes a string: "-" for a report is standard output. */
-const char *cli_report_path(const struct cli_opt *o, const char *value);
-
 /* Whether a file is called .json and is not empty, and is not a report of this tool. */
 bool cli_is_other_json(const char *path);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words of the command line that name codecs, bounds and rules. */
-#include "cli/words.h"
+#include "cli/operations.h"
 
-#include "cli/work.h"
-#include "tersor/recording.h"
+#include "base/fail.h"
+#include "ckpt/checkpoint_model.h"
 
 int cli_parse_codec(const struct cli_cmd *cmd, const char *name, unsigned kinds,
 		    const struct tsr_codec **ret)
@@ -153,8 +153,8 @@ int cli_learn(const struct cli_learning *learning, const struct cli_common *comm
 	      const struct cli_list *in, bool recorded, bool gradients, struct tsr_learned **ret)
 {
 	struct tsr_learn_options o = cli_learn_options(learning);
-	struct tsr_recording *r = NULL;
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_recording_close) struct tsr_recording *r = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	enum tsr_status status;
 	struct cli_work work;
 
@@ -163,13 +163,10 @@ int cli_learn(const struct cli_learning *learning, const struct cli_common *comm
 	/* Of a recording the first step. */
 	status = recorded ? tsr_recording_open(in->items[0], &common->open, &r, &work.err)
 			  : tsr_checkpoint_open(in->items, in->n, &common->open, &c, &work.err);
-	if (status == TSR_OK && recorded)
-		status = tsr_recording_open_step(r, 0, &c, &work.err);
-	tsr_recording_close(r);
-	if (status == TSR_OK && !o.gradients)
-		status = tsr_names_assign(c, NULL, 0, &work.err);
-	if (status == TSR_OK)
-		status = tsr_learn(c, &o, &work.run, ret, &work.err);
-	tsr_checkpoint_close(c);
+	if (recorded)
+		TSR_THEN(status, tsr_recording_open_step(r, 0, &c, &work.err));
+	if (!o.gradients)
+		TSR_THEN(status, tsr_names_assign(c, NULL, 0, &work.err));
+	TSR_THEN(status, tsr_learn(c, &o, &work.run, ret, &work.err));
 	return cli_work_end(&work, status) == TSR_OK ? CLI_OK : cli_error(&work.err);
 }

@@ -85,7 +85,7 @@ static int add_file(struct work *w, const struct tsr_directory_entry *e)
 {
 	TSR_OWNED(free) char *path = tsr_path_join(input_of(w), e->stored[e->nstored - 1].path);
 	const char *const paths[] = { path };
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	struct tsr_err err = { 0 };
 	enum tsr_status status = path ? tsr_checkpoint_open(paths, 1, &w->common->open, &c, &err)
 				      : tsr_fail_nomem(&err, e->path);
@@ -96,7 +96,6 @@ static int add_file(struct work *w, const struct tsr_directory_entry *e)
 	(void)tsr_names_assign(c, NULL, 0, NULL);
 	w->found.summary.file = e->path;
 	tsr_summary_add_all(&w->found.summary, c);
-	tsr_checkpoint_close(c);
 	return CLI_OK;
 }
 

@@ -67,21 +67,18 @@ static int read_params(const struct cli_cmd *cmd, struct cli_common *common, str
 {
 	const char *path = common->params;
 	struct tsr_err err = { 0 };
-	struct tsr_file *f = NULL;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 	enum tsr_status status;
 	size_t n;
 
 	if (tsr_spool_open(path, &f, &err) != TSR_OK)
 		return cli_error(&err);
-	if (tsr_file_size(f) > PARAMS_MAX) {
-		tsr_file_close(f);
+	if (tsr_file_size(f) > PARAMS_MAX)
 		return cli_usage(cmd, "option --params: '%s' is over the limit of %u bytes", path,
 				 PARAMS_MAX);
-	}
 	n = (size_t)tsr_file_size(f);
 	in->text = calloc(1, n + 1);
 	status = in->text ? tsr_file_read(f, in->text, n, 0, &err) : tsr_fail_nomem(&err, path);
-	tsr_file_close(f);
 	if (status != TSR_OK)
 		return cli_error(&err);
 	if (strlen(in->text) != n)

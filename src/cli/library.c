@@ -374,7 +374,7 @@ enum tsr_status cli_library_run(const struct tsr_results_plan *plan, const struc
 		.progress = { .run = run, .what = plan->library, .total_nbytes = n * sizeof(float) }
 	};
 	const unsigned most = plan->on_gpu ? GPU_CHILDREN : TSR_THREADS_MAX;
-	char *path = realpath(plan->library, NULL);
+	TSR_OWNED(free) char *path = realpath(plan->library, NULL);
 	enum tsr_status status;
 
 	if (!path)
@@ -386,10 +386,8 @@ enum tsr_status cli_library_run(const struct tsr_results_plan *plan, const struc
 	w.shared_nbytes = sizeof(struct shared) + w.nchildren * sizeof(struct shown);
 	w.shared = mmap(NULL, w.shared_nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 			-1, 0);
-	if (w.shared == MAP_FAILED) {
-		free(path);
+	if (w.shared == MAP_FAILED)
 		return tsr_fail_nomem(err, plan->library);
-	}
 	w.shared->next = plan->first / TILE;
 	status = start(&w, err);
 	TSR_THEN(status, watch(&w, err));
@@ -401,6 +399,5 @@ enum tsr_status cli_library_run(const struct tsr_results_plan *plan, const struc
 	}
 	TSR_THEN(status, gather(&w, ret, err));
 	munmap(w.shared, w.shared_nbytes);
-	free(path);
 	return status;
 }

@@ -3,12 +3,24 @@
 #ifndef TSR_CLI_OPERATIONS_H
 #define TSR_CLI_OPERATIONS_H
 
+#include "base/scope.h"
 #include "cli/words.h"
 #include "cli/work.h"
 #include "pack/packing.h"
+#include "recording/recording_summary.h"
 #include "report/checkpoints/remarks.h"
 #include "sweep/results.h"
-#include "tersor/recording.h"
+#include "tersor/bisect.h"
+#include "tersor/directory.h"
+#include "tersor/granularity.h"
+
+TSR_OWNED_BY(tsr_bisect_free, struct tsr_bisect)
+TSR_OWNED_BY(tsr_directory_close, struct tsr_directory)
+TSR_OWNED_BY(tsr_granularities_free, struct tsr_granularities)
+TSR_OWNED_BY(tsr_learned_free, struct tsr_learned)
+TSR_OWNED_BY(tsr_recording_close, struct tsr_recording)
+TSR_OWNED_BY(tsr_recording_summary_free, struct tsr_recording_summary)
+TSR_OWNED_BY(tsr_sweep_free, struct tsr_sweep)
 
 /* --- One checkpoint from another: unpack, convert, apply and recoding ------------------------ */
 

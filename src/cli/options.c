@@ -12,6 +12,7 @@
 #include "cli/files.h"
 #include "cli/parts/parting.h"
 #include "io/dir.h"
+#include "io/file.h"
 #include "io/temporary.h"
 
 /* Inputs of one command. */
@@ -108,7 +109,9 @@ static int store(const struct cli_cmd *cmd, const struct cli_opt *o, const char 
 		*(const char **)at = value;
 		break;
 	case CLI_STRING:
-		*(const char **)at = cli_report_path(o, value);
+		*(const char **)at = cli_is_report(o) && strcmp(value, "-") == 0
+					     ? TSR_STANDARD_OUTPUT
+					     : value;
 		break;
 	case CLI_OPTIONAL:
 		if (value && !cli_is_report(o) && !cli_is_among(value, strlen(value), o->values))

@@ -20,20 +20,20 @@ static bool same_inode(const char *a, const char *b)
 /* Whether two paths name the same file, or would once created. */
 static bool same_file(const char *a, const char *b)
 {
-	char *da = tsr_path_directory(a), *db = tsr_path_directory(b);
-	const bool same = same_inode(a, b) ||
-			  (strcmp(tsr_path_name(a), tsr_path_name(b)) == 0 && same_inode(da, db));
+	TSR_OWNED(free) char *da = tsr_path_directory(a);
+	TSR_OWNED(free) char *db = tsr_path_directory(b);
 
-	free(da);
-	free(db);
-	return same;
+	return same_inode(a, b) ||
+	       (strcmp(tsr_path_name(a), tsr_path_name(b)) == 0 && same_inode(da, db));
 }
 
 /* --- Bases of deltas ------------------------------------------------------------------------------ */
 
 void cli_warn_not_beside(const struct cli_common *common, const char *base)
 {
-	char *trimmed = tsr_path_trim(base), *directory = tsr_path_directory(common->output);
+	TSR_OWNED(free) char *trimmed = tsr_path_trim(base);
+	TSR_OWNED(free) char *directory = tsr_path_directory(common->output);
+	TSR_OWNED(free)
 	char *path = directory && trimmed ? tsr_path_join(directory, tsr_path_name(trimmed)) : NULL;
 
 	if (trimmed && strcmp(common->output, TSR_STANDARD_OUTPUT) != 0 &&
@@ -42,9 +42,6 @@ void cli_warn_not_beside(const struct cli_common *common, const char *base)
 			 "%s: its base is not beside it: move it to where %s is, or read it with "
 			 "--base",
 			 common->output, base);
-	free(path);
-	free(directory);
-	free(trimmed);
 }
 
 /* --- Outputs without -o --------------------------------------------------------------------------- */
@@ -171,25 +168,18 @@ bool cli_fills_stdout(const struct cli_common *common)
 	return i <= CLI_NREPORTS;
 }
 
-const char *cli_report_path(const struct cli_opt *o, const char *value)
-{
-	return cli_is_report(o) && strcmp(value, "-") == 0 ? TSR_STANDARD_OUTPUT : value;
-}
-
 bool cli_is_other_json(const char *path)
 {
 	static const char ours[] = "{\"schema\":\"tersor.";
 	char head[sizeof(ours)] = "";
-	struct tsr_file *f = NULL;
-	bool other = false;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
 	if (tsr_file_open(path, &f, NULL) != TSR_OK)
 		return false;
-	if (tsr_file_size(f) >= strlen(ours))
-		other = tsr_file_read(f, head, strlen(ours), 0, NULL) != TSR_OK ||
-			strcmp(head, ours) != 0;
-	tsr_file_close(f);
-	return other && strcmp(path + strlen(path) - 5, ".json") == 0;
+	return tsr_file_size(f) >= strlen(ours) &&
+	       (tsr_file_read(f, head, strlen(ours), 0, NULL) != TSR_OK ||
+		strcmp(head, ours) != 0) &&
+	       strcmp(path + strlen(path) - 5, ".json") == 0;
 }
 
 int cli_take_streams(const struct cli_cmd *cmd, const struct cli_opts *all, void *args)

@@ -85,11 +85,10 @@ static enum tsr_status read_original(const struct tsr_checkpoint *c, const struc
 	return tsr_array_read(c, &c->arrays[t->plane[0]], r->offset, r->nbytes, e->original, err);
 }
 
-static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walked *r,
-				   struct tsr_err *err)
+static enum tsr_status verify_tile(void *ctx, const struct tsr_walked *r, struct tsr_err *err)
 {
 	struct verifying *w = ctx;
-	struct extra *e = extra;
+	struct extra *e = r->extra;
 	struct found *found = r->found;
 	const struct tsr_tensor *original = w->original[r->tile.tensor];
 	const bool coded = r->tensor->coding.codec != NULL;
@@ -112,10 +111,10 @@ static enum tsr_status verify_tile(void *ctx, void *extra, const struct tsr_walk
 }
 
 /* Elements of a tile, and of the original's, as FP32 values; raw ones over what they were. */
-static void widen_tile(const struct tsr_walked *t, struct extra *e, const float **before,
-		       const float **after)
+static void widen_tile(const struct tsr_walked *t, const float **before, const float **after)
 {
 	const size_t n = t->nbytes * 8 / tsr_dtype_bits(t->tensor->dtype);
+	const struct extra *e = t->extra;
 
 	*before = (const float *)(const void *)e->original;
 	*after = t->data;
@@ -139,8 +138,8 @@ static void check_raw(const struct verifying *w, const struct tsr_walked *const 
 				w->v->moments.bound, w->v->eps);
 }
 
-static enum tsr_status verify_pair(void *ctx, void *const extra[2],
-				   const struct tsr_walked *const t[2], struct tsr_err *err)
+static enum tsr_status verify_pair(void *ctx, const struct tsr_walked *const t[2],
+				   struct tsr_err *err)
 {
 	const struct verifying *w = ctx;
 	struct found *found = t[1]->found;
@@ -149,15 +148,15 @@ static enum tsr_status verify_pair(void *ctx, void *const extra[2],
 	struct tsr_moments before, after;
 
 	for (unsigned i = 0; i < 2; i++)
-		TSR_TRY(verify_tile(ctx, extra[i], t[i], err));
+		TSR_TRY(verify_tile(ctx, t[i], err));
 	if (!t[0]->tensor->coding.codec && !t[1]->tensor->coding.codec) {
 		check_raw(w, t);
 		return TSR_OK;
 	}
 	if (!m || !v)
 		return TSR_OK;
-	widen_tile(t[0], extra[0], &before.m, &after.m);
-	widen_tile(t[1], extra[1], &before.v, &after.v);
+	widen_tile(t[0], &before.m, &after.m);
+	widen_tile(t[1], &before.v, &after.v);
 	tsr_update_measure_add(&found->update, &before, &after,
 			       t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype), w->v->eps);
 	if (tsr_update_suspect(&found->update, w->v->moments.bound) &&
@@ -181,15 +180,13 @@ static bool fault(struct verifying *w, size_t tensor, const char *what)
 	return true;
 }
 
-static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *r,
-				   struct tsr_err *err)
+static enum tsr_status commit_tile(void *ctx, const struct tsr_walked *r, struct tsr_err *err)
 {
 	struct verifying *w = ctx;
 	const struct found *found = r->found;
 	struct tsr_verified_tensor *t = &w->v->tensors[r->tile.tensor];
 	struct sums *sums = &w->sums[r->side];
 
-	(void)extra;
 	(void)err;
 	t->nonfinite += found->nonfinite;
 	tsr_breach_merge(&t->breach, &found->breach);

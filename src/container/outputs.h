@@ -4,7 +4,7 @@
 #define TSR_CONTAINER_OUTPUTS_H
 
 #include "base/arena.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "io/file.h"
 #include "parts/part.h"
 #include "text/text.h"

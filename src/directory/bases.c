@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "directory/stored.h"
 #include "io/dir.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "io/temporary.h"
 
 /* The name of the directory is part of the names of bases: no slashes may follow it. */

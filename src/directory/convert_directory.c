@@ -10,7 +10,7 @@
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "io/dir.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "io/temporary.h"
 #include "pack/packing.h"
 

@@ -4,7 +4,7 @@
 #define TSR_DIRECTORY_DIR_TARGET_H
 
 #include "directory/traversal.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 
 /* Whether the directory can be made: it is apart from what is read, and there is room. */
 enum tsr_status tsr_dir_check_target(const struct tsr_traversal *t, uint64_t nbytes);

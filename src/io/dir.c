@@ -98,7 +98,7 @@ static bool is_wanted(const char *name, const char *suffix, bool hidden)
 static enum tsr_status list(const char *path, const char *suffix, bool hidden, struct tsr_dir *ret,
 			    struct tsr_err *err)
 {
-	struct tsr_dir d = { 0 };
+	TSR_SCOPED(tsr_dir_free) struct tsr_dir d = { 0 };
 	enum tsr_status status = TSR_OK;
 	const struct dirent *entry;
 	DIR *dir = opendir(path);
@@ -112,13 +112,11 @@ static enum tsr_status list(const char *path, const char *suffix, bool hidden, s
 	if (status == TSR_OK && errno)
 		status = tsr_fail_errno(err, errno, "%s: cannot read the directory", path);
 	closedir(dir);
-	if (status != TSR_OK) {
-		tsr_dir_free(&d);
-		return status;
-	}
+	TSR_TRY(status);
 	if (d.n)
 		qsort(d.names, d.n, sizeof(*d.names), by_name);
 	*ret = d;
+	d = (struct tsr_dir){ 0 };
 	return TSR_OK;
 }
 
@@ -183,13 +181,12 @@ enum tsr_status tsr_dir_move_up(const char *path, unsigned mode, struct tsr_err 
 
 enum tsr_status tsr_dir_sync(const char *path, const char *shown, struct tsr_err *err)
 {
-	const int fd = tsr_open_at(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	const int failed = fd < 0 ? -1 : tsr_temporary_sync(fd);
-	const int errnum = errno;
+	TSR_SCOPED(tsr_fd_close)
+	int fd = tsr_open_at(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (fd >= 0)
-		close(fd);
-	return failed ? tsr_fail_errno(err, errnum, "%s: cannot sync", shown) : TSR_OK;
+	return fd < 0 || tsr_temporary_sync(fd) != 0
+		       ? tsr_fail_errno(err, errno, "%s: cannot sync", shown)
+		       : TSR_OK;
 }
 
 bool tsr_dir_remove_file(const char *path)
@@ -220,13 +217,9 @@ bool tsr_dir_has(const char *path)
 
 bool tsr_dir_has_in(const char *directory, const char *name)
 {
-	const int fd = tsr_open_at(AT_FDCWD, directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	TSR_SCOPED(tsr_fd_close)
+	int fd = tsr_open_at(AT_FDCWD, directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat st;
-	bool found;
 
-	if (fd < 0)
-		return in_doubt();
-	found = fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 || in_doubt();
-	close(fd);
-	return found;
+	return (fd >= 0 && fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) || in_doubt();
 }

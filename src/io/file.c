@@ -15,6 +15,7 @@
 #include "base/fail.h"
 #include "io/file_calls.h"
 #include "io/page_cache.h"
+#include "io/temporary.h"
 
 /* The most that one read or write call moves on Linux. */
 #define IO_MAX 0x7ffff000u
@@ -30,16 +31,6 @@ const char *tsr_file_kind(mode_t mode)
 	if (S_ISSOCK(mode))
 		return "special file (socket)";
 	return "special file (device)";
-}
-
-int tsr_open_at(int dir_fd, const char *path, int flags)
-{
-	int fd;
-
-	do {
-		fd = openat(dir_fd, path, flags);
-	} while (fd < 0 && errno == EINTR);
-	return fd;
 }
 
 /* --- Inputs --------------------------------------------------------------------------------- */
@@ -222,31 +213,26 @@ enum tsr_status tsr_file_scratch_in(const char *directory, const char *path, str
 enum tsr_status tsr_file_scratch_shared(int fd, const char *path, const char *name,
 					struct tsr_file **ret, struct tsr_err *err)
 {
-	enum tsr_status status;
+	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
-	TSR_TRY(tsr_file_take_scratch(fd, path, name, ret, err));
-	(*ret)->beside = true;
-	if (fstat(fd, &(*ret)->at_open) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot stat %s, the file of all parts",
-					path, name);
-	else if (S_ISREG((*ret)->at_open.st_mode))
-		return TSR_OK;
-	else
-		status = tsr_fail(err, TSR_E_FORMAT,
-				  "%s: %s, the file of all parts, is no regular file", path, name);
-	tsr_file_close(*ret);
-	*ret = NULL;
-	return status;
+	TSR_TRY(tsr_file_take_scratch(fd, path, name, &f, err));
+	f->beside = true;
+	if (fstat(fd, &f->at_open) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot stat %s, the file of all parts", path,
+				      name);
+	if (!S_ISREG(f->at_open.st_mode))
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: %s, the file of all parts, is no regular file", path, name);
+	*ret = f;
+	f = NULL;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_file_scratch_sync(const struct tsr_file *f, struct tsr_err *err)
 {
-	int failed;
-
-	do {
-		failed = fsync(f->fd);
-	} while (failed && errno == EINTR);
-	return failed ? tsr_fail_errno(err, errno, "%s: cannot sync", f->path) : TSR_OK;
+	return tsr_temporary_sync(f->fd) != 0
+		       ? tsr_fail_errno(err, errno, "%s: cannot sync", f->path)
+		       : TSR_OK;
 }
 
 enum tsr_status tsr_file_scratch_later(const char *path, uint64_t nbytes, tsr_file_fill *fill,
@@ -333,10 +319,8 @@ uint64_t tsr_file_size(const struct tsr_file *f)
 enum tsr_status tsr_file_read(const struct tsr_file *f, void *buf, size_t nbytes, uint64_t offset,
 			      struct tsr_err *err)
 {
-	char *at = buf;
-
 	TSR_TRY(contents_of(f, &f, err));
-	while (nbytes) {
+	for (char *at = buf; nbytes;) {
 		const size_t want = nbytes < IO_MAX ? nbytes : IO_MAX;
 		const ssize_t got = pread(f->fd, at, want, (off_t)offset);
 
@@ -363,8 +347,7 @@ enum tsr_status tsr_file_load(const struct tsr_file *f, uint64_t nbytes_max, con
 			      char **ret, struct tsr_err *err)
 {
 	const uint64_t nbytes = tsr_file_size(f);
-	enum tsr_status status;
-	char *bytes;
+	TSR_OWNED(free) char *bytes = NULL;
 
 	if (nbytes > nbytes_max)
 		return tsr_fail(err, TSR_E_LIMIT,
@@ -373,13 +356,10 @@ enum tsr_status tsr_file_load(const struct tsr_file *f, uint64_t nbytes_max, con
 	bytes = malloc((size_t)nbytes + 1);
 	if (!bytes)
 		return tsr_fail_nomem(err, f->path);
-	status = tsr_file_read(f, bytes, (size_t)nbytes, 0, err);
-	if (status != TSR_OK) {
-		free(bytes);
-		return status;
-	}
+	TSR_TRY(tsr_file_read(f, bytes, (size_t)nbytes, 0, err));
 	bytes[nbytes] = '\0';
 	*ret = bytes;
+	bytes = NULL;
 	return TSR_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tersor/status.h"
 
@@ -17,6 +18,13 @@ bool tsr_same_file(const struct stat *a, const struct stat *b);
 
 /* open(), begun again where a signal interrupted it; creates nothing. */
 int tsr_open_at(int dir_fd, const char *path, int flags);
+
+/* Close a descriptor that is not -1, where its scope ends. */
+static inline void tsr_fd_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+}
 
 /* A descriptor of a file without a name in $TMPDIR (/tmp), for both ways; or -1 and errno. */
 int tsr_scratch_open(const char **directory_ret);

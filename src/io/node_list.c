@@ -45,20 +45,15 @@ static enum tsr_status look(const struct listing *l, const char *full, struct st
 	return TSR_OK;
 }
 
-/* Add one; takes over @path.  *ret: its place. */
+/* Add one; it has @path from then on, unless that fails. */
 static enum tsr_status add(struct listing *l, char *path, const struct stat *st)
 {
 	struct tsr_nodes *nodes = &l->nodes;
 
-	if (nodes->n == TSR_NODES_MAX) {
-		free(path);
+	if (nodes->n == TSR_NODES_MAX)
 		return tsr_fail(l->err, TSR_E_LIMIT, "%s: has more entries than the limit of %u",
 				l->root, TSR_NODES_MAX);
-	}
-	if (!tsr_grow(&nodes->list, nodes->n, sizeof(*nodes->list))) {
-		free(path);
-		return tsr_fail_nomem(l->err, l->root);
-	}
+	TSR_TRY(TSR_GROW(&nodes->list, nodes->n, l->err, l->root));
 	nodes->list[nodes->n++] = (struct tsr_node){ .path = path,
 						     .is_directory = S_ISDIR(st->st_mode),
 						     .mode = st->st_mode & 0777,
@@ -78,32 +73,21 @@ static enum tsr_status list_directory(struct listing *l, const char *below, unsi
 static enum tsr_status list_entry(struct listing *l, const char *below, const char *name,
 				  unsigned depth)
 {
-	char *path = *below ? tsr_path_join(below, name) : strdup(name);
-	char *full = path ? tsr_path_join(l->root, path) : NULL;
-	enum tsr_status status;
+	TSR_OWNED(free) char *path = *below ? tsr_path_join(below, name) : strdup(name);
+	TSR_OWNED(free) char *full = path ? tsr_path_join(l->root, path) : NULL;
+	const char *added = path;
 	struct stat st;
-	size_t at;
 
-	if (!full) {
-		free(path);
+	if (!full)
 		return tsr_fail_nomem(l->err, l->root);
-	}
 	if (strlen(path) > TSR_NODE_PATH_MAX)
-		status = tsr_fail(l->err, TSR_E_LIMIT,
-				  "%s: found a path of more than %u bytes below it", l->root,
-				  TSR_NODE_PATH_MAX);
-	else
-		status = look(l, full, &st);
-	free(full);
-	if (status != TSR_OK) {
-		free(path);
-		return status;
-	}
+		return tsr_fail(l->err, TSR_E_LIMIT,
+				"%s: found a path of more than %u bytes below it", l->root,
+				TSR_NODE_PATH_MAX);
+	TSR_TRY(look(l, full, &st));
 	TSR_TRY(add(l, path, &st));
-	at = l->nodes.n - 1;
-	if (!l->nodes.list[at].is_directory)
-		return TSR_OK;
-	return list_directory(l, path, depth + 1);
+	path = NULL;
+	return S_ISDIR(st.st_mode) ? list_directory(l, added, depth + 1) : TSR_OK;
 }
 
 static enum tsr_status list_directory(struct listing *l, const char *below, unsigned depth)
@@ -136,10 +120,9 @@ enum tsr_status tsr_nodes_list(const char *directory, bool follow, struct tsr_no
 	struct listing l = { .root = directory, .follow = follow, .err = err };
 	const enum tsr_status status = list_directory(&l, "", 0);
 
-	if (status != TSR_OK) {
+	if (status != TSR_OK)
 		tsr_nodes_free(&l.nodes);
-		return status;
-	}
+	TSR_TRY(status);
 	if (l.nodes.n)
 		qsort(l.nodes.list, l.nodes.n, sizeof(*l.nodes.list), by_path);
 	*ret = l.nodes;
@@ -165,7 +148,7 @@ static bool is_unchanged(const struct tsr_node *a, const struct tsr_node *b)
 enum tsr_status tsr_nodes_check_unchanged(const struct tsr_nodes *nodes, const char *directory,
 					  bool follow, struct tsr_err *err)
 {
-	struct tsr_nodes now = { 0 };
+	TSR_SCOPED(tsr_nodes_free) struct tsr_nodes now = { 0 };
 	const char *changed = NULL, *how = "";
 	size_t i = 0, j = 0;
 
@@ -180,11 +163,10 @@ enum tsr_status tsr_nodes_check_unchanged(const struct tsr_nodes *nodes, const c
 		if (order == 0 && is_unchanged(&nodes->list[i], &now.list[j]))
 			changed = NULL;
 	}
-	if (changed)
-		tsr_fail(err, TSR_E_IO, "%s/%s: changed while reading: it was %s", directory,
-			 changed, how);
-	tsr_nodes_free(&now);
-	return changed ? TSR_E_IO : TSR_OK;
+	if (!changed)
+		return TSR_OK;
+	return tsr_fail(err, TSR_E_IO, "%s/%s: changed while reading: it was %s", directory,
+			changed, how);
 }
 
 enum tsr_status tsr_node_mode(const char *path, unsigned *ret, struct tsr_err *err)

@@ -65,9 +65,8 @@ static enum tsr_status spool(int fd, const char *path, struct tsr_file **ret, st
 enum tsr_status tsr_spool_open(const char *path, struct tsr_file **ret, struct tsr_err *err)
 {
 	const bool own = strcmp(path, TSR_STANDARD_INPUT) == 0;
-	enum tsr_status status;
+	TSR_SCOPED(tsr_fd_close) int fd = -1;
 	struct stat st;
-	int fd;
 
 	/* The writer of a FIFO that was opened and closed again would get a broken pipe. */
 	if (!own && (stat(path, &st) != 0 || !S_ISFIFO(st.st_mode)))
@@ -75,10 +74,6 @@ enum tsr_status tsr_spool_open(const char *path, struct tsr_file **ret, struct t
 	fd = own ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)
 		 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd >= 0 && fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
-		status = spool(fd, path, ret, err);
-	else
-		status = tsr_file_open(path, ret, err);
-	if (fd >= 0)
-		close(fd);
-	return status;
+		return spool(fd, path, ret, err);
+	return tsr_file_open(path, ret, err);
 }

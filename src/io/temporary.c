@@ -41,6 +41,16 @@ char *tsr_path_trim(const char *path)
 	return strndup(path, n);
 }
 
+int tsr_open_at(int dir_fd, const char *path, int flags)
+{
+	int fd;
+
+	do {
+		fd = openat(dir_fd, path, flags);
+	} while (fd < 0 && errno == EINTR);
+	return fd;
+}
+
 enum tsr_status tsr_path_open_directory(const char *path, int *fd_ret, struct tsr_err *err)
 {
 	TSR_OWNED(free) char *dir = tsr_path_directory(path);
@@ -64,12 +74,9 @@ enum tsr_status tsr_temporary_name_of(const char *name, uint64_t id, const char 
 /* On Linux before 3.17. */
 static ssize_t read_random(void *bytes, size_t nbytes)
 {
-	const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-	const ssize_t got = fd < 0 ? -1 : read(fd, bytes, nbytes);
+	TSR_SCOPED(tsr_fd_close) int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
 
-	if (fd >= 0)
-		close(fd);
-	return got;
+	return fd < 0 ? -1 : read(fd, bytes, nbytes);
 }
 
 static enum tsr_status choose_random(const char *path, uint64_t *ret, struct tsr_err *err)

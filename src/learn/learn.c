@@ -241,7 +241,7 @@ static enum tsr_status add_blocks(void *ctx, void *scratch, uint64_t job, struct
 		t->block = t->period > 1 ? t->period
 					 : (uint32_t)tsr_largest_divisor(t->numel, LONE_BLOCK);
 		TSR_TRY(keep_candidates(l, u->partition, t, err));
-		tsr_partition_free(u->partition);
+		free(u->partition);
 		u->partition = NULL;
 	}
 	return tsr_progress_add(&l->progress, tile.n * sizeof(float), err);
@@ -350,20 +350,19 @@ static enum tsr_status learn_codebook(struct learning *l)
 
 static enum tsr_status learn(struct learning *l)
 {
-	struct tsr_named *list = calloc(l->c->ntensors + 1, sizeof(*list));
-	enum tsr_status status = list ? TSR_OK : tsr_fail_nomem(l->err, l->c->path);
+	TSR_OWNED(free) struct tsr_named *list = NULL;
 
-	TSR_THEN(status, list_units(l, list));
-	free(list);
-	for (size_t i = 0; status == TSR_OK && i < l->pub.ntensors; i++) {
+	TSR_TRY(TSR_NEW(&list, l->c->ntensors + 1, l->err, l->c->path));
+	TSR_TRY(list_units(l, list));
+	for (size_t i = 0; i < l->pub.ntensors; i++) {
 		const uint64_t nbytes = l->tensors[i].numel * sizeof(float);
 
 		l->progress.total_nbytes += l->units[i].values ? 2 * nbytes : nbytes;
 	}
-	TSR_THEN(status, run_pass(l, false));
-	TSR_THEN(status, run_pass(l, true));
-	TSR_THEN(status, tsr_checkpoint_check_unchanged(l->c, l->err));
-	return status == TSR_OK ? learn_codebook(l) : status;
+	TSR_TRY(run_pass(l, false));
+	TSR_TRY(run_pass(l, true));
+	TSR_TRY(tsr_checkpoint_check_unchanged(l->c, l->err));
+	return learn_codebook(l);
 }
 
 enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn_options *options,
@@ -382,7 +381,7 @@ enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn
 	l->arena = tsr_arena_new(ARENA_MAX);
 	status = l->arena ? learn(l) : tsr_fail_nomem(err, c->path);
 	for (size_t i = 0; l->units && i < l->pub.ntensors; i++)
-		tsr_partition_free(l->units[i].partition);
+		free(l->units[i].partition);
 	free(l->units);
 	l->units = NULL;
 	l->pub.tensors = l->tensors;

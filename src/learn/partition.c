@@ -120,11 +120,6 @@ enum tsr_status tsr_partition_new(uint64_t numel, enum tsr_partition_rule rule, 
 	return TSR_OK;
 }
 
-void tsr_partition_free(struct tsr_partition *p)
-{
-	free(p);
-}
-
 /* --- Parts -------------------------------------------------------------------------------------- */
 
 struct tsr_partition_part *tsr_partition_part_new(size_t room)

@@ -19,13 +19,13 @@ struct tsr_partition_part;
  * @numel: its elements
  * @rule:  how blocks are chosen
  * @what:  for a message of failure
+ * @ret:   out: to be freed with free()
  *
  * Candidates are the divisors of @numel.  Parts follow each other from the first element on; a result
  * does not depend on how the tensor is cut into them, nor on who prepares them.
  */
 enum tsr_status tsr_partition_new(uint64_t numel, enum tsr_partition_rule rule, const char *what,
 				  struct tsr_partition **ret, struct tsr_err *err);
-void tsr_partition_free(struct tsr_partition *p);
 
 /* Memory for parts of up to @room elements of any tensor; NULL if there is none. */
 struct tsr_partition_part *tsr_partition_part_new(size_t room);

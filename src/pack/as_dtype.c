@@ -6,7 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "codec/math.h"
 #include "codec/narrow.h"
+#include "codec/nonfinite.h"
 #include "names/roles.h"
 
 /* Elements that are converted at once. */
@@ -18,17 +20,11 @@
  */
 static float round_to_odd(double x)
 {
-	float f = (float)x;
-	uint32_t bits;
+	const float f = (float)x;
 
 	if ((double)f == x || isnan(x))
 		return f;
-	memcpy(&bits, &f, sizeof(bits));
-	if (fabs((double)f) > fabs(x))
-		bits--;
-	bits |= 1;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
+	return tsr_f32_from_bits((tsr_bits_from_f32(f) - (fabs((double)f) > fabs(x))) | 1);
 }
 
 static void as_f32(enum tsr_dtype from, const unsigned char *in, size_t n, bool exact, float *x)
@@ -45,27 +41,6 @@ static void as_f32(enum tsr_dtype from, const unsigned char *in, size_t n, bool 
 	}
 }
 
-static size_t count_finite(const float *x, size_t n)
-{
-	size_t count = 0;
-
-	for (size_t i = 0; i < n; i++)
-		count += isfinite(x[i]) != 0;
-	return count;
-}
-
-static size_t count_finite_f64(const unsigned char *in, size_t n)
-{
-	size_t count = 0;
-	double x;
-
-	for (size_t i = 0; i < n; i++) {
-		memcpy(&x, in + i * sizeof(x), sizeof(x));
-		count += isfinite(x) != 0;
-	}
-	return count;
-}
-
 bool tsr_takes_dtype(const struct tsr_tensor *t)
 {
 	return tsr_names_is_floating(t->dtype) && !t->quantized;
@@ -74,7 +49,7 @@ bool tsr_takes_dtype(const struct tsr_tensor *t)
 size_t tsr_as_dtype(enum tsr_dtype from, const void *in, size_t n, enum tsr_dtype to, void *out)
 {
 	const size_t in_item = tsr_dtype_bits(from) / 8, out_item = tsr_dtype_bits(to) / 8;
-	size_t lost = 0;
+	uint64_t before, lost = 0;
 	float x[BATCH];
 
 	for (size_t at = 0; at < n; at += BATCH) {
@@ -83,11 +58,12 @@ size_t tsr_as_dtype(enum tsr_dtype from, const void *in, size_t n, enum tsr_dtyp
 		unsigned char *target = (unsigned char *)out + at * out_item;
 
 		as_f32(from, source, count, to != TSR_F32, x);
-		lost += from == TSR_F64 ? count_finite_f64(source, count) : count_finite(x, count);
+		before = from == TSR_F64 ? tsr_count_nonfinite(from, source, count * in_item)
+					 : tsr_count_nonfinite(TSR_F32, x, count * sizeof(*x));
 		tsr_narrow_in_place(to, x, count);
 		memcpy(target, x, count * out_item);
 		as_f32(to, target, count, false, x);
-		lost -= count_finite(x, count);
+		lost += tsr_count_nonfinite(TSR_F32, x, count * sizeof(*x)) - before;
 	}
 	return lost;
 }

@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
 #include "codec/narrow.h"
@@ -121,7 +120,7 @@ enum tsr_status tsr_pack_note_ratios(struct tsr_checkpoint *c, const struct tsr_
 }
 
 enum tsr_status tsr_pack_check_ratios(const struct tsr_pack_options *o, struct tsr_checkpoint *c,
-				      size_t nkept, const bool *kept, struct tsr_err *err)
+				      const struct tsr_pack_given *given, struct tsr_err *err)
 {
 	const struct tsr_tensor *first = NULL, *beside;
 	size_t n = 0;
@@ -129,8 +128,7 @@ enum tsr_status tsr_pack_check_ratios(const struct tsr_pack_options *o, struct t
 	for (size_t i = 0; i < c->ntensors; i++) {
 		struct tsr_tensor *t = &c->tensors[i];
 
-		if ((kept && i < nkept && kept[i]) || !t->coding.codec ||
-		    !t->coding.codec->relative)
+		if (tsr_pack_is_kept(given, i) || !t->coding.codec || !t->coding.codec->relative)
 			continue;
 		beside = t->beside ? tsr_tensor_beside(c, t) : NULL;
 		if (beside && tsr_tensor_has_f32(beside) && tsr_tensor_same_shape(beside, t)) {

@@ -4,7 +4,7 @@
 #define TSR_PACK_CODEC_RULES_H
 
 #include "ckpt/checkpoint_model.h"
-#include "tersor/pack.h"
+#include "pack/open_checkpoint.h"
 
 /* Give a tensor the coding of its kind, or none if it stays raw, which may have a reason. */
 void tsr_pack_choose(const struct tsr_pack_options *o, struct tsr_tensor *t,
@@ -25,10 +25,10 @@ void tsr_pack_give(struct tsr_tensor *t, const struct tsr_coding *coding);
 
 /*
  * Once all are chosen: momenta in a relative codec whose variance is not there get the one that is used
- * without, which a note says.  The first @nkept tensors have their coding already where @kept says so.
+ * without, which a note says.  Those that are kept have their coding already.
  */
 enum tsr_status tsr_pack_check_ratios(const struct tsr_pack_options *o, struct tsr_checkpoint *c,
-				      size_t nkept, const bool *kept, struct tsr_err *err);
+				      const struct tsr_pack_given *given, struct tsr_err *err);
 
 /*
  * If a tensor's codec is relative, give it the one that is used without a variance; whether it was.

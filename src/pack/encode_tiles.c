@@ -10,6 +10,16 @@
 #include "pack/masters.h"
 #include "pack/outcome/moments.h"
 
+/* What encoding a tile found, as a walk has it. */
+struct found {
+	struct tsr_measure measure;
+	struct tsr_encode_report report;
+	struct tsr_update_measure update; /* of a variance with its momentum */
+	struct tsr_breach breach; /* likewise */
+	uint32_t integers; /* all elements are */
+	uint32_t apart;
+};
+
 /* The variances that a tile of a momentum in a relative codec goes with. */
 static enum tsr_status get_beside(const struct tsr_encoding *e, const struct tsr_walked *t,
 				  struct tsr_err *err)
@@ -23,14 +33,14 @@ static enum tsr_status get_beside(const struct tsr_encoding *e, const struct tsr
 				t->tile.first, t->tile.n, err);
 }
 
-enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, const struct tsr_walked *t,
-				struct tsr_err *err)
+static enum tsr_status encode_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
-	struct tsr_encoded *found = t->found;
+	const struct tsr_encoding *e = ctx;
+	struct found *found = t->found;
 	struct tsr_coding coding = t->tensor->coding;
 	bool same;
 
-	*found = (struct tsr_encoded){ .report = { 0 } };
+	*found = (struct found){ .report = { 0 } };
 	coding.first = t->tile.first;
 	if (!coding.codec)
 		return TSR_OK;
@@ -56,14 +66,14 @@ enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, const struct tsr_w
 /* What encoding a side of a pair needs; one that is stored as it is gets its elements into m->x. */
 static struct tsr_coder_side side_of(const struct tsr_walked *t, struct tsr_coding *coding)
 {
-	struct tsr_encoded *found = t->found;
+	struct found *found = t->found;
 	struct tsr_coder_side side = { .coder = t->coder,
 				       .dtype = t->tensor->dtype,
 				       .measure = &found->measure,
 				       .report = &found->report };
 	const size_t n = t->nbytes * 8 / tsr_dtype_bits(t->tensor->dtype);
 
-	*found = (struct tsr_encoded){ .report = { 0 } };
+	*found = (struct found){ .report = { 0 } };
 	*coding = t->tensor->coding;
 	if (!coding->codec) {
 		tsr_widen(t->tensor->dtype, t->data, n, t->coder->m->x);
@@ -78,10 +88,11 @@ static struct tsr_coder_side side_of(const struct tsr_walked *t, struct tsr_codi
 	return side;
 }
 
-enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, const struct tsr_walked *const t[2],
-				struct tsr_err *err)
+static enum tsr_status encode_pair(void *ctx, const struct tsr_walked *const t[2],
+				   struct tsr_err *err)
 {
-	struct tsr_encoded *found = t[1]->found;
+	const struct tsr_encoding *e = ctx;
+	struct found *found = t[1]->found;
 	struct tsr_coding coding[2];
 	const struct tsr_coder_side m = side_of(t[0], &coding[0]), v = side_of(t[1], &coding[1]);
 	const size_t n = t[0]->nbytes * 8 / tsr_dtype_bits(t[0]->tensor->dtype);
@@ -98,13 +109,16 @@ enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, const struct tsr_w
 	return TSR_OK;
 }
 
-void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_walked *t)
+/* The figures of a tile, added to those of its tensor. */
+static enum tsr_status add_figures(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
-	const struct tsr_encoded *found = t->found;
+	const struct tsr_encoding *e = ctx;
+	const struct found *found = t->found;
 	const size_t i = t->tile.tensor;
 	struct tsr_packed_tensor *r = &e->results[i];
 	struct tsr_encoded_sums *sums = &e->sums[t->side];
 
+	(void)err;
 	if (t->tile.first == 0)
 		*sums = (struct tsr_encoded_sums){ .measure = { 0 } };
 	tsr_update_measure_merge(&sums->update, &found->update);
@@ -125,6 +139,33 @@ void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_walked *t)
 	r->report.scale_overflow += found->report.scale_overflow;
 	r->report.narrow_overflow += found->report.narrow_overflow;
 	e->apart[i] = e->apart[i] || found->apart;
+	return TSR_OK;
+}
+
+static enum tsr_status write_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
+{
+	const struct tsr_encoding *e = ctx;
+
+	for (unsigned i = t->tensor->narrow ? 1 : 0; i < t->tensor->nplanes; i++)
+		TSR_TRY(tsr_writer_put(e->writer, TSR_ARRAY_TAG(t->tile.tensor, i),
+				       t->coder->plane[i],
+				       tsr_tile_plane_nbytes(t->tensor, i, &t->tile),
+				       tsr_tile_plane_offset(t->tensor, i, &t->tile), err));
+	return TSR_OK;
+}
+
+struct tsr_walk tsr_encoding_walk(struct tsr_encoding *e, const char *what)
+{
+	return (struct tsr_walk){ .c = e->stored,
+				  .wanted = e->wanted->tensors,
+				  .encodes = true,
+				  .what = what,
+				  .found_nbytes = sizeof(struct found),
+				  .work = encode_tile,
+				  .work_pair = encode_pair,
+				  .commit = add_figures,
+				  .finish = e->writer ? write_tile : NULL,
+				  .ctx = e };
 }
 
 enum tsr_raw_reason tsr_encoded_raw_reason(const struct tsr_encoding *e, size_t i)

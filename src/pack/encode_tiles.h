@@ -3,6 +3,7 @@
 #ifndef TSR_PACK_ENCODE_TILES_H
 #define TSR_PACK_ENCODE_TILES_H
 
+#include "container/writer.h"
 #include "pack/walk.h"
 #include "tersor/pack.h"
 
@@ -21,27 +22,15 @@ struct tsr_encoding {
 	struct tsr_packed_tensor *results; /* per tensor */
 	struct tsr_encoded_sums *sums; /* of the tensors that a walk is in the middle of, by side */
 	bool *integers; /* per tensor: whether all elements are */
+	struct tsr_writer *writer; /* of what is encoded; NULL: only figures are wanted */
 	bool *apart; /* per tensor: its first plane is not that of the tensor it was taken for */
 };
 
-/* What encoding a tile found, as a walk has it. */
-struct tsr_encoded {
-	struct tsr_measure measure;
-	struct tsr_encode_report report;
-	struct tsr_update_measure update; /* of a variance with its momentum */
-	struct tsr_breach breach; /* likewise */
-	uint32_t integers; /* all elements are */
-	uint32_t apart;
-};
-
-/* The `work` and `work_pair` of a walk over e->stored that wants the tensors of e->wanted. */
-enum tsr_status tsr_encode_tile(const struct tsr_encoding *e, const struct tsr_walked *t,
-				struct tsr_err *err);
-enum tsr_status tsr_encode_pair(const struct tsr_encoding *e, const struct tsr_walked *const t[2],
-				struct tsr_err *err);
-
-/* Its `commit`: the figures of a tile, added to those of its tensor. */
-void tsr_encoded_add(const struct tsr_encoding *e, const struct tsr_walked *t);
+/*
+ * A walk over e->stored that encodes the tensors of e->wanted, and adds up what it finds of them.  @what: the
+ * file that a message of cancellation names.
+ */
+struct tsr_walk tsr_encoding_walk(struct tsr_encoding *e, const char *what);
 
 /* Why the codec of tensor @i cannot hold it, as was found. */
 enum tsr_raw_reason tsr_encoded_raw_reason(const struct tsr_encoding *e, size_t i);

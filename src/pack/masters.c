@@ -41,11 +41,6 @@ struct sample {
 	uint32_t correction[SAMPLE];
 };
 
-static bool is_narrow(enum tsr_dtype dtype)
-{
-	return dtype == TSR_BF16 || dtype == TSR_F16;
-}
-
 /* Whether a tensor is stored as a narrow weight and a correction. */
 static bool may_be_master(const struct tsr_tensor *t)
 {
@@ -94,7 +89,8 @@ static enum tsr_status list_candidates(const struct tsr_checkpoint *c, struct ca
 		const bool is_master = may_be_master(t);
 		const enum tsr_dtype dtype = is_master ? tsr_plane_dtype(&t->coding, 0) : t->dtype;
 
-		if (is_master || (!t->coding.codec && is_narrow(dtype) && t->numel > 0))
+		if (is_master ||
+		    (!t->coding.codec && (dtype == TSR_BF16 || dtype == TSR_F16) && t->numel > 0))
 			k->list[k->n++] = (struct candidate){
 				i, is_master, tsr_hash(t->shape, t->rank * sizeof(*t->shape), dtype)
 			};
@@ -145,28 +141,21 @@ static enum tsr_status sample(const struct tsr_checkpoint *stored, const struct 
 	return TSR_OK;
 }
 
-static enum tsr_status sample_all(const struct tsr_checkpoint *stored,
-				  const struct tsr_checkpoint *c, const struct candidates *k,
-				  struct tsr_err *err)
-{
-	TSR_OWNED(free) struct sample *s = k->n ? malloc(sizeof(*s)) : NULL;
-
-	TSR_TRY(s || !k->n ? TSR_OK : tsr_fail_nomem(err, c->path));
-	for (size_t i = 0; i < k->n; i++)
-		TSR_TRY(sample(stored, c, &k->list[i], s, err));
-	return TSR_OK;
-}
-
 /* --- Pairs -------------------------------------------------------------------------------------- */
 
 enum tsr_status tsr_masters_find(const struct tsr_checkpoint *stored, struct tsr_checkpoint *c,
 				 struct tsr_err *err)
 {
 	TSR_SCOPED(candidates_free) struct candidates k = { .n = 0 };
+	TSR_OWNED(free) struct sample *s = NULL;
 	size_t master, end;
 
 	TSR_TRY(list_candidates(c, &k, err));
-	TSR_TRY(sample_all(stored, c, &k, err));
+	if (!k.n)
+		return TSR_OK;
+	TSR_TRY(TSR_NEW(&s, 1, err, c->path));
+	for (size_t i = 0; i < k.n; i++)
+		TSR_TRY(sample(stored, c, &k.list[i], s, err));
 	sort(&k);
 	/* Copies of one tensor, such as new norms, are told apart by their order. */
 	for (size_t i = 0; i < k.n; i = end) {

@@ -8,7 +8,6 @@
 #include "base/fail.h"
 #include "ckpt/deltas.h"
 #include "pack/packing.h"
-#include "tersor/pack.h"
 
 /* Where the last @n names of a path begin. */
 static const char *last_names(const char *path, unsigned n)
@@ -24,16 +23,16 @@ static const char *last_names(const char *path, unsigned n)
 
 /* How a delta names it. */
 static enum tsr_status name_base(struct tsr_checkpoint *base,
-				 const struct tsr_delta_options *options, struct tsr_base_name *ret,
+				 const struct tsr_pack_options *options, struct tsr_base_name *ret,
 				 struct tsr_err *err)
 {
-	const char *path = last_names(options->path, options->levels + 1);
-	const size_t up = 3 * (size_t)options->levels;
+	const char *path = last_names(options->delta, options->base_levels + 1);
+	const size_t up = 3 * (size_t)options->base_levels;
 	char *name = tsr_arena_alloc(base->arena, up + strlen(path) + 1);
 	unsigned levels;
 
 	if (!name)
-		return tsr_fail_nomem(err, options->path);
+		return tsr_fail_nomem(err, options->delta);
 	for (size_t i = 0; i < up; i += 3)
 		memcpy(name + i, "../", 3);
 	memcpy(name + up, path, strlen(path) + 1);
@@ -44,30 +43,31 @@ static enum tsr_status name_base(struct tsr_checkpoint *base,
 		return TSR_OK;
 	return tsr_fail(err, TSR_E_UNSUPPORTED,
 			"%s: found a path that does not end in %u names, expected them",
-			options->path, options->levels + 1);
+			options->delta, options->base_levels + 1);
 }
 
 static enum tsr_status check(const struct tsr_checkpoint *base,
-			     const struct tsr_delta_options *options, struct tsr_err *err)
+			     const struct tsr_pack_options *options, bool plain,
+			     struct tsr_err *err)
 {
 	const unsigned depth = base->base_name.depth + 1;
 	unsigned max_chain = options->max_chain ? options->max_chain : TSR_CHAIN_DEFAULT;
 
 	if (max_chain > TSR_CHAIN_MAX)
 		max_chain = TSR_CHAIN_MAX;
-	if (!base->packed && !options->plain)
+	if (!base->packed && !plain)
 		return tsr_fail(err, TSR_E_UNSUPPORTED,
 				"%s: is not a packed file, which a delta can have for its base",
-				options->path);
+				options->delta);
 	if (depth > max_chain)
 		return tsr_fail_hint(err, TSR_E_LIMIT, TSR_HINT_CHAIN,
 				     "%s: a delta to it would be number %u of a chain, over the "
 				     "limit of %u",
-				     options->path, depth, max_chain);
+				     options->delta, depth, max_chain);
 	return TSR_OK;
 }
 
-enum tsr_status tsr_delta_base_open(const struct tsr_delta_options *options,
+enum tsr_status tsr_delta_base_open(const struct tsr_pack_options *options, bool plain,
 				    const struct tsr_run *run, struct tsr_checkpoint **ret,
 				    struct tsr_base_name *name_ret, struct tsr_err *err)
 {
@@ -76,10 +76,10 @@ enum tsr_status tsr_delta_base_open(const struct tsr_delta_options *options,
 
 	o.base = NULL;
 	o.run = run;
-	TSR_TRY(tsr_checkpoint_open(&options->path, 1, &o, &base, err));
-	if (!base->packed && options->plain)
+	TSR_TRY(tsr_checkpoint_open(&options->delta, 1, &o, &base, err));
+	if (!base->packed && plain)
 		TSR_TRY(tsr_plain_set(base, run, err));
-	TSR_TRY(check(base, options, err));
+	TSR_TRY(check(base, options, plain, err));
 	TSR_TRY(name_base(base, options, name_ret, err));
 	*ret = base;
 	base = NULL;

@@ -18,6 +18,12 @@ struct tsr_pack_given {
 	unsigned generation; /* lossy generations so far, if no tensor is encoded with loss now */
 };
 
+/* Whether a tensor keeps the coding that it has. */
+static inline bool tsr_pack_is_kept(const struct tsr_pack_given *given, size_t tensor)
+{
+	return given->kept && tensor < given->n && given->kept[tensor];
+}
+
 /*
  * tsr_pack() without the opening: @options->open is not used.  @c is borrowed and becomes
  * @ret->source, which the caller takes back (sets to NULL) before tsr_packing_free().  Its

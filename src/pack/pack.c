@@ -1,24 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `pack`: every tensor is encoded, measured and written, or kept raw. */
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
-#include "ckpt/checksum.h"
-#include "ckpt/fingerprint.h"
-#include "ckpt/meta.h"
 #include "ckpt/shared_views.h"
-#include "container/packed/packed_write.h"
 #include "container/tree.h"
-#include "container/writer.h"
 #include "names/eps.h"
 #include "names/name_rules.h"
-#include "names/params/parameters.h"
 #include "pack/bounds.h"
 #include "pack/choice/choice.h"
 #include "pack/codec_rules.h"
@@ -28,27 +19,19 @@
 #include "pack/new_delta_base.h"
 #include "pack/outcome/muon_matrix.h"
 #include "pack/open_checkpoint.h"
-#include "pack/packed_meta.h"
+#include "pack/packed_output.h"
 #include "pack/packing.h"
-#include "parts/part.h"
 
 struct packing {
 	const struct tsr_pack_options *options;
 	const struct tsr_pack_given *given;
-	const struct tsr_run *run;
-	struct tsr_run whole; /* the same without parts */
+	struct tsr_packed_output out;
+	struct tsr_run whole; /* its run without parts */
 	struct tsr_packing *result;
 	struct tsr_checkpoint *c; /* result->source: its tensors have the codings to be used */
 	struct tsr_checkpoint stored; /* the same, with the tensors as they are in its files */
-	const char *out_path;
 	struct tsr_error_summary *errors; /* per tensor, in the arena: what the output records */
-	struct tsr_packed_source source; /* what the output says of it */
-	struct tsr_checkpoint *base; /* of a delta, or NULL */
-	struct tsr_base_name base_name;
-	bool *model; /* per tensor, for a file of weights: whether it is the model's own */
 	uint64_t *nbytes; /* per tensor, for take_sizes() */
-	struct tsr_meta *meta, *weights_meta; /* of the output */
-	struct tsr_writer *writer;
 	struct tsr_pack_learned learned;
 	struct tsr_encoding encoding;
 	struct tsr_encoded_sums sums[2]; /* of the tensors being committed, by side */
@@ -69,12 +52,6 @@ struct tsr_pack_options tsr_pack_defaults(void)
 
 /* --- The source ------------------------------------------------------------------------------ */
 
-/* Whether a tensor keeps the coding that it has. */
-static bool is_kept(const struct packing *p, size_t tensor)
-{
-	return p->given->kept && tensor < p->given->n && p->given->kept[tensor];
-}
-
 static enum tsr_status check_source(struct packing *p)
 {
 	if (p->c->packed && !p->given->kept)
@@ -88,67 +65,17 @@ static enum tsr_status check_source(struct packing *p)
 
 /* --- The tiles ------------------------------------------------------------------------------- */
 
-static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
-{
-	const struct packing *p = ctx;
-
-	(void)extra;
-	return tsr_encode_tile(&p->encoding, t, err);
-}
-
-static enum tsr_status encode_pair(void *ctx, void *const extra[2],
-				   const struct tsr_walked *const t[2], struct tsr_err *err)
-{
-	const struct packing *p = ctx;
-
-	(void)extra;
-	return tsr_encode_pair(&p->encoding, t, err);
-}
-
-static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
-{
-	struct packing *p = ctx;
-
-	(void)extra;
-	(void)err;
-	tsr_encoded_add(&p->encoding, t);
-	return TSR_OK;
-}
-
-static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				  struct tsr_err *err)
-{
-	const struct packing *p = ctx;
-
-	(void)extra;
-	for (unsigned i = t->tensor->narrow ? 1 : 0; i < t->tensor->nplanes; i++)
-		TSR_TRY(tsr_writer_put(p->writer, TSR_ARRAY_TAG(t->tile.tensor, i),
-				       t->coder->plane[i],
-				       tsr_tile_plane_nbytes(t->tensor, i, &t->tile),
-				       tsr_tile_plane_offset(t->tensor, i, &t->tile), err));
-	return TSR_OK;
-}
-
 static enum tsr_status encode_all(struct packing *p)
 {
-	const struct tsr_walk walk = { .c = &p->stored,
-				       .wanted = p->c->tensors,
-				       .encodes = true,
-				       .what = p->out_path,
-				       .found_nbytes = sizeof(struct tsr_encoded),
-				       .hash_into = p->c->tensors,
-				       .in_parts = true,
-				       .work = encode_tile,
-				       .work_pair = encode_pair,
-				       .commit = commit_tile,
-				       .finish = write_tile,
-				       .ctx = p };
+	struct tsr_walk walk;
 
-	TSR_TRY(tsr_writer_create(p->writer, p->err));
-	TSR_TRY(tsr_walk_run(&walk, p->run, p->err));
-	return tsr_writer_end_part(p->writer, p->err);
+	p->encoding.writer = p->out.writer;
+	walk = tsr_encoding_walk(&p->encoding, p->out.path);
+	walk.hash_into = p->c->tensors;
+	walk.in_parts = true;
+	TSR_TRY(tsr_writer_create(p->out.writer, p->err));
+	TSR_TRY(tsr_walk_run(&walk, p->out.run, p->err));
+	return tsr_writer_end_part(p->out.writer, p->err);
 }
 
 /* --- What was measured ----------------------------------------------------------------------- */
@@ -167,8 +94,11 @@ static enum tsr_status check_raw(const struct packing *p, size_t i)
 			     p->c->tensors[i].name, reason);
 }
 
-/* Keep the tensors raw that their codec cannot hold; *again_ret says whether there are any. */
-static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
+/*
+ * Keep the tensors raw that their codec cannot hold, and store the first planes of those that only looked
+ * like masters; *again_ret says whether there are any.
+ */
+static enum tsr_status settle(struct packing *p, bool *again_ret)
 {
 	*again_ret = false;
 	for (size_t i = 0; i < p->c->ntensors; i++) {
@@ -176,6 +106,10 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 		struct tsr_packed_tensor *r = &p->result->tensors[i];
 		const enum tsr_raw_reason raw = tsr_encoded_raw_reason(&p->encoding, i);
 
+		if (p->encoding.apart[i] && t->narrow) {
+			t->narrow = NULL;
+			*again_ret = true;
+		}
 		if (raw == TSR_RAW_NO)
 			continue;
 		r->raw = raw;
@@ -191,17 +125,6 @@ static enum tsr_status keep_raw(struct packing *p, bool *again_ret)
 		t->narrow = NULL;
 	}
 	return TSR_OK;
-}
-
-/* Store the first planes of tensors that only looked like masters. */
-static void keep_planes(struct packing *p, bool *again_ret)
-{
-	for (size_t i = 0; i < p->c->ntensors; i++) {
-		if (p->encoding.apart[i] && p->c->tensors[i].narrow) {
-			p->c->tensors[i].narrow = NULL;
-			*again_ret = true;
-		}
-	}
 }
 
 static void record_errors(struct packing *p)
@@ -223,81 +146,30 @@ static void record_errors(struct packing *p)
 
 /* --- All of it ------------------------------------------------------------------------------- */
 
-static enum tsr_status plan_writer(struct packing *p, const struct tsr_st_entry *arrays, size_t n)
-{
-	struct tsr_writer_plan plan = { .path = p->out_path,
-					.container = TSR_CONTAINER_SAFETENSORS,
-					.force = p->options->force,
-					.max_shard_nbytes = p->options->max_shard_nbytes,
-					.c = p->c,
-					.arrays = arrays,
-					.narrays = n,
-					.keep_order = true,
-					.packed = &p->source,
-					.coded = p->options->coded,
-					.base = p->base,
-					.run = p->run,
-					.part = p->run ? p->run->parts : NULL,
-					.weights_path = p->options->weights_out };
-
-	free(p->meta);
-	free(p->weights_meta);
-	p->meta = p->weights_meta = NULL;
-	TSR_TRY(tsr_packed_meta(p->c, &p->meta, &plan.nmeta, p->err));
-	TSR_TRY(tsr_packed_weights_meta(p->c, &p->weights_meta, &plan.nweights_meta, p->err));
-	plan.meta = p->meta;
-	plan.weights_meta = p->weights_meta;
-	tsr_writer_free(p->writer);
-	p->writer = NULL;
-	return tsr_writer_new(&plan, &p->writer, p->err);
-}
-
 /* What the files have, or are planned to have. */
 static void take_sizes(struct packing *p)
 {
 	memset(p->nbytes, 0, p->c->ntensors * sizeof(*p->nbytes));
-	tsr_writer_tensor_nbytes(p->writer, p->c->ntensors, p->nbytes);
+	tsr_writer_tensor_nbytes(p->out.writer, p->c->ntensors, p->nbytes);
 	for (size_t i = 0; i < p->c->ntensors; i++)
 		p->result->tensors[i].nbytes = p->nbytes[i];
-	p->result->data_nbytes = tsr_writer_data_nbytes(p->writer);
-	p->result->header_nbytes = tsr_writer_nbytes(p->writer) - p->result->data_nbytes;
+	p->result->data_nbytes = tsr_writer_data_nbytes(p->out.writer);
+	p->result->header_nbytes = tsr_writer_nbytes(p->out.writer) - p->result->data_nbytes;
 }
 
 /* Lay out the files for the codings as they are now, with room for any figures. */
 static enum tsr_status plan(struct packing *p)
 {
 	const struct tsr_checkpoint *c = p->c;
-	TSR_OWNED(free) struct tsr_st_entry *arrays = NULL;
-	size_t n = 0;
 
-	p->source = (struct tsr_packed_source){
-		.kind = tsr_container_name(c->container),
-		.format = tsr_meta_find(c->meta, c->nmeta, "format"),
-		.order = p->options->meta_order ? c->meta_order : NULL,
-		.norder = c->nmeta_order,
-		.generation = TSR_GENERATION_MAX,
-		.tensors = c->tensors,
-		.ntensors = c->ntensors,
-		.base = p->base_name,
-		.model = p->model,
-	};
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->errors[i] = tsr_error_widest(c->tensors[i].numel);
 		c->tensors[i].error = c->tensors[i].coding.codec ? &p->errors[i] : NULL;
 	}
-	TSR_TRY(tsr_packed_arrays(p->c, &arrays, &n, p->err));
-	TSR_TRY(plan_writer(p, arrays, n));
-	p->result->plain_nbytes = tsr_writer_nbytes(p->writer);
+	TSR_TRY(tsr_packed_output_plan(&p->out, p->err));
+	p->result->plain_nbytes = tsr_writer_nbytes(p->out.writer);
 	take_sizes(p);
 	return TSR_OK;
-}
-
-/* What is the model's own, before the tree is a tensor too, which is not. */
-static enum tsr_status find_model(struct packing *p)
-{
-	TSR_TRY(TSR_ARENA_NEW(&p->model, p->c->ntensors + 2, p->c->arena,
-			      tsr_build_nomem(p->c, p->err)));
-	return tsr_names_model(p->c, p->options->rules, p->options->nrules, p->model, p->err);
 }
 
 /* A rule that matches nothing is a typo; who packs several files tells from all of them. */
@@ -364,14 +236,14 @@ static enum tsr_status choose(struct packing *p)
 	struct tsr_choosing choosing = { .choice = &choice,
 					 .given = p->given,
 					 .encoding = &p->encoding,
-					 .run = p->run,
-					 .what = p->out_path,
+					 .run = p->out.run,
+					 .what = p->out.path,
 					 .size = size_now,
 					 .ctx = p };
 
 	if (!p->options->choice)
 		return TSR_OK;
-	TSR_TRY(TSR_NEW(&choosing.choices, p->c->ntensors + 1, p->err, p->out_path));
+	TSR_TRY(TSR_NEW(&choosing.choices, p->c->ntensors + 1, p->err, p->out.path));
 	p->result->choices = choosing.choices;
 	for (size_t i = 0; i < p->c->ntensors; i++)
 		p->result->tensors[i].choice = &choosing.choices[i];
@@ -397,8 +269,7 @@ static enum tsr_status prepare(struct packing *p)
 	if (!p->given->named)
 		TSR_TRY(tsr_names_assign(c, p->options->rules, p->options->nrules, p->err));
 	TSR_TRY(check_rules(p));
-	if (p->options->weights_out)
-		TSR_TRY(find_model(p));
+	TSR_TRY(tsr_packed_output_find_model(&p->out, p->err));
 	TSR_TRY(tsr_note_shared_views(c, p->err));
 	TSR_TRY(tsr_tree_attach(c, p->err));
 	TSR_TRY(tsr_build_index(c, p->err));
@@ -406,7 +277,7 @@ static enum tsr_status prepare(struct packing *p)
 	p->result->source_nbytes = tsr_checkpoint_stored_nbytes(c);
 	p->stored = *c;
 	p->stored.tensors = tsr_arena_alloc(c->arena, n * sizeof(*c->tensors));
-	TSR_TRY(TSR_NEW(&p->result->tensors, n, p->err, p->out_path));
+	TSR_TRY(TSR_NEW(&p->result->tensors, n, p->err, p->out.path));
 	p->encoding = (struct tsr_encoding){
 		.stored = &p->stored,
 		.wanted = c,
@@ -422,29 +293,21 @@ static enum tsr_status prepare(struct packing *p)
 	if (!p->stored.tensors || !p->encoding.integers || !p->encoding.apart || !p->nbytes ||
 	    !p->errors)
 		return tsr_build_nomem(c, p->err);
-	TSR_TRY(tsr_pack_learn(c, p->options, p->run, &p->learned, p->err));
+	TSR_TRY(tsr_pack_learn(c, p->options, p->out.run, &p->learned, p->err));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		p->stored.tensors[i] = c->tensors[i];
 		c->tensors[i].narrow = NULL;
-		if (is_kept(p, i))
+		if (tsr_pack_is_kept(p->given, i))
 			continue;
 		tsr_pack_choose(p->options, &c->tensors[i], &p->result->tensors[i]);
 		TSR_TRY(tsr_pack_fit(&p->learned, c, &c->tensors[i], p->err));
 	}
 	TSR_TRY(choose(p));
 	TSR_TRY(tsr_pack_note_learned(&p->learned, c, p->err));
-	TSR_TRY(tsr_pack_check_ratios(p->options, c, p->given->n, p->given->kept, p->err));
+	TSR_TRY(tsr_pack_check_ratios(p->options, c, p->given, p->err));
 	p->result->generation = c->generation > p->given->generation ? c->generation
 								     : p->given->generation;
 	return tsr_masters_find(&p->stored, c, p->err);
-}
-
-/* Nothing was measured. */
-static enum tsr_status drop_errors(struct packing *p)
-{
-	for (size_t i = 0; i < p->c->ntensors; i++)
-		p->c->tensors[i].error = NULL;
-	return TSR_OK;
 }
 
 /* Coding makes the files shorter than they were planned.  Nothing can fail once they are in place. */
@@ -452,13 +315,14 @@ static enum tsr_status publish(struct packing *p)
 {
 	enum tsr_status status;
 
-	TSR_TRY(tsr_written_delta_init(&p->result->delta, &p->base_name, p->c->ntensors, p->err));
-	status = tsr_writer_publish(p->writer, p->err);
+	TSR_TRY(tsr_written_delta_init(&p->result->delta, &p->out.source.base, p->c->ntensors,
+				       p->err));
+	status = tsr_writer_publish(p->out.writer, p->err);
 	if (status != TSR_OK && status != TSR_E_DURABILITY)
 		return status;
 	if (p->options->coded != TSR_CODED_NONE) {
 		take_sizes(p);
-		tsr_written_delta_take(&p->result->delta, p->writer, p->c->ntensors);
+		tsr_written_delta_take(&p->result->delta, p->out.writer, p->c->ntensors);
 	}
 	return status;
 }
@@ -466,51 +330,39 @@ static enum tsr_status publish(struct packing *p)
 /* If the layout changes, the joining process redoes all that parts have done. */
 static enum tsr_status plan_again(struct packing *p)
 {
-	if (p->run)
-		p->whole = *p->run;
+	if (p->out.run)
+		p->whole = *p->out.run;
 	p->whole.parts = NULL;
-	p->run = p->run ? &p->whole : NULL;
+	p->out.run = p->out.run ? &p->whole : NULL;
 	return plan(p);
-}
-
-/* Which inputs all parts must have, and what has no parts. */
-static enum tsr_status name_inputs(struct packing *p)
-{
-	const struct tsr_checkpoint *const inputs[] = { &p->stored, p->base };
-
-	if (p->options->dry_run)
-		return tsr_part_refuse(p->run, "a plan without output", p->err);
-	return tsr_inputs_name(inputs, 2, 0, p->run, p->err);
 }
 
 static enum tsr_status run_packing(struct packing *p)
 {
-	const struct tsr_pack_options *o = p->options;
-	const struct tsr_delta_options delta = { o->delta, o->max_chain, o->base_levels,
-						 p->given->plain_base, o->open };
 	bool again = true;
 
-	if (o->delta)
-		TSR_TRY(tsr_delta_base_open(&delta, p->run, &p->base, &p->base_name, p->err));
+	TSR_TRY(tsr_packed_output_open(&p->out, p->given->plain_base, p->err));
 	TSR_TRY(prepare(p));
-	TSR_TRY(tsr_delta_base_fits(p->base, p->c, p->err));
-	TSR_TRY(name_inputs(p));
+	TSR_TRY(tsr_delta_base_fits(p->out.base, p->c, p->err));
+	TSR_TRY(tsr_packed_output_name_inputs(&p->out, &p->stored, p->err));
 	TSR_TRY(plan(p));
 	if (p->options->dry_run) {
-		TSR_TRY(tsr_writer_check(p->writer, p->err));
-		return drop_errors(p);
+		TSR_TRY(tsr_writer_check(p->out.writer, p->err));
+		/* Nothing was measured. */
+		for (size_t i = 0; i < p->c->ntensors; i++)
+			p->c->tensors[i].error = NULL;
+		return TSR_OK;
 	}
 	/* Only encoding shows which tensors stay raw, and so the layout: a second pass is rare. */
 	while (again) {
 		TSR_TRY(encode_all(p));
-		TSR_TRY(keep_raw(p, &again));
-		keep_planes(p, &again);
+		TSR_TRY(settle(p, &again));
 		if (again)
 			TSR_TRY(plan_again(p));
 	}
 	record_errors(p);
 	TSR_TRY(tsr_masters_note(p->c, p->err));
-	p->source.generation = p->result->generation;
+	p->out.source.generation = p->result->generation;
 	measure_steps(p);
 	TSR_TRY(tsr_muon_measure_all(&p->stored, p->c, NULL, p->result->tensors, p->err));
 	TSR_TRY(check_moments(p));
@@ -524,9 +376,11 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 				    const struct tsr_run *run, struct tsr_packing **ret,
 				    struct tsr_err *err)
 {
-	struct packing p = {
-		.options = options, .given = given, .run = run, .c = c, .out_path = out, .err = err
-	};
+	struct packing p = { .options = options,
+			     .given = given,
+			     .out = { .c = c, .options = options, .run = run, .path = out },
+			     .c = c,
+			     .err = err };
 	enum tsr_status status;
 
 	TSR_TRY(TSR_NEW(&p.result, 1, err, out));
@@ -535,11 +389,8 @@ enum tsr_status tsr_pack_checkpoint(struct tsr_checkpoint *c, const struct tsr_p
 	p.result->lr = tsr_names_lr(c);
 	p.result->moments = tsr_moments_begin(c);
 	status = run_packing(&p);
-	tsr_writer_free(p.writer);
-	tsr_checkpoint_close(p.base);
+	tsr_packed_output_free(&p.out);
 	tsr_pack_learned_free(&p.learned);
-	free(p.meta);
-	free(p.weights_meta);
 	if (!tsr_is_packed(status)) {
 		p.result->source = NULL;
 		tsr_packing_free(p.result);
@@ -555,16 +406,15 @@ enum tsr_status tsr_pack(const char *const *paths, unsigned npaths, const char *
 {
 	const struct tsr_pack_given nothing = { .n = 0 };
 	struct tsr_pack_options o = tsr_pack_defaults();
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	if (o.delta && o.coded == TSR_CODED_NONE)
 		o.coded = TSR_CODED_ALL;
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, o.open, &c, err));
-	status = tsr_pack_note_decoded(c, err);
-	TSR_THEN(status, tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err));
-	if (!tsr_is_packed(status))
-		tsr_checkpoint_close(c);
+	TSR_TRY(tsr_pack_note_decoded(c, err));
+	status = tsr_pack_checkpoint(c, &nothing, out, &o, run, ret, err);
+	c = tsr_is_packed(status) ? NULL : c;
 	return status;
 }

@@ -125,25 +125,6 @@ static enum tsr_status decode_on_cpu(struct tsr_coder *coder, const struct tsr_c
 
 /* --- On a GPU --------------------------------------------------------------------------------- */
 
-/* Append the copies of all planes to the GPU, or back. */
-static enum tsr_status put_planes(struct tsr_coder *coder, const struct tsr_coding *coding,
-				  size_t n, struct tsr_err *err)
-{
-	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		TSR_TRY(tsr_gpu_put(coder->stream, coder->device_plane[i], coder->m->plane[i],
-				    tsr_plane_nbytes(coding, i, n), err));
-	return TSR_OK;
-}
-
-static enum tsr_status get_planes(struct tsr_coder *coder, const struct tsr_coding *coding,
-				  size_t n, struct tsr_err *err)
-{
-	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		TSR_TRY(tsr_gpu_get(coder->stream, coder->m->plane[i], coder->device_plane[i],
-				    tsr_plane_nbytes(coding, i, n), err));
-	return TSR_OK;
-}
-
 /* Append the decoding of planes on the GPU, over the elements there, and their copy to @x. */
 static enum tsr_status decode_there(struct tsr_coder *coder, const struct tsr_coding *coding,
 				    size_t n, float *x, struct tsr_err *err)
@@ -165,7 +146,9 @@ static enum tsr_status encode_there(struct tsr_coder *coder, const struct tsr_co
 	TSR_TRY(tsr_gpu_put(stream, d->x, m->x, n * sizeof(*m->x), err));
 	TSR_TRY(tsr_gpu_zero(stream, &d->report, sizeof(d->report), err));
 	TSR_TRY(tsr_gpu_encode(stream, coding, d->x, n, coder->device_plane, &d->report, err));
-	TSR_TRY(get_planes(coder, coding, n, err));
+	for (unsigned i = 0; i < coding->codec->nplanes; i++)
+		TSR_TRY(tsr_gpu_get(stream, m->plane[i], coder->device_plane[i],
+				    tsr_plane_nbytes(coding, i, n), err));
 	TSR_TRY(tsr_gpu_get(stream, &m->report, &d->report, sizeof(m->report), err));
 	return decode_there(coder, coding, n, m->decoded, err);
 }
@@ -202,7 +185,9 @@ static enum tsr_status decode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 	/* There are no kernels for codes into a table that the file itself brings. */
 	if (n == 0 || !tsr_gpu_has_codec(coding->codec))
 		return decode_on_cpu(coder, coding, dtype, n, err);
-	TSR_TRY(put_planes(coder, coding, n, err));
+	for (unsigned i = 0; i < coding->codec->nplanes; i++)
+		TSR_TRY(tsr_gpu_put(coder->stream, coder->device_plane[i], coder->m->plane[i],
+				    tsr_plane_nbytes(coding, i, n), err));
 	TSR_TRY(decode_there(coder, coding, n, coder->m->x, err));
 	TSR_TRY(tsr_gpu_sync(coder->stream, err));
 	undo_ratios(coder, coding, 0, coder->m->x, n);
@@ -212,18 +197,8 @@ static enum tsr_status decode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 
 /* --- Either ----------------------------------------------------------------------------------- */
 
-static enum tsr_status open_on_cpu(struct tsr_coder *coder, size_t nbytes, struct tsr_err *err)
-{
-	coder->encode = encode_on_cpu;
-	coder->decode = decode_on_cpu;
-	coder->m = aligned_alloc(64, nbytes);
-	return coder->m ? TSR_OK : tsr_fail_nomem(err, "work buffers");
-}
-
 static enum tsr_status open_on_gpu(struct tsr_coder *coder, size_t nbytes, struct tsr_err *err)
 {
-	coder->encode = encode_on_gpu;
-	coder->decode = decode_on_gpu;
 	TSR_TRY(tsr_gpu_alloc_host(coder->gpu, nbytes, "tiles, in host memory", (void **)&coder->m,
 				   err));
 	TSR_TRY(tsr_gpu_alloc(coder->gpu, sizeof(*coder->device), "tiles", (void **)&coder->device,
@@ -237,14 +212,21 @@ static enum tsr_status open_on(struct tsr_coder *coder, const struct tsr_run *ru
 	struct tsr_gpu *gpu = tsr_run_gpu(run);
 	const size_t nbytes = sizeof(*coder->m) +
 			      (encodes ? TSR_TILE_ELEMENTS * sizeof(*coder->m->decoded) : 0);
-	enum tsr_status status;
+	enum tsr_status status = TSR_OK;
 
-	*coder = (struct tsr_coder){ .gpu = gpu };
-	status = gpu ? open_on_gpu(coder, nbytes, err) : open_on_cpu(coder, nbytes, err);
-	if (status != TSR_OK) {
+	*coder = (struct tsr_coder){
+		.gpu = gpu,
+		.encode = gpu ? encode_on_gpu : encode_on_cpu,
+		.decode = gpu ? decode_on_gpu : decode_on_cpu,
+		.m = gpu ? NULL : aligned_alloc(64, nbytes),
+	};
+	if (gpu)
+		status = open_on_gpu(coder, nbytes, err);
+	else if (!coder->m)
+		status = tsr_fail_nomem(err, "work buffers");
+	if (status != TSR_OK)
 		tsr_coder_close(NULL, coder);
-		return status;
-	}
+	TSR_TRY(status);
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++) {
 		coder->plane[i] = coder->m->plane[i];
 		coder->device_plane[i] = gpu ? coder->device->plane[i] : NULL;

@@ -20,7 +20,6 @@
 #include "container/writer.h"
 #include "names/import/flashoptim_import.h"
 #include "pack/open_checkpoint.h"
-#include "ckpt/checksum.h"
 #include "pack/as_dtype.h"
 #include "pack/model_part.h"
 #include "codec/narrow.h"
@@ -107,12 +106,11 @@ static uint64_t convert_tile(const struct tsr_walked *t, enum tsr_dtype to, stru
 	return 0;
 }
 
-static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				    struct tsr_err *err)
+static enum tsr_status prepare_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	const struct writing *w = ctx;
 	const enum tsr_dtype to = w->c->tensors[t->tile.tensor].dtype;
-	struct output *o = extra;
+	struct output *o = t->extra;
 	struct found *found = t->found;
 
 	/* From here on the elements of decoded tensors are in their own dtype. */
@@ -126,14 +124,12 @@ static enum tsr_status prepare_tile(void *ctx, void *extra, const struct tsr_wal
 			      o->offset, &found->crc, err);
 }
 
-static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
+static enum tsr_status commit_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	struct writing *w = ctx;
 	const struct found *found = t->found;
 	const enum tsr_dtype to = w->c->tensors[t->tile.tensor].dtype;
 
-	(void)extra;
 	(void)err;
 	w->ninfinite += found->ninfinite;
 	tsr_writer_commit(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), bytes_as(t, t->nbytes, to),
@@ -141,11 +137,10 @@ static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walk
 	return TSR_OK;
 }
 
-static enum tsr_status write_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				  struct tsr_err *err)
+static enum tsr_status write_tile(void *ctx, const struct tsr_walked *t, struct tsr_err *err)
 {
 	const struct writing *w = ctx;
-	const struct output *o = extra;
+	const struct output *o = t->extra;
 
 	return tsr_writer_put(w->writer, TSR_ARRAY_TAG(t->tile.tensor, 0), o->data, o->nbytes,
 			      o->offset, err);
@@ -265,14 +260,6 @@ static enum tsr_status change_types(struct writing *w, struct tsr_err *err)
 	return TSR_OK;
 }
 
-static enum tsr_status list_arrays(struct writing *w, struct tsr_err *err)
-{
-	TSR_TRY(TSR_NEW(&w->arrays, w->c->ntensors + 1, err, w->path));
-	for (size_t i = 0; i < w->c->ntensors; i++)
-		w->arrays[i] = tsr_stored_array(&w->c->tensors[i], TSR_ARRAY_TAG(i, 0));
-	return TSR_OK;
-}
-
 /* What was saved by torch is read with FlashOptim's states in it: no other tensor may look like one. */
 static enum tsr_status check_names(const struct tsr_checkpoint *c, enum tsr_container container,
 				   struct tsr_err *err)
@@ -317,19 +304,12 @@ static enum tsr_status plan(struct writing *w, enum tsr_container container, str
 		p.nmeta = w->nmeta;
 	}
 	TSR_TRY(change_types(w, err));
-	TSR_TRY(list_arrays(w, err));
+	TSR_TRY(TSR_NEW(&w->arrays, c->ntensors + 1, err, w->path));
+	for (size_t i = 0; i < c->ntensors; i++)
+		w->arrays[i] = tsr_stored_array(&c->tensors[i], TSR_ARRAY_TAG(i, 0));
 	p.arrays = w->arrays;
 	p.narrays = c->ntensors;
 	return tsr_writer_new(&p, &w->writer, err);
-}
-
-static enum tsr_status note_infinite(struct writing *w, struct tsr_err *err)
-{
-	if (!w->ninfinite)
-		return TSR_OK;
-	return tsr_build_note(w->c, err, "%s: %" PRIu64 " finite value%s became infinite in %s",
-			      w->path, w->ninfinite, w->ninfinite == 1 ? "" : "s",
-			      tsr_dtype_name(w->options->as));
 }
 
 static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, struct tsr_err *err)
@@ -351,7 +331,11 @@ static enum tsr_status write_out(struct writing *w, const struct tsr_run *run, s
 	status = tsr_walk_run(&walk, run, err);
 	TSR_TRY(tsr_delta_prove(w->c, status, run, err));
 	TSR_TRY(tsr_writer_end_part(w->writer, err));
-	TSR_TRY(note_infinite(w, err));
+	if (w->ninfinite)
+		TSR_TRY(tsr_build_note(w->c, err,
+				       "%s: %" PRIu64 " finite value%s became infinite in %s",
+				       w->path, w->ninfinite, w->ninfinite == 1 ? "" : "s",
+				       tsr_dtype_name(w->options->as)));
 	return tsr_writer_publish(w->writer, err);
 }
 
@@ -448,35 +432,23 @@ enum tsr_status tsr_write_checkpoint(struct tsr_checkpoint *c, const char *out,
 
 /* --- The two commands --------------------------------------------------------------------------- */
 
-/* Write a checkpoint out and close it, unless it is part of the result. */
-static enum tsr_status write_and_close(struct tsr_checkpoint *c, const char *out,
-				       const struct tsr_write_options *options,
-				       const struct tsr_run *run, struct tsr_unpacking **ret,
-				       struct tsr_err *err)
-{
-	const enum tsr_status status = tsr_write_checkpoint(c, out, options, run, ret, err);
-
-	if (!tsr_is_written(status))
-		tsr_checkpoint_close(c);
-	return status;
-}
-
 enum tsr_status tsr_unpack(const char *path, const char *out,
 			   const struct tsr_write_options *options, const struct tsr_run *run,
 			   struct tsr_unpacking **ret, struct tsr_err *err)
 {
 	struct tsr_write_options o = tsr_write_defaults();
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
+	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(check_options(&o, out, err));
 	TSR_TRY(tsr_checkpoint_open(&path, 1, o.open, &c, err));
-	if (!c->packed && !c->coded) {
-		tsr_checkpoint_close(c);
+	if (!c->packed && !c->coded)
 		return tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_PACK,
 				     "%s: is not a packed file", path);
-	}
-	return write_and_close(c, out, &o, run, ret, err);
+	status = tsr_write_checkpoint(c, out, &o, run, ret, err);
+	c = tsr_is_written(status) ? NULL : c;
+	return status;
 }
 
 enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const char *out,
@@ -485,18 +457,19 @@ enum tsr_status tsr_convert(const char *const *paths, unsigned npaths, const cha
 {
 	struct tsr_write_options o = tsr_write_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
+	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	open.as_stored = !o.flashoptim;
 	TSR_TRY(tsr_checkpoint_open(paths, npaths, &open, &c, err));
-	if (c->packed && !o.flashoptim) {
-		tsr_checkpoint_close(c);
+	if (c->packed && !o.flashoptim)
 		return tsr_fail_hint(err, TSR_E_UNSUPPORTED, TSR_HINT_UNPACK,
 				     "%s: is a packed file", paths[0]);
-	}
-	return write_and_close(c, out, &o, run, ret, err);
+	status = tsr_write_checkpoint(c, out, &o, run, ret, err);
+	c = tsr_is_written(status) ? NULL : c;
+	return status;
 }
 
 /* --- Whether a file comes back as it was --------------------------------------------------------- */

@@ -154,6 +154,7 @@ static void describe_tile(const struct walking *w, struct scratch *s, unsigned s
 					 .has_planes = same || !coded,
 					 .hashed = same && walk->c->packed,
 					 .found = s->found + 1,
+					 .extra = s->extra,
 					 .side = side };
 	s->used = true;
 }
@@ -195,11 +196,10 @@ static enum tsr_status work_on_pair(const struct walking *w, struct scratch *s[2
 	const struct tsr_tensor *first = &w->wanted[tile->tensor];
 	const unsigned m = first->kind == TSR_KIND_MOMENTUM ? 0 : 1;
 	const struct tsr_walked *const walked[2] = { &s[m]->walked, &s[!m]->walked };
-	void *const extra[2] = { s[m]->extra, s[!m]->extra };
 
 	TSR_TRY(open_tile(w, s[0], 0, tile_beside(w, tile, tile->tensor), err));
 	TSR_TRY(open_tile(w, s[1], 1, tile_beside(w, tile, first->partner - 1), err));
-	TSR_TRY(w->walk->work_pair(w->walk->ctx, extra, walked, err));
+	TSR_TRY(w->walk->work_pair(w->walk->ctx, walked, err));
 	hash_encoded(w, s[0]);
 	hash_encoded(w, s[1]);
 	return TSR_OK;
@@ -221,7 +221,7 @@ static enum tsr_status tile_work(void *ctx, void *scratch, uint64_t job, struct 
 	}
 	TSR_TRY(open_tile(w, s[0], 0, tile, err));
 	if (walk->work)
-		TSR_TRY(walk->work(walk->ctx, s[0]->extra, &s[0]->walked, err));
+		TSR_TRY(walk->work(walk->ctx, &s[0]->walked, err));
 	hash_encoded(w, s[0]);
 	return TSR_OK;
 }
@@ -257,16 +257,6 @@ static enum tsr_status check_tile(struct walking *w, const struct scratch *s, st
 				 t->offset, t->nbytes, s->found->crc, err);
 }
 
-static enum tsr_status commit_side(struct walking *w, struct scratch *s, struct tsr_err *err)
-{
-	const struct tsr_walk *walk = w->walk;
-
-	TSR_TRY(check_tile(w, s, err));
-	if (walk->commit)
-		TSR_TRY(walk->commit(walk->ctx, s->extra, &s->walked, err));
-	return tsr_progress_add(&w->progress, s->walked.nbytes, err);
-}
-
 static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	struct walking *w = ctx;
@@ -275,8 +265,12 @@ static enum tsr_status tile_commit(void *ctx, void *scratch, uint64_t job, struc
 	for (unsigned i = 0; i < w->nsides; i++) {
 		struct scratch *s = side_of(w, scratch, i);
 
-		if (s->used)
-			TSR_TRY(commit_side(w, s, err));
+		if (!s->used)
+			continue;
+		TSR_TRY(check_tile(w, s, err));
+		if (w->walk->commit)
+			TSR_TRY(w->walk->commit(w->walk->ctx, &s->walked, err));
+		TSR_TRY(tsr_progress_add(&w->progress, s->walked.nbytes, err));
 	}
 	return TSR_OK;
 }
@@ -290,7 +284,7 @@ static enum tsr_status tile_finish(void *ctx, void *scratch, uint64_t job, struc
 		struct scratch *s = side_of(w, scratch, i);
 
 		if (s->used)
-			TSR_TRY(w->walk->finish(w->walk->ctx, s->extra, &s->walked, err));
+			TSR_TRY(w->walk->finish(w->walk->ctx, &s->walked, err));
 	}
 	return TSR_OK;
 }

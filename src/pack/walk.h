@@ -19,8 +19,11 @@ struct tsr_walked {
 	bool has_planes; /* coder->m->plane holds the tile in the wanted coding */
 	bool hashed; /* and it is checked against the hashes in @tensor */
 	void *found; /* what work found of it, for the commit */
+	void *extra; /* the walk's @extra_nbytes, which the commit of a part has none of */
 	unsigned side; /* 1: the second of two tensors that the walk is in the middle of; else 0 */
 };
+
+typedef enum tsr_status tsr_walk_step(void *ctx, const struct tsr_walked *t, struct tsr_err *err);
 
 /**
  * struct tsr_walk - How to go through a checkpoint
@@ -33,13 +36,13 @@ struct tsr_walked {
  * @work, @commit, @finish: as in struct tsr_pipeline; each may be NULL.  Without @work planes are only
  *           checked, not decoded
  * @work_pair: NULL, or what takes the place of two calls of @work where a momentum and its variance
- *           (each the `partner` of the other) share their tiles: those of both, the momentum first,
- *           and their extra memory.  Other steps are called for one after the other
+ *           (each the `partner` of the other) share their tiles: those of both, the momentum first.
+ *           Other steps are called for one after the other
  * @raw_pairs: also for those that are FP32 and stay so
  * @found_nbytes: what @work finds of a tile and @commit needs, at t->found: as in struct tsr_parted
  * @extra_nbytes: other memory that each thread gets for them, per tile
  * @hash_into: NULL, or per tensor where the hashes of planes go that @work encodes
- * @in_parts: done in parts where the run says so.  @commit then has neither data nor planes nor @extra
+ * @in_parts: done in parts where the run says so.  @commit then has neither data nor planes nor extra memory
  *
  * In a packed file every plane is checked against its hash, in other containers every record against
  * its CRC-32 if it has one: at the latest before the @commit of its tensor's last tile.  With @skip what
@@ -54,14 +57,9 @@ struct tsr_walk {
 	size_t found_nbytes, extra_nbytes;
 	struct tsr_tensor *hash_into;
 	bool in_parts;
-	enum tsr_status (*work)(void *ctx, void *extra, const struct tsr_walked *t,
-				struct tsr_err *err);
-	enum tsr_status (*commit)(void *ctx, void *extra, const struct tsr_walked *t,
-				  struct tsr_err *err);
-	enum tsr_status (*finish)(void *ctx, void *extra, const struct tsr_walked *t,
-				  struct tsr_err *err);
-	enum tsr_status (*work_pair)(void *ctx, void *const extra[2],
-				     const struct tsr_walked *const t[2], struct tsr_err *err);
+	tsr_walk_step *work, *commit, *finish;
+	enum tsr_status (*work_pair)(void *ctx, const struct tsr_walked *const t[2],
+				     struct tsr_err *err);
 	void *ctx;
 };
 

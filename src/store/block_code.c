@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/little_endian.h"
+#include "codec/math.h"
 #include "entropy/differences.h"
 #include "store/quantize_loops.h"
 #include "tersor/pack.h"
@@ -82,13 +83,26 @@ static void decode_codes(const struct tsr_coding *coding, uint8_t (*plane)[PLANE
 	coding->codec->decode(coding, from, n, y);
 }
 
-static struct tsr_entropy_variance variance_of(const struct tsr_block *b,
-					       const struct tsr_coding *coding, const void *scales)
+/* How a plane of codes is coded. */
+struct coded_plane {
+	size_t n;
+	struct tsr_entropy_kind kind;
+	struct tsr_entropy_variance variance; /* with contexts */
+	bool contexts;
+};
+
+static struct coded_plane coded_plane(const struct tsr_block_coder *c, const struct tsr_block *b,
+				      const struct tsr_coding *coding, unsigned i)
 {
-	return (struct tsr_entropy_variance){ .first = b->phase,
-					      .columns = b->columns ? b->columns : 1,
-					      .scales = { .scales = scales,
-							  .group = coding->group } };
+	return (struct coded_plane){
+		.n = (size_t)tsr_plane_count(coding, i, b->n),
+		.kind = tsr_entropy_kind(tsr_plane_dtype(coding, i)),
+		.variance = { .first = b->phase,
+			      .columns = b->columns ? b->columns : 1,
+			      .scales = { .scales = (const void *)c->plane[1],
+					  .group = coding->group } },
+		.contexts = !i && coding->codec->contexts == TSR_CONTEXTS_ROOTS,
+	};
 }
 
 /* The planes of a slot, the scales first, since the contexts of codes depend on them. */
@@ -98,15 +112,13 @@ static size_t put_codes(struct tsr_block_coder *c, const struct tsr_block *b,
 	size_t used = 0;
 
 	for (unsigned i = coding->codec->nplanes; i-- > 0;) {
-		const size_t n = (size_t)tsr_plane_count(coding, i, b->n);
-		const struct tsr_entropy_kind kind = tsr_entropy_kind(tsr_plane_dtype(coding, i));
-		const struct tsr_entropy_variance v = variance_of(b, coding, c->plane[1]);
-		const bool contexts = !i && coding->codec->contexts == TSR_CONTEXTS_ROOTS;
-		const size_t nbytes = contexts ? tsr_entropy_encode_codes(c->integers.e, &v,
-									  c->plane[i], n,
-									  to + used + 4)
-					       : tsr_entropy_encode(c->integers.e, kind,
-								    c->plane[i], n, to + used + 4);
+		const struct coded_plane p = coded_plane(c, b, coding, i);
+		const size_t nbytes = p.contexts
+					      ? tsr_entropy_encode_codes(c->integers.e, &p.variance,
+									 c->plane[i], p.n,
+									 to + used + 4)
+					      : tsr_entropy_encode(c->integers.e, p.kind,
+								   c->plane[i], p.n, to + used + 4);
 
 		tsr_put_le(to + used, nbytes, 4);
 		used += 4 + nbytes;
@@ -118,19 +130,16 @@ static const char *get_codes(struct tsr_block_coder *c, const struct tsr_block *
 			     const struct tsr_coding *coding, const uint8_t *bytes, size_t nbytes)
 {
 	for (unsigned i = coding->codec->nplanes; i-- > 0;) {
-		const size_t n = (size_t)tsr_plane_count(coding, i, b->n);
-		const struct tsr_entropy_kind kind = tsr_entropy_kind(tsr_plane_dtype(coding, i));
-		const struct tsr_entropy_variance v = variance_of(b, coding, c->plane[1]);
-		const bool contexts = !i && coding->codec->contexts == TSR_CONTEXTS_ROOTS;
+		const struct coded_plane p = coded_plane(c, b, coding, i);
 		const uint64_t size = nbytes < 4 ? UINT64_MAX : tsr_get_le(bytes, 4);
 		const char *wrong;
 
 		if (size > nbytes - 4)
 			return "a plane ends early";
-		wrong = contexts ? tsr_entropy_decode_codes(c->integers.e, &v, bytes + 4,
-							    (size_t)size, c->plane[i], n)
-				 : tsr_entropy_decode(c->integers.e, kind, bytes + 4, (size_t)size,
-						      c->plane[i], n);
+		wrong = p.contexts ? tsr_entropy_decode_codes(c->integers.e, &p.variance, bytes + 4,
+							      (size_t)size, c->plane[i], p.n)
+				   : tsr_entropy_decode(c->integers.e, p.kind, bytes + 4,
+							(size_t)size, c->plane[i], p.n);
 		if (wrong)
 			return wrong;
 		bytes += 4 + size;
@@ -159,12 +168,6 @@ struct slot {
 	const float *base, *last; /* of weights, or NULL */
 	const float *root; /* of momenta in ratios: the variances that are stored */
 };
-
-static size_t put_bytes(struct tsr_block_coder *c, const struct tsr_block_of *of, const void *x,
-			uint8_t *to)
-{
-	return tsr_entropy_encode(c->integers.e, tsr_entropy_kind(of->dtype), x, of->at.n, to);
-}
 
 static size_t put_logs(struct tsr_block_coder *c, const struct tsr_block *b, double bound,
 		       const float *x, float *y, uint8_t *to)
@@ -213,21 +216,9 @@ static const char *get_logs(struct tsr_block_coder *c, const struct tsr_block *b
 	return wrong;
 }
 
-static uint32_t float_bits(float x)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &x, sizeof(bits));
-	return bits;
-}
-
 static float get_float(const uint8_t *bytes)
 {
-	const uint32_t bits = (uint32_t)tsr_get_le(bytes, 4);
-	float x;
-
-	memcpy(&x, &bits, sizeof(x));
-	return x;
+	return tsr_f32_from_bits((uint32_t)tsr_get_le(bytes, 4));
 }
 
 static size_t put_quantized(struct tsr_block_coder *c, const struct tsr_block *b, float step,
@@ -235,8 +226,8 @@ static size_t put_quantized(struct tsr_block_coder *c, const struct tsr_block *b
 {
 	if (step == 0)
 		return 0;
-	tsr_put_le(to, float_bits(step), 4);
-	tsr_put_le(to + 4, float_bits(eps), 4);
+	tsr_put_le(to, tsr_bits_from_f32(step), 4);
+	tsr_put_le(to + 4, tsr_bits_from_f32(eps), 4);
 	return 8 + tsr_integers_put(&c->integers, b, true, c->k, to + 8);
 }
 
@@ -322,9 +313,11 @@ static size_t put_slot(struct tsr_block_coder *c, const struct slot *s,
 /* --- Errors ----------------------------------------------------------------------------------- */
 
 static void add_errors(const struct tsr_block_of *of, const float *base,
-		       const float *const x[TSR_SLOTS], const float *const y[TSR_SLOTS], float eps,
-		       struct tsr_store_sums *sums)
+		       const void *const elements[TSR_SLOTS], void *const decoded[TSR_SLOTS],
+		       float eps, struct tsr_store_sums *sums)
 {
+	const float *const x[TSR_SLOTS] = { elements[0], elements[1] };
+	const float *const y[TSR_SLOTS] = { decoded[0], decoded[1] };
 	static tsr_differences_fn *const differences[] = TSR_ISA_VARIANTS(sum_differences);
 	static tsr_distances_fn *const distances[] = TSR_ISA_VARIANTS(sum_distances);
 	static tsr_errors_fn *const updates[] = TSR_ISA_VARIANTS(sum_update_errors);
@@ -465,7 +458,8 @@ static size_t encode_bytes(struct tsr_block_coder *c, const struct tsr_block_of 
 	size_t used = 0;
 
 	for (unsigned i = of->slots; i-- > 0;) {
-		const size_t nbytes = put_bytes(c, of, x[i], to + used + SLOT_NBYTES);
+		const size_t nbytes = tsr_entropy_encode(c->integers.e, tsr_entropy_kind(of->dtype),
+							 x[i], of->at.n, to + used + SLOT_NBYTES);
 
 		used += put_slot_head(to + used, FORM_BYTES, nbytes);
 		if (y[i])
@@ -479,8 +473,6 @@ size_t tsr_block_encode(struct tsr_block_coder *c, const struct tsr_block_of *of
 			float eps, const void *const x[TSR_SLOTS], void *const y[TSR_SLOTS],
 			uint8_t *to, struct tsr_store_sums *sums)
 {
-	const float *const floats[TSR_SLOTS] = { x[0], x[1] }, *const decoded[TSR_SLOTS] = { y[0],
-											     y[1] };
 	const bool lossy = is_lossy(of, tier, x);
 	bool uses_base = false;
 	size_t nbytes = 0;
@@ -489,14 +481,14 @@ size_t tsr_block_encode(struct tsr_block_coder *c, const struct tsr_block_of *of
 		base = NULL;
 	if (base && is_unchanged(c, x[0], base->last, of->at.n)) {
 		memcpy(y[0], base->last, of->at.n * sizeof(float));
-		add_errors(of, NULL, floats, decoded, eps, sums);
+		add_errors(of, NULL, x, y, eps, sums);
 		return 0;
 	}
 	if (lossy)
 		nbytes = encode_slots(c, of, tier, base, eps, x, y, to + HEAD_NBYTES, &uses_base);
 	if (nbytes)
-		add_errors(of, base && tier->as == TSR_STORE_BOUNDS ? base->last : NULL, floats,
-			   decoded, eps, sums);
+		add_errors(of, base && tier->as == TSR_STORE_BOUNDS ? base->last : NULL, x, y, eps,
+			   sums);
 	if (!nbytes || !is_within(tier, sums)) {
 		uses_base = false;
 		*sums = (struct tsr_store_sums){ 0 };

@@ -171,17 +171,6 @@ static enum tsr_status work(void *ctx, void *scratch, uint64_t number, struct ts
 
 /* --- Results ---------------------------------------------------------------------------------- */
 
-/* Note that the snapshot needs an object besides those of its tensors. */
-static enum tsr_status need(struct tsr_encoding *e, const struct tsr_object_id *id,
-			    struct tsr_err *err)
-{
-	struct tsr_snapshot *s = e->to;
-
-	TSR_TRY(TSR_ARENA_GROW(&s->needs, s->nneeds, e->store->arena, err, e->store->path));
-	s->needs[s->nneeds++] = *id;
-	return TSR_OK;
-}
-
 static void add_sums(struct tsr_store_sums *to, const struct tsr_store_sums *s)
 {
 	to->moved += s->moved;
@@ -194,48 +183,48 @@ static void add_sums(struct tsr_store_sums *to, const struct tsr_store_sums *s)
 	to->roots += s->roots;
 }
 
-static double larger(double a, double b)
-{
-	return a > b ? a : b;
-}
-
 /* The errors of a tensor: those of the snapshot are of its worst one. */
 static void note_errors(struct tsr_store_errors *errors, const struct tsr_store_sums *s)
 {
 	if (s->moved > 0)
-		errors->weight = larger(errors->weight, s->weights / s->moved);
+		errors->weight = fmax(errors->weight, s->weights / s->moved);
 	if (s->ulps > 0)
-		errors->weight_ulps = larger(errors->weight_ulps, sqrt(s->rounded / s->ulps));
+		errors->weight_ulps = fmax(errors->weight_ulps, sqrt(s->rounded / s->ulps));
 	if (s->updates > 0)
-		errors->update = larger(errors->update, s->update / s->updates);
+		errors->update = fmax(errors->update, s->update / s->updates);
 	if (s->roots > 0)
-		errors->variance = larger(errors->variance, s->root / s->roots);
+		errors->variance = fmax(errors->variance, s->root / s->roots);
 }
 
 static enum tsr_status commit(void *ctx, void *scratch, uint64_t number, struct tsr_err *err)
 {
 	struct tsr_encoding *e = ctx;
+	struct tsr_snapshot *to = e->to;
 	const struct tsr_encode_scratch *s = scratch;
 	const struct tsr_block_job *job = &e->jobs[number];
 	const bool last = job->rest ||
-			  job->piece + 1 == tsr_entropy_pieces(e->to->tensors[job->item].n);
+			  job->piece + 1 == tsr_entropy_pieces(to->tensors[job->item].n);
 
-	*tsr_job_object(e->to, job) = s->id;
-	for (unsigned i = 0; i < s->nneeds; i++)
-		TSR_TRY(need(e, &s->needs[i], err));
-	if (s->nneeds > e->to->info.depth)
-		e->to->info.depth = s->nneeds;
+	*tsr_job_object(to, job) = s->id;
+	/* What the snapshot needs besides the objects of its tensors. */
+	for (unsigned i = 0; i < s->nneeds; i++) {
+		TSR_TRY(TSR_ARENA_GROW(&to->needs, to->nneeds, e->store->arena, err,
+				       e->store->path));
+		to->needs[to->nneeds++] = s->needs[i];
+	}
+	if (s->nneeds > to->info.depth)
+		to->info.depth = s->nneeds;
 	add_sums(&e->sums, &s->sums);
 	if (last) {
-		note_errors(&e->to->info.errors, &e->sums);
+		note_errors(&to->info.errors, &e->sums);
 		e->sums = (struct tsr_store_sums){ 0 };
 	}
-	e->nobjects++;
-	e->new_nbytes += s->is_new ? s->object_nbytes : 0;
-	if (!job->rest && e->to->tensors[job->item].kind[0])
-		e->nlossy += s->read_nbytes;
+	e->added->nobjects++;
+	e->added->new_nbytes += s->is_new ? s->object_nbytes : 0;
+	if (!job->rest && to->tensors[job->item].kind[0])
+		e->added->nlossy += s->read_nbytes;
 	else
-		e->nother += s->read_nbytes;
+		e->added->nother += s->read_nbytes;
 	return tsr_progress_add(&e->progress, s->read_nbytes, err);
 }
 

@@ -31,7 +31,7 @@ struct tsr_encoding {
 	const bool *keep; /* per tensor: its objects, and what they need, are there; or NULL */
 	bool same; /* a block must come back with its bits, or the object that it has stays */
 	struct tsr_progress progress;
-	uint64_t new_nbytes, nobjects, nlossy, nother; /* out: as in struct tsr_store_added */
+	struct tsr_store_added *added; /* out: what there is to say of the objects */
 	/* Internal. */
 	const struct tsr_stored_tensor **older;
 	struct tsr_block_job *jobs;

@@ -2,10 +2,10 @@
 /* Small integers of a block of a matrix, entropy coded by how large those of their row and column are. */
 #include "store/integers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/little_endian.h"
+#include "codec/math.h"
 
 uint32_t tsr_block_rows(const struct tsr_block *b)
 {
@@ -46,11 +46,7 @@ const char *tsr_line_numbers_get(struct tsr_integers *w, uint32_t nlines, const 
 /* A magnitude in quarters of an octave: its bits are its logarithm, but for the form of the significand. */
 static int32_t level(double mean)
 {
-	const float x = (float)(mean < 0x1p-20 ? 0x1p-20 : mean);
-	uint32_t bits;
-
-	memcpy(&bits, &x, sizeof(bits));
-	return (int32_t)(bits >> 21);
+	return (int32_t)(tsr_bits_from_f32((float)(mean < 0x1p-20 ? 0x1p-20 : mean)) >> 21);
 }
 
 static int8_t clamp_to_line(int32_t x)
@@ -121,13 +117,6 @@ static void fill_contexts(struct tsr_integers *w, const struct tsr_block *b, uin
 }
 
 /* --- Integers --------------------------------------------------------------------------------- */
-
-size_t tsr_integers_bound(size_t n)
-{
-	const struct tsr_entropy_kind bytes = { .width = 1 };
-
-	return 16 + 4 * n + tsr_entropy_bound(bytes, n) + tsr_entropy_bound(bytes, TSR_STORE_LINES);
-}
 
 /* The symbol of each, and the integers that have none, to @to.  Returns how many these are. */
 static uint32_t find_symbols(struct tsr_integers *w, const int32_t *k, size_t n, uint8_t *to)

@@ -35,11 +35,8 @@ struct tsr_integers {
 	uint64_t sizes[TSR_STORE_LINES];
 };
 
-/* The most bytes of @n integers. */
-size_t tsr_integers_bound(size_t n);
-
 /*
- * Code the integers of a block to @to, which has room for tsr_integers_bound(); a multiple of 4 bytes.  With
+ * Code the integers of a block to @to; a multiple of 4 bytes.  With
  * @by_lines the tables depend on the mean magnitude of the row and the column (store.md, "Integers").
  */
 size_t tsr_integers_put(struct tsr_integers *w, const struct tsr_block *b, bool by_lines,

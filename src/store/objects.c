@@ -19,7 +19,8 @@
 #include "io/hash.h"
 #include "store/store_data.h"
 
-char *tsr_store_path(const struct tsr_store *s, const char *fmt, ...)
+enum tsr_status tsr_store_path(const struct tsr_store *s, char **ret, struct tsr_err *err,
+			       const char *fmt, ...)
 {
 	TSR_SCOPED(tsr_text_free) struct tsr_text name = { 0 };
 	va_list ap;
@@ -27,14 +28,18 @@ char *tsr_store_path(const struct tsr_store *s, const char *fmt, ...)
 	va_start(ap, fmt);
 	tsr_text_vprintf(&name, fmt, ap);
 	va_end(ap);
-	return name.failed ? NULL : tsr_path_join(s->path, name.bytes);
+	*ret = name.failed ? NULL : tsr_path_join(s->path, name.bytes);
+	return *ret ? TSR_OK : tsr_fail_nomem(err, s->path);
 }
 
 /* --- Names ------------------------------------------------------------------------------------ */
 
-void tsr_object_text(const struct tsr_object_id *id, char text[TSR_OBJECT_TEXT])
+struct tsr_object_text tsr_object_text(const struct tsr_object_id *id)
 {
-	snprintf(text, TSR_OBJECT_TEXT, "%016" PRIx64 "%016" PRIx64, id->high, id->low);
+	struct tsr_object_text t;
+
+	snprintf(t.text, sizeof(t.text), "%016" PRIx64 "%016" PRIx64, id->high, id->low);
+	return t;
 }
 
 bool tsr_object_parse(const char *text, struct tsr_object_id *ret)
@@ -57,12 +62,12 @@ struct tsr_object_id tsr_object_name(const void *bytes, size_t nbytes)
 	return id;
 }
 
-static char *object_path(const struct tsr_store *s, const struct tsr_object_id *id)
+static enum tsr_status object_path(const struct tsr_store *s, const struct tsr_object_id *id,
+				   char **ret, struct tsr_err *err)
 {
-	char text[TSR_OBJECT_TEXT];
+	const struct tsr_object_text t = tsr_object_text(id);
 
-	tsr_object_text(id, text);
-	return tsr_store_path(s, "objects/%.2s/%s", text, text + 2);
+	return tsr_store_path(s, ret, err, "objects/%.2s/%s", t.text, t.text + 2);
 }
 
 /* --- Writing ---------------------------------------------------------------------------------- */
@@ -112,39 +117,35 @@ enum tsr_status tsr_object_put(const struct tsr_store *s, const struct tsr_objec
 			       const void *bytes, size_t nbytes, bool *is_new, struct tsr_err *err)
 {
 	static atomic_uint counter;
-	TSR_OWNED(free) char *path = object_path(s, id);
+	TSR_OWNED(free) char *path = NULL;
 	TSR_OWNED(free) char *temp = NULL;
 
-	temp = tsr_store_path(s, "new/%ld.%u", (long)getpid(), atomic_fetch_add(&counter, 1));
 	*is_new = false;
-	if (!path || !temp) {
-		return tsr_fail_nomem(err, s->path);
-	} else if (access(path, F_OK) != 0) {
-		TSR_TRY(write_new(s, temp, path, bytes, nbytes, is_new, err));
-	}
-	return TSR_OK;
+	TSR_TRY(object_path(s, id, &path, err));
+	if (access(path, F_OK) == 0)
+		return TSR_OK;
+	TSR_TRY(tsr_store_path(s, &temp, err, "new/%ld.%u", (long)getpid(),
+			       atomic_fetch_add(&counter, 1)));
+	return write_new(s, temp, path, bytes, nbytes, is_new, err);
 }
 
 enum tsr_status tsr_objects_sync(const struct tsr_store *s, struct tsr_err *err)
 {
-	const int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	enum tsr_status status = TSR_OK;
+	TSR_SCOPED(tsr_fd_close) int fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (fd < 0)
 		return tsr_fail_errno(err, errno, "%s: cannot open", s->path);
 	if (syncfs(fd) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot sync", s->path);
-	close(fd);
-	return status;
+		return tsr_fail_errno(err, errno, "%s: cannot sync", s->path);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_object_remove(const struct tsr_store *s, const struct tsr_object_id *id,
 				  struct tsr_err *err)
 {
-	TSR_OWNED(free) char *path = object_path(s, id);
+	TSR_OWNED(free) char *path = NULL;
 
-	if (!path)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(object_path(s, id, &path, err));
 	if (unlink(path) != 0 && errno != ENOENT)
 		return tsr_fail_errno(err, errno, "%s: cannot remove", path);
 	return TSR_OK;
@@ -152,41 +153,32 @@ enum tsr_status tsr_object_remove(const struct tsr_store *s, const struct tsr_ob
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-static enum tsr_status read_file(const struct tsr_file *f, uint8_t *bytes, size_t *nbytes_ret,
-				 struct tsr_err *err)
-{
-	if (tsr_file_size(f) > TSR_OBJECT_MAX)
-		return tsr_fail(err, TSR_E_FORMAT, "%s: damaged: it is larger than any object",
-				tsr_file_path(f));
-	*nbytes_ret = (size_t)tsr_file_size(f);
-	return tsr_file_read(f, bytes, *nbytes_ret, 0, err);
-}
-
 static enum tsr_status check_name(const struct tsr_file *f, const struct tsr_object_id *id,
 				  const uint8_t *bytes, size_t nbytes, struct tsr_err *err)
 {
 	const struct tsr_object_id found = tsr_object_name(bytes, nbytes);
-	char text[TSR_OBJECT_TEXT];
 
 	if (tsr_object_is(&found, id))
 		return TSR_OK;
-	tsr_object_text(&found, text);
 	return tsr_fail(err, TSR_E_FORMAT, "%s: damaged: its bytes have the hash %s",
-			tsr_file_path(f), text);
+			tsr_file_path(f), tsr_object_text(&found).text);
 }
 
 enum tsr_status tsr_object_get(const struct tsr_store *s, const struct tsr_object_id *id,
 			       uint8_t *bytes, size_t *nbytes_ret, struct tsr_err *err)
 {
-	TSR_OWNED(free) char *path = object_path(s, id);
+	TSR_OWNED(free) char *path = NULL;
 	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
-	if (!path)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(object_path(s, id, &path, err));
 	if (access(path, F_OK) != 0 && errno == ENOENT)
 		return tsr_fail(err, TSR_E_FORMAT, "%s: is missing from the store", path);
 	TSR_TRY(tsr_file_open(path, &f, err));
-	TSR_TRY(read_file(f, bytes, nbytes_ret, err));
+	if (tsr_file_size(f) > TSR_OBJECT_MAX)
+		return tsr_fail(err, TSR_E_FORMAT, "%s: damaged: it is larger than any object",
+				path);
+	*nbytes_ret = (size_t)tsr_file_size(f);
+	TSR_TRY(tsr_file_read(f, bytes, *nbytes_ret, 0, err));
 	return check_name(f, id, bytes, *nbytes_ret, err);
 }
 
@@ -225,10 +217,8 @@ void tsr_object_reader_close(struct tsr_object_reader *r)
 static enum tsr_status damaged(const struct tsr_store *s, const struct tsr_object_id *id,
 			       const char *wrong, struct tsr_err *err)
 {
-	char text[TSR_OBJECT_TEXT];
-
-	tsr_object_text(id, text);
-	return tsr_fail(err, TSR_E_FORMAT, "%s: object %s: %s", s->path, text, wrong);
+	return tsr_fail(err, TSR_E_FORMAT, "%s: object %s: %s", s->path, tsr_object_text(id).text,
+			wrong);
 }
 
 /* The versions that an object is decoded with, down to one that stands alone. */
@@ -291,7 +281,7 @@ static enum tsr_status list_one(struct tsr_store *s, const char *directory, cons
 {
 	TSR_OWNED(free) char *path = tsr_path_join(directory, name);
 	struct tsr_known_object o = { .nbytes = 0 };
-	char text[TSR_OBJECT_TEXT];
+	char text[33];
 	struct stat st;
 
 	if (!path)
@@ -337,16 +327,14 @@ static enum tsr_status list_directory(struct tsr_store *s, const char *path, con
 
 enum tsr_status tsr_objects_list(struct tsr_store *s, struct tsr_err *err)
 {
-
 	free(s->objects);
 	s->objects = NULL;
 	s->nobjects = 0;
 	for (unsigned i = 0; i < 256; i++) {
-		TSR_OWNED(free) char *path = tsr_store_path(s, "objects/%02x", i);
+		TSR_OWNED(free) char *path = NULL;
 		char prefix[3];
 
-		if (!path)
-			return tsr_fail_nomem(err, s->path);
+		TSR_TRY(tsr_store_path(s, &path, err, "objects/%02x", i));
 		snprintf(prefix, sizeof(prefix), "%02x", i);
 		if (tsr_dir_is(path))
 			TSR_TRY(list_directory(s, path, prefix, err));

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "codec/math.h"
 #include "store/quantize_loops.h"
 
 /* How often a step is made smaller whose error is above the bound, and a little more than it should need. */
@@ -105,14 +106,6 @@ float tsr_quantize_ratios(const float *m, const float *v, const float *w, size_t
 
 /* --- Variances -------------------------------------------------------------------------------- */
 
-static int32_t bits_of(float x)
-{
-	int32_t bits;
-
-	memcpy(&bits, &x, sizeof(bits));
-	return bits;
-}
-
 /* A mean difference in whole units. */
 static int8_t units(double sum, uint64_t count)
 {
@@ -127,7 +120,7 @@ static double mean_bits(const float *v, size_t n)
 	size_t count = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		sum += bits_of(v[i]);
+		sum += (int32_t)tsr_bits_from_f32(v[i]);
 		count += v[i] > 0;
 	}
 	return count ? sum / (double)count : 0;
@@ -148,7 +141,7 @@ static void find_means(struct tsr_integers *w, const struct tsr_block *b, uint32
 		const uint32_t line = columns ? c : r;
 
 		if (v[i] > 0) {
-			sum[line] += bits_of(v[i]) - all;
+			sum[line] += (int32_t)tsr_bits_from_f32(v[i]) - all;
 			sum[line] -= columns ? (double)w->lines[r] * (1 << UNIT_BITS) : 0;
 			count[line]++;
 		}

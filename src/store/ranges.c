@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/fail.h"
+#include "base/grow.h"
 
 static uint32_t block_elements(uint64_t n, uint64_t piece)
 {
@@ -25,13 +25,6 @@ struct tsr_block_of tsr_stored_block(const struct tsr_stored_tensor *t, uint64_t
 		.kind = { t->kind[0], t->slots == 2 ? t->kind[1] : TSR_KIND_OTHER },
 		.dtype = t->dtype,
 	};
-}
-
-struct tsr_block_of tsr_rest_block(uint64_t nbytes, uint64_t piece)
-{
-	return (struct tsr_block_of){ .at = { .n = block_elements(nbytes, piece) },
-				      .slots = 1,
-				      .dtype = TSR_U8 };
 }
 
 /* The objects of a snapshot's tensors, then of the rests of its files. */
@@ -66,8 +59,13 @@ enum tsr_status tsr_block_jobs(const struct tsr_snapshot *s, const bool *keep, b
 
 struct tsr_block_of tsr_job_block(const struct tsr_snapshot *s, const struct tsr_block_job *job)
 {
-	return job->rest ? tsr_rest_block(s->paths[job->item].rest_nbytes, job->piece)
-			 : tsr_stored_block(&s->tensors[job->item], job->piece);
+	if (!job->rest)
+		return tsr_stored_block(&s->tensors[job->item], job->piece);
+	/* Bytes that no tensor has. */
+	return (struct tsr_block_of){ .at = { .n = block_elements(s->paths[job->item].rest_nbytes,
+								  job->piece) },
+				      .slots = 1,
+				      .dtype = TSR_U8 };
 }
 
 struct tsr_object_id *tsr_job_object(const struct tsr_snapshot *s, const struct tsr_block_job *job)
@@ -86,33 +84,21 @@ static int by_offset(const void *a, const void *b)
 static enum tsr_status add_ranges(struct tsr_arena *arena, struct tsr_snapshot *s, const char *path,
 				  struct tsr_err *err)
 {
-	for (int fill = 0; fill < 2; fill++) {
-		for (size_t i = 0; i < s->npaths; i++) {
-			struct tsr_stored_path *p = &s->paths[i];
+	for (size_t i = 0; i < s->ntensors; i++) {
+		const struct tsr_stored_tensor *t = &s->tensors[i];
 
-			if (fill)
-				p->ranges = tsr_arena_alloc(arena, p->nranges * sizeof(*p->ranges));
-			if (fill && !p->ranges)
-				return tsr_fail_nomem(err, path);
-			p->nranges = 0;
-		}
-		for (size_t i = 0; i < s->ntensors; i++) {
-			const struct tsr_stored_tensor *t = &s->tensors[i];
+		for (unsigned k = 0; k < t->slots; k++) {
+			struct tsr_stored_path *p;
 
-			for (unsigned k = 0; k < t->slots; k++) {
-				struct tsr_stored_path *p;
-
-				if (t->file[k] >= s->npaths)
-					return tsr_fail(err, TSR_E_FORMAT,
-							"%s: %s is in a file that is not there",
-							path, t->name[k]);
-				p = &s->paths[t->file[k]];
-				if (fill)
-					p->ranges[p->nranges] = (struct tsr_stored_range){
-						t->offset[k], t->n * tsr_dtype_bits(t->dtype) / 8, 0
-					};
-				p->nranges++;
-			}
+			if (t->file[k] >= s->npaths)
+				return tsr_fail(err, TSR_E_FORMAT,
+						"%s: %s is in a file that is not there", path,
+						t->name[k]);
+			p = &s->paths[t->file[k]];
+			TSR_TRY(TSR_ARENA_GROW(&p->ranges, p->nranges, arena, err, path));
+			p->ranges[p->nranges++] = (struct tsr_stored_range){
+				t->offset[k], t->n * tsr_dtype_bits(t->dtype) / 8, 0
+			};
 		}
 	}
 	return TSR_OK;
@@ -124,7 +110,8 @@ static bool find_rest(struct tsr_stored_path *p)
 	uint64_t end = 0;
 
 	p->rest_nbytes = 0;
-	qsort(p->ranges, p->nranges, sizeof(*p->ranges), by_offset);
+	if (p->nranges)
+		qsort(p->ranges, p->nranges, sizeof(*p->ranges), by_offset);
 	for (size_t i = 0; i < p->nranges; i++) {
 		struct tsr_stored_range *range = &p->ranges[i];
 
@@ -149,6 +136,21 @@ enum tsr_status tsr_snapshot_find_rest(struct tsr_arena *arena, struct tsr_snaps
 					"%s: tensors of %s overlap or are not within it", path,
 					s->paths[i].path);
 	return TSR_OK;
+}
+
+size_t tsr_ranges_before(const struct tsr_stored_path *p, uint64_t offset)
+{
+	size_t low = 0, high = p->nranges;
+
+	while (low < high) {
+		const size_t middle = low + (high - low) / 2;
+
+		if (p->ranges[middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
 }
 
 enum tsr_status tsr_rest_each(const struct tsr_stored_path *p, uint64_t at, size_t nbytes,

@@ -12,6 +12,9 @@
 enum tsr_status tsr_snapshot_find_rest(struct tsr_arena *arena, struct tsr_snapshot *snapshot,
 				       const char *path, struct tsr_err *err);
 
+/* How many ranges of a file begin before a byte of it. */
+size_t tsr_ranges_before(const struct tsr_stored_path *p, uint64_t offset);
+
 /*
  * Call @part for each run of @nbytes of the rest of a file from byte @at of the rest on: where it is in the
  * file, and in the rest from @at on.

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the file of a snapshot, every byte of it untrusted (docs/internals/format.md, section 19.3). */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "directory/directory_data.h"
-#include "io/dir.h"
 #include "io/file.h"
 #include "store/ranges.h"
 #include "text/json.h"
@@ -82,7 +80,7 @@ static enum tsr_status get_ids(struct reading *r, const struct tsr_json *v, cons
 {
 	const char *text = tsr_json_string(tsr_json_get(v, key));
 	const size_t found = text ? strlen(text) / 32 : 0;
-	char one[TSR_OBJECT_TEXT] = { 0 };
+	char one[33] = { 0 };
 
 	if (!text || strlen(text) % 32 || (n != UINT64_MAX && found != n))
 		return wrong(r, key, "as many hashes of 32 digits as it has objects");
@@ -298,30 +296,17 @@ static void count_all(struct tsr_snapshot *s)
 			s->info.nparameters += s->tensors[i].n;
 }
 
-static enum tsr_status read_root(struct reading *r, const struct tsr_json *root)
-{
-	TSR_TRY(read_info(r, root));
-	TSR_TRY(read_paths(r, root));
-	TSR_TRY(read_tensors(r, root));
-	TSR_TRY(read_rests(r, root));
-	TSR_TRY(get_ids(r, root, "needs", UINT64_MAX, &r->to->needs, &r->to->nneeds));
-	count_all(r->to);
-	return TSR_OK;
-}
-
 /* The hash at the end is of all bytes before it. */
 static enum tsr_status check_text(struct reading *r, const char *text, uint64_t nbytes)
 {
 	const size_t n = (size_t)nbytes - CHECK_NBYTES;
 	struct tsr_object_id found;
-	char digits[TSR_OBJECT_TEXT];
 
 	if (nbytes <= CHECK_NBYTES || memcmp(text + n, CHECK_LEAD, sizeof(CHECK_LEAD) - 1) != 0 ||
 	    memcmp(text + nbytes - 3, "\"}\n", 3) != 0)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: is not the file of a snapshot", r->file);
 	found = tsr_object_name(text, n);
-	tsr_object_text(&found, digits);
-	if (memcmp(text + nbytes - 3 - 32, digits, 32) != 0)
+	if (memcmp(text + nbytes - 3 - 32, tsr_object_text(&found).text, 32) != 0)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: damaged: its bytes do not have the hash at its end", r->file);
 	return TSR_OK;
@@ -336,19 +321,24 @@ static enum tsr_status read_text(struct reading *r, const char *text, uint64_t n
 
 	TSR_TRY(check_text(r, text, nbytes));
 	TSR_TRY(tsr_json_parse(text, (size_t)nbytes, &rules, &root, r->err));
-	return read_root(r, root);
+	TSR_TRY(read_info(r, root));
+	TSR_TRY(read_paths(r, root));
+	TSR_TRY(read_tensors(r, root));
+	TSR_TRY(read_rests(r, root));
+	TSR_TRY(get_ids(r, root, "needs", UINT64_MAX, &r->to->needs, &r->to->nneeds));
+	count_all(r->to);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_snapshot_read(const struct tsr_store *s, const char *name,
 				  struct tsr_snapshot *ret, struct tsr_err *err)
 {
 	TSR_OWNED(free) char *text = NULL;
-	TSR_OWNED(free) char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%s", name);
+	TSR_OWNED(free) char *path = NULL;
 	char own[32];
 	TSR_OWNED(tsr_file_close) struct tsr_file *f = NULL;
 
-	if (!path)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(tsr_store_path(s, &path, err, TSR_SNAPSHOTS "/%s", name));
 	TSR_TRY(tsr_file_open(path, &f, err));
 	TSR_TRY(tsr_file_load(f, NBYTES_MAX, "snapshot", &text, err));
 	struct reading r = { s->arena, path, ret, err };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing the file of a snapshot (docs/internals/format.md, section 19.3). */
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/fail.h"
@@ -12,13 +11,9 @@
 static void put_ids(struct tsr_text *t, const char *key, const struct tsr_object_id *ids,
 		    uint64_t n)
 {
-	char text[TSR_OBJECT_TEXT];
-
 	tsr_json_open_string(t, key);
-	for (uint64_t i = 0; i < n; i++) {
-		tsr_object_text(&ids[i], text);
-		tsr_json_put_piece(t, text);
-	}
+	for (uint64_t i = 0; i < n; i++)
+		tsr_json_put_piece(t, tsr_object_text(&ids[i]).text);
 	tsr_json_close_string(t);
 }
 
@@ -89,7 +84,6 @@ static void put_info(struct tsr_text *t, const struct tsr_snapshot *s)
 static void compose(struct tsr_text *t, const struct tsr_snapshot *s)
 {
 	struct tsr_object_id check;
-	char text[TSR_OBJECT_TEXT];
 
 	tsr_json_open(t, NULL, '{');
 	tsr_json_put_u64(t, "tersor_snapshot", 1);
@@ -106,8 +100,7 @@ static void compose(struct tsr_text *t, const struct tsr_snapshot *s)
 	if (t->failed)
 		return;
 	check = tsr_object_name(t->bytes, t->nbytes);
-	tsr_object_text(&check, text);
-	tsr_json_put_string(t, "check", text);
+	tsr_json_put_string(t, "check", tsr_object_text(&check).text);
 	tsr_json_close(t, '}');
 	tsr_text_puts(t, "\n");
 }
@@ -115,12 +108,12 @@ static void compose(struct tsr_text *t, const struct tsr_snapshot *s)
 enum tsr_status tsr_snapshot_write(const struct tsr_store *s, const struct tsr_snapshot *snapshot,
 				   bool force, struct tsr_err *err)
 {
-	TSR_OWNED(free)
-	char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%015" PRIu64 ".json", snapshot->info.step);
+	TSR_OWNED(free) char *path = NULL;
 	TSR_SCOPED(tsr_text_free) struct tsr_text t = { 0 };
 
+	TSR_TRY(tsr_store_path(s, &path, err, TSR_SNAPSHOT_PATH, snapshot->info.step));
 	compose(&t, snapshot);
-	if (!path || t.failed)
+	if (t.failed)
 		return tsr_fail_nomem(err, s->path);
 	return tsr_outfile_write_whole(path, force, t.bytes, t.nbytes, err);
 }

@@ -15,6 +15,7 @@
 #include "io/temporary.h"
 #include "store/ranges.h"
 #include "tersor/names.h"
+#include "text/shape.h"
 
 /* Tensors with less are left to the rest of their file. */
 #define STATE_ELEMENTS_MIN 64
@@ -172,15 +173,6 @@ static uint32_t columns_of(uint64_t n)
 	return n > 1 && n <= 0xffffff ? (uint32_t)n : 0;
 }
 
-static uint64_t product(const uint64_t *size, unsigned rank)
-{
-	uint64_t n = 1;
-
-	for (unsigned i = 0; i < rank; i++)
-		n *= size[i];
-	return n;
-}
-
 /* The size of the dimension whose elements are beside each other. */
 static uint32_t inner(unsigned rank, const uint64_t *size, const uint64_t *stride)
 {
@@ -212,9 +204,10 @@ static bool get_run(const struct tsr_array *a, unsigned i, struct run *ret)
 					  : 0;
 		return true;
 	}
-	if (!tsr_strides_are_dense(rank, chunk->size, chunk->stride))
+	*ret = (struct run){ .file = chunk->file, .offset = chunk->offset };
+	if (!tsr_strides_are_dense(rank, chunk->size, chunk->stride) ||
+	    !tsr_shape_numel(rank, chunk->size, &ret->n))
 		return false;
-	*ret = (struct run){ chunk->file, chunk->offset, product(chunk->size, rank), 0, 0 };
 	ret->columns = inner(rank, chunk->size, chunk->stride);
 	if (a->layout->flat && a->rank > 1) {
 		ret->columns = columns_of(a->shape[a->rank - 1]);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -89,15 +88,14 @@ enum tsr_status tsr_store_check_whole(const struct tsr_store *s, struct tsr_err 
 static enum tsr_status note_missing(struct tsr_store *s, const struct tsr_object_id *id,
 				    const struct tsr_snapshot *x, struct tsr_err *err)
 {
-	char text[TSR_OBJECT_TEXT];
+	const struct tsr_object_text t = tsr_object_text(id);
 	struct tsr_err wrong;
 
 	if (s->nnotes >= NOTES_MAX)
 		return TSR_OK;
-	tsr_object_text(id, text);
 	(void)tsr_fail(&wrong, TSR_E_FORMAT,
 		       "%s/objects/%.2s/%s: is missing, and step %" PRIu64 " needs it", s->path,
-		       text, text + 2, x->info.step);
+		       t.text, t.text + 2, x->info.step);
 	return note(s, wrong.msg, err);
 }
 
@@ -168,7 +166,7 @@ static enum tsr_status load_snapshots(struct tsr_store *s, const struct tsr_dir 
 
 enum tsr_status tsr_store_load(struct tsr_store *s, struct tsr_err *err)
 {
-	TSR_OWNED(free) char *path = tsr_store_path(s, TSR_SNAPSHOTS);
+	TSR_OWNED(free) char *path = NULL;
 	TSR_SCOPED(tsr_dir_free) struct tsr_dir names = { 0 };
 
 	tsr_arena_free(s->arena);
@@ -176,8 +174,9 @@ enum tsr_status tsr_store_load(struct tsr_store *s, struct tsr_err *err)
 	s->nsnapshots = s->nnotes = 0;
 	s->notes = NULL;
 	s->lacks = false;
-	if (!path || !s->arena)
+	if (!s->arena)
 		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(tsr_store_path(s, &path, err, TSR_SNAPSHOTS));
 	TSR_TRY(tsr_dir_list(path, ".json", &names, err));
 	TSR_TRY(load_snapshots(s, &names, err));
 	TSR_TRY(tsr_objects_list(s, err));
@@ -264,19 +263,20 @@ static enum tsr_status lock(struct tsr_store *s, int how, struct tsr_err *err)
 /* Remove files of a folder that processes which are gone left; how many there were. */
 static unsigned clean(const struct tsr_store *s, const char *folder, bool (*is_left)(const char *))
 {
-	TSR_OWNED(free) char *path = tsr_store_path(s, "%s", folder);
-	DIR *d = path ? opendir(path) : NULL;
+	TSR_OWNED(free) char *path = NULL;
 	const struct dirent *e;
 	unsigned n = 0;
+	DIR *d;
 
-	while (d && (e = readdir(d))) {
+	if (tsr_store_path(s, &path, NULL, "%s", folder) != TSR_OK || !(d = opendir(path)))
+		return 0;
+	while ((e = readdir(d))) {
 		if (!is_left(e->d_name))
 			continue;
 		n++;
 		(void)unlinkat(dirfd(d), e->d_name, 0);
 	}
-	if (d)
-		closedir(d);
+	closedir(d);
 	return n;
 }
 
@@ -315,9 +315,7 @@ enum tsr_status tsr_store_begin(struct tsr_store *s, struct tsr_err *err)
 {
 	int fd;
 
-	s->marker = tsr_store_path(s, "new/%ld.adding", (long)getpid());
-	if (!s->marker)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(tsr_store_path(s, &s->marker, err, "new/%ld.adding", (long)getpid()));
 	fd = open(s->marker, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return tsr_fail_errno(err, errno, "%s: cannot write to the store", s->path);
@@ -337,10 +335,9 @@ void tsr_store_end(struct tsr_store *s, bool done)
 
 static enum tsr_status make_folder(struct tsr_store *s, const char *name, struct tsr_err *err)
 {
-	TSR_OWNED(free) char *path = tsr_store_path(s, "%s", name);
+	TSR_OWNED(free) char *path = NULL;
 
-	if (!path)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(tsr_store_path(s, &path, err, "%s", name));
 	if (mkdir(path, 0777) != 0 && errno != EEXIST)
 		return tsr_fail_errno(err, errno, "%s: cannot make", path);
 	return TSR_OK;
@@ -353,11 +350,6 @@ static bool is_empty(const char *path)
 	return tsr_dir_list(path, "", &names, NULL) == TSR_OK && !names.n;
 }
 
-static enum tsr_status write_mark(const char *path, struct tsr_err *err)
-{
-	return tsr_outfile_write_whole(path, true, MARK_TEXT, sizeof(MARK_TEXT) - 1, err);
-}
-
 /* The mark is written last: a directory without it and with other things is not taken. */
 static enum tsr_status make_store(struct tsr_store *s, const char *mark, struct tsr_err *err)
 {
@@ -367,7 +359,7 @@ static enum tsr_status make_store(struct tsr_store *s, const char *mark, struct 
 		return tsr_fail_errno(err, errno, "%s: cannot make the store", s->path);
 	for (unsigned i = 0; i < 3; i++)
 		TSR_TRY(make_folder(s, folders[i], err));
-	return write_mark(mark, err);
+	return tsr_outfile_write_whole(mark, true, MARK_TEXT, sizeof(MARK_TEXT) - 1, err);
 }
 
 static enum tsr_status check_mark(const char *path, struct tsr_err *err)
@@ -403,10 +395,9 @@ static enum tsr_status find_store(struct tsr_store *s, enum tsr_store_mode mode,
 static enum tsr_status open_store(struct tsr_store *s, enum tsr_store_mode mode,
 				  struct tsr_err *err)
 {
-	TSR_OWNED(free) char *mark = tsr_store_path(s, MARK);
+	TSR_OWNED(free) char *mark = NULL;
 
-	if (!mark)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(tsr_store_path(s, &mark, err, MARK));
 	TSR_TRY(find_store(s, mode, mark, err));
 	s->lock = open(mark, O_RDONLY | O_CLOEXEC);
 	if (s->lock < 0)

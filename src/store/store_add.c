@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adding a checkpoint to a store. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/option_size.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "store/encode_blocks.h"
 #include "store/sources.h"
 
@@ -68,18 +67,6 @@ static const struct tsr_snapshot *find_base(const struct tsr_store *s, uint64_t 
 	return found;
 }
 
-static enum tsr_status fill_info(struct tsr_store *s, struct tsr_snapshot *x,
-				 const struct tsr_store_add_options *o, struct tsr_err *err)
-{
-	const char *name = o->name ? o->name : "";
-
-	x->info.step = o->step;
-	x->info.tier = o->tier;
-	x->info.errors = (struct tsr_store_errors){ -1, -1, -1, -1 };
-	x->info.name = tsr_arena_string(s->arena, name);
-	return x->info.name ? TSR_OK : tsr_fail_nomem(err, s->path);
-}
-
 static enum tsr_status encode(struct tsr_store *s, struct adding *a, const struct tsr_run *run,
 			      struct tsr_store_added *ret, struct tsr_err *err)
 {
@@ -87,36 +74,39 @@ static enum tsr_status encode(struct tsr_store *s, struct adding *a, const struc
 				  .to = &a->snapshot,
 				  .base = find_base(s, a->snapshot.info.step),
 				  .read = read_block,
-				  .ctx = a };
+				  .ctx = a,
+				  .added = ret };
 
 	e.progress = (struct tsr_progress){ .run = run,
 					    .what = a->source.path,
 					    .total_nbytes = a->snapshot.info.nbytes };
-	TSR_TRY(tsr_encode_blocks(&e, run, err));
-	ret->new_nbytes = e.new_nbytes;
-	ret->nobjects = e.nobjects;
-	ret->nlossy = e.nlossy;
-	ret->nother = e.nother;
-	return TSR_OK;
+	return tsr_encode_blocks(&e, run, err);
 }
 
 static enum tsr_status add(struct tsr_store *s, struct adding *a, const char *checkpoint,
 			   const struct tsr_store_add_options *o, const struct tsr_run *run,
 			   struct tsr_store_added *ret, struct tsr_err *err)
 {
+	struct tsr_snapshot_info *info = &a->snapshot.info;
+
 	TSR_TRY(check_options(s, o, err));
 	TSR_TRY(tsr_outdir_check_not_below(s->path, checkpoint, err));
 	TSR_TRY(tsr_outdir_check_outside(s->path, checkpoint, err));
 	TSR_TRY(tsr_source_open(&a->source, checkpoint, o->follow, s->arena, &a->snapshot,
 				ret->note, err));
 	ret->has_note = *ret->note != '\0';
-	TSR_TRY(fill_info(s, &a->snapshot, o, err));
+	info->step = o->step;
+	info->tier = o->tier;
+	info->errors = (struct tsr_store_errors){ -1, -1, -1, -1 };
+	info->name = tsr_arena_string(s->arena, o->name ? o->name : "");
+	if (!info->name)
+		return tsr_fail_nomem(err, s->path);
 	TSR_TRY(tsr_store_begin(s, err));
 	TSR_TRY(encode(s, a, run, ret, err));
 	TSR_TRY(tsr_source_check_unchanged(&a->source, err));
 	TSR_TRY(tsr_objects_sync(s, err));
 	TSR_TRY(tsr_snapshot_write(s, &a->snapshot, false, err));
-	ret->info = a->snapshot.info;
+	ret->info = *info;
 	return TSR_OK;
 }
 

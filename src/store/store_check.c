@@ -2,7 +2,6 @@
 /* Verifying a store, and comparing two of its snapshots. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,25 +205,22 @@ static enum tsr_status compare(struct comparing *c, struct tsr_err *err)
 	return TSR_OK;
 }
 
-static enum tsr_status find_both(struct comparing *c, uint64_t a, uint64_t b, struct tsr_err *err)
-{
-	c->a = tsr_store_find(c->store, a);
-	c->b = tsr_store_find(c->store, b);
-	if (!c->a || !c->b)
-		return tsr_fail(err, TSR_E_USAGE, "%s: has no step %" PRIu64, c->store->path,
-				c->a ? b : a);
-	return tsr_match_tensors(c->a, c->b, &c->same, err);
-}
-
 enum tsr_status tsr_store_diff(struct tsr_store *s, uint64_t a, uint64_t b,
 			       const struct tsr_run *run, tsr_store_found *found, void *ctx,
 			       struct tsr_store_compared *ret, struct tsr_err *err)
 {
-	struct comparing c = { .store = s, .found = found, .ctx = ctx, .ret = ret };
+	struct comparing c = { .store = s,
+			       .a = tsr_store_find(s, a),
+			       .b = tsr_store_find(s, b),
+			       .found = found,
+			       .ctx = ctx,
+			       .ret = ret };
 	enum tsr_status status;
 
 	*ret = (struct tsr_store_compared){ 0 };
-	TSR_TRY(find_both(&c, a, b, err));
+	if (!c.a || !c.b)
+		return tsr_fail(err, TSR_E_USAGE, "%s: has no step %" PRIu64, s->path, c.a ? b : a);
+	TSR_TRY(tsr_match_tensors(c.a, c.b, &c.same, err));
 	c.progress = (struct tsr_progress){ run, s->path, 0, c.b->info.nbytes };
 	status = tsr_object_reader_open(&c.before, false, err);
 	TSR_THEN(status, tsr_object_reader_open(&c.after, false, err));

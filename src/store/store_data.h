@@ -3,6 +3,8 @@
 #ifndef TSR_STORE_STORE_DATA_H
 #define TSR_STORE_STORE_DATA_H
 
+#include <inttypes.h>
+
 #include "base/scope.h"
 #include "base/arena.h"
 #include "store/block_code.h"
@@ -78,9 +80,6 @@ struct tsr_snapshot *tsr_store_find(const struct tsr_store *s, uint64_t step);
 /* The block number @piece of a tensor. */
 struct tsr_block_of tsr_stored_block(const struct tsr_stored_tensor *t, uint64_t piece);
 
-/* A block of bytes that no tensor has. */
-struct tsr_block_of tsr_rest_block(uint64_t nbytes, uint64_t piece);
-
 /* A block of a snapshot: number @piece of tensor number @item, or with @rest of the rest of a file. */
 struct tsr_block_job {
 	uint32_t item, piece;
@@ -100,9 +99,12 @@ struct tsr_object_id *tsr_job_object(const struct tsr_snapshot *s, const struct 
 
 /* --- Objects (objects.c) ---------------------------------------------------------------------- */
 
-#define TSR_OBJECT_TEXT 33 /* room for an id in hexadecimal digits */
+/* An id in 32 hexadecimal digits. */
+struct tsr_object_text {
+	char text[33];
+};
 
-void tsr_object_text(const struct tsr_object_id *id, char text[TSR_OBJECT_TEXT]);
+struct tsr_object_text tsr_object_text(const struct tsr_object_id *id);
 bool tsr_object_parse(const char *text, struct tsr_object_id *ret);
 struct tsr_object_id tsr_object_name(const void *bytes, size_t nbytes);
 
@@ -156,8 +158,11 @@ enum tsr_status tsr_object_remove(const struct tsr_store *s, const struct tsr_ob
 enum tsr_status tsr_objects_sync(const struct tsr_store *s, struct tsr_err *err);
 
 /* A path in the store, to be freed. */
-char *tsr_store_path(const struct tsr_store *s, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
+enum tsr_status tsr_store_path(const struct tsr_store *s, char **ret, struct tsr_err *err,
+			       const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* That of the file of a snapshot. */
+#define TSR_SNAPSHOT_PATH TSR_SNAPSHOTS "/%015" PRIu64 ".json"
 
 /* --- Snapshots (snapshot_write.c, snapshot_read.c) -------------------------------------------- */
 

@@ -10,7 +10,7 @@
 #include "base/progress.h"
 #include "io/crc.h"
 #include "io/dir.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "io/file.h"
 #include "store/ranges.h"
 
@@ -163,17 +163,7 @@ static enum tsr_status write_all(struct getting *g, const struct tsr_run *run, s
 
 	TSR_THEN(status, buffer ? publish(g, buffer, err) : tsr_fail_nomem(err, g->store->path));
 	free(buffer);
-	for (size_t i = 0; i < g->snapshot->npaths; i++)
-		tsr_outfile_discard(g->files[i]);
 	return status;
-}
-
-static enum tsr_status make_folder(const char *root, const struct tsr_stored_path *p,
-				   struct tsr_err *err)
-{
-	TSR_OWNED(free) char *path = tsr_path_join(root, p->path);
-
-	return path ? tsr_dir_make(path, err) : tsr_fail_nomem(err, root);
 }
 
 /* Permissions last: a directory may not let its owner write. */
@@ -197,15 +187,13 @@ static enum tsr_status write_directory(struct getting *g, struct tsr_outdir *d,
 
 	for (size_t i = 0; i < s->npaths; i++) {
 		const struct tsr_stored_path *p = &s->paths[i];
-		enum tsr_status status = p->is_directory ? make_folder(tsr_outdir_path(d), p, err)
-							 : tsr_outdir_file(d, p->path, p->nbytes,
-									   &g->files[i], err);
+		TSR_OWNED(free) char *path = tsr_path_join(tsr_outdir_path(d), p->path);
 
-		if (status != TSR_OK) {
-			while (i-- > 0)
-				tsr_outfile_discard(g->files[i]);
-			return status;
-		}
+		if (!path)
+			return tsr_fail_nomem(err, tsr_outdir_path(d));
+		TSR_TRY(p->is_directory
+				? tsr_dir_make(path, err)
+				: tsr_outdir_file(d, p->path, p->nbytes, &g->files[i], err));
 	}
 	TSR_TRY(write_all(g, run, err));
 	return set_modes(s, tsr_outdir_path(d), err);
@@ -221,6 +209,15 @@ static bool owns(const void *ctx, const char *path)
 	return false;
 }
 
+/* Those that were not published; before the directory that they are in is ended. */
+static void drop_files(struct getting *g)
+{
+	for (size_t i = 0; i < g->snapshot->npaths; i++) {
+		tsr_outfile_discard(g->files[i]);
+		g->files[i] = NULL;
+	}
+}
+
 static enum tsr_status get_directory(struct getting *g, const char *out, bool force,
 				     const struct tsr_run *run, struct tsr_err *err)
 {
@@ -230,20 +227,21 @@ static enum tsr_status get_directory(struct getting *g, const char *out, bool fo
 
 	TSR_TRY(tsr_outdir_create(out, &rule, &d, err));
 	status = write_directory(g, d, run, err);
+	drop_files(g);
 	if (status == TSR_OK)
 		return tsr_outdir_publish(d, &rule, err);
 	tsr_outdir_discard(d);
 	return status;
 }
 
-static enum tsr_status get(struct getting *g, const char *out, bool force,
-			   const struct tsr_run *run, struct tsr_err *err)
+static enum tsr_status get_file(struct getting *g, const char *out, bool force,
+				const struct tsr_run *run, struct tsr_err *err)
 {
-	if (!g->snapshot->is_file)
-		return get_directory(g, out, force, run, err);
-	TSR_TRY(tsr_outfile_create(out, force, g->snapshot->paths[0].nbytes, &g->files[0], err));
+	const struct tsr_stored_path *p = g->snapshot->paths;
+
+	TSR_TRY(tsr_outfile_create(out, force, p->nbytes, &g->files[0], err));
 	TSR_TRY(write_all(g, run, err));
-	return tsr_dir_set_mode(out, g->snapshot->paths[0].mode, err);
+	return tsr_dir_set_mode(out, p->mode, err);
 }
 
 enum tsr_status tsr_store_get(struct tsr_store *s, uint64_t step, const char *out, bool force,
@@ -260,7 +258,10 @@ enum tsr_status tsr_store_get(struct tsr_store *s, uint64_t step, const char *ou
 					    .what = s->path,
 					    .total_nbytes = g.snapshot->info.nbytes };
 	status = TSR_NEW(&g.files, g.snapshot->npaths + 1, err, s->path);
-	TSR_THEN(status, get(&g, out, force, run, err));
+	TSR_THEN(status,
+		 (g.snapshot->is_file ? get_file : get_directory)(&g, out, force, run, err));
+	if (g.files)
+		drop_files(&g);
 	free(g.files);
 	free(g.jobs);
 	return status;

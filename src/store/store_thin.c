@@ -5,7 +5,6 @@
  * objects stay until no snapshot needs them.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,11 +154,13 @@ static enum tsr_status encode(struct thinning *t, const struct plan *plan, struc
 			      const struct tsr_snapshot *base, const bool *keep,
 			      const struct tsr_run *run, struct tsr_err *err)
 {
+	struct tsr_store_added ignored = { .nobjects = 0 };
 	struct tsr_encoding e = { .store = t->store,
 				  .to = to,
 				  .base = base,
 				  .read = read_block,
 				  .ctx = t,
+				  .added = &ignored,
 				  .copy_rest = true,
 				  .keep = keep,
 				  .same = plan->rebased,
@@ -205,10 +206,9 @@ static enum tsr_status recode(struct thinning *t, size_t i, const struct tsr_sna
 
 static enum tsr_status drop(const struct tsr_store *s, uint64_t step, struct tsr_err *err)
 {
-	TSR_OWNED(free) char *path = tsr_store_path(s, TSR_SNAPSHOTS "/%015" PRIu64 ".json", step);
+	TSR_OWNED(free) char *path = NULL;
 
-	if (!path)
-		return tsr_fail_nomem(err, s->path);
+	TSR_TRY(tsr_store_path(s, &path, err, TSR_SNAPSHOT_PATH, step));
 	if (unlink(path) != 0)
 		return tsr_fail_errno(err, errno, "%s: cannot remove", path);
 	return TSR_OK;

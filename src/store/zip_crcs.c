@@ -48,37 +48,18 @@ static uint64_t offset_of(const struct scanning *s, size_t at)
 /* Where a byte of the file is in the rest; SIZE_MAX: it belongs to a tensor, or is not there. */
 static size_t rest_of(const struct scanning *s, uint64_t offset)
 {
-	const struct tsr_stored_range *before = NULL;
+	const size_t n = tsr_ranges_before(s->p, offset + 1);
+	const struct tsr_stored_range *before = n ? &s->p->ranges[n - 1] : NULL;
 
-	for (size_t low = 0, high = s->p->nranges; low < high;) {
-		const size_t middle = low + (high - low) / 2;
-
-		if (s->p->ranges[middle].offset <= offset) {
-			before = &s->p->ranges[middle];
-			low = middle + 1;
-		} else {
-			high = middle;
-		}
-	}
 	if (offset >= s->p->nbytes || (before && offset < before->offset + before->nbytes))
 		return SIZE_MAX;
 	return (size_t)(before ? offset - before->offset - before->nbytes + before->rest : offset);
 }
 
-/* Whether any tensor is within these bytes of the file. */
+/* Whether any tensor begins within these bytes of the file. */
 static bool has_tensor(const struct scanning *s, uint64_t offset, uint64_t nbytes)
 {
-	size_t low = 0, high = s->p->nranges;
-
-	while (low < high) {
-		const size_t middle = low + (high - low) / 2;
-
-		if (s->p->ranges[middle].offset < offset)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < s->p->nranges && s->p->ranges[low].offset < offset + nbytes;
+	return tsr_ranges_before(s->p, offset) < tsr_ranges_before(s->p, offset + nbytes);
 }
 
 static bool add_local(struct scanning *s, size_t at)

@@ -86,13 +86,6 @@ static int open_gpu(unsigned gpu)
 	return result ? result : driver.cuCtxSetCurrent(context);
 }
 
-static int allocate(struct tsr_cuda_kernels *k, size_t in_nbytes, size_t out_nbytes)
-{
-	const int result = driver.cuMemAlloc_v2(&k->in, in_nbytes);
-
-	return result ? result : driver.cuMemAlloc_v2(&k->out, out_nbytes + TSR_CUDA_KERNEL_GUARD);
-}
-
 enum tsr_status tsr_cuda_kernels_open(struct tsr_cuda_kernels *k, const char *path, unsigned gpu,
 				      size_t in_nbytes, size_t out_nbytes, struct tsr_err *err)
 {
@@ -100,7 +93,9 @@ enum tsr_status tsr_cuda_kernels_open(struct tsr_cuda_kernels *k, const char *pa
 	TSR_TRY(find_driver(path, err));
 	TSR_TRY(check(open_gpu(gpu), path, "the GPU cannot be used", err));
 	TSR_TRY(check(driver.cuModuleLoad(&k->module, path), path, "cannot be loaded", err));
-	return check(allocate(k, in_nbytes, out_nbytes), path, "no memory on the GPU", err);
+	TSR_TRY(check(driver.cuMemAlloc_v2(&k->in, in_nbytes), path, "no memory on the GPU", err));
+	return check(driver.cuMemAlloc_v2(&k->out, out_nbytes + TSR_CUDA_KERNEL_GUARD), path,
+		     "no memory on the GPU", err);
 }
 
 enum tsr_status tsr_cuda_kernels_find(const struct tsr_cuda_kernels *k, const char *symbol,

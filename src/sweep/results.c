@@ -112,7 +112,7 @@ void tsr_results_add(struct tsr_results *f, enum tsr_dtype out, uint32_t input, 
 	}
 }
 
-void tsr_results_row_add(struct tsr_results_row *into, const struct tsr_results_row *from)
+static void add_row(struct tsr_results_row *into, const struct tsr_results_row *from)
 {
 	if (from->different > from->nan)
 		note_distance(into, from->max_ulp, from->worst);
@@ -124,7 +124,7 @@ void tsr_results_row_add(struct tsr_results_row *into, const struct tsr_results_
 void tsr_results_merge(struct tsr_results *into, const struct tsr_results *from)
 {
 	for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
-		tsr_results_row_add(&into->rows[e], &from->rows[e]);
+		add_row(&into->rows[e], &from->rows[e]);
 	for (unsigned i = 0; i < from->nfirst && i < TSR_RESULTS_FIRST; i++)
 		keep(into, &from->first[i]);
 }
@@ -134,6 +134,6 @@ struct tsr_results_row tsr_results_total(const struct tsr_results *f)
 	struct tsr_results_row total = { 0 };
 
 	for (unsigned e = 0; e < TSR_SWEEP_ROWS; e++)
-		tsr_results_row_add(&total, &f->rows[e]);
+		add_row(&total, &f->rows[e]);
 	return total;
 }

@@ -57,9 +57,6 @@ void tsr_results_add(struct tsr_results *f, enum tsr_dtype out, uint32_t input, 
 /* Add what @from has: the outcome does not depend on the order. */
 void tsr_results_merge(struct tsr_results *into, const struct tsr_results *from);
 
-/* The same of two rows. */
-void tsr_results_row_add(struct tsr_results_row *into, const struct tsr_results_row *from);
-
 /* All rows in one. */
 struct tsr_results_row tsr_results_total(const struct tsr_results *f);
 

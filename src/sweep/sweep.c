@@ -160,7 +160,7 @@ enum tsr_status tsr_sweep_new(const struct tsr_codec *const *codecs, unsigned nc
 			      uint32_t first, uint32_t last, struct tsr_sweep **ret,
 			      struct tsr_err *err)
 {
-	struct tsr_sweep *s;
+	TSR_OWNED(tsr_sweep_free) struct tsr_sweep *s = NULL;
 
 	if (first > last)
 		return tsr_fail(err, TSR_E_USAGE, "sweep: first is %08x, after the last, %08x",
@@ -172,14 +172,11 @@ enum tsr_status tsr_sweep_new(const struct tsr_codec *const *codecs, unsigned nc
 	}
 	TSR_TRY(TSR_NEW(&s, 1, err, "sweep"));
 	*s = (struct tsr_sweep){ .first = first, .last = last, .ncodecs = ncodecs };
-	s->results = calloc(ncodecs + 1, sizeof(*s->results));
-	if (!s->results) {
-		tsr_sweep_free(s);
-		return tsr_fail_nomem(err, "sweep");
-	}
+	TSR_TRY(TSR_NEW(&s->results, ncodecs + 1, err, "sweep"));
 	for (unsigned i = 0; i < ncodecs; i++)
 		s->results[i].codec = codecs[i];
 	*ret = s;
+	s = NULL;
 	return TSR_OK;
 }
 

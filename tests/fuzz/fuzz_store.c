@@ -96,15 +96,15 @@ static void read_text(const uint8_t *data, size_t size)
 {
 	struct tsr_store store = { .path = (char *)MEMORY "/store", .lock = -1 };
 	struct tsr_object_id check = tsr_object_name(data, size);
-	char *text = malloc(size + 64), digits[TSR_OBJECT_TEXT];
+	char *text = malloc(size + 64);
 	struct tsr_snapshot snapshot;
 	struct tsr_err err = { 0 };
 	enum tsr_status status;
 
 	REQUIRE(text);
-	tsr_object_text(&check, digits);
 	memcpy(text, data, size);
-	size += (size_t)snprintf(text + size, 64, ",\"check\":\"%s\"}\n", digits);
+	size += (size_t)snprintf(text + size, 64, ",\"check\":\"%s\"}\n",
+				 tsr_object_text(&check).text);
 	store.arena = tsr_arena_new((size_t)256 << 20);
 	REQUIRE(store.arena && memory_give(MEMORY "/store/" TSR_SNAPSHOTS "/" NAME, text, size));
 	status = tsr_snapshot_read(&store, NAME, &snapshot, &err);

@@ -25,8 +25,8 @@ TESTS = (
      "test_frameworks test_commands test_hostile_directories test_safetensors test_npy test_torch"),
     (r"container/(safetensors|sharded|outputs|writer)", "", "safetensors",
      "test_sharded test_commands test_companion test_safetensors"),
-    (r"io/(dir|node)", "test_dir_output", "directory", "test_directory test_hostile_directories test_frameworks"),
-    (r"io/", "test_file test_crc test_dir_output", "", "test_surroundings test_commands test_replay test_io"),
+    (r"io/(atomic_dir|dir|node)", "test_atomic_dir", "directory", "test_directory test_hostile_directories test_frameworks"),
+    (r"io/", "test_file test_crc test_atomic_dir", "", "test_surroundings test_commands test_replay test_io"),
 )
 
 # What takes longest and no module depends on: inputs of 100 MB, and faults that other tests make too.

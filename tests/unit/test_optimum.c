@@ -293,9 +293,9 @@ static void test_blocks_do_not_depend_on_the_parts(void **state)
 				assert_int_equal(length, same);
 				assert_true(score == other);
 			}
-			tsr_partition_free(p);
+			free(p);
 		}
-		tsr_partition_free(whole);
+		free(whole);
 	}
 }
 
@@ -309,7 +309,7 @@ static void test_what_has_no_blocks_has_period_1(void **state)
 		struct tsr_partition *p = divide_by(sizes[i], TSR_PARTITION_ADJACENT, x, 4096);
 
 		assert_int_equal(tsr_partition_period(p), 1);
-		tsr_partition_free(p);
+		free(p);
 	}
 	assert_int_equal(tsr_largest_divisor(8191, 256), 1);
 	assert_int_equal(tsr_largest_divisor(1000, 256), 250);

@@ -10,11 +10,10 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 {
 	const struct cli_list *in = &common->operands;
 	struct tsr_granularity_options o = tsr_granularity_defaults();
-	struct tsr_granularities *g = NULL;
+	TSR_OWNED(tsr_granularities_free) struct tsr_granularities *g = NULL;
 	struct tsr_granularity_figures f;
 	struct tsr_report r;
 	struct cli_work work;
-	int status;
 
 	o.kinds = kinds;
 	o.open = &common->open;
@@ -29,14 +28,10 @@ int cli_audit_granularity(const struct cli_cmd *cmd, const struct cli_common *co
 							&work.err)) != TSR_OK)
 		return cli_error(&work.err);
 	cli_warn_notes(common, tsr_granularities_checkpoint(g));
-	if (tsr_granularity_figures_of(g, &f)) {
-		r = cli_report(cmd, common, "granularity");
-		r.differs = f.nnonfinite;
-		tsr_granularity_report(g, &f, o.scale, &r);
-		status = cli_end_report(&r, common);
-	} else {
-		status = cli_fail(CLI_IO, "out of memory for the report");
-	}
-	tsr_granularities_free(g);
-	return status;
+	if (!tsr_granularity_figures_of(g, &f))
+		return cli_fail(CLI_IO, "out of memory for the report");
+	r = cli_report(cmd, common, "granularity");
+	r.differs = f.nnonfinite;
+	tsr_granularity_report(g, &f, o.scale, &r);
+	return cli_end_report(&r, common);
 }

@@ -20,10 +20,9 @@ static int run(const struct cli_cmd *cmd, void *args)
 	const struct cli_common *common = &a->common;
 	const char *const *in = common->operands.items;
 	struct tsr_bisect_options o = tsr_bisect_defaults();
-	struct tsr_bisect *b = NULL;
+	TSR_OWNED(tsr_bisect_free) struct tsr_bisect *b = NULL;
 	struct tsr_report report;
 	struct cli_work work;
-	int status;
 
 	o.open = &common->open;
 	o.from = a->from;
@@ -44,9 +43,7 @@ static int run(const struct cli_cmd *cmd, void *args)
 	report = cli_report(cmd, common, NULL);
 	tsr_bisect_report(b, &report);
 	report.differs = b->cause != TSR_BISECT_EQUAL;
-	status = cli_end_report(&report, common);
-	tsr_bisect_free(b);
-	return status;
+	return cli_end_report(&report, common);
 }
 
 TSR_EMBED(help_bisect, "man/help/bisect.txt");

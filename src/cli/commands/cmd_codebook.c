@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tersor codebook: the blocks and the codebook that Gefen's state would have. */
-#include "cli/words.h"
 #include "cli/files.h"
+#include "cli/operations.h"
 #include "report/reports.h"
-#include "tersor/recording.h"
 
 struct args {
 	struct cli_common common;
@@ -22,30 +21,21 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-static int report(const struct cli_cmd *cmd, const struct args *a, const struct tsr_learned *l)
-{
-	const char *partition = a->learning.partition;
-	struct tsr_report r = cli_report(cmd, &a->common, NULL);
-
-	tsr_json_put_string(&r.json, "partition", partition ? partition : "adjacent");
-	tsr_learned_report(l, &r);
-	return cli_end_report(&r, &a->common);
-}
-
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
 	const struct cli_list *in = &a->common.operands;
-	struct tsr_learned *l = NULL;
-	int status;
+	const char *partition = a->learning.partition;
+	TSR_OWNED(tsr_learned_free) struct tsr_learned *l = NULL;
+	struct tsr_report r;
 
 	CLI_TRY(cli_check_reports(&a->common));
-	status = cli_learn(&a->learning, &a->common, in,
-			   in->n == 1 && tsr_recording_probe(in->items[0]), a->gradients, &l);
-	if (status == CLI_OK)
-		status = report(cmd, a, l);
-	tsr_learned_free(l);
-	return status;
+	CLI_TRY(cli_learn(&a->learning, &a->common, in,
+			  in->n == 1 && tsr_recording_probe(in->items[0]), a->gradients, &l));
+	r = cli_report(cmd, &a->common, NULL);
+	tsr_json_put_string(&r.json, "partition", partition ? partition : "adjacent");
+	tsr_learned_report(l, &r);
+	return cli_end_report(&r, &a->common);
 }
 
 TSR_EMBED(help_codebook, "man/help/codebook.txt");

@@ -23,30 +23,24 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
-/* With --plain or --entropy: what is stored stays, in the form that was asked for. */
-static int recode(const struct cli_cmd *cmd, const struct args *a)
-{
-	struct tsr_recode_options how = tsr_recode_defaults();
-
-	if (a->common.operands.n != 1)
-		return cli_usage(cmd, "--%s takes one packed file, packed directory or recording",
-				 a->plain ? "plain" : "entropy");
-	how.coded = cli_coded_planes(&a->entropy);
-	return cli_recode(cmd, &a->common, &how, false);
-}
-
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	struct cli_unpacking done = { .shown = "name,dtype,shape",
 				      .report = tsr_conversion_report };
 	const struct args *a = args;
+	struct tsr_recode_options how = tsr_recode_defaults();
 	const struct cli_list *in = &a->common.operands;
 	const bool packed = tsr_directory_is_packed(in->items[0]);
 	struct tsr_write_options o = cli_write_options(&a->common, a->to);
 	struct cli_work work;
 
+	how.coded = cli_coded_planes(&a->entropy);
+	if ((a->plain || a->entropy.given) && in->n != 1)
+		return cli_usage(cmd, "--%s takes one packed file, packed directory or recording",
+				 a->plain ? "plain" : "entropy");
+	/* What is stored stays, in the form that was asked for. */
 	if (a->plain || a->entropy.given)
-		return recode(cmd, a);
+		return cli_recode(cmd, &a->common, &how, false);
 	if (packed)
 		CLI_TRY(cli_part_refuse(cmd, "a packed directory"));
 	if (o.container == TSR_CONTAINER_COUNT)

@@ -30,27 +30,22 @@ static int diff(const struct cli_cmd *cmd, const struct args *a)
 	const struct tsr_diff_options *o = &a->o;
 	const char *const *operands = a->common.operands.items;
 	const bool folders = tsr_dir_is(operands[0]) && tsr_dir_is(operands[1]);
-	struct tsr_directory *others = NULL;
-	struct tsr_comparison *r = NULL;
+	TSR_OWNED(tsr_directory_close) struct tsr_directory *others = NULL;
+	TSR_OWNED(tsr_comparison_free) struct tsr_comparison *r = NULL;
 	enum tsr_status compared;
 	struct cli_work work;
 	struct tsr_report report;
-	int status;
 
 	CLI_TRY(cli_work_open(&work, cmd, &a->common, "comparing"));
 	compared = cli_work_end(
 		&work, tsr_diff(&operands[0], 1, &operands[1], 1, o, &work.run, &r, &work.err));
-	if (folders && a->o.steps && compared == TSR_E_UNSUPPORTED)
-		return cli_error(&work.err);
 	/* Directories that are no checkpoints are compared file by file. */
-	if (folders && compared == TSR_E_UNSUPPORTED)
+	if (folders && compared == TSR_E_UNSUPPORTED && !a->o.steps)
 		return cli_diff_directory(cmd, &a->common, o);
 	if (compared == TSR_OK && folders)
 		compared = tsr_diff_not_read(r, operands[0], operands[1], o, &others, &work.err);
-	if (compared != TSR_OK) {
-		tsr_comparison_free(r);
+	if (compared != TSR_OK)
 		return cli_error(&work.err);
-	}
 	cli_warn_notes(&a->common, r->a);
 	cli_warn_notes(&a->common, r->b);
 	report = cli_report(cmd, &a->common, NULL);
@@ -59,10 +54,7 @@ static int diff(const struct cli_cmd *cmd, const struct args *a)
 		tsr_other_files_report(others, &report);
 	report.differs = r->nexceeding || r->besides.ndiffering ||
 			 (others && tsr_directory_nfaults(others));
-	status = cli_end_report(&report, &a->common);
-	tsr_comparison_free(r);
-	tsr_directory_close(others);
-	return status;
+	return cli_end_report(&report, &a->common);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)

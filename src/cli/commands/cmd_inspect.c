@@ -5,70 +5,53 @@
 #include "cli/files.h"
 #include "report/checkpoints/checkpoint_reports.h"
 
-static int report(const struct cli_cmd *cmd, const struct cli_common *common,
-		  const struct tsr_checkpoint *c)
-{
-	struct tsr_report r = cli_report(cmd, common, NULL);
-
-	cli_warn_notes(common, c);
-	tsr_checkpoint_report(c, &r);
-	return cli_end_report(&r, common);
-}
-
 /* A recording, with the headers of all its steps. */
 static int inspect_recording(const struct cli_cmd *cmd, const struct cli_common *common,
 			     const char *path)
 {
-	struct tsr_recording_summary *s = NULL;
-	struct tsr_recording *recording = NULL;
+	TSR_OWNED(tsr_recording_close) struct tsr_recording *recording = NULL;
+	TSR_OWNED(tsr_recording_summary_free) struct tsr_recording_summary *s = NULL;
 	const char *first = NULL;
 	struct tsr_report r;
 	struct tsr_err err;
 	size_t n = 0;
-	int status;
 
-	if (tsr_recording_open(path, &common->open, &recording, &err) != TSR_OK)
+	if (tsr_recording_open(path, &common->open, &recording, &err) != TSR_OK ||
+	    tsr_recording_summarize(recording, &s, &err) != TSR_OK)
 		return cli_error(&err);
-	if (tsr_recording_summarize(recording, &s, &err) != TSR_OK) {
-		status = cli_error(&err);
-	} else {
-		for (size_t i = 0; i < s->ngradients; i++) {
-			if (s->gradients[i].group)
-				continue;
-			first = first ? first : s->gradients[i].name;
-			n++;
-		}
-		if (n)
-			cli_warn(common,
-				 "%s: tensor %.200s: is in no group of the manifest (%zu such)",
-				 recording->path, first, n);
-		r = cli_report(cmd, common, NULL);
-		tsr_recording_report(s, &r);
-		status = cli_end_report(&r, common);
+	for (size_t i = 0; i < s->ngradients; i++) {
+		if (s->gradients[i].group)
+			continue;
+		first = first ? first : s->gradients[i].name;
+		n++;
 	}
-	tsr_recording_summary_free(s);
-	tsr_recording_close(recording);
-	return status;
+	if (n)
+		cli_warn(common, "%s: tensor %.200s: is in no group of the manifest (%zu such)",
+			 recording->path, first, n);
+	r = cli_report(cmd, common, NULL);
+	tsr_recording_report(s, &r);
+	return cli_end_report(&r, common);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct cli_common *common = args;
 	const struct cli_list *in = &common->operands;
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	struct tsr_err err = { 0 };
-	int status;
+	struct tsr_report r;
 
 	if (in->n == 1 && tsr_recording_probe(in->items[0]))
 		return inspect_recording(cmd, common, in->items[0]);
 	if (in->n == 1 && tsr_directory_is_packed(in->items[0]))
 		return cli_inspect_directory(cmd, common);
-	if (tsr_checkpoint_open(in->items, in->n, &common->open, &c, &err) != TSR_OK)
+	if (tsr_checkpoint_open(in->items, in->n, &common->open, &c, &err) != TSR_OK ||
+	    tsr_names_assign(c, NULL, 0, &err) != TSR_OK)
 		return cli_error(&err);
-	status = tsr_names_assign(c, NULL, 0, &err) == TSR_OK ? report(cmd, common, c)
-							      : cli_error(&err);
-	tsr_checkpoint_close(c);
-	return status;
+	r = cli_report(cmd, common, NULL);
+	cli_warn_notes(common, c);
+	tsr_checkpoint_report(c, &r);
+	return cli_end_report(&r, common);
 }
 
 TSR_EMBED(help_inspect, "man/help/inspect.txt");

@@ -199,7 +199,7 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 {
 	const enum tsr_container named = cli_write_options(&a->common, NULL).container;
 	struct tsr_kept_raw kept = { 0 };
-	struct tsr_packing *p = NULL;
+	TSR_OWNED(tsr_packing_free) struct tsr_packing *p = NULL;
 	enum tsr_status packed;
 	struct cli_work work;
 	struct tsr_report r;
@@ -230,7 +230,6 @@ static int pack(const struct cli_cmd *cmd, struct args *a, const struct tsr_pack
 	status = cli_end_report(&r, &a->common);
 	if (packed == TSR_OK && status == CLI_OK && !a->only)
 		status = cli_check_packed(&a->common, o, p, &kept);
-	tsr_packing_free(p);
 	if (packed != TSR_OK)
 		return cli_error(&work.err);
 	return status == CLI_OK ? checked : status;
@@ -257,7 +256,7 @@ static int pack_directory(const struct cli_cmd *cmd, const struct args *a,
 /* Whether there is one input, which is packed; a stream, which can be read once, is taken for a source. */
 static int find_packed(const struct cli_common *common, bool *ret)
 {
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	struct tsr_err err = { 0 };
 	struct stat st;
 
@@ -268,7 +267,6 @@ static int find_packed(const struct cli_common *common, bool *ret)
 	if (tsr_checkpoint_open(common->operands.items, 1, &common->open, &c, &err) != TSR_OK)
 		return cli_error(&err);
 	*ret = tsr_checkpoint_is_packed(c);
-	tsr_checkpoint_close(c);
 	return CLI_OK;
 }
 
@@ -298,9 +296,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 
 	struct tsr_choice_options choice;
 	struct tsr_learn_options learn;
-	struct tsr_learned *learned = NULL;
+	TSR_OWNED(tsr_learned_free) struct tsr_learned *learned = NULL;
 	bool packed = false;
-	int status;
 
 	CLI_TRY(check(cmd, a));
 	CLI_TRY(parse_codings(cmd, a, &o, &choice));
@@ -332,12 +329,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 				  &learned));
 	o.learned = learned;
 	if (packed)
-		status = recode(cmd, a, &o);
-	else
-		status = cli_packs_directory(&a->common) ? pack_directory(cmd, a, &o)
-							 : pack(cmd, a, &o);
-	tsr_learned_free(learned);
-	return status;
+		return recode(cmd, a, &o);
+	return cli_packs_directory(&a->common) ? pack_directory(cmd, a, &o) : pack(cmd, a, &o);
 }
 
 TSR_EMBED(help_pack, "man/help/pack.txt");

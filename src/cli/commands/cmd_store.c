@@ -2,8 +2,7 @@
 /* tersor store: the checkpoints of a run in one directory. */
 #include "cli/files.h"
 #include "cli/work.h"
-#include "io/dir_output.h"
-#include "cli/words.h"
+#include "io/atomic_dir.h"
 #include "report/checkpoints/store_report.h"
 #include "text/bytes.h"
 
@@ -37,26 +36,33 @@ static const struct cli_opt opts[] = {
 	{ 0 }
 };
 
+/* What is done with an open store, and what is said of it. */
+struct storing {
+	const struct cli_cmd *cmd;
+	const struct args *a;
+	struct tsr_store *store;
+	const char *name; /* of the store */
+	const char *const *operands; /* behind it */
+	uint64_t step[2]; /* that these are, where they are steps */
+	struct cli_work work;
+	struct tsr_table t; /* rows of the report that the library finds one by one */
+	struct tsr_report r;
+};
+
 /* A word after the store's name: what its command needs. */
 struct action {
 	const char *name;
 	unsigned operands_min, operands_max; /* behind the store */
+	unsigned nsteps; /* of these are steps */
 	const char *takes; /* options of the list above, separated by spaces */
 	enum tsr_store_mode mode;
 	const char *verb;
-	int (*run)(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-		   const struct tsr_run *run);
+	int (*run)(struct storing *x); /* the exit status, CLI_OK with a report */
 };
 
-/* The operand number @i behind the store. */
-static const char *operand(const struct args *a, unsigned i)
+static int done(const struct storing *x, enum tsr_status status)
 {
-	return a->common.operands.items[2 + i];
-}
-
-static const char *store_name(const struct args *a)
-{
-	return a->common.operands.items[1];
+	return status == TSR_OK ? CLI_OK : cli_error(&x->work.err);
 }
 
 static int parse_step(const struct cli_cmd *cmd, const char *text, uint64_t *ret)
@@ -80,20 +86,18 @@ static bool last_number(const char *path, uint64_t *ret)
 	return tsr_digits_at_end(path, end, STEP_MAX, ret);
 }
 
-static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-	       const struct tsr_run *run)
+static int add(struct storing *x)
 {
+	const struct args *a = x->a;
 	struct tsr_store_add_options o = tsr_store_add_defaults();
 	struct tsr_store_added added;
-	struct tsr_report r;
-	struct tsr_err err = { 0 };
 
 	o.step = a->step;
 	o.name = a->name;
 	o.follow = a->common.follow;
-	if (!cli_given(&a->common, "step") && !last_number(operand(a, 0), &o.step))
-		return cli_usage(cmd, "'%s' has no number for the step; give --step N",
-				 operand(a, 0));
+	if (!cli_given(&a->common, "step") && !last_number(x->operands[0], &o.step))
+		return cli_usage(x->cmd, "'%s' has no number for the step; give --step N",
+				 x->operands[0]);
 	if (a->tier)
 		(void)tsr_store_tier_find(a->tier, &o.tier);
 	if (cli_given(&a->common, "weight-error")) {
@@ -101,36 +105,27 @@ static int add(const struct cli_cmd *cmd, const struct args *a, struct tsr_store
 		snprintf(o.tier.name, sizeof(o.tier.name), "bounds");
 		o.tier.as = TSR_STORE_BOUNDS;
 	}
-	if (tsr_store_add(s, operand(a, 0), &o, run, &added, &err) != TSR_OK)
-		return cli_error(&err);
+	CLI_TRY(done(x, tsr_store_add(x->store, x->operands[0], &o, &x->work.run, &added,
+				      &x->work.err)));
 	if (added.has_note)
 		cli_warn(&a->common, "%s: stored bit by bit, since its tensors were not found",
 			 added.note);
-	r = cli_report(cmd, &a->common, "add");
-	tsr_store_added_report(store_name(a), &added, &r);
-	return cli_end_report(&r, &a->common);
+	tsr_store_added_report(x->name, &added, &x->r);
+	return CLI_OK;
 }
 
-/* --- ls, du, get, verify ---------------------------------------------------------------------- */
+/* --- ls, du, get, verify, diff ---------------------------------------------------------------- */
 
-static int list(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-		const struct tsr_run *run)
+static int list(struct storing *x)
 {
-	struct tsr_report r = cli_report(cmd, &a->common, "ls");
-
-	(void)run;
-	tsr_store_list_report(s, &r);
-	return cli_end_report(&r, &a->common);
+	tsr_store_list_report(x->store, &x->r);
+	return CLI_OK;
 }
 
-static int usage(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-		 const struct tsr_run *run)
+static int usage(struct storing *x)
 {
-	struct tsr_report r = cli_report(cmd, &a->common, "du");
-
-	(void)run;
-	tsr_store_usage_report(store_name(a), s, &r);
-	return cli_end_report(&r, &a->common);
+	tsr_store_usage_report(x->name, x->store, &x->r);
+	return CLI_OK;
 }
 
 static const struct tsr_snapshot_info *find(const struct tsr_store *s, uint64_t step)
@@ -143,82 +138,42 @@ static const struct tsr_snapshot_info *find(const struct tsr_store *s, uint64_t 
 	return NULL;
 }
 
-static int get(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-	       const struct tsr_run *run)
+static int get(struct storing *x)
 {
-	struct tsr_err err = { 0 };
-	struct tsr_report r;
-	uint64_t step;
+	const struct cli_common *common = &x->a->common;
 
-	CLI_TRY(parse_step(cmd, operand(a, 0), &step));
-	if (!a->common.output)
-		return cli_usage(cmd, "get needs -o OUT");
-	if (tsr_store_get(s, step, a->common.output, a->common.force, run, &err) != TSR_OK)
-		return cli_error(&err);
-	r = cli_report(cmd, &a->common, "get");
-	tsr_store_written_report(find(s, step), &r);
-	return cli_end_report(&r, &a->common);
+	if (!common->output)
+		return cli_usage(x->cmd, "get needs -o OUT");
+	CLI_TRY(done(x, tsr_store_get(x->store, x->step[0], common->output, common->force,
+				      &x->work.run, &x->work.err)));
+	tsr_store_written_report(find(x->store, x->step[0]), &x->r);
+	return CLI_OK;
 }
 
-static int verify(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-		  const struct tsr_run *run)
+/* Faults are reported, and then are the error. */
+static int verify(struct storing *x)
 {
-	struct tsr_table faults = { 0 };
-	struct tsr_err err = { 0 };
-	const enum tsr_status status = tsr_store_verify(s, run, tsr_store_put_fault, &faults, &err);
-	struct tsr_report r;
+	const enum tsr_status status = tsr_store_verify(x->store, &x->work.run, tsr_store_put_fault,
+							&x->t, &x->work.err);
 
-	if (status != TSR_OK && status != TSR_E_FORMAT) {
-		tsr_table_free(&faults);
-		return cli_error(&err);
-	}
-	r = cli_report(cmd, &a->common, "verify");
-	tsr_store_verified_report(store_name(a), s, faults, &r);
-	CLI_TRY(cli_end_report(&r, &a->common));
-	return status == TSR_OK ? CLI_OK : cli_error(&err);
+	if (status != TSR_E_FORMAT)
+		CLI_TRY(done(x, status));
+	tsr_store_verified_report(x->name, x->store, x->t, &x->r);
+	return CLI_OK;
 }
 
-/* --- diff ------------------------------------------------------------------------------------- */
-
-static int diff(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-		const struct tsr_run *run)
+static int diff(struct storing *x)
 {
 	struct tsr_store_compared c;
-	struct tsr_err err = { 0 };
-	struct tsr_table t = { .most_text = 20 };
-	struct tsr_report r;
-	uint64_t x, y;
 
-	CLI_TRY(parse_step(cmd, operand(a, 0), &x));
-	CLI_TRY(parse_step(cmd, operand(a, 1), &y));
-	if (tsr_store_diff(s, x, y, run, tsr_store_put_difference, &t, &c, &err) != TSR_OK) {
-		tsr_table_free(&t);
-		return cli_error(&err);
-	}
-	r = cli_report(cmd, &a->common, "diff");
-	tsr_store_compared_report(&c, t, &r);
-	return cli_end_report(&r, &a->common);
+	x->t.most_text = 20;
+	CLI_TRY(done(x, tsr_store_diff(x->store, x->step[0], x->step[1], &x->work.run,
+				       tsr_store_put_difference, &x->t, &c, &x->work.err)));
+	tsr_store_compared_report(&c, x->t, &x->r);
+	return CLI_OK;
 }
 
 /* --- thin, drop ------------------------------------------------------------------------------- */
-
-static int thin_by(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-		   const struct tsr_run *run, const struct tsr_store_rule *rules, unsigned n)
-{
-	struct tsr_err err = { 0 };
-	struct tsr_table t = { 0 };
-	struct tsr_report r;
-	uint64_t freed;
-
-	if (tsr_store_thin(s, rules, n, a->common.dry_run, run, tsr_store_put_change, &t, &freed,
-			   &err) != TSR_OK) {
-		tsr_table_free(&t);
-		return cli_error(&err);
-	}
-	r = cli_report(cmd, &a->common, "thin");
-	tsr_store_thinned_report(store_name(a), s, t, freed, &r);
-	return cli_end_report(&r, &a->common);
-}
 
 static int parse_which(const struct cli_cmd *cmd, const char *rule, const char *which,
 		       struct tsr_store_rule *ret)
@@ -266,44 +221,46 @@ static int parse_rule(const struct cli_cmd *cmd, const char *text, struct tsr_st
 	return parse_which(cmd, text, colon + 1, ret);
 }
 
-static int parse_dropped(const struct cli_cmd *cmd, const struct args *a, const struct tsr_store *s,
-			 const char *text, struct tsr_store_rule *ret)
+static int parse_dropped(const struct storing *x, const char *text, struct tsr_store_rule *ret)
 {
 	*ret = (struct tsr_store_rule){ .which = TSR_STORE_STEP, .drop = true };
-	CLI_TRY(parse_step(cmd, text, &ret->n));
-	if (!find(s, ret->n))
-		return cli_usage(cmd, "'%s' has no step %" PRIu64, store_name(a), ret->n);
+	CLI_TRY(parse_step(x->cmd, text, &ret->n));
+	if (!find(x->store, ret->n))
+		return cli_usage(x->cmd, "'%s' has no step %" PRIu64, x->name, ret->n);
 	return CLI_OK;
 }
 
 /* By the rules of --keep, or by the steps to drop behind the store. */
-static int thin(const struct cli_cmd *cmd, const struct args *a, struct tsr_store *s,
-		const struct tsr_run *run)
+static int thin(struct storing *x)
 {
+	const struct args *a = x->a;
 	const unsigned nsteps = a->common.operands.n - 2, n = nsteps ? nsteps : a->keep.n;
 	TSR_OWNED(free) struct tsr_store_rule *rules = calloc(n + 1, sizeof(*rules));
-	int status = rules ? CLI_OK : cli_fail(CLI_IO, "out of memory");
+	uint64_t freed;
 
-	for (unsigned i = 0; status == CLI_OK && i < n; i++)
-		status = nsteps ? parse_dropped(cmd, a, s, operand(a, i), &rules[i])
-				: parse_rule(cmd, a->keep.items[i], &rules[i]);
-	if (status == CLI_OK)
-		status = thin_by(cmd, a, s, run, rules, n);
-	return status;
+	if (!rules)
+		return cli_fail(CLI_IO, "out of memory");
+	for (unsigned i = 0; i < n; i++)
+		CLI_TRY(nsteps ? parse_dropped(x, x->operands[i], &rules[i])
+			       : parse_rule(x->cmd, a->keep.items[i], &rules[i]));
+	CLI_TRY(done(x, tsr_store_thin(x->store, rules, n, a->common.dry_run, &x->work.run,
+				       tsr_store_put_change, &x->t, &freed, &x->work.err)));
+	tsr_store_thinned_report(x->name, x->store, x->t, freed, &x->r);
+	return CLI_OK;
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
 
 static const struct action actions[] = {
-	{ "add", 1, 1, "step name tier weight-error update-error variance-error follow-symlinks",
+	{ "add", 1, 1, 0, "step name tier weight-error update-error variance-error follow-symlinks",
 	  TSR_STORE_ADD, "adding", add },
-	{ "ls", 0, 0, "", TSR_STORE_READ, NULL, list },
-	{ "get", 1, 1, "output force", TSR_STORE_READ, "writing", get },
-	{ "diff", 2, 2, "", TSR_STORE_READ, "comparing", diff },
-	{ "verify", 0, 0, "", TSR_STORE_READ, "verifying", verify },
-	{ "thin", 0, 0, "keep dry-run", TSR_STORE_CHANGE, "thinning", thin },
-	{ "drop", 1, 4094, "dry-run", TSR_STORE_CHANGE, "dropping", thin },
-	{ "du", 0, 0, "", TSR_STORE_READ, NULL, usage },
+	{ "ls", 0, 0, 0, "", TSR_STORE_READ, NULL, list },
+	{ "get", 1, 1, 1, "output force", TSR_STORE_READ, "writing", get },
+	{ "diff", 2, 2, 2, "", TSR_STORE_READ, "comparing", diff },
+	{ "verify", 0, 0, 0, "", TSR_STORE_READ, "verifying", verify },
+	{ "thin", 0, 0, 0, "keep dry-run", TSR_STORE_CHANGE, "thinning", thin },
+	{ "drop", 1, 4094, 0, "dry-run", TSR_STORE_CHANGE, "dropping", thin },
+	{ "du", 0, 0, 0, "", TSR_STORE_READ, NULL, usage },
 };
 
 #define NACTIONS (sizeof(actions) / sizeof(*actions))
@@ -343,27 +300,36 @@ static int find_action(const struct cli_cmd *cmd, const struct args *a, const st
 
 static int run(const struct cli_cmd *cmd, void *args)
 {
-	struct args *a = args;
+	const struct args *a = args;
+	const char *const *words = a->common.operands.items;
+	struct storing x = { .cmd = cmd, .a = a, .name = words[1], .operands = words + 2 };
 	const struct action *action = NULL;
-	struct tsr_store *s = NULL;
 	struct tsr_err err = { 0 };
-	struct cli_work work;
 	const char *note;
 	int status;
 
 	CLI_TRY(find_action(cmd, a, &action));
+	for (unsigned i = 0; i < action->nsteps; i++)
+		CLI_TRY(parse_step(cmd, x.operands[i], &x.step[i]));
 	/* Before a store is made there. */
-	if (action->run == add &&
-	    tsr_outdir_check_not_below(store_name(a), operand(a, 0), &err) != TSR_OK)
+	if ((action->run == add &&
+	     tsr_outdir_check_not_below(x.name, x.operands[0], &err) != TSR_OK) ||
+	    tsr_store_open(x.name, action->mode, &x.store, &err) != TSR_OK)
 		return cli_error(&err);
-	if (tsr_store_open(store_name(a), action->mode, &s, &err) != TSR_OK)
-		return cli_error(&err);
-	for (size_t i = 0; action->run != verify && (note = tsr_store_note(s, i)); i++)
+	for (size_t i = 0; action->run != verify && (note = tsr_store_note(x.store, i)); i++)
 		cli_warn(&a->common, "%s", note);
-	cli_work_start(&work, &a->common, action->verb);
-	status = action->run(cmd, a, s, &work.run);
-	cli_work_end(&work, TSR_OK);
-	tsr_store_close(s);
+	cli_work_start(&x.work, &a->common, action->verb);
+	x.r = cli_report(cmd, &a->common, action->run == thin ? "thin" : action->name);
+	status = action->run(&x);
+	cli_work_end(&x.work, TSR_OK);
+	if (status == CLI_OK) {
+		status = cli_end_report(&x.r, &a->common);
+		status = status == CLI_OK ? done(&x, x.work.err.code) : status;
+	} else {
+		tsr_text_free(&x.r.json);
+		tsr_table_free(&x.t);
+	}
+	tsr_store_close(x.store);
 	return status;
 }
 

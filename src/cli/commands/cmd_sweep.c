@@ -144,10 +144,9 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 	struct tsr_sweep_plan plan = {
 		.codecs = c->codecs, .ncodecs = c->n, .first = c->first, .last = c->last
 	};
-	struct tsr_sweep *s = NULL;
+	TSR_OWNED(tsr_sweep_free) struct tsr_sweep *s = NULL;
 	struct cli_device device;
 	struct cli_work work;
-	int status;
 
 	CLI_TRY(cli_choose_device(cmd, asked && strcmp(asked, "cuda") == 0 ? "cuda:all" : asked,
 				  large, &device));
@@ -155,31 +154,9 @@ static int sweep(const struct cli_cmd *cmd, const struct args *a, const struct c
 	cli_work_start(&work, &a->common, "sweeping");
 	plan.gpus = device.gpus;
 	plan.ngpus = device.ngpus;
-	status = cli_work_end(&work, tsr_sweep_in_parts(&plan, &work.run, &s, &work.err)) == TSR_OK
-			 ? report(cmd, a, s, baseline)
-			 : cli_error(&work.err);
-	tsr_sweep_free(s);
-	return status;
-}
-
-static int check_library(const struct cli_cmd *cmd, const struct args *a, const struct choice *c)
-{
-	if (!a->plan.library)
-		return CLI_OK;
-	if (a->codec.n && c->n != 1)
-		return cli_usage(cmd, "--library is compared with one codec");
-	return cli_part_refuse(cmd, "--library");
-}
-
-static int sweep_library(const struct cli_cmd *cmd, struct args *a, const struct choice *c,
-			 const struct tsr_json *baseline)
-{
-	a->plan.codec = a->codec.n ? c->codecs[0] : NULL;
-	a->plan.first = c->first;
-	a->plan.last = c->last;
-	return cli_sweep_library(cmd, &a->common, &a->plan,
-				 cli_given(&a->common, "max-ulp") ? a->max_ulp : UINT64_MAX,
-				 baseline);
+	if (cli_work_end(&work, tsr_sweep_in_parts(&plan, &work.run, &s, &work.err)) != TSR_OK)
+		return cli_error(&work.err);
+	return report(cmd, a, s, baseline);
 }
 
 static int run(const struct cli_cmd *cmd, void *args)
@@ -187,23 +164,28 @@ static int run(const struct cli_cmd *cmd, void *args)
 	struct args *a = args;
 	const struct tsr_baseline *kind = a->plan.library ? &tsr_results_baseline
 							  : &tsr_sweep_baseline;
-	struct tsr_json *baseline = NULL;
+	TSR_OWNED(tsr_json_free) struct tsr_json *baseline = NULL;
 	struct choice c = { .n = 0 };
 	struct tsr_err err = { 0 };
-	int status = CLI_OK;
 
 	CLI_TRY(parse_choice(cmd, a, &c));
-	CLI_TRY(check_library(cmd, a, &c));
+	if (a->plan.library && a->codec.n && c.n != 1)
+		return cli_usage(cmd, "--library is compared with one codec");
+	if (a->plan.library)
+		CLI_TRY(cli_part_refuse(cmd, "--library"));
 	CLI_TRY(cli_check_reports(&a->common));
 	if (a->baseline && tsr_baseline_load(kind, a->baseline, &baseline, &err) != TSR_OK)
 		return cli_error(&err);
 	if (baseline)
-		status = check_baseline(baseline, a->baseline, &c, !a->plan.library);
-	if (status == CLI_OK)
-		status = a->plan.library ? sweep_library(cmd, a, &c, baseline)
-					 : sweep(cmd, a, &c, baseline);
-	tsr_json_free(baseline);
-	return status;
+		CLI_TRY(check_baseline(baseline, a->baseline, &c, !a->plan.library));
+	if (!a->plan.library)
+		return sweep(cmd, a, &c, baseline);
+	a->plan.codec = a->codec.n ? c.codecs[0] : NULL;
+	a->plan.first = c.first;
+	a->plan.last = c.last;
+	return cli_sweep_library(cmd, &a->common, &a->plan,
+				 cli_given(&a->common, "max-ulp") ? a->max_ulp : UINT64_MAX,
+				 baseline);
 }
 
 TSR_EMBED(help_sweep, "man/help/sweep.txt");

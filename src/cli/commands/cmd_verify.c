@@ -28,7 +28,7 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 		       struct tsr_report *r, int *status_ret)
 {
 	const bool several = a->common.operands.n > 1;
-	struct tsr_verification *v = NULL;
+	TSR_OWNED(tsr_verification_free) struct tsr_verification *v = NULL;
 	enum tsr_status verified;
 	struct cli_work work;
 	int status = cli_work_open(&work, cmd, &a->common, "verifying"), printed = CLI_OK;
@@ -41,10 +41,8 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	/* A part of several files goes on: the joining process says what is wrong with one. */
 	if (tsr_part_is_of_files(cli_parts()) && tsr_part_is_one(cli_parts()) &&
 	    (verified == TSR_PART_DONE || verified == TSR_E_FORMAT ||
-	     verified == TSR_E_UNSUPPORTED || verified == TSR_E_LIMIT || verified == TSR_E_BOUND)) {
-		tsr_verification_free(v);
+	     verified == TSR_E_UNSUPPORTED || verified == TSR_E_LIMIT || verified == TSR_E_BOUND))
 		return !cli_signal();
-	}
 	/* What is wrong as a whole comes before the tensors. */
 	if (verified != TSR_OK)
 		status = cli_error(&work.err);
@@ -66,10 +64,7 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	status = printed > status ? printed : status;
 	*status_ret = status > *status_ret ? status : *status_ret;
 	/* Without a verification nothing of a single file is reported. */
-	if (!v && !several)
-		return false;
-	tsr_verification_free(v);
-	return !cli_signal();
+	return (v || several) && !cli_signal();
 }
 
 static int verify(const struct cli_cmd *cmd, const struct args *a)

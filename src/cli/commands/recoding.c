@@ -2,7 +2,6 @@
 /* Packed files, directories of them and recordings whose planes are coded, or no longer. */
 #include "cli/operations.h"
 
-#include "cli/files.h"
 #include "io/dir.h"
 #include "report/checkpoints/checkpoint_reports.h"
 
@@ -35,29 +34,25 @@ int cli_check_delta(const struct cli_common *common, const struct tsr_checkpoint
 int cli_check_base(const struct cli_cmd *cmd, const char *base, bool model)
 {
 	const struct tsr_directory_entry *e;
-	struct tsr_directory *d = NULL;
+	TSR_OWNED(tsr_directory_close) struct tsr_directory *d = NULL;
 	struct tsr_err err = { 0 };
-	int status = CLI_OK;
 
 	if (!tsr_directory_is_packed(base))
 		return CLI_OK;
 	if (tsr_directory_open(base, &d, &err) != TSR_OK)
 		return cli_error(&err);
-	for (size_t i = 0; status == CLI_OK && (e = tsr_directory_entry(d, i)) != NULL; i++) {
+	for (size_t i = 0; (e = tsr_directory_entry(d, i)) != NULL; i++) {
 		for (unsigned k = 0; k < e->nstored && e->as == TSR_STORED_PACKED; k++) {
 			const char *path = e->stored[k].path;
 
-			if (tsr_dir_name_ends_with(path, TSR_DIRECTORY_SUFFIX) != !model)
-				continue;
-			status = cli_usage(cmd,
-					   "--delta: %s is a packed directory, and a base is one "
-					   "file, such as %s/%s",
-					   base, base, path);
-			break;
+			if (tsr_dir_name_ends_with(path, TSR_DIRECTORY_SUFFIX) == !model)
+				return cli_usage(cmd,
+						 "--delta: %s is a packed directory, and a base is "
+						 "one file, such as %s/%s",
+						 base, base, path);
 		}
 	}
-	tsr_directory_close(d);
-	return status;
+	return CLI_OK;
 }
 
 /* --- Recoding ------------------------------------------------------------------------------------ */

@@ -71,9 +71,8 @@ static int report(const struct cli_cmd *cmd, const struct cli_common *common,
 int cli_sweep_library(const struct cli_cmd *cmd, const struct cli_common *common,
 		      struct tsr_results_plan *p, uint64_t max_ulp, const struct tsr_json *baseline)
 {
-	struct tsr_results *found;
+	TSR_OWNED(free) struct tsr_results *found = NULL;
 	struct cli_work work;
-	int status;
 
 	CLI_TRY(check_device(cmd, common->device, p));
 	p->out_name = p->out_name ? p->out_name : "bf16";
@@ -85,10 +84,7 @@ int cli_sweep_library(const struct cli_cmd *cmd, const struct cli_common *common
 	if (!found)
 		return cli_fail(CLI_IO, "out of memory");
 	cli_work_start(&work, common, "sweeping");
-	if (cli_work_end(&work, cli_library_run(p, &work.run, found, &work.err)) == TSR_OK)
-		status = report(cmd, common, p, max_ulp, baseline, found);
-	else
-		status = cli_error(&work.err);
-	free(found);
-	return status;
+	if (cli_work_end(&work, cli_library_run(p, &work.run, found, &work.err)) != TSR_OK)
+		return cli_error(&work.err);
+	return report(cmd, common, p, max_ulp, baseline, found);
 }

@@ -11,7 +11,7 @@ static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 	const struct tsr_part_request *r = tsr_part_request(parts);
 	const struct cli_cmd *cmd = cli_find(r->command);
 	char threads[40], quiet[] = "--no-progress", device[] = "--device=cpu";
-	char **words;
+	TSR_OWNED(free) char **words = NULL;
 	size_t n = 0;
 	int status;
 
@@ -34,14 +34,13 @@ static int run_joined(struct tsr_parts *parts, const struct cli_common *common)
 	cli_set_parts(parts);
 	status = cli_run(cmd, (int)n, words);
 	cli_set_parts(NULL);
-	free(words);
 	return status;
 }
 
 int cli_join(const char *path, const struct tsr_text *reports, unsigned n,
 	     const struct cli_common *common)
 {
-	struct tsr_parts *parts = NULL;
+	TSR_OWNED(tsr_part_free) struct tsr_parts *parts = NULL;
 	struct tsr_err err = { 0 };
 	int status;
 
@@ -51,6 +50,5 @@ int cli_join(const char *path, const struct tsr_text *reports, unsigned n,
 	/* A verdict is an outcome too: what it was made of is of no more use. */
 	if (status == CLI_OK || status == CLI_DIFFERS)
 		tsr_part_remove(parts);
-	tsr_part_free(parts);
 	return status;
 }

@@ -86,8 +86,8 @@ static int begin(const struct cli_cmd *cmd, const struct cli_common *common,
 	const char *base = base_of(common), *text = common->part;
 	struct tsr_err err = { 0 };
 	enum tsr_status status = TSR_OK;
-	int exit_status = CLI_OK;
-	char *path, end;
+	TSR_OWNED(free) char *path = NULL;
+	char end;
 
 	if (strspn(text, "0123456789/") != strlen(text) || strlen(text) >= 14 ||
 	    sscanf(text, "%u/%u%c", &request.number, &request.count, &end) != 2 ||
@@ -115,14 +115,11 @@ static int begin(const struct cli_cmd *cmd, const struct cli_common *common,
 	if (status == TSR_OK && !*done_ret)
 		status = tsr_part_new(&request, &current, &err);
 	if (status != TSR_OK)
-		exit_status = cli_error(&err);
-	else if (*done_ret)
-		exit_status = tell_driver(&request, NULL);
+		return cli_error(&err);
 	if (*done_ret && cli_wants_text(common))
 		printf("%s: part %u of %u was done before\n", tsr_format_name(path, 60).text,
 		       request.number, request.count);
-	free(path);
-	return exit_status;
+	return *done_ret ? tell_driver(&request, NULL) : CLI_OK;
 }
 
 int cli_part_begin(const struct cli_cmd *cmd, const struct cli_opts *all, const void *args,

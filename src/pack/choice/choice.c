@@ -8,7 +8,7 @@
 
 #include "base/fail.h"
 #include "base/option_size.h"
-#include "pack/choice/choice_trials.h"
+#include "pack/choice/choice_units.h"
 
 #define BOUND_DEFAULT 1e-4
 

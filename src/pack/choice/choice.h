@@ -17,7 +17,7 @@
 struct tsr_choosing {
 	const struct tsr_choice_options *choice;
 	const struct tsr_pack_given *given;
-	const struct tsr_encoding *encoding;
+	struct tsr_encoding *encoding;
 	struct tsr_choice *choices;
 	double lr;
 	bool by_step;

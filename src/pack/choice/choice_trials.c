@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trying candidates on the data: one walk over the tensors that are not settled for one of each. */
-#include "pack/choice/choice_trials.h"
+#include "pack/choice/choice_units.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,53 +16,6 @@ struct trials {
 	double bound;
 	bool *skip; /* per tensor */
 };
-
-/* --- One walk ------------------------------------------------------------------------------------ */
-
-static enum tsr_status encode_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
-{
-	const struct trials *r = ctx;
-
-	(void)extra;
-	return tsr_encode_tile(r->encoding, t, err);
-}
-
-static enum tsr_status encode_pair(void *ctx, void *const extra[2],
-				   const struct tsr_walked *const t[2], struct tsr_err *err)
-{
-	const struct trials *r = ctx;
-
-	(void)extra;
-	return tsr_encode_pair(r->encoding, t, err);
-}
-
-static enum tsr_status commit_tile(void *ctx, void *extra, const struct tsr_walked *t,
-				   struct tsr_err *err)
-{
-	const struct trials *r = ctx;
-
-	(void)extra;
-	(void)err;
-	tsr_encoded_add(r->encoding, t);
-	return TSR_OK;
-}
-
-static enum tsr_status walk(struct trials *r, struct tsr_err *err)
-{
-	const struct tsr_walk walk = { .c = r->encoding->stored,
-				       .wanted = r->encoding->wanted->tensors,
-				       .skip = r->skip,
-				       .encodes = true,
-				       .what = r->choosing->what,
-				       .found_nbytes = sizeof(struct tsr_encoded),
-				       .work = encode_tile,
-				       .work_pair = encode_pair,
-				       .commit = commit_tile,
-				       .ctx = r };
-
-	return tsr_walk_run(&walk, r->choosing->run, err);
-}
 
 /* --- What it found ------------------------------------------------------------------------------- */
 
@@ -158,6 +111,7 @@ enum tsr_status tsr_choice_try(const struct tsr_choosing *choosing, struct tsr_c
 			       double bound, struct tsr_err *err)
 {
 	const struct tsr_checkpoint *stored = choosing->encoding->stored;
+	struct tsr_walk walk = tsr_encoding_walk(choosing->encoding, choosing->what);
 	TSR_OWNED(free) bool *skip = calloc(stored->ntensors + 1, sizeof(*skip));
 	struct trials r = { .choosing = choosing,
 			    .encoding = choosing->encoding,
@@ -167,8 +121,9 @@ enum tsr_status tsr_choice_try(const struct tsr_choosing *choosing, struct tsr_c
 
 	if (!skip)
 		return tsr_fail_nomem(err, choosing->what);
+	walk.skip = skip;
 	while (prepare(&r)) {
-		TSR_TRY(walk(&r, err));
+		TSR_TRY(tsr_walk_run(&walk, choosing->run, err));
 		TSR_TRY(tsr_muon_measure_all(stored, r.encoding->wanted, skip, r.encoding->results,
 					     err));
 		for (size_t i = 0; i < units->n; i++) {

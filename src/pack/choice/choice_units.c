@@ -153,9 +153,9 @@ struct finding {
 static bool is_to_choose(const struct finding *f, size_t i)
 {
 	const struct tsr_tensor *t = &f->c->tensors[i];
-	const bool kept = f->given->kept && i < f->given->n && f->given->kept[i];
 
-	return !kept && t->numel && f->results[i].raw == TSR_RAW_NO && has_candidate(f->o, t);
+	return !tsr_pack_is_kept(f->given, i) && t->numel && f->results[i].raw == TSR_RAW_NO &&
+	       has_candidate(f->o, t);
 }
 
 /* Of the weights whose momentum and variance a choice is made for together. */

@@ -3,6 +3,7 @@
 #ifndef TSR_PACK_CHOICE_UNITS_H
 #define TSR_PACK_CHOICE_UNITS_H
 
+#include "pack/choice/choice.h"
 #include "ckpt/checkpoint_model.h"
 #include "pack/open_checkpoint.h"
 
@@ -57,5 +58,14 @@ void tsr_choice_unit_give(const struct tsr_checkpoint *c, const struct tsr_choic
 			  const struct tsr_choice_unit *u, unsigned option);
 
 void tsr_choice_units_free(struct tsr_choice_units *units);
+
+/* --- Trials (choice_trials.c) ----------------------------------------------------------------------- */
+
+/*
+ * Try the options of all units, each until one has an error of at most @bound, or with a negative @bound
+ * all of them.  On success each unit's first ntried options have their errors.
+ */
+enum tsr_status tsr_choice_try(const struct tsr_choosing *choosing, struct tsr_choice_units *units,
+			       double bound, struct tsr_err *err);
 
 #endif

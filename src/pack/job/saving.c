@@ -80,7 +80,7 @@ static enum tsr_status plan(struct tsr_saving *s, const struct tsr_pack_options 
 		s->number[i] = a->layout ? a->layout->chunks->offset : a->offset;
 		tsr_pack_choose(o, &c->tensors[i], &ignored);
 	}
-	return tsr_pack_check_ratios(o, c, 0, NULL, err);
+	return tsr_pack_check_ratios(o, c, &(struct tsr_pack_given){ .n = 0 }, err);
 }
 
 enum tsr_status tsr_saving_plan(const struct tsr_job_state *state,

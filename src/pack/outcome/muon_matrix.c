@@ -99,14 +99,13 @@ static enum tsr_status measure_one(const struct tsr_checkpoint *stored, size_t i
 				   struct tsr_err *err)
 {
 	struct tsr_update_measure u;
-	struct tsr_muon_matrix m;
+	TSR_SCOPED(tsr_muon_matrix_close) struct tsr_muon_matrix m = { .n = 0 };
 
 	if (!coding->codec || stored->tensors[i].coding.codec)
 		return TSR_OK;
 	TSR_TRY(tsr_muon_matrix_open(stored, &stored->tensors[i], &m, err));
 	tsr_muon_matrix_measure(&m, coding, &u);
 	*ret = tsr_update_measure_result(&u);
-	tsr_muon_matrix_close(&m);
 	return TSR_OK;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Putting a weight update onto the model that it was made for. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,7 +124,7 @@ enum tsr_status tsr_apply(const char *update, const char *model, const char *out
 {
 	struct tsr_write_options o = tsr_write_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
-	struct tsr_checkpoint *c = NULL;
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 	enum tsr_status status;
 
 	TSR_TRY(tsr_options_take(&o, options, err));
@@ -133,16 +132,12 @@ enum tsr_status tsr_apply(const char *update, const char *model, const char *out
 	open.base = model;
 	open.run = run;
 	/* Parts read only their share of the base, and a dry run nothing at all: they are told before. */
-	if (o.dry_run || (run && run->parts))
-		status = tsr_checkpoint_open(&update, 1, &open, &c, err);
-	else
-		status = tsr_update_open(update, &open, &c, err);
-	if (status == TSR_OK)
-		status = apply(c, model, out, &o, run, ret, err);
+	status = o.dry_run || (run && run->parts) ? tsr_checkpoint_open(&update, 1, &open, &c, err)
+						  : tsr_update_open(update, &open, &c, err);
+	TSR_THEN(status, apply(c, model, out, &o, run, ret, err));
 	/* The base is said already. */
 	if (status != TSR_OK && err && err->hint == TSR_HINT_BASE)
 		err->hint = TSR_HINT_NONE;
-	if (!tsr_is_written(status))
-		tsr_checkpoint_close(c);
+	c = tsr_is_written(status) ? NULL : c;
 	return status;
 }

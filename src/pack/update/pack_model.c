@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Packing the model alone, as loaders take it: small updates of the weights that others serve. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/build.h"
-#include "io/dir_output.h"
-#include "io/temporary.h"
+#include "io/atomic_dir.h"
 #include "names/params/parameters.h"
 #include "pack/as_dtype.h"
 #include "pack/open_checkpoint.h"

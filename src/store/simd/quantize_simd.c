@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loops over elements of quantizing and of errors. */
 #include <math.h>
-#include <string.h>
 
+#include "codec/math.h"
 #include "store/integers.h"
 #include "store/quantize_loops.h"
 
@@ -97,10 +97,8 @@ uint32_t TSR_FOR_ISA(largest_bits)(const float *x, size_t n, uint32_t mask)
 	uint32_t most = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		uint32_t bits;
+		const uint32_t bits = tsr_bits_from_f32(x[i]) & mask;
 
-		memcpy(&bits, &x[i], sizeof(bits));
-		bits &= mask;
 		most = bits > most ? bits : most;
 	}
 	return most;
@@ -109,14 +107,9 @@ uint32_t TSR_FOR_ISA(largest_bits)(const float *x, size_t n, uint32_t mask)
 /* 2^-7 of the power of two at or below a number; of subnormal ones that of the smallest. */
 static inline double distance(float x)
 {
-	uint32_t bits;
-	float power;
+	const uint32_t power = tsr_bits_from_f32(x) & TSR_F32_INF;
 
-	memcpy(&bits, &x, sizeof(bits));
-	bits &= 0x7f800000;
-	bits = bits ? bits : 0x00800000;
-	memcpy(&power, &bits, sizeof(power));
-	return (double)power * 0x1p-7;
+	return (double)tsr_f32_from_bits(power ? power : 0x00800000) * 0x1p-7;
 }
 
 double TSR_FOR_ISA(sum_distances)(const float *x, size_t n)
@@ -210,11 +203,8 @@ static inline float log_value(double predicted, int32_t k, double step)
 {
 	const double far = predicted + k * step;
 	const double near = far < LEAST ? LEAST : far > MOST ? MOST : far;
-	const int32_t bits = k == TSR_INTEGER_NONE ? 0 : (int32_t)near;
-	float x;
 
-	memcpy(&x, &bits, sizeof(x));
-	return x;
+	return tsr_f32_from_bits(k == TSR_INTEGER_NONE ? 0 : (uint32_t)(int32_t)near);
 }
 
 void TSR_FOR_ISA(quantize_logs)(const float *v, size_t n, double row, const double *column,
@@ -222,9 +212,8 @@ void TSR_FOR_ISA(quantize_logs)(const float *v, size_t n, double row, const doub
 {
 	for (size_t i = 0; i < n; i++) {
 		const double predicted = column ? row + column[i] : row;
-		int32_t bits;
+		const int32_t bits = (int32_t)tsr_bits_from_f32(v[i]);
 
-		memcpy(&bits, &v[i], sizeof(bits));
 		k[i] = bits ? (int32_t)(((bits - predicted) / step + TSR_ROUND_F64) - TSR_ROUND_F64)
 			    : TSR_INTEGER_NONE;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories that appear only when they are complete. */
-#ifndef TSR_BASE_DIR_OUTPUT_H
-#define TSR_BASE_DIR_OUTPUT_H
+#ifndef TSR_IO_ATOMIC_DIR_H
+#define TSR_IO_ATOMIC_DIR_H
 
 #include "base/scope.h"
 #include "io/file.h"
@@ -52,13 +52,10 @@ enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input,
 /* Where the directory is in the making: for what makes its files itself. */
 const char *tsr_outdir_path(const struct tsr_outdir *d);
 
-/* Make the directories that lead to the file @name, a path relative to the directory without ".." */
-enum tsr_status tsr_outdir_make_way(struct tsr_outdir *d, const char *name, struct tsr_err *err);
-
 /*
- * Start the file @name, a path as above, of @nbytes; directories that lead to it are made.  Messages
- * name it by the target.  To be ended with tsr_outfile_publish() or tsr_outfile_discard() before the
- * directory is.
+ * Start the file @name, a path relative to the directory without "..", of @nbytes; directories that lead to
+ * it are made.  Messages name it by the target.  To be ended with tsr_outfile_publish() or
+ * tsr_outfile_discard() before the directory is.
  */
 enum tsr_status tsr_outdir_file(struct tsr_outdir *d, const char *name, uint64_t nbytes,
 				struct tsr_outfile **ret, struct tsr_err *err);

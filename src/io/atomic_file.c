@@ -50,22 +50,27 @@ enum tsr_status tsr_path_check_not_in(const char *directory, const char *path, s
 	return TSR_OK;
 }
 
-static enum tsr_status check_target(int dir_fd, const char *name, const char *path, bool force,
-				    struct stat *old_ret, struct tsr_err *err)
+/* Open the directory of a target, which messages call @shown, and look at what is there. */
+static enum tsr_status look_at_target(const char *path, const char *shown, bool force,
+				      int *dir_fd_ret, struct stat *old_ret, struct tsr_err *err)
 {
+	const char *name = tsr_path_name(path);
 	struct stat st;
 
 	*old_ret = (struct stat){ 0 };
-	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+	if (!*name)
+		return tsr_fail(err, TSR_E_IO, "%s: output has no file name", shown);
+	TSR_TRY(tsr_path_open_directory(path, dir_fd_ret, err));
+	if (fstatat(*dir_fd_ret, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
 		if (errno == ENOENT)
 			return TSR_OK;
-		return tsr_fail_errno(err, errno, "%s: cannot stat", path);
+		return tsr_fail_errno(err, errno, "%s: cannot stat", shown);
 	}
 	if (!S_ISREG(st.st_mode))
 		return tsr_fail(err, TSR_E_IO, "%s: output exists and is a %s, not a regular file",
-				path, tsr_file_kind(st.st_mode));
+				shown, tsr_file_kind(st.st_mode));
 	if (!force)
-		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", path);
+		return tsr_fail_hint(err, TSR_E_IO, TSR_HINT_FORCE, "%s: output exists", shown);
 	*old_ret = st;
 	return TSR_OK;
 }
@@ -121,23 +126,15 @@ static enum tsr_status copy_stream(const struct tsr_outfile *f, struct tsr_err *
 
 enum tsr_status tsr_outfile_check_target(const char *path, bool force, struct tsr_err *err)
 {
-	enum tsr_status status;
+	TSR_SCOPED(tsr_fd_close) int dir_fd = -1;
 	struct stat old;
-	int dir_fd;
 
-	if (is_stream(path))
-		return TSR_OK;
-	if (!*tsr_path_name(path))
-		return tsr_fail(err, TSR_E_IO, "%s: output has no file name", path);
-	TSR_TRY(tsr_path_open_directory(path, &dir_fd, err));
-	status = check_target(dir_fd, tsr_path_name(path), path, force, &old, err);
-	close(dir_fd);
-	return status;
+	return is_stream(path) ? TSR_OK : look_at_target(path, path, force, &dir_fd, &old, err);
 }
 
 static enum tsr_status open_temp(struct tsr_outfile *f, mode_t mode, struct tsr_err *err)
 {
-	char *temp = NULL;
+	TSR_OWNED(free) char *temp = NULL;
 
 	do {
 		free(temp);
@@ -146,11 +143,10 @@ static enum tsr_status open_temp(struct tsr_outfile *f, mode_t mode, struct tsr_
 		f->fd = openat(f->dir_fd, temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 			       mode);
 	} while (f->fd < 0 && (errno == EINTR || errno == EEXIST));
-	if (f->fd < 0) {
-		free(temp);
+	if (f->fd < 0)
 		return tsr_fail_errno(err, errno, "%s: cannot create a file beside it", f->path);
-	}
 	f->temp = temp;
+	temp = NULL;
 	f->trail = tsr_trail_new();
 	return TSR_OK;
 }
@@ -201,6 +197,15 @@ static enum tsr_status reserve(struct tsr_outfile *f, uint64_t nbytes, struct ts
 	return TSR_OK;
 }
 
+/* An open file is as the one that it replaces, if there is one, and has its size. */
+static enum tsr_status prepare(struct tsr_outfile *f, const struct stat *old, uint64_t nbytes,
+			       struct tsr_err *err)
+{
+	if (old->st_mode)
+		TSR_TRY(take_after(f, old, err));
+	return reserve(f, nbytes, err);
+}
+
 /* The file that it will replace, if there is one: a link has no permissions. */
 static enum tsr_status stat_like(const char *path, struct stat *ret, struct tsr_err *err)
 {
@@ -211,29 +216,40 @@ static enum tsr_status stat_like(const char *path, struct stat *ret, struct tsr_
 	return TSR_OK;
 }
 
+static enum tsr_status new_outfile(const char *path, bool force, struct tsr_outfile **ret,
+				   struct tsr_err *err)
+{
+	struct tsr_outfile *f;
+
+	TSR_TRY(TSR_NEW(&f, 1, err, path));
+	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(path) };
+	if (!f->path) {
+		free(f);
+		return tsr_fail_nomem(err, path);
+	}
+	f->name = tsr_path_name(f->path);
+	*ret = f;
+	return TSR_OK;
+}
+
+/* @like: what it has the permissions of; NULL: the file at the target. */
 static enum tsr_status start(struct tsr_outfile *f, const char *path, const char *like,
 			     uint64_t nbytes, struct tsr_err *err)
 {
 	struct stat old;
 
-	if (!f->path)
-		return tsr_fail_nomem(err, path);
-	f->name = tsr_path_name(f->path);
 	if (is_stream(path)) {
 		TSR_TRY(start_stream(f, err));
 		return reserve(f, nbytes, err);
 	}
-	TSR_TRY(tsr_path_open_directory(path, &f->dir_fd, err));
-	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &old, err));
+	TSR_TRY(look_at_target(path, f->path, f->force, &f->dir_fd, &old, err));
 	f->old = old;
 	if (like)
 		TSR_TRY(stat_like(like, &old, err));
 	tsr_temporary_hold(1);
 	f->held = true;
 	TSR_TRY(open_temp(f, old.st_mode ? 0600 : 0666, err));
-	if (old.st_mode)
-		TSR_TRY(take_after(f, &old, err));
-	return reserve(f, nbytes, err);
+	return prepare(f, &old, nbytes, err);
 }
 
 /* --- Files that several processes write --------------------------------------------------------- */
@@ -259,17 +275,9 @@ static enum tsr_status meet(struct tsr_outfile *f, uint64_t id, uint64_t nbytes,
 {
 	struct stat old;
 
-	if (!f->path)
-		return tsr_fail_nomem(err, "output");
-	f->name = tsr_path_name(f->path);
-	TSR_TRY(tsr_path_open_directory(f->path, &f->dir_fd, err));
-	TSR_TRY(check_target(f->dir_fd, f->name, f->path, f->force, &old, err));
+	TSR_TRY(look_at_target(f->path, f->path, f->force, &f->dir_fd, &old, err));
 	TSR_TRY(open_met(f, old.st_mode ? 0600 : 0666, id, nbytes, joins, err));
-	if (joins)
-		return TSR_OK;
-	if (old.st_mode)
-		TSR_TRY(take_after(f, &old, err));
-	return reserve(f, nbytes, err);
+	return joins ? TSR_OK : prepare(f, &old, nbytes, err);
 }
 
 enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, uint64_t id,
@@ -282,11 +290,8 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 		return tsr_fail(err, TSR_E_USAGE,
 				"%s: is one process's own, expected a file that parts can share",
 				path);
-	TSR_TRY(tsr_outfile_check_target(path, force, err));
-	TSR_TRY(TSR_NEW(&f, 1, err, path));
-	*f = (struct tsr_outfile){
-		.dir_fd = -1, .fd = -1, .force = force, .path = strdup(path), .met = true
-	};
+	TSR_TRY(new_outfile(path, force, &f, err));
+	f->met = true;
 	f->trail = tsr_trail_new();
 	status = meet(f, id, nbytes, joins, err);
 	return TSR_MADE(status, ret, f, tsr_outfile_discard);
@@ -295,46 +300,47 @@ enum tsr_status tsr_outfile_meet(const char *path, bool force, uint64_t nbytes, 
 enum tsr_status tsr_outfile_take_back(const char *path, uint64_t id, struct tsr_err *err)
 {
 	const char *name = tsr_path_name(path);
-	enum tsr_status status;
 	TSR_OWNED(free) char *temp = NULL;
+	TSR_SCOPED(tsr_fd_close) int dir_fd = -1;
 	struct stat st;
-	int dir_fd = -1;
 
 	TSR_TRY(tsr_temporary_name_of(name, id, path, &temp, err));
-	status = tsr_path_open_directory(path, &dir_fd, err);
-	if (status == TSR_OK && fstatat(dir_fd, temp, &st, AT_SYMLINK_NOFOLLOW) != 0 &&
+	TSR_TRY(tsr_path_open_directory(path, &dir_fd, err));
+	if (fstatat(dir_fd, temp, &st, AT_SYMLINK_NOFOLLOW) != 0 &&
 	    fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    renameat(dir_fd, name, dir_fd, temp) == 0)
 		(void)fchmodat(dir_fd, temp, (st.st_mode & 0777) | 0600, 0);
-	if (dir_fd >= 0)
-		close(dir_fd);
-	return status;
+	return TSR_OK;
+}
+
+/* All that was written is on the disk. */
+static enum tsr_status sync_and_close(struct tsr_outfile *f, struct tsr_err *err)
+{
+	int failed;
+
+	if (tsr_temporary_sync(f->fd) != 0)
+		return tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
+	tsr_trail_end(f->trail, f->fd);
+	failed = close(f->fd);
+	f->fd = -1;
+	if (failed && errno != EINTR)
+		return tsr_fail_errno(err, errno, "%s: cannot close", f->path);
+	return TSR_OK;
 }
 
 enum tsr_status tsr_outfile_leave(struct tsr_outfile *f, struct tsr_err *err)
 {
-	enum tsr_status status = TSR_OK;
-	int failed;
+	const enum tsr_status status = sync_and_close(f, err);
 
-	if (tsr_temporary_sync(f->fd) != 0)
-		status = tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
-	tsr_trail_end(f->trail, f->fd);
-	failed = close(f->fd);
-	f->fd = -1;
-	if (status == TSR_OK && failed && errno != EINTR)
-		status = tsr_fail_errno(err, errno, "%s: cannot close", f->path);
 	tsr_outfile_discard(f);
 	return status;
 }
 
 char *tsr_outfile_temporary(const struct tsr_outfile *f)
 {
-	char *dir = tsr_path_directory(f->path), *path = NULL;
+	TSR_OWNED(free) char *dir = tsr_path_directory(f->path);
 
-	if (dir && f->temp)
-		path = tsr_path_join(dir, f->temp);
-	free(dir);
-	return path;
+	return dir && f->temp ? tsr_path_join(dir, f->temp) : NULL;
 }
 
 static enum tsr_status create(const char *path, const char *shown, const char *like, bool force,
@@ -343,8 +349,7 @@ static enum tsr_status create(const char *path, const char *shown, const char *l
 	struct tsr_outfile *f;
 	enum tsr_status status;
 
-	TSR_TRY(TSR_NEW(&f, 1, err, shown));
-	*f = (struct tsr_outfile){ .dir_fd = -1, .fd = -1, .force = force, .path = strdup(shown) };
+	TSR_TRY(new_outfile(shown, force, &f, err));
 	status = start(f, path, like, nbytes, err);
 	return TSR_MADE(status, ret, f, tsr_outfile_discard);
 }
@@ -352,14 +357,12 @@ static enum tsr_status create(const char *path, const char *shown, const char *l
 enum tsr_status tsr_outfile_create(const char *path, bool force, uint64_t nbytes,
 				   struct tsr_outfile **ret, struct tsr_err *err)
 {
-	TSR_TRY(tsr_outfile_check_target(path, force, err));
 	return create(path, path, NULL, force, nbytes, ret, err);
 }
 
 enum tsr_status tsr_outfile_create_like(const char *path, const char *like, uint64_t nbytes,
 					struct tsr_outfile **ret, struct tsr_err *err)
 {
-	TSR_TRY(tsr_outfile_check_target(path, false, err));
 	return create(path, path, like, false, nbytes, ret, err);
 }
 
@@ -497,13 +500,7 @@ enum tsr_status tsr_outfile_publish(struct tsr_outfile **file, struct tsr_err *e
 	*file = NULL;
 	if (f->stream)
 		return copy_stream(f, err);
-	if (tsr_temporary_sync(f->fd) != 0)
-		return tsr_fail_errno(err, errno, "%s: cannot sync", f->path);
-	tsr_trail_end(f->trail, f->fd);
-	failed = close(f->fd);
-	f->fd = -1;
-	if (failed && errno != EINTR)
-		return tsr_fail_errno(err, errno, "%s: cannot close", f->path);
+	TSR_TRY(sync_and_close(f, err));
 	do {
 		failed = f->force ? rename_over(f, &temp_remains, &other)
 				  : rename_noreplace(f, &temp_remains, &lacking);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories that appear only when they are complete. */
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -92,20 +92,17 @@ static int remove_tree(int parent, const char *name, unsigned depth)
 
 /* --- The target ----------------------------------------------------------------------------- */
 
-/* A path without slashes at its end, to be freed. */
+/* A path without slashes at its end, to be freed, also on failure. */
 static enum tsr_status trim(const char *path, char **ret, struct tsr_err *err)
 {
-	char *trimmed = tsr_path_trim(path);
 	const char *name;
 
-	if (!trimmed)
+	*ret = tsr_path_trim(path);
+	if (!*ret)
 		return tsr_fail_nomem(err, path);
-	name = tsr_path_name(trimmed);
-	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-		free(trimmed);
+	name = tsr_path_name(*ret);
+	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
 		return tsr_fail(err, TSR_E_IO, "%s: output has no name of its own", path);
-	}
-	*ret = trimmed;
 	return TSR_OK;
 }
 
@@ -183,21 +180,14 @@ static enum tsr_status check_space(int fd, const char *path, uint64_t nbytes, st
 enum tsr_status tsr_outdir_check_target(const char *path, const struct tsr_outdir_rule *rule,
 					uint64_t nbytes, struct tsr_err *err)
 {
-	char *trimmed = NULL;
-	enum tsr_status status;
-	int parent_fd = -1;
+	TSR_OWNED(free) char *trimmed = NULL;
+	TSR_SCOPED(tsr_fd_close) int parent_fd = -1;
 	mode_t mode;
 
 	TSR_TRY(trim(path, &trimmed, err));
-	status = tsr_path_open_directory(trimmed, &parent_fd, err);
-	if (status == TSR_OK)
-		status = check_target(trimmed, rule, &mode, err);
-	if (status == TSR_OK)
-		status = check_space(parent_fd, path, nbytes, err);
-	if (parent_fd >= 0)
-		close(parent_fd);
-	free(trimmed);
-	return status;
+	TSR_TRY(tsr_path_open_directory(trimmed, &parent_fd, err));
+	TSR_TRY(check_target(trimmed, rule, &mode, err));
+	return check_space(parent_fd, path, nbytes, err);
 }
 
 /* The real path, to be freed; NULL of what is not there. */
@@ -213,17 +203,15 @@ static enum tsr_status resolve(const char *path, char **ret, struct tsr_err *err
 static enum tsr_status is_in(const char *path, const char *directory, bool *ret,
 			     struct tsr_err *err)
 {
-	char *at = NULL, *dir = NULL;
-	enum tsr_status status = resolve(path, &at, err);
+	TSR_OWNED(free) char *at = NULL;
+	TSR_OWNED(free) char *dir = NULL;
 	size_t n;
 
-	if (status == TSR_OK)
-		status = resolve(directory, &dir, err);
+	TSR_TRY(resolve(path, &at, err));
+	TSR_TRY(resolve(directory, &dir, err));
 	n = dir ? strlen(dir) : 0;
 	*ret = at && n && strncmp(at, dir, n) == 0 && (!at[n] || at[n] == '/' || n == 1);
-	free(at);
-	free(dir);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, struct tsr_err *err)
@@ -238,16 +226,13 @@ enum tsr_status tsr_outdir_check_outside(const char *path, const char *input, st
 
 enum tsr_status tsr_outdir_check_not_below(const char *path, const char *input, struct tsr_err *err)
 {
-	char *trimmed = NULL, *parent;
-	enum tsr_status status;
+	TSR_OWNED(free) char *trimmed = NULL;
+	TSR_OWNED(free) char *parent = NULL;
 	bool below = false;
 
 	TSR_TRY(trim(path, &trimmed, err));
 	parent = tsr_path_directory(trimmed);
-	free(trimmed);
-	status = parent ? is_in(parent, input, &below, err) : tsr_fail_nomem(err, path);
-	free(parent);
-	TSR_TRY(status);
+	TSR_TRY(parent ? is_in(parent, input, &below, err) : tsr_fail_nomem(err, path));
 	return below ? tsr_fail(err, TSR_E_IO, "%s: output is inside input %s", path, input)
 		     : TSR_OK;
 }
@@ -269,8 +254,8 @@ static enum tsr_status name_temporary(struct tsr_outdir *d, const char *name, st
 
 static enum tsr_status make_temporary(struct tsr_outdir *d, struct tsr_err *err)
 {
+	TSR_OWNED(free) char *name = NULL;
 	enum tsr_status status;
-	char *name = NULL;
 	int failed;
 
 	do {
@@ -279,24 +264,23 @@ static enum tsr_status make_temporary(struct tsr_outdir *d, struct tsr_err *err)
 		TSR_TRY(tsr_temporary_name(d->name, d->path, &name, err));
 		failed = mkdirat(d->parent_fd, name, 0777);
 	} while (failed && errno == EEXIST);
-	if (failed) {
-		tsr_fail_errno(err, errno, "%s: cannot create a directory beside it", d->path);
-		free(name);
-		return TSR_E_IO;
-	}
+	if (failed)
+		return tsr_fail_errno(err, errno, "%s: cannot create a directory beside it",
+				      d->path);
 	status = name_temporary(d, name, err);
 	if (status != TSR_OK)
 		unlinkat(d->parent_fd, name, AT_REMOVEDIR);
-	free(name);
 	return status;
 }
 
 /* Make the one that all processes have, or find it. */
-static enum tsr_status meet_temporary(struct tsr_outdir *d, const char *name, bool joins,
+static enum tsr_status meet_temporary(struct tsr_outdir *d, uint64_t id, bool joins,
 				      struct tsr_err *err)
 {
+	TSR_OWNED(free) char *name = NULL;
 	struct stat st;
 
+	TSR_TRY(tsr_temporary_name_of(d->name, id, d->path, &name, err));
 	if (!joins && mkdirat(d->parent_fd, name, 0700) != 0 && errno != EEXIST)
 		return tsr_fail_errno(err, errno, "%s: cannot create a directory beside it",
 				      d->path);
@@ -322,7 +306,7 @@ static enum tsr_status start(struct tsr_outdir *d, const char *path,
 	return TSR_OK;
 }
 
-static void release(struct tsr_outdir *d)
+void tsr_outdir_leave(struct tsr_outdir *d)
 {
 	if (d->parent_fd >= 0)
 		close(d->parent_fd);
@@ -338,20 +322,14 @@ static enum tsr_status create(const char *path, const struct tsr_outdir_rule *ru
 			      const uint64_t *id, bool joins, struct tsr_outdir **ret,
 			      struct tsr_err *err)
 {
-	struct tsr_outdir *d = calloc(1, sizeof(*d));
+	struct tsr_outdir *d;
 	enum tsr_status status;
-	char *name = NULL;
 
-	if (!d)
-		return tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&d, 1, err, path));
 	*d = (struct tsr_outdir){ .met = id, .parent_fd = -1 };
 	status = start(d, path, rule, err);
-	if (status == TSR_OK && id)
-		status = tsr_temporary_name_of(d->name, *id, d->path, &name, err);
-	if (status == TSR_OK)
-		status = id ? meet_temporary(d, name, joins, err) : make_temporary(d, err);
-	free(name);
-	return TSR_MADE(status, ret, d, release);
+	TSR_THEN(status, id ? meet_temporary(d, *id, joins, err) : make_temporary(d, err));
+	return TSR_MADE(status, ret, d, tsr_outdir_leave);
 }
 
 enum tsr_status tsr_outdir_meet(const char *path, const struct tsr_outdir_rule *rule, uint64_t id,
@@ -388,49 +366,41 @@ static bool is_below(const char *name)
 	return at != name;
 }
 
-enum tsr_status tsr_outdir_make_way(struct tsr_outdir *d, const char *name, struct tsr_err *err)
+/* Make the directories that lead to a file. */
+static enum tsr_status make_way(struct tsr_outdir *d, const char *name, struct tsr_err *err)
 {
-	enum tsr_status status = TSR_OK;
+	TSR_OWNED(free) char *path = tsr_path_join(d->temp, name);
 	size_t before = strlen(d->temp);
-	char *path, *slash;
 
 	if (!is_below(name))
 		return tsr_fail(err, TSR_E_IO, "%s: cannot have a file \"%s\"", d->path, name);
-	path = tsr_path_join(d->temp, name);
 	if (!path)
 		return tsr_fail_nomem(err, d->path);
-	slash = path + before;
-	while (status == TSR_OK && (slash = strchr(slash + 1, '/'))) {
+	for (char *slash = path + before; (slash = strchr(slash + 1, '/'));) {
 		*slash = '\0';
 		if (mkdir(path, 0777) == 0) {
 			path[before] = '\0';
-			status = tsr_dir_sync(path, d->path, err);
+			TSR_TRY(tsr_dir_sync(path, d->path, err));
 			path[before] = '/';
 		} else if (errno != EEXIST) {
-			status = tsr_fail_errno(err, errno, "%s/%s: cannot make its directory",
-						d->path, name);
+			return tsr_fail_errno(err, errno, "%s/%s: cannot make its directory",
+					      d->path, name);
 		}
 		*slash = '/';
 		before = (size_t)(slash - path);
 	}
-	free(path);
-	return status;
+	return TSR_OK;
 }
 
 enum tsr_status tsr_outdir_file(struct tsr_outdir *d, const char *name, uint64_t nbytes,
 				struct tsr_outfile **ret, struct tsr_err *err)
 {
-	char *path, *shown;
-	enum tsr_status status;
+	TSR_OWNED(free) char *path = tsr_path_join(d->temp, name);
+	TSR_OWNED(free) char *shown = tsr_path_join(d->path, name);
 
-	TSR_TRY(tsr_outdir_make_way(d, name, err));
-	path = tsr_path_join(d->temp, name);
-	shown = tsr_path_join(d->path, name);
-	status = path && shown ? tsr_outfile_create_as(path, shown, nbytes, ret, err)
-			       : tsr_fail_nomem(err, d->path);
-	free(path);
-	free(shown);
-	return status;
+	TSR_TRY(make_way(d, name, err));
+	return path && shown ? tsr_outfile_create_as(path, shown, nbytes, ret, err)
+			     : tsr_fail_nomem(err, d->path);
 }
 
 /* --- Publishing ----------------------------------------------------------------------------- */
@@ -508,10 +478,8 @@ enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, const struct tsr_outdir
 
 	if (d->mode && fchmodat(d->parent_fd, d->temp_name, d->mode, 0) != 0)
 		status = tsr_fail_errno(err, errno, "%s: cannot keep its mode", d->path);
-	if (status == TSR_OK)
-		status = tsr_dir_sync(d->temp, d->path, err);
-	if (status == TSR_OK)
-		status = take_name(d, rule, &old_remains, err);
+	TSR_THEN(status, tsr_dir_sync(d->temp, d->path, err));
+	TSR_THEN(status, take_name(d, rule, &old_remains, err));
 	if (status != TSR_OK) {
 		if (d->met)
 			tsr_outdir_leave(d);
@@ -521,13 +489,8 @@ enum tsr_status tsr_outdir_publish(struct tsr_outdir *d, const struct tsr_outdir
 	}
 	status = make_durable(d, old_remains, err);
 	d->held = false; /* for good: the output is there, and no signal says otherwise */
-	release(d);
+	tsr_outdir_leave(d);
 	return status;
-}
-
-void tsr_outdir_leave(struct tsr_outdir *d)
-{
-	release(d);
 }
 
 void tsr_outdir_discard(struct tsr_outdir *d)
@@ -536,5 +499,5 @@ void tsr_outdir_discard(struct tsr_outdir *d)
 		return;
 	if (d->temp)
 		(void)remove_tree(d->parent_fd, d->temp_name, 0);
-	release(d);
+	tsr_outdir_leave(d);
 }

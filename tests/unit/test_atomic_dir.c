@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "io/dir.h"
-#include "io/dir_output.h"
+#include "io/atomic_dir.h"
 #include "unit.h"
 
 #define MARKER "index"
