@@ -56,7 +56,7 @@ enum tsr_status tsr_recording_new(const char *path, const struct tsr_open_option
 enum tsr_status tsr_recording_open(const char *path, const struct tsr_open_options *options,
 				   struct tsr_recording **ret, struct tsr_err *err)
 {
-	struct tsr_recording_data *r;
+	struct tsr_recording_data *r = NULL;
 	enum tsr_status status;
 
 	TSR_TRY(tsr_recording_new(path, options, &r, err));
