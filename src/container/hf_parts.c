@@ -21,28 +21,21 @@ static enum tsr_status find_offset(const char *path, const char *text, bool *ret
 	const struct tsr_json_rules rules = {
 		.file = TSR_OFFSETS_KEY, .part = "text", .max_depth = 4, .max_values = VALUES_MAX
 	};
-	struct tsr_json *root = NULL;
-	bool found = false;
+	TSR_OWNED(tsr_json_free) struct tsr_json *root = NULL;
+	const enum tsr_status status = tsr_json_parse(text, strlen(text), &rules, &root, NULL);
+	const struct tsr_json *t = status == TSR_OK ? tsr_json_first(root) : NULL;
 
 	*ret = false;
-	switch (tsr_json_parse(text, strlen(text), &rules, &root, NULL)) {
-	case TSR_OK:
-		break;
-	case TSR_E_NOMEM:
+	if (status == TSR_E_NOMEM)
 		return tsr_fail_nomem(err, path);
-	default:
-		return TSR_OK;
-	}
-	for (const struct tsr_json *t = tsr_json_first(root); t && !found; t = tsr_json_next(t)) {
+	for (; t && !*ret; t = tsr_json_next(t)) {
 		const struct tsr_json *list = tsr_json_get(t, "saved_offsets");
 		const struct tsr_json *at = list ? tsr_json_first(list) : NULL;
 		uint64_t offset;
 
-		for (; at && !found; at = tsr_json_next(at))
-			found = tsr_json_u64(at, &offset) && offset;
+		for (; at && !*ret; at = tsr_json_next(at))
+			*ret = tsr_json_u64(at, &offset) && offset;
 	}
-	tsr_json_free(root);
-	*ret = found;
 	return TSR_OK;
 }
 

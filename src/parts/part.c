@@ -199,11 +199,6 @@ enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err)
 			p->request.number, p->request.count);
 }
 
-bool tsr_part_has_ended(const struct tsr_parts *p)
-{
-	return p->ended;
-}
-
 const struct tsr_text *tsr_part_text(const struct tsr_parts *p)
 {
 	return p->ended ? &p->text : NULL;

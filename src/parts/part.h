@@ -116,10 +116,7 @@ bool tsr_part_is_of_files(const struct tsr_parts *p);
  */
 enum tsr_status tsr_part_end(struct tsr_parts *p, struct tsr_err *err);
 
-/* Whether a part has ended. */
-bool tsr_part_has_ended(const struct tsr_parts *p);
-
-/* The report of a part that has ended, if its request wants it in memory; borrowed. */
+/* The report of a part that has ended, else NULL; borrowed. */
 const struct tsr_text *tsr_part_text(const struct tsr_parts *p);
 
 /* The bytes that a part had, and those of all parts; jobs that were dealt together count once. */

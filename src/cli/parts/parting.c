@@ -155,7 +155,7 @@ int cli_part_end(const struct cli_common *common, int status)
 	if (!common->part)
 		return status;
 	r = tsr_part_request(current);
-	if (status == CLI_OK && !tsr_part_has_ended(current)) {
+	if (status == CLI_OK && !tsr_part_text(current)) {
 		status = cli_fail(CLI_INPUT, "%s: was not done in parts", r->path);
 	} else if (status == CLI_OK) {
 		share = tsr_part_share(current);
