@@ -266,6 +266,8 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 	TSR_TRY(tsr_st_read(f, c->arena, &st, err));
 	if (!options->parts)
 		TSR_TRY(tsr_hf_parts_check(tsr_file_path(f), st.meta, st.nmeta, err));
+	if (has_meta(&st, TSR_PACKED_KEY))
+		tsr_st_sort_as_listed(&st);
 	TSR_TRY(add_arrays(&contents, &st, file, tsr_file_path(f), err));
 	return add_file(c, tsr_file_path(f), &st, options->follow, &contents, err);
 }
@@ -274,9 +276,8 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 
 /* Packed files say what each file is of the whole. */
 static enum tsr_status compose_packed(const struct tsr_writer *w, const struct tsr_writer_file *f,
-				      const struct tsr_meta *meta, size_t nmeta,
-				      struct tsr_text *header, uint64_t json_nbytes,
-				      struct tsr_err *err)
+				      struct tsr_meta *meta, size_t nmeta, struct tsr_text *header,
+				      uint64_t json_nbytes, struct tsr_err *err)
 {
 	const bool pair = w->plan.weights_path != NULL;
 	const struct tsr_packed_shard shard = { .number = (uint64_t)(f - w->files) + 1,

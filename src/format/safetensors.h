@@ -25,7 +25,7 @@ struct tsr_st_entry {
 	uint64_t numel; /* the product of @shape; set by a reader only */
 	uint64_t nbytes;
 	uint64_t offset; /* for a writer: in the data; set by tsr_st_layout() */
-	size_t tag; /* the caller's */
+	size_t tag; /* the caller's; of a reader the place in the header */
 };
 
 /* --- Reading -------------------------------------------------------------------------------- */
@@ -61,6 +61,9 @@ enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
 			    struct tsr_st_contents *ret, struct tsr_err *err);
 void tsr_st_contents_free(struct tsr_st_contents *c);
 
+/* Bring the arrays into the order of the header. */
+void tsr_st_sort_as_listed(struct tsr_st_contents *c);
+
 /* The header is needed no more, only what was found in it. */
 void tsr_st_drop_header(struct tsr_st_contents *c);
 
@@ -78,15 +81,6 @@ void tsr_st_put_entry(const struct tsr_st_entry *e, struct tsr_text *json);
 /* The JSON text of a header: `__metadata__` if there is any, then the entries in their order. */
 void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
 		    size_t nmeta, struct tsr_text *json);
-
-/* What puts the value of an entry of the metadata, by tsr_json_put_piece(). */
-typedef enum tsr_status tsr_st_put_fn(void *ctx, struct tsr_text *json, struct tsr_err *err);
-
-/* The same; @put puts the value of the entry @key, which would be another text as large as the header. */
-enum tsr_status tsr_st_compose_with(const struct tsr_st_entry *entries, size_t n,
-				    const struct tsr_meta *meta, size_t nmeta, const char *key,
-				    tsr_st_put_fn *put, void *ctx, struct tsr_text *json,
-				    struct tsr_err *err);
 
 /*
  * Put the 8 bytes of the length in front and pad with spaces to @json_nbytes rounded up to a

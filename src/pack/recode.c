@@ -26,8 +26,6 @@ struct recoding {
 	struct tsr_checkpoint *base; /* of a delta, or NULL */
 	struct tsr_base_name base_name;
 	bool *model;
-	const struct tsr_error_summary **errors; /* per tensor: the recorded ones */
-	struct tsr_error_summary *widest;
 	struct tsr_st_entry *arrays;
 	size_t narrays;
 	struct tsr_meta *meta, *weights_meta;
@@ -46,30 +44,6 @@ static enum tsr_status find_model(struct recoding *r)
 	TSR_TRY(TSR_ARENA_NEW(&r->model, r->c->ntensors + 2, r->c->arena,
 			      tsr_build_nomem(r->c, r->err)));
 	return tsr_names_model(r->c, NULL, 0, r->model, r->err);
-}
-
-/* Headers have room for any figures, as if they were not known. */
-static enum tsr_status widen_errors(struct recoding *r)
-{
-	const size_t n = r->c->ntensors + 1;
-
-	TSR_TRY(TSR_ARENA_NEW(&r->errors, n, r->c->arena, tsr_build_nomem(r->c, r->err)));
-	TSR_TRY(TSR_ARENA_NEW(&r->widest, n, r->c->arena, tsr_build_nomem(r->c, r->err)));
-	for (size_t i = 0; i < r->c->ntensors; i++) {
-		struct tsr_tensor *t = &r->c->tensors[i];
-
-		r->errors[i] = t->error;
-		r->widest[i] = tsr_error_widest(t->numel);
-		if (t->error)
-			t->error = &r->widest[i];
-	}
-	return TSR_OK;
-}
-
-static void restore_errors(struct recoding *r)
-{
-	for (size_t i = 0; r->errors && i < r->c->ntensors; i++)
-		r->c->tensors[i].error = r->errors[i];
 }
 
 static enum tsr_status plan(struct recoding *r)
@@ -113,7 +87,6 @@ static enum tsr_status write_out(struct recoding *r)
 {
 	if (r->options->dry_run)
 		return tsr_writer_check(r->writer, r->err);
-	restore_errors(r);
 	r->source.generation = r->c->generation;
 	TSR_TRY(tsr_writer_copy(r->writer, r->err));
 	TSR_TRY(tsr_checkpoint_check_unchanged(r->c, r->err));
@@ -144,7 +117,6 @@ static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 	TSR_TRY(name_inputs(r));
 	TSR_TRY(tsr_tree_attach(r->c, r->err));
 	TSR_TRY(tsr_build_index(r->c, r->err));
-	TSR_TRY(widen_errors(r));
 	TSR_TRY(plan(r));
 	u->plain_nbytes = tsr_writer_nbytes(r->writer);
 	if (!r->options->dry_run)
@@ -157,7 +129,6 @@ static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 
 static void free_recoding(struct recoding *r)
 {
-	restore_errors(r);
 	tsr_writer_free(r->writer);
 	tsr_checkpoint_close(r->base);
 	free(r->arrays);

@@ -60,20 +60,6 @@ enum tsr_status tsr_json_read_file(const struct tsr_file *f, uint64_t nbytes_max
 enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
 			       struct tsr_err *err);
 
-/* What a text had before the part of it that is checked. */
-struct tsr_json_before {
-	size_t nbytes; /* which positions in messages count from */
-	size_t nvalues;
-};
-
-/*
- * The same of a value that is a part of a text which is never in memory as a whole.  @before, of all zeros at
- * first, then has its values; who puts the text together counts its bytes.
- */
-enum tsr_status tsr_json_check_part(const char *text, size_t nbytes,
-				    const struct tsr_json_rules *rules,
-				    struct tsr_json_before *before, struct tsr_err *err);
-
 /**
  * tsr_json_take_member() - Parse the next member of an object that is the whole text
  * @text: @nbytes bytes that passed tsr_json_check(), which is an object

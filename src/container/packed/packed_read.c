@@ -103,7 +103,8 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
 				"%s: found packed format version %" PRIu64 ", expected %d", r->path,
 				number, TSR_PACKED_VERSION);
 	if (!TSR_PACKED_HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard",
-				    "?weights", "?codebook", "?entropy", "?base", "tensors") ||
+				    "?weights", "?codebook", "?entropy", "?base", "codings", "xxh3",
+				    "?error", "tensors") ||
 	    !TSR_PACKED_HAS_MEMBERS(source, "kind", "format", "?order") ||
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||
 	    !tsr_json_string(tsr_json_get(root, "tool")))
