@@ -156,7 +156,7 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 				   struct tsr_st_contents *st, bool follow,
 				   struct contents *contents, struct tsr_err *err)
 {
-	TSR_SCOPED(tsr_packed_text_free) struct tsr_packed_text text = { .root = NULL };
+	TSR_OWNED(tsr_json_free) struct tsr_json *text = NULL;
 	const char *weights = NULL;
 
 	TSR_TRY(tsr_packed_read(part, st->header, st->header_nbytes, &text, &weights, err));
@@ -171,7 +171,7 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 	part->files = c->files;
 	part->arrays = contents->arrays;
 	part->narrays = contents->narrays;
-	return tsr_packed_read_tensors(part, &text, err);
+	return tsr_packed_read_tensors(part, text, err);
 }
 
 /* All files of a delta that have coded planes name the same base. */
@@ -267,7 +267,7 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 	if (!options->parts)
 		TSR_TRY(tsr_hf_parts_check(tsr_file_path(f), st.meta, st.nmeta, err));
 	if (has_meta(&st, TSR_PACKED_KEY))
-		tsr_st_sort_as_listed(&st);
+		tsr_st_sort_by_tag(st.arrays, st.narrays);
 	TSR_TRY(add_arrays(&contents, &st, file, tsr_file_path(f), err));
 	return add_file(c, tsr_file_path(f), &st, options->follow, &contents, err);
 }

@@ -328,19 +328,6 @@ void tsr_st_contents_free(struct tsr_st_contents *c)
 	*c = (struct tsr_st_contents){ 0 };
 }
 
-static int by_tag(const void *va, const void *vb)
-{
-	const struct tsr_st_entry *a = va, *b = vb;
-
-	return a->tag < b->tag ? -1 : a->tag > b->tag;
-}
-
-void tsr_st_sort_as_listed(struct tsr_st_contents *c)
-{
-	if (c->narrays)
-		qsort(c->arrays, c->narrays, sizeof(*c->arrays), by_tag);
-}
-
 void tsr_st_drop_header(struct tsr_st_contents *c)
 {
 	free(c->header);
@@ -363,6 +350,19 @@ void tsr_st_sort(struct tsr_st_entry *entries, size_t n)
 {
 	if (n)
 		qsort(entries, n, sizeof(*entries), in_reference_order);
+}
+
+static int by_tag(const void *va, const void *vb)
+{
+	const struct tsr_st_entry *a = va, *b = vb;
+
+	return a->tag < b->tag ? -1 : a->tag > b->tag;
+}
+
+void tsr_st_sort_by_tag(struct tsr_st_entry *entries, size_t n)
+{
+	if (n)
+		qsort(entries, n, sizeof(*entries), by_tag);
 }
 
 uint64_t tsr_st_layout(struct tsr_st_entry *entries, size_t n)

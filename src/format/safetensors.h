@@ -61,9 +61,6 @@ enum tsr_status tsr_st_read(const struct tsr_file *f, struct tsr_arena *arena,
 			    struct tsr_st_contents *ret, struct tsr_err *err);
 void tsr_st_contents_free(struct tsr_st_contents *c);
 
-/* Bring the arrays into the order of the header. */
-void tsr_st_sort_as_listed(struct tsr_st_contents *c);
-
 /* The header is needed no more, only what was found in it. */
 void tsr_st_drop_header(struct tsr_st_contents *c);
 
@@ -71,6 +68,9 @@ void tsr_st_drop_header(struct tsr_st_contents *c);
 
 /* The reference's order: later dtypes first, so that everything is aligned; then by name. */
 void tsr_st_sort(struct tsr_st_entry *entries, size_t n);
+
+/* By their tags: what was read comes into the order of the header. */
+void tsr_st_sort_by_tag(struct tsr_st_entry *entries, size_t n);
 
 /* Place the arrays one after the other in the order given; returns their total bytes. */
 uint64_t tsr_st_layout(struct tsr_st_entry *entries, size_t n);

@@ -86,11 +86,6 @@ enum tsr_status tsr_json_find_member(const char *text, size_t nbytes, const char
 				     const struct tsr_json_rules *rules, size_t *first_ret,
 				     size_t *end_ret, struct tsr_err *err);
 
-/* The same as tsr_json_take_member() for the elements of an array that is the whole text. */
-enum tsr_status tsr_json_take_element(const char *text, size_t nbytes, size_t *at,
-				      const struct tsr_json_rules *rules, struct tsr_json **ret,
-				      struct tsr_err *err);
-
 /* How many elements an array, or members an object, has that is the whole text. */
 size_t tsr_json_count_elements(const char *text, size_t nbytes);
 
@@ -149,8 +144,6 @@ void tsr_json_format_double(char *out, size_t room, double value);
 /* A string by itself, as Python's json writes it: printable ASCII and escapes. */
 void tsr_json_quote_ascii(struct tsr_text *t, const char *s);
 
-/* The value that a reader gets back from tsr_json_format_double(); null becomes infinity. */
-double tsr_json_round_double(double value);
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value);
 
 /* The same with as many digits as give back the number. */

@@ -38,29 +38,6 @@ static void test_members_are_found_without_a_tree(void **state)
 	assert_string_equal(find("\"a\"", "a"), "");
 }
 
-static void test_elements_one_by_one(void **state)
-{
-	static const char text[] = " [ {\"a\": [1, 2]} ,\"],\", 3 ]";
-	static const enum tsr_json_type types[] = { TSR_JSON_OBJECT, TSR_JSON_STRING,
-						    TSR_JSON_NUMBER };
-	struct tsr_json *v;
-	size_t at = 0;
-
-	(void)state;
-	for (size_t i = 0; i < COUNT_OF(types); i++) {
-		assert_int_equal(tsr_json_take_element(text, strlen(text), &at, &rules, &v, NULL),
-				 TSR_OK);
-		assert_non_null(v);
-		assert_int_equal(tsr_json_type(v), types[i]);
-		tsr_json_free(v);
-	}
-	assert_int_equal(tsr_json_take_element(text, strlen(text), &at, &rules, &v, NULL), TSR_OK);
-	assert_null(v);
-	at = 0;
-	assert_int_equal(tsr_json_take_element("[]", 2, &at, &rules, &v, NULL), TSR_OK);
-	assert_null(v);
-}
-
 static void test_elements_are_counted(void **state)
 {
 	static const struct {
@@ -87,7 +64,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_members_are_found_without_a_tree),
-		cmocka_unit_test(test_elements_one_by_one),
 		cmocka_unit_test(test_elements_are_counted),
 	};
 

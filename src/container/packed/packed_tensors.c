@@ -473,32 +473,15 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	return TSR_OK;
 }
 
-/* One after the other: a tree of all of them would be several times as large as their text. */
-static enum tsr_status read_list(struct reading *r, const struct tsr_packed_text *text)
+static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *v)
 {
-	const struct tsr_json_rules rules = tsr_packed_rules(r->path);
-	const size_t n = tsr_json_count_elements(text->tensors, text->nbytes);
-	size_t at = 0;
-
-	if (n > r->c->narrays)
-		return bad(r, NULL, "more tensors than arrays");
-	TSR_TRY(TSR_NEW(&r->c->tensors, n + 1, r->err, r->path));
-	for (;;) {
-		TSR_OWNED(tsr_json_free) struct tsr_json *v = NULL;
-
-		TSR_TRY(tsr_json_take_element(text->tensors, text->nbytes, &at, &rules, &v,
-					      r->err));
-		if (!v)
-			return TSR_OK;
-		TSR_TRY(read_tensor(r, v));
-	}
-}
-
-static enum tsr_status read_tensors(struct reading *r, const struct tsr_packed_text *text)
-{
-	if (!text->tensors)
+	if (!tsr_json_is_list(v))
 		return bad(r, NULL, "no list of tensors");
-	TSR_TRY(read_list(r, text));
+	if (tsr_json_size(v) > r->c->narrays)
+		return bad(r, NULL, "more tensors than arrays");
+	TSR_TRY(TSR_NEW(&r->c->tensors, tsr_json_size(v) + 1, r->err, r->path));
+	for (v = tsr_json_first(v); v; v = tsr_json_next(v))
+		TSR_TRY(read_tensor(r, v));
 	if (r->hashes.at < r->hashes.bytes.nbytes)
 		return bad(r, NULL, "more hashes than planes");
 	if (r->errors.at < r->errors.bytes.nbytes)
@@ -513,11 +496,11 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_packed_t
 	return TSR_OK;
 }
 
-enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,
-					const struct tsr_packed_text *text, struct tsr_err *err)
+enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct tsr_json *text,
+					struct tsr_err *err)
 {
 	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
-	const struct tsr_json *errors = tsr_json_get(text->root, "error");
+	const struct tsr_json *errors = tsr_json_get(text, "error");
 	struct reading r = {
 		.c = c, .path = c->path, .arena = arena, .has_errors = errors != NULL, .err = err
 	};
@@ -528,14 +511,14 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,
 	for (size_t i = 0; i < c->narrays; i++)
 		r.sorted[i] = (struct tsr_named){ c->arrays[i].name, i };
 	tsr_named_sort(r.sorted, c->narrays);
-	TSR_TRY(read_codebook(&r, tsr_json_get(text->root, "codebook")));
-	TSR_TRY(read_entropy(&r, tsr_json_get(text->root, "entropy")));
-	TSR_TRY(read_base(&r, tsr_json_get(text->root, "base")));
-	TSR_TRY(read_codings(&r, tsr_json_get(text->root, "codings")));
-	status = read_column(&r, &r.hashes, tsr_json_get(text->root, "xxh3"), "xxh3 is not base64");
+	TSR_TRY(read_codebook(&r, tsr_json_get(text, "codebook")));
+	TSR_TRY(read_entropy(&r, tsr_json_get(text, "entropy")));
+	TSR_TRY(read_base(&r, tsr_json_get(text, "base")));
+	TSR_TRY(read_codings(&r, tsr_json_get(text, "codings")));
+	status = read_column(&r, &r.hashes, tsr_json_get(text, "xxh3"), "xxh3 is not base64");
 	if (status == TSR_OK && errors)
 		status = read_column(&r, &r.errors, errors, "error is not base64");
-	TSR_THEN(status, read_tensors(&r, text));
+	TSR_THEN(status, read_tensors(&r, tsr_json_get(text, "tensors")));
 	tsr_text_free(&r.hashes.bytes);
 	tsr_text_free(&r.errors.bytes);
 	TSR_TRY(status);

@@ -135,51 +135,6 @@ void tsr_packed_put_coding(const struct tsr_tensor *t, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
-/* Whether tsr_packed_put_coding() says the same of both. */
-static bool has_same_coding(const struct tsr_tensor *a, const struct tsr_tensor *b)
-{
-	const struct tsr_codec *codec = a->coding.codec;
-
-	return a->kind == b->kind && a->dtype == b->dtype && codec == b->coding.codec &&
-	       (!codec || !codec->grouped ||
-		(a->coding.scale == b->coding.scale && a->coding.group == b->coding.group &&
-		 !a->coding.row == !b->coding.row)) &&
-	       (!codec || !codec->relative ||
-		fabs((double)a->coding.eps) == fabs((double)b->coding.eps)) &&
-	       (!codec || !codec->stochastic || a->coding.seed == b->coding.seed);
-}
-
-/* The codings of a file's tensors; one that has not been needed for long may be there again. */
-struct codings {
-	uint32_t *of; /* per tensor of the file */
-	const struct tsr_tensor **first; /* per coding: a tensor that has it */
-	uint32_t n;
-};
-
-#define CODINGS_SOUGHT 64u
-
-static enum tsr_status find_codings(const struct tsr_packed_source *source,
-				    const struct tsr_packed_shard *shard, struct tsr_arena *arena,
-				    const char *path, struct codings *to, struct tsr_err *err)
-{
-	const size_t n = shard->end - shard->first;
-
-	TSR_TRY(TSR_TAKE(&to->of, n + 1, arena, err, path));
-	TSR_TRY(TSR_TAKE(&to->first, n + 1, arena, err, path));
-	for (size_t i = 0; i < n; i++) {
-		const struct tsr_tensor *t = &source->tensors[shard->first + i];
-		const uint32_t least = to->n > CODINGS_SOUGHT ? to->n - CODINGS_SOUGHT : 0;
-		uint32_t k = least;
-
-		while (k < to->n && !has_same_coding(to->first[k], t))
-			k++;
-		if (k == to->n)
-			to->first[to->n++] = t;
-		to->of[i] = k;
-	}
-	return TSR_OK;
-}
-
 /* --- The header ---------------------------------------------------------------------------------- */
 
 void tsr_packed_put_tensor(const struct tsr_tensor *t, uint32_t coding, bool named, bool shaped,
@@ -259,74 +214,103 @@ static enum tsr_status compose_codebook(const struct tsr_packed_source *source,
 	return TSR_OK;
 }
 
-/* The hashes of all planes, and the error figures of all tensors with a codec if one of them has some. */
-static void compose_columns(const struct tsr_packed_source *source,
-			    const struct tsr_packed_shard *shard, struct tsr_text *json)
+/* Codings before the last ones are not sought, but put again. */
+#define CODINGS_SOUGHT 64u
+
+/* The lists of a text while they grow, tensor by tensor. */
+struct lists {
+	struct tsr_text codings, hashes, errors, tensors;
+	size_t from[CODINGS_SOUGHT]; /* where the last codings begin in their list */
+	uint32_t ncodings;
+	bool measured; /* some tensor has error figures */
+};
+
+static void free_lists(struct lists *l)
 {
-	TSR_SCOPED(tsr_text_free) struct tsr_text hashes = { 0 }, errors = { 0 };
-	bool measured = false;
+	tsr_text_free(&l->codings);
+	tsr_text_free(&l->hashes);
+	tsr_text_free(&l->errors);
+	tsr_text_free(&l->tensors);
+}
 
-	for (size_t i = shard->first; i < shard->end; i++) {
-		const struct tsr_tensor *t = &source->tensors[i];
-		char bytes[8];
+/* The number of a tensor's coding, which is put into the list if it is not there. */
+static uint32_t number_coding(struct lists *l, const struct tsr_tensor *t)
+{
+	const size_t before = l->codings.nbytes, first = before ? before + 1 : 0;
+	uint32_t k = l->ncodings > CODINGS_SOUGHT ? l->ncodings - CODINGS_SOUGHT : 0;
 
-		for (unsigned p = 0; p < t->nplanes; p++) {
-			tsr_put_le(bytes, t->hash[p], sizeof(bytes));
-			tsr_text_put(&hashes, bytes, sizeof(bytes));
-		}
-		for (unsigned m = 0; t->coding.codec && m < TSR_METRIC_COUNT; m++) {
-			tsr_put_le(bytes,
-				   t->error ? tsr_packed_figure_bits(t->error->value[m])
-					    : UINT64_MAX,
-				   TSR_PACKED_FIGURE_NBYTES);
-			tsr_text_put(&errors, bytes, TSR_PACKED_FIGURE_NBYTES);
-		}
-		measured = measured || t->error;
+	tsr_packed_put_coding(t, &l->codings);
+	if (l->codings.failed)
+		return 0;
+	while (k < l->ncodings && memcmp(l->codings.bytes + l->from[k % CODINGS_SOUGHT],
+					 l->codings.bytes + first, l->codings.nbytes - first) != 0)
+		k++;
+	if (k < l->ncodings)
+		l->codings.nbytes = before;
+	else
+		l->from[l->ncodings++ % CODINGS_SOUGHT] = first;
+	return k;
+}
+
+static void add_figures(struct lists *l, const struct tsr_tensor *t)
+{
+	char bytes[8];
+
+	for (unsigned p = 0; p < t->nplanes; p++) {
+		tsr_put_le(bytes, t->hash[p], sizeof(bytes));
+		tsr_text_put(&l->hashes, bytes, sizeof(bytes));
 	}
-	tsr_json_open_string(json, "xxh3");
-	tsr_base64_put(json, hashes.bytes, hashes.nbytes);
+	for (unsigned m = 0; t->coding.codec && m < TSR_METRIC_COUNT; m++) {
+		tsr_put_le(bytes,
+			   t->error ? tsr_packed_figure_bits(t->error->value[m]) : UINT64_MAX,
+			   TSR_PACKED_FIGURE_NBYTES);
+		tsr_text_put(&l->errors, bytes, TSR_PACKED_FIGURE_NBYTES);
+	}
+	l->measured = l->measured || t->error;
+}
+
+static void put_base64(const char *key, const struct tsr_text *bytes, struct tsr_text *json)
+{
+	tsr_json_open_string(json, key);
+	tsr_base64_put(json, bytes->bytes, bytes->nbytes);
 	tsr_json_close_string(json);
-	if (measured) {
-		tsr_json_open_string(json, "error");
-		tsr_base64_put(json, errors.bytes, errors.nbytes);
-		tsr_json_close_string(json);
-	}
-	json->failed = json->failed || hashes.failed || errors.failed;
+}
+
+static void put_list(const char *key, const struct tsr_text *list, struct tsr_text *json)
+{
+	tsr_json_open(json, key, '[');
+	if (list->nbytes)
+		tsr_text_put(json, list->bytes, list->nbytes);
+	tsr_json_close(json, ']');
 }
 
 /* The tensors, of which the file has @n arrays: what these show is not said again. */
-static enum tsr_status compose_tensors(const struct tsr_packed_source *source,
-				       const struct tsr_packed_shard *shard,
-				       const struct tsr_st_entry *arrays, size_t n,
-				       const char *path, struct tsr_text *json, struct tsr_err *err)
+static void compose_tensors(const struct tsr_packed_source *source,
+			    const struct tsr_packed_shard *shard, const struct tsr_st_entry *arrays,
+			    size_t n, struct tsr_text *json)
 {
-	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
+	TSR_SCOPED(free_lists) struct lists l = { .ncodings = 0 };
 	const struct tsr_st_entry *end = arrays + n;
-	struct codings codings = { .n = 0 };
 
-	TSR_TRY(find_codings(source, shard, arena, path, &codings, err));
-	tsr_json_open(json, "codings", '[');
-	for (uint32_t k = 0; k < codings.n; k++)
-		tsr_packed_put_coding(codings.first[k], json);
-	tsr_json_close(json, ']');
-	compose_columns(source, shard, json);
-	tsr_json_open(json, "tensors", '[');
 	for (size_t i = shard->first; i < shard->end; i++) {
 		const struct tsr_tensor *t = &source->tensors[i];
 		const struct tsr_codec *codec = t->coding.codec;
 		const bool first = arrays < end &&
 				   arrays->tag == TSR_ARRAY_TAG(i, t->narrow != NULL);
-		const bool coded = first && !t->narrow && arrays->shape != t->shape;
+		const bool shaped = t->narrow || (first && arrays->shape != t->shape) ||
+				    (codec && codec->planes[0].unit != TSR_PER_ELEMENT);
 
-		tsr_packed_put_tensor(t, codings.of[i - shard->first], !first,
-				      coded || t->narrow ||
-					      (codec && codec->planes[0].unit != TSR_PER_ELEMENT),
-				      json);
+		tsr_packed_put_tensor(t, number_coding(&l, t), !first, shaped, &l.tensors);
+		add_figures(&l, t);
 		while (arrays < end && TSR_TAG_TENSOR(arrays->tag) == i)
 			arrays++;
 	}
-	tsr_json_close(json, ']');
-	return TSR_OK;
+	put_list("codings", &l.codings, json);
+	put_base64("xxh3", &l.hashes, json);
+	if (l.measured)
+		put_base64("error", &l.errors, json);
+	put_list("tensors", &l.tensors, json);
+	json->failed |= l.codings.failed || l.hashes.failed || l.errors.failed || l.tensors.failed;
 }
 
 /* The text of the `tersor` entry, checked as a reader will. */
@@ -360,18 +344,11 @@ static enum tsr_status compose_packed(const struct tsr_packed_source *source,
 		tsr_json_put_string(json, "entropy", TSR_PACKED_CODER);
 	if (shard->coded && source->base.name)
 		compose_base(source, json);
-	TSR_TRY(compose_tensors(source, shard, arrays, n, path, json, err));
+	compose_tensors(source, shard, arrays, n, json);
 	tsr_json_close(json, '}');
 	if (json->failed)
 		return tsr_fail_nomem(err, path);
 	return tsr_json_check(json->bytes, json->nbytes, &rules, err);
-}
-
-static int in_order_of_tensors(const void *va, const void *vb)
-{
-	const struct tsr_st_entry *a = va, *b = vb;
-
-	return a->tag < b->tag ? -1 : a->tag > b->tag;
 }
 
 enum tsr_status tsr_packed_header(const struct tsr_packed_source *source,
@@ -387,10 +364,9 @@ enum tsr_status tsr_packed_header(const struct tsr_packed_source *source,
 	char digits[17];
 
 	TSR_TRY(TSR_NEW(&listed, n + 1, err, path));
-	if (n) {
+	if (n)
 		memcpy(listed, entries, n * sizeof(*listed));
-		qsort(listed, n, sizeof(*listed), in_order_of_tensors);
-	}
+	tsr_st_sort_by_tag(listed, n);
 	TSR_TRY(compose_packed(source, shard, listed, n, path, &text, err));
 	for (size_t i = 0; i < nmeta; i++) {
 		if (strcmp(meta[i].key, TSR_PACKED_KEY) == 0)
