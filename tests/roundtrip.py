@@ -31,6 +31,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "helpers"))
 import anyfile                                                        # noqa: E402
+import packed_text                                                    # noqa: E402
 from anyfile import Object, Tensor, Unreadable                        # noqa: E402
 
 LOSSLESS = ("--weights", "bf16+exact16", "--momentum", "f32", "--variance", "f32")
@@ -194,15 +195,15 @@ def check_figures(name, a, b, stated):
                 "rel": (d[x != 0] / np.abs(x[x != 0])).mean() if (x != 0).any() else 0,
                 "nmse": (d @ d) / (x @ x) if d.any() else 0,
                 "flushed": int(((x != 0) & (y == 0)).sum())}
-    for figure, value in real.items():
-        said = stated[figure]
-        # sums have rounded terms in binary32 there
-        if said is None or not value <= said * (1 + 1e-5) + 1e-45:
+    for figure in real.keys() & stated.keys():
+        value, said = real[figure], stated[figure]
+        # sums have rounded terms in binary32 in a report; what a file records is rounded to 13 bits
+        if said is None or not value <= said * (1 + (1e-5 if "exact" in stated else 2e-4)) + 1e-45:
             fail(name, f"{figure} is {value:.9g}, stated is {said}")
     exact = np.frombuffer(a.content(), "u1").reshape(max(a.numel, 1), -1) if a.numel else np.zeros((0, 1))
     other = np.frombuffer(b.content(), "u1").reshape(max(a.numel, 1), -1) if a.numel else np.zeros((0, 1))
     equal = int((exact == other).all(axis=1).sum())
-    equal == stated["exact"] or fail(name, f"{equal} elements are equal, stated is {stated['exact']}")
+    equal == stated.get("exact", equal) or fail(name, f"{equal} elements are equal, stated is {stated['exact']}")
 
 
 # --- The program ------------------------------------------------------------------------------------------------
@@ -536,7 +537,7 @@ class DirectoryTrip:
         work = self.work / f"file-{mode}-{p.replace('/', '-')}"
         work.mkdir()
         trip = Trip(self.path / p, self.tersor, work, self.report)
-        header = json.loads(anyfile.read(holder)[1]["metadata"]["tersor"])
+        header = packed_text.read(holder)
         stated = {t["name"]: t for t in header["tensors"]}
         lossless = holder
         if mode != "lossless":

@@ -14,6 +14,7 @@ import pytest
 import safetensors.numpy
 import xxhash
 
+import packed_text
 import reader
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, write_source
@@ -272,7 +273,7 @@ def named(name):
 def with_shard(text):
     return {**{k: text[k] for k in ("version", "tool", "source", "generation")},
             "shard": {"number": 1, "count": 2, "set": "0" * 16},
-            **{k: text[k] for k in ("weights", "tensors")}}
+            **{k: text[k] for k in ("weights", "codings", "xxh3", "error", "tensors")}}
 
 
 def other_checkpoint(packed, plain):
@@ -308,7 +309,7 @@ DAMAGE = {
     "other dtype": (lambda packed, plain: rewritten(plain, other_dtype), 3,
                     ["/model.safetensors: tensor w", "dtype or shape"]),
     "other shape": (lambda packed, plain: rewritten(plain, reshaped), 3,
-                    ["/model.safetensors: tensor w", "dtype or shape"]),
+                    ["tensor w: dtype or shape of plane w::error_bits"]),
     "cut": (lambda packed, plain: plain.write_bytes(plain.read_bytes()[:-1]), 3,
             ["/model.safetensors"]),
     "no safetensors": (lambda packed, plain: plain.write_text("{}"), 3, ["/model.safetensors"]),
@@ -563,7 +564,7 @@ def test_damage_of_the_model_is_found(tmp_path):
 def test_every_plane_has_one_place(tmp_path):
     """The hashes in the text are those of the arrays of both files."""
     packed, plain = pack(mixed(tmp_path), tmp_path / "out")
-    text = json.loads(contents(packed)[0]["tersor"])
+    text = packed_text.read(pathlib.Path(packed))
     assert text["weights"] == pathlib.Path(plain).name and "shard" not in text
     hashes = [xxhash.xxh3_64_hexdigest(struct.pack("<Q", xxhash.xxh3_64_intdigest(content)) if content else b"")
               for path in (packed, plain) for _, _, content in contents(path)[1].values()]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import differences
+import packed_text
 from conftest import VECTORS, one_line_error, run_tersor, write_source
 from test_entropy import bf16, mixed, pack, quiet, rewritten
 from test_reader import contents, split
@@ -233,7 +234,7 @@ def test_a_decoder_from_the_document_alone_reads_differences(tmp_path, options):
     base, plain = pack(old, tmp_path / "base.st", *options), pack(new, tmp_path / "plain.st", *options)
     meta, planes = contents(pack(new, tmp_path / "delta.st", *options, "--delta", base))
     was, now = contents(base)[1], contents(plain)[1]
-    rows = {t["name"]: t.get("rows") for t in json.loads(meta["tersor"])["tensors"]}
+    rows = {t["name"]: t.get("rows") for t in packed_text.read(tmp_path / "delta.st")["tensors"]}
     seen = set()
     for name, (_, _, data) in planes.items():
         if not name.endswith("::coded"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import coded_planes
+import packed_text
 import reader
 from conftest import BINARY, DATA, one_line_error, run_tersor, safetensors_bytes, write_source
 from faults import read_log, shim
@@ -120,7 +121,7 @@ def test_a_reader_from_the_document_alone_reads_coded_files(tmp_path):
     _, coded, states = there_and_back(tmp_path, mixed(tmp_path), "--min-elements", "1", "--map", "master=weight")
     for path in (coded, states):
         compare(path, run_tersor)
-    text = json.loads(contents(coded)[0]["tersor"])
+    text = packed_text.read(coded)
     assert text["entropy"] == "rans32" and any("narrow" in t for t in text["tensors"])
 
 
@@ -158,9 +159,13 @@ def test_order_and_padding_are_those_of_the_document(tmp_path):
         arrays = {name: array for name, array in header.items() if name != "__metadata__"}
         rank = {dtype: i for i, dtype in enumerate(reader.BITS)}
         order = sorted(arrays, key=lambda name: (-rank[arrays[name]["dtype"]], name.encode()))
-        assert order == list(arrays) == sorted(arrays, key=lambda name: (arrays[name]["data_offsets"], order.index(name)))
+        assert order == sorted(arrays, key=lambda name: (arrays[name]["data_offsets"], order.index(name)))
+        planes = [t["name"] + suffix for t in packed_text.read(path)["tensors"]
+                  for suffix in reader.suffixes_of(t["codec"])["narrow" in t:]]
+        assert planes == [name.removesuffix("::coded") for name in arrays]
         sizes, offset, digits = plane_sizes(tmp_path, path), 0, 0
-        for name, array in arrays.items():
+        for name in order:
+            array = arrays[name]
             begin, end = array["data_offsets"]
             numbers, n = [begin, end], end - begin
             if name.endswith("::coded"):
@@ -216,7 +221,7 @@ def test_threads_give_the_same_bytes(tmp_path):
 
 def test_generation_and_figures_stay(tmp_path):
     plain, coded, _ = there_and_back(tmp_path, TINY)
-    texts = [json.loads(contents(path)[0]["tersor"]) for path in (plain, coded)]
+    texts = [packed_text.read(path) for path in (plain, coded)]
     assert texts[1].pop("entropy") and texts[0] == texts[1] and texts[0]["generation"] == 1
     assert "87 tensors compared: 0 differ" in run_tersor("diff", plain, coded, check=0).stdout
     report = json.loads(run_tersor("inspect", coded, "--json", check=0).stdout)
@@ -414,9 +419,9 @@ def test_damage_names_the_piece(tmp_path, edit, text):
 def rewritten(header, data, change):
     """The file with another header, whose check is right."""
     whole = json.loads(header)
-    text = json.loads(whole["__metadata__"]["tersor"])
+    text = packed_text.unfold(json.loads(whole["__metadata__"]["tersor"]), whole)
     data = change(whole, text, data) or data
-    whole["__metadata__"] |= {"tersor": json.dumps(text), "tersor_check": ZEROS}
+    whole["__metadata__"] |= {"tersor": json.dumps(packed_text.fold(text)), "tersor_check": ZEROS}
     return sealed(json.dumps(whole, separators=(",", ":")).encode(), bytes(data))
 
 

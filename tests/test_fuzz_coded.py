@@ -14,6 +14,7 @@ import pytest
 import xxhash
 
 import coded_planes
+import packed_text
 import reader
 from conftest import run_tersor, write_source
 from test_reader import ZEROS, compare, contents, sealed, split
@@ -69,11 +70,11 @@ def made(tmp_path_factory):
 def opened(path):
     metadata, arrays = contents(path)
     return metadata, {name: [dtype, list(shape), bytearray(data)] for name, (dtype, shape, data) in arrays.items()}, \
-        json.loads(metadata["tersor"])
+        packed_text.read(path)
 
 
 def write(path, metadata, arrays, text):
-    metadata = metadata | {"tersor": json.dumps(text), "tersor_check": ZEROS}
+    metadata = metadata | {"tersor": json.dumps(packed_text.fold(text)), "tersor_check": ZEROS}
     header, data = split(write_source(path, {name: tuple(a) for name, a in arrays.items()}, metadata).read_bytes())
     path.write_bytes(sealed(header, data))
 

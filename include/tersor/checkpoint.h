@@ -26,12 +26,9 @@ enum tsr_container {
 /* "safetensors", "pt", "dcp", "npz", "npy". */
 TSR_API const char *tsr_container_name(enum tsr_container container);
 
-/* How far off packing left a tensor, as a packed file records it: rounded to 9 digits. */
+/* How far off packing left a tensor, as a packed file records it: rounded to 13 bits. */
 struct tsr_error_summary {
 	double value[TSR_METRIC_COUNT]; /* by enum tsr_metric */
-	uint64_t exact; /* elements that come back with the same bits */
-	uint64_t flushed; /* nonzero elements that come back as 0 */
-	uint64_t scale_underflow; /* groups whose scale was stored as 0 though not all are 0 */
 };
 
 /*

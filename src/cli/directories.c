@@ -43,6 +43,7 @@ static int report(struct work *w, report_fn *fill,
 	struct tsr_report r = cli_report(w->cmd, w->common, "directory");
 
 	w->found.d = w->d;
+	w->found.summary.files_nbytes = tsr_directory_sizes(w->d).stored_nbytes;
 	tsr_copies_add_flat(&w->found.summary.copies);
 	fill(&w->found, &r);
 	if (judge)

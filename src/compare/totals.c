@@ -56,6 +56,8 @@ void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c)
 	for (size_t i = 0; (t = tsr_checkpoint_tensor(c, i)); i++)
 		add_tensor(s, t, tsr_tensor_stored_nbytes(c, t),
 			   t->error ? t->error->value[TSR_METRIC_NMSE] : -1);
+	for (unsigned i = 0; i < c->nfiles; i++)
+		s->files_nbytes += tsr_file_size(c->files[i]);
 	(void)tsr_copies_add(&s->copies, c, NULL);
 }
 
@@ -72,6 +74,7 @@ void tsr_summary_add_packing(struct tsr_summary *s, const struct tsr_packing *p)
 			nmse = m->exact == m->n ? 0 : m->nmse;
 		add_tensor(s, t, p->tensors[i].nbytes, nmse);
 	}
+	s->files_nbytes += p->header_nbytes + p->data_nbytes;
 	tsr_choices_add(&s->choices, p);
 	tsr_losses_merge(&s->losses, &losses);
 	(void)tsr_copies_add(&s->copies, p->source, NULL);
@@ -97,5 +100,5 @@ double tsr_summary_bytes_per_parameter(const struct tsr_summary *s)
 {
 	const uint64_t n = tsr_summary_parameters(s);
 
-	return n ? (double)s->total.stored_nbytes / (double)n : 0;
+	return n ? (double)s->files_nbytes / (double)n : 0;
 }

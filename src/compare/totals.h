@@ -24,6 +24,7 @@ struct tsr_summary {
 	struct tsr_summary_row rows[TSR_SUMMARY_ROWS_MAX];
 	unsigned nrows;
 	struct tsr_summary_row total;
+	uint64_t files_nbytes; /* of the files, with what they have besides tensors */
 	const char *file; /* of a directory: the one whose tensors are added; or NULL */
 	char worst[200], worst_file[200]; /* the tensor with the largest error, and its file */
 	struct tsr_copies copies; /* which are no parameters */
@@ -41,10 +42,7 @@ void tsr_summary_add_packing(struct tsr_summary *s, const struct tsr_packing *p)
 /* Elements of weights that are no copies, or of momenta where there are no weights. */
 uint64_t tsr_summary_parameters(const struct tsr_summary *s);
 
-/*
- * Bytes stored per parameter: those of all tensors, in the form that they are stored in, over the elements of
- * weights that are no copies.  docs/reading.md
- */
+/* Bytes of the files per parameter.  docs/reading.md */
 double tsr_summary_bytes_per_parameter(const struct tsr_summary *s);
 
 #endif

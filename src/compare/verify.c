@@ -291,17 +291,6 @@ static enum tsr_status find_originals(struct verifying *w, struct tsr_err *err)
 	return TSR_OK;
 }
 
-/* Whether the figures of two measurements are the same. */
-static bool equal_errors(const struct tsr_error_summary *a, const struct tsr_error_summary *b)
-{
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
-		if (a->value[i] != b->value[i] && !(isinf(a->value[i]) && isinf(b->value[i])))
-			return false;
-	}
-	return a->exact == b->exact && a->flushed == b->flushed &&
-	       a->scale_underflow == b->scale_underflow;
-}
-
 static void judge_error(struct verifying *w, size_t i)
 {
 	const struct tsr_tensor *t = &w->v->checked->tensors[i];
@@ -314,8 +303,8 @@ static void judge_error(struct verifying *w, size_t i)
 	double error;
 
 	if (t->error)
-		found = tsr_error_summarize(m, t->error->scale_underflow);
-	if (t->error && !equal_errors(&found, t->error)) {
+		found = tsr_error_summarize(m);
+	if (t->error && memcmp(found.value, t->error->value, sizeof(found.value)) != 0) {
 		snprintf(text, sizeof(text),
 			 "error against the original is not the recorded one: found NMSE %.4g, "
 			 "recorded %.4g",

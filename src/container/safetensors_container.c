@@ -136,7 +136,7 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 				   struct tsr_st_contents *st, bool follow, size_t first,
 				   struct tsr_err *err)
 {
-	TSR_SCOPED(tsr_packed_text_free) struct tsr_packed_text text = { .root = NULL };
+	TSR_OWNED(tsr_json_free) struct tsr_json *text = NULL;
 	const char *weights = NULL;
 
 	TSR_TRY(tsr_packed_read(part, st->header, st->header_nbytes, &text, &weights, err));
@@ -151,7 +151,7 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 	part->files = c->files;
 	part->arrays = c->arrays + first;
 	part->narrays = c->narrays - first;
-	return tsr_packed_read_tensors(part, &text, err);
+	return tsr_packed_read_tensors(part, text, err);
 }
 
 /* All files of a delta that have coded planes name the same base. */
@@ -242,6 +242,8 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 	TSR_TRY(tsr_st_read(f, c->arena, &st, err));
 	if (!options->parts)
 		TSR_TRY(tsr_hf_parts_check(tsr_file_path(f), st.meta, st.nmeta, err));
+	if (has_meta(&st, TSR_PACKED_KEY))
+		tsr_st_sort_by_tag(st.arrays, st.narrays);
 	TSR_TRY(add_arrays(c, &st, file, err));
 	return add_file(c, tsr_file_path(f), &st, options->follow, first, err);
 }
@@ -250,9 +252,8 @@ enum tsr_status tsr_safetensors_read(struct tsr_checkpoint *c, struct tsr_file *
 
 /* Packed files say what each file is of the whole. */
 static enum tsr_status compose_packed(const struct tsr_writer *w, const struct tsr_writer_file *f,
-				      const struct tsr_meta *meta, size_t nmeta,
-				      struct tsr_text *header, uint64_t json_nbytes,
-				      struct tsr_err *err)
+				      struct tsr_meta *meta, size_t nmeta, struct tsr_text *header,
+				      uint64_t json_nbytes, struct tsr_err *err)
 {
 	const bool pair = w->plan.weights_path != NULL;
 	const struct tsr_packed_shard shard = { .number = (uint64_t)(f - w->files) + 1,

@@ -145,7 +145,8 @@ static enum tsr_status read_entry(struct reading *r, const struct tsr_json *entr
 	TSR_TRY(find_members(r, entry, &m));
 	TSR_TRY(TSR_GROW(&r->c->arrays, r->c->narrays, r->err, r->path));
 	a = &r->c->arrays[r->c->narrays];
-	*a = (struct tsr_st_entry){ .name = tsr_arena_string(r->arena, tsr_json_key(entry)) };
+	*a = (struct tsr_st_entry){ .name = tsr_arena_string(r->arena, tsr_json_key(entry)),
+				    .tag = r->c->narrays };
 	if (!a->name)
 		return tsr_fail_nomem(r->err, r->path);
 	r->c->narrays++;
@@ -351,6 +352,19 @@ void tsr_st_sort(struct tsr_st_entry *entries, size_t n)
 		qsort(entries, n, sizeof(*entries), in_reference_order);
 }
 
+static int by_tag(const void *va, const void *vb)
+{
+	const struct tsr_st_entry *a = va, *b = vb;
+
+	return a->tag < b->tag ? -1 : a->tag > b->tag;
+}
+
+void tsr_st_sort_by_tag(struct tsr_st_entry *entries, size_t n)
+{
+	if (n)
+		qsort(entries, n, sizeof(*entries), by_tag);
+}
+
 uint64_t tsr_st_layout(struct tsr_st_entry *entries, size_t n)
 {
 	uint64_t at = 0;
@@ -374,35 +388,19 @@ void tsr_st_put_entry(const struct tsr_st_entry *e, struct tsr_text *json)
 	tsr_json_close(json, '}');
 }
 
-enum tsr_status tsr_st_compose_with(const struct tsr_st_entry *entries, size_t n,
-				    const struct tsr_meta *meta, size_t nmeta, const char *key,
-				    tsr_st_put_fn *put, void *ctx, struct tsr_text *json,
-				    struct tsr_err *err)
-{
-	tsr_json_open(json, NULL, '{');
-	if (nmeta)
-		tsr_json_open(json, "__metadata__", '{');
-	for (size_t i = 0; i < nmeta; i++) {
-		if (!key || strcmp(meta[i].key, key) != 0) {
-			tsr_json_put_string(json, meta[i].key, meta[i].value);
-			continue;
-		}
-		tsr_json_open_string(json, key);
-		TSR_TRY(put(ctx, json, err));
-		tsr_json_close_string(json);
-	}
-	if (nmeta)
-		tsr_json_close(json, '}');
-	for (size_t i = 0; i < n; i++)
-		tsr_st_put_entry(&entries[i], json);
-	tsr_json_close(json, '}');
-	return TSR_OK;
-}
-
 void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
 		    size_t nmeta, struct tsr_text *json)
 {
-	tsr_st_compose_with(entries, n, meta, nmeta, NULL, NULL, NULL, json, NULL);
+	tsr_json_open(json, NULL, '{');
+	if (nmeta) {
+		tsr_json_open(json, "__metadata__", '{');
+		for (size_t i = 0; i < nmeta; i++)
+			tsr_json_put_string(json, meta[i].key, meta[i].value);
+		tsr_json_close(json, '}');
+	}
+	for (size_t i = 0; i < n; i++)
+		tsr_st_put_entry(&entries[i], json);
+	tsr_json_close(json, '}');
 }
 
 enum tsr_status tsr_st_frame(struct tsr_text *json, uint64_t json_nbytes, const char *path,

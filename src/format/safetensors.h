@@ -25,7 +25,7 @@ struct tsr_st_entry {
 	uint64_t numel; /* the product of @shape; set by a reader only */
 	uint64_t nbytes;
 	uint64_t offset; /* for a writer: in the data; set by tsr_st_layout() */
-	size_t tag; /* the caller's */
+	size_t tag; /* the caller's; of a reader the place in the header */
 };
 
 /* --- Reading -------------------------------------------------------------------------------- */
@@ -69,6 +69,9 @@ void tsr_st_drop_header(struct tsr_st_contents *c);
 /* The reference's order: later dtypes first, so that everything is aligned; then by name. */
 void tsr_st_sort(struct tsr_st_entry *entries, size_t n);
 
+/* By their tags: what was read comes into the order of the header. */
+void tsr_st_sort_by_tag(struct tsr_st_entry *entries, size_t n);
+
 /* Place the arrays one after the other in the order given; returns their total bytes. */
 uint64_t tsr_st_layout(struct tsr_st_entry *entries, size_t n);
 
@@ -78,15 +81,6 @@ void tsr_st_put_entry(const struct tsr_st_entry *e, struct tsr_text *json);
 /* The JSON text of a header: `__metadata__` if there is any, then the entries in their order. */
 void tsr_st_compose(const struct tsr_st_entry *entries, size_t n, const struct tsr_meta *meta,
 		    size_t nmeta, struct tsr_text *json);
-
-/* What puts the value of an entry of the metadata, by tsr_json_put_piece(). */
-typedef enum tsr_status tsr_st_put_fn(void *ctx, struct tsr_text *json, struct tsr_err *err);
-
-/* The same; @put puts the value of the entry @key, which would be another text as large as the header. */
-enum tsr_status tsr_st_compose_with(const struct tsr_st_entry *entries, size_t n,
-				    const struct tsr_meta *meta, size_t nmeta, const char *key,
-				    tsr_st_put_fn *put, void *ctx, struct tsr_text *json,
-				    struct tsr_err *err);
 
 /*
  * Put the 8 bytes of the length in front and pad with spaces to @json_nbytes rounded up to a

@@ -136,7 +136,7 @@ static void record_errors(struct packing *p)
 
 		if (!p->c->tensors[i].coding.codec)
 			continue;
-		p->errors[i] = tsr_error_summarize(&r->measure, r->report.scale_underflow);
+		p->errors[i] = tsr_error_summarize(&r->measure);
 		lossy = lossy || r->measure.exact != r->measure.n;
 	}
 	p->result->generation = p->c->generation + lossy;
@@ -157,15 +157,13 @@ static void take_sizes(struct packing *p)
 	p->result->header_nbytes = tsr_writer_nbytes(p->out.writer) - p->result->data_nbytes;
 }
 
-/* Lay out the files for the codings as they are now, with room for any figures. */
+/* Lay out the files for the codings as they are now, with room for the figures. */
 static enum tsr_status plan(struct packing *p)
 {
 	const struct tsr_checkpoint *c = p->c;
 
-	for (size_t i = 0; i < c->ntensors; i++) {
-		p->errors[i] = tsr_error_widest(c->tensors[i].numel);
+	for (size_t i = 0; i < c->ntensors; i++)
 		c->tensors[i].error = c->tensors[i].coding.codec ? &p->errors[i] : NULL;
-	}
 	TSR_TRY(tsr_packed_output_plan(&p->out, p->err));
 	p->result->plain_nbytes = tsr_writer_nbytes(p->out.writer);
 	take_sizes(p);

@@ -11,8 +11,6 @@
 struct recoding {
 	struct tsr_checkpoint *c;
 	struct tsr_packed_output out;
-	const struct tsr_error_summary **errors; /* per tensor: the recorded ones */
-	struct tsr_error_summary *widest;
 	struct tsr_err *err;
 };
 
@@ -21,35 +19,10 @@ struct tsr_recode_options tsr_recode_defaults(void)
 	return (struct tsr_recode_options){ .size = sizeof(struct tsr_recode_options) };
 }
 
-/* Headers have room for any figures, as if they were not known. */
-static enum tsr_status widen_errors(struct recoding *r)
-{
-	const size_t n = r->c->ntensors + 1;
-
-	TSR_TRY(TSR_ARENA_NEW(&r->errors, n, r->c->arena, tsr_build_nomem(r->c, r->err)));
-	TSR_TRY(TSR_ARENA_NEW(&r->widest, n, r->c->arena, tsr_build_nomem(r->c, r->err)));
-	for (size_t i = 0; i < r->c->ntensors; i++) {
-		struct tsr_tensor *t = &r->c->tensors[i];
-
-		r->errors[i] = t->error;
-		r->widest[i] = tsr_error_widest(t->numel);
-		if (t->error)
-			t->error = &r->widest[i];
-	}
-	return TSR_OK;
-}
-
-static void restore_errors(struct recoding *r)
-{
-	for (size_t i = 0; r->errors && i < r->c->ntensors; i++)
-		r->c->tensors[i].error = r->errors[i];
-}
-
 static enum tsr_status write_out(struct recoding *r)
 {
 	if (r->out.options->dry_run)
 		return tsr_writer_check(r->out.writer, r->err);
-	restore_errors(r);
 	r->out.source.generation = r->c->generation;
 	TSR_TRY(tsr_writer_copy(r->out.writer, r->err));
 	TSR_TRY(tsr_checkpoint_check_unchanged(r->c, r->err));
@@ -65,7 +38,6 @@ static enum tsr_status run_recoding(struct recoding *r, struct tsr_unpacking *u)
 	TSR_TRY(tsr_packed_output_name_inputs(&r->out, r->c, r->err));
 	TSR_TRY(tsr_tree_attach(r->c, r->err));
 	TSR_TRY(tsr_build_index(r->c, r->err));
-	TSR_TRY(widen_errors(r));
 	TSR_TRY(tsr_packed_output_plan(&r->out, r->err));
 	u->plain_nbytes = tsr_writer_nbytes(r->out.writer);
 	if (!r->out.options->dry_run)

@@ -117,22 +117,6 @@ enum tsr_status tsr_json_find_member(const char *text, size_t nbytes, const char
 	return TSR_OK;
 }
 
-enum tsr_status tsr_json_take_element(const char *text, size_t nbytes, size_t *at,
-				      const struct tsr_json_rules *rules, struct tsr_json **ret,
-				      struct tsr_err *err)
-{
-	cJSON *value;
-
-	*ret = NULL;
-	if (!has_item(text, nbytes, at, ']'))
-		return TSR_OK;
-	value = take_value(text, nbytes, at);
-	if (!value)
-		return tsr_fail_nomem(err, rules->file);
-	*ret = (struct tsr_json *)value;
-	return TSR_OK;
-}
-
 size_t tsr_json_count_elements(const char *text, size_t nbytes)
 {
 	size_t at = tsr_json_after_space(text, nbytes, 1), n = 0;

@@ -60,20 +60,6 @@ enum tsr_status tsr_json_read_file(const struct tsr_file *f, uint64_t nbytes_max
 enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
 			       struct tsr_err *err);
 
-/* What a text had before the part of it that is checked. */
-struct tsr_json_before {
-	size_t nbytes; /* which positions in messages count from */
-	size_t nvalues;
-};
-
-/*
- * The same of a value that is a part of a text which is never in memory as a whole.  @before, of all zeros at
- * first, then has its values; who puts the text together counts its bytes.
- */
-enum tsr_status tsr_json_check_part(const char *text, size_t nbytes,
-				    const struct tsr_json_rules *rules,
-				    struct tsr_json_before *before, struct tsr_err *err);
-
 /**
  * tsr_json_take_member() - Parse the next member of an object that is the whole text
  * @text: @nbytes bytes that passed tsr_json_check(), which is an object
@@ -99,11 +85,6 @@ enum tsr_status tsr_json_take_member(const char *text, size_t nbytes, size_t *at
 enum tsr_status tsr_json_find_member(const char *text, size_t nbytes, const char *key,
 				     const struct tsr_json_rules *rules, size_t *first_ret,
 				     size_t *end_ret, struct tsr_err *err);
-
-/* The same as tsr_json_take_member() for the elements of an array that is the whole text. */
-enum tsr_status tsr_json_take_element(const char *text, size_t nbytes, size_t *at,
-				      const struct tsr_json_rules *rules, struct tsr_json **ret,
-				      struct tsr_err *err);
 
 /* How many elements an array, or members an object, has that is the whole text. */
 size_t tsr_json_count_elements(const char *text, size_t nbytes);
@@ -163,8 +144,6 @@ void tsr_json_format_double(char *out, size_t room, double value);
 /* A string by itself, as Python's json writes it: printable ASCII and escapes. */
 void tsr_json_quote_ascii(struct tsr_text *t, const char *s);
 
-/* The value that a reader gets back from tsr_json_format_double(); null becomes infinity. */
-double tsr_json_round_double(double value);
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value);
 
 /* The same with as many digits as give back the number. */

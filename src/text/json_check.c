@@ -18,7 +18,6 @@ struct scan {
 	const char *text;
 	size_t nbytes;
 	size_t at;
-	size_t before; /* bytes of the text before these */
 	const struct tsr_json_rules *rules;
 	size_t nvalues;
 	struct tsr_map keys; /* of large objects, hashed with the object they stand in */
@@ -40,7 +39,6 @@ static const char *locate(const struct scan *s, size_t at, char *out, size_t roo
 {
 	const bool named = s->rules->member && s->member.nbytes;
 
-	at += s->before;
 	if (in_metadata(s))
 		snprintf(out, room, "%.300s: __metadata__: %.100s: %s byte %zu", s->rules->file,
 			 s->string.nbytes ? s->string.bytes : "", s->rules->part, at);
@@ -378,16 +376,10 @@ static enum tsr_status scan_value(struct scan *s, unsigned depth)
 	}
 }
 
-enum tsr_status tsr_json_check_part(const char *text, size_t nbytes,
-				    const struct tsr_json_rules *rules,
-				    struct tsr_json_before *before, struct tsr_err *err)
+enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
+			       struct tsr_err *err)
 {
-	struct scan s = { .text = text,
-			  .nbytes = nbytes,
-			  .before = before->nbytes,
-			  .rules = rules,
-			  .nvalues = before->nvalues,
-			  .err = err };
+	struct scan s = { .text = text, .nbytes = nbytes, .rules = rules, .err = err };
 	enum tsr_status status = scan_value(&s, 1);
 
 	if (status == TSR_OK) {
@@ -396,17 +388,8 @@ enum tsr_status tsr_json_check_part(const char *text, size_t nbytes,
 		if (s.at != nbytes)
 			status = malformed(&s, "something after the end of the value");
 	}
-	before->nvalues = s.nvalues;
 	tsr_map_free(&s.keys);
 	tsr_text_free(&s.string);
 	tsr_text_free(&s.member);
 	return status;
-}
-
-enum tsr_status tsr_json_check(const char *text, size_t nbytes, const struct tsr_json_rules *rules,
-			       struct tsr_err *err)
-{
-	struct tsr_json_before none = { 0 };
-
-	return tsr_json_check_part(text, nbytes, rules, &none, err);
 }

@@ -182,22 +182,6 @@ void tsr_json_format_double(char *out, size_t room, double value)
 	leave_c_locale(c, before);
 }
 
-double tsr_json_round_double(double value)
-{
-	char text[40];
-	locale_t c, before;
-
-	if (!isfinite(value))
-		return INFINITY;
-	if (is_count(value))
-		return value;
-	tsr_json_format_double(text, sizeof(text), value);
-	before = enter_c_locale(&c);
-	value = strtod(text, NULL);
-	leave_c_locale(c, before);
-	return value;
-}
-
 void tsr_json_put_double(struct tsr_text *t, const char *key, double value)
 {
 	char text[40];

@@ -28,8 +28,9 @@ def planes_of(path, limit):
     data = np.memmap(path, np.uint8, "r")
     begin = 8 + int.from_bytes(data[:8].tobytes(), "little")
     header = json.loads(data[8:begin].tobytes())
-    tensors = json.loads(header.pop("__metadata__")["tersor"])["tensors"]
-    kinds = {t["name"]: t["kind"] for t in tensors if "codec" in t}
+    text = json.loads(header.pop("__metadata__")["tersor"])
+    names = dict.fromkeys(name.partition("::")[0] for name in header)
+    kinds = {name: text["codings"][t if isinstance(t, int) else t["coding"]]["kind"] for name, t in zip(names, text["tensors"])}
     found = {name: [] for name in PLANES}
     for name, array in header.items():
         kind, dtype = kinds.get(name.partition("::")[0]), array["dtype"]

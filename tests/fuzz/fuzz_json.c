@@ -35,8 +35,8 @@ static void check_number(const struct walk *w, const struct tsr_json *v, const c
 	REQUIRE(tsr_json_double(v, &value));
 	if (w->rules->integers_only && !w->any_number)
 		REQUIRE(tsr_json_u64(v, &integer) && (double)integer == value);
-	/* Rounded, it is written the same however often it is read back. */
-	tsr_json_put_double(w->out, key, tsr_json_round_double(value));
+	/* It is written the same however often it is read back. */
+	tsr_json_put_exact(w->out, key, value);
 }
 
 static void walk(struct walk *w, const struct tsr_json *v, const char *key, unsigned depth);

@@ -298,8 +298,22 @@ def bits_of(tensor):
     return PACKED.get(tensor.codec) or TRUNCATED[tensor.codec][2]
 
 
+def has_shape_of_tensor(codec):
+    """Whether plane 0 has an element for each of the tensor's."""
+    return codec not in PACKED and codec != "blockmean"
+
+
+def suffixes_of(codec):
+    """Section 4: what the names of the planes end in."""
+    if codec in SCALED or codec == "gefen8":
+        return [QUANTIZED, SCALES] + [EXPAND] * codec.endswith("x")
+    if codec == "blockmean":
+        return [MEANS]
+    return [""] + ([EXTRA_BITS] if codec in TRUNCATED else [ERROR_BITS] * (len(UNSCALED.get(codec, "1")) - 1))
+
+
 def plane_is_of_elements(tensor, plane):
-    return tensor.codec not in PACKED and tensor.codec != "blockmean" and not (plane and tensor.codec in {*SCALED, *LEARNED, *TRUNCATED})
+    return has_shape_of_tensor(tensor.codec) and not (plane and tensor.codec in {*SCALED, *LEARNED, *TRUNCATED})
 
 
 def cut(tensor, plane, content):
@@ -352,26 +366,26 @@ HASH = "[0-9a-f]{16}"
 KINDS = {"weight", "momentum", "variance", "other"}
 SOURCE_KINDS = {"safetensors", "pt", "dcp", "npz", "npy"}
 FIGURES = ["abs", "ulp", "rel", "nmse", "cosine"]
-COUNTS = ["exact", "flushed", "scale_underflow"]
+CODING = ["kind", "codec", "dtype", "scale", "group", "rows", "eps", "seed"]
+OF_TENSOR = ["name", "shape", "beside", "narrow"]
 
 
-def parse_tersor(metadata):
+def parse_tersor(metadata, arrays, more):
     """The checkpoint, its tensors still without values, and the hashes of each tensor's planes."""
     root = parse_json(metadata["tersor"], any_number, float, depth_max=8, values_max=4_000_000)
     check(isinstance(root, dict) and is_integer(root.get("version")), "no version")
     check(root["version"] == 1, f"unknown version {root['version']}", UnsupportedError)
-    check_members(root, ["version", "tool", "source", "generation"] + ["shard"] * ("shard" in root)
-                  + ["weights"] * ("weights" in root) + ["codebook"] * ("codebook" in root)
-                  + ["entropy"] * ("entropy" in root) + ["tensors"])
+    check_members(root, ["version", "tool", "source", "generation"] + optional(root, ["shard", "weights", "codebook", "entropy"])
+                  + ["codings", "xxh3"] + optional(root, ["error"]) + ["tensors"])
     check(root.get("entropy", "rans32") == "rans32", "unknown coder", UnsupportedError)
     check(isinstance(root["tool"], str), "tool is not a string")
     check(is_integer(root["generation"]) and root["generation"] <= 1_000_000, "wrong generation")
-    check(isinstance(root["tensors"], list), "tensors is not an array")
     checkpoint = Checkpoint({}, source_metadata(metadata, root["source"]), root["generation"],
                             root["tool"], root["source"]["kind"], parse_shard(root.get("shard")),
                             parse_weights(root), entropy="entropy" in root)
-    hashes, codebook = {}, parse_codebook(root)
-    for entry in root["tensors"]:
+    entries = expand(root, arrays | more(checkpoint.weights))
+    hashes, codebook = {}, parse_codebook(root, entries)
+    for entry in entries:
         tensor = parse_tensor(entry)
         tensor.codebook = codebook
         check(tensor.name not in hashes, f"{tensor.name}: two tensors of this name")
@@ -380,9 +394,66 @@ def parse_tersor(metadata):
     return checkpoint, hashes
 
 
-def parse_codebook(root):
+def expand(root, arrays):
+    """Section 5.4: an object for each tensor, with what the text leaves to codings, lists and arrays."""
+    check(isinstance(root["codings"], list) and isinstance(root["tensors"], list), "codings or tensors is not an array")
+    check(isinstance(root["xxh3"], str) and isinstance(root.get("error", ""), str), "xxh3 or error is not a string")
+    hashes, figures = from_base64(root["xxh3"]), from_base64(root.get("error", ""))
+    left, entries = dict.fromkeys(name.removesuffix(CODED) if "entropy" in root else name for name in arrays), []
+    for coding in root["codings"]:
+        check_members(coding, ["kind", "codec"] + optional(coding, CODING[2:]))
+        check_known(coding["codec"], CODECS, "codec")
+    for item in root["tensors"]:
+        item = item if isinstance(item, dict) else {"coding": item}
+        check_members(item, ["coding"] + optional(item, OF_TENSOR))
+        check(is_integer(item["coding"]) and item["coding"] < len(root["codings"]), "no such coding")
+        entry = {"dtype": "F32"} | root["codings"][item["coding"]] | item
+        suffixes = suffixes_of(entry["codec"])
+        if "name" not in entry:
+            first = next(iter(left), None)
+            check(first is not None and first.endswith(suffixes["narrow" in entry]), "the next array is no first plane")
+            entry["name"] = first.removesuffix(suffixes["narrow" in entry])
+        check(isinstance(entry["name"], str), "a tensor's name is not a string")
+        if "shape" not in entry:
+            plane = arrays.get(entry["name"] + suffixes[0])
+            check(plane and "narrow" not in entry and has_shape_of_tensor(entry["codec"]), f"{entry['name']}: no shape")
+            entry["shape"] = plane.shape
+        for suffix in suffixes["narrow" in entry:]:
+            left.pop(entry["name"] + suffix, None)
+        size = 8 * len(suffixes)
+        check(len(hashes) >= size, "too few hashes")
+        entry["xxh3"] = [f"{digest:016x}" for digest, in struct.iter_unpack("<Q", hashes[:size])]
+        hashes = hashes[size:]
+        if "error" in root and entry["codec"] != "raw":
+            entry["error"], figures = expand_figures(figures[:15]), figures[15:]
+            if entry["error"] is None:
+                del entry["error"]
+        entries.append({key: entry[key] for key in ENTRY if key in entry})
+    check(not hashes and not figures, "too many hashes or figures")
+    return entries
+
+
+ENTRY = ["name", "kind", "dtype", "shape", "codec", "scale", "group", "rows", "beside", "eps", "seed", "narrow",
+         "xxh3", "error"]
+
+
+def expand_figures(content):
+    """The figures of a tensor by name; None if they were not measured, and in place of infinity."""
+    check(len(content) == 15, "too few figures")
+    if content == b"\xff" * 15:
+        return None
+    values = [struct.unpack("<d", bytes(5) + content[i:i + 3])[0] for i in range(0, 15, 3)]
+    check(not any(np.isnan(values)), "a figure is not a number")
+    return {name: value if np.isfinite(value) else None for name, value in zip(FIGURES, values)}
+
+
+def optional(value, names):
+    return [name for name in names if isinstance(value, dict) and name in value]
+
+
+def parse_codebook(root, entries):
     """Section 8.14: 256 floats that do not decrease, if some tensor is in the codec that has them."""
-    used = any(isinstance(t, dict) and t.get("codec") == "gefen8" for t in root["tensors"])
+    used = any(entry["codec"] == "gefen8" for entry in entries)
     check(used == ("codebook" in root), "a codebook without gefen8, or the reverse")
     if not used:
         return None
@@ -444,7 +515,6 @@ def parse_tensor(entry):
                   + ["seed"] * is_stochastic(codec) + ["narrow"] * ("narrow" in entry)
                   + ["xxh3"] + ["error"] * (codec != "raw" and "error" in entry))
     name = entry["name"]
-    check(isinstance(name, str), "a tensor's name is not a string")
     check(not name.endswith(SUFFIXES), f"{name}: ends in a reserved suffix")
     check_known(entry["kind"], KINDS, "kind")
     check_known(entry["dtype"], BITS, "dtype")
@@ -472,22 +542,10 @@ def parse_tensor(entry):
     if "narrow" in entry:
         check(isinstance(entry["narrow"], str), f"{name}: narrow is not a string")
         check(codec in TRUNCATED or len(UNSCALED.get(codec, ())) == 2, f"{name}: narrow with {codec}")
-    hashes = entry["xxh3"]
-    check(isinstance(hashes, list)
-          and all(isinstance(digits, str) and re.fullmatch(HASH, digits) for digits in hashes),
-          f"{name}: xxh3 is not an array of hashes")
-    if codec != "raw" and "error" in entry:
-        check_figures(entry["error"])
     return Tensor(name, entry["kind"], entry["dtype"], tuple(entry["shape"]), codec,
                   entry.get("scale"), entry.get("group"), entry.get("error"),
                   rows=entry.get("rows", False), seed=entry.get("seed"), narrow=entry.get("narrow"),
                   beside=entry.get("beside"), eps=entry.get("eps"))
-
-
-def check_figures(error):
-    check_members(error, FIGURES + COUNTS)
-    check(all(error[figure] is None or type(error[figure]) in (int, float) for figure in FIGURES)
-          and all(is_integer(error[figure]) for figure in COUNTS), "wrong error figures")
 
 
 def check_header(header, metadata):
@@ -869,11 +927,16 @@ def read_file(content, folder=None):
         raise ReaderError("not a packed file")
     check_header(header, metadata)
     names = set(arrays)
-    checkpoint, hashes = parse_tersor(metadata)
-    arrays = {name: (array, data) for name, array in arrays.items()}
-    if checkpoint.weights:
-        check(folder, "a packed file without its weights file")
-        add_weights(arrays, folder / checkpoint.weights)
+    placed = {name: (array, data) for name, array in arrays.items()}
+
+    def more(weights):
+        if weights:
+            check(folder, "a packed file without its weights file")
+            add_weights(placed, folder / weights)
+        return {name: array for name, (array, _) in placed.items()}
+
+    checkpoint, hashes = parse_tersor(metadata, arrays, more)
+    arrays = placed
     used = []
     for tensor in checkpoint.tensors.values():
         own = planes_of(tensor)[tensor.narrow is not None:]

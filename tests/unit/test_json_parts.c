@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON of src/text/json.h that is never in memory as a whole: checked in parts, taken piece by piece. */
+/* JSON of src/text/json.h that is never in memory as a whole: taken piece by piece. */
 #include "text/json.h"
 #include "unit.h"
 
@@ -9,48 +9,6 @@ static const struct tsr_json_rules rules = {
 	.max_depth = 4,
 	.max_values = 5,
 };
-
-static void test_values_of_parts_are_counted_together(void **state)
-{
-	static const char three[] = "[1, 2]", two[] = "{\"a\": 0}";
-	struct tsr_json_before before = { 0 };
-	struct tsr_err err = { 0 };
-
-	(void)state;
-	assert_int_equal(tsr_json_check_part(three, strlen(three), &rules, &before, &err), TSR_OK);
-	assert_int_equal(before.nvalues, 3);
-	assert_int_equal(tsr_json_check_part(two, strlen(two), &rules, &before, &err), TSR_OK);
-	assert_int_equal(before.nvalues, 5);
-	assert_int_equal(tsr_json_check_part("0", 1, &rules, &before, &err), TSR_E_LIMIT);
-}
-
-static void test_messages_about_a_part_count_from_the_whole_text(void **state)
-{
-	struct tsr_json_before before = { .nbytes = 1000 };
-	struct tsr_err err = { 0 };
-
-	(void)state;
-	assert_int_equal(tsr_json_check_part("[1,]", 4, &rules, &before, &err), TSR_E_FORMAT);
-	assert_non_null(strstr(err.msg, "1003"));
-	before = (struct tsr_json_before){ 0 };
-	assert_int_equal(tsr_json_check_part("[1,]", 4, &rules, &before, &err), TSR_E_FORMAT);
-	assert_null(strstr(err.msg, "1003"));
-}
-
-static void test_a_part_is_one_value(void **state)
-{
-	static const char *const bad[] = { "", " ", "1 2", "[1], [2]", "{\"a\": 1}}", "[1" };
-	struct tsr_err err = { 0 };
-
-	(void)state;
-	for (size_t i = 0; i < COUNT_OF(bad); i++) {
-		struct tsr_json_before before = { 0 };
-
-		if (tsr_json_check_part(bad[i], strlen(bad[i]), &rules, &before, &err) !=
-		    TSR_E_FORMAT)
-			fail_msg("accepted %s", bad[i]);
-	}
-}
 
 /* What a text has as its member @key; "" if it has none. */
 static const char *find(const char *text, const char *key)
@@ -80,29 +38,6 @@ static void test_members_are_found_without_a_tree(void **state)
 	assert_string_equal(find("\"a\"", "a"), "");
 }
 
-static void test_elements_one_by_one(void **state)
-{
-	static const char text[] = " [ {\"a\": [1, 2]} ,\"],\", 3 ]";
-	static const enum tsr_json_type types[] = { TSR_JSON_OBJECT, TSR_JSON_STRING,
-						    TSR_JSON_NUMBER };
-	struct tsr_json *v;
-	size_t at = 0;
-
-	(void)state;
-	for (size_t i = 0; i < COUNT_OF(types); i++) {
-		assert_int_equal(tsr_json_take_element(text, strlen(text), &at, &rules, &v, NULL),
-				 TSR_OK);
-		assert_non_null(v);
-		assert_int_equal(tsr_json_type(v), types[i]);
-		tsr_json_free(v);
-	}
-	assert_int_equal(tsr_json_take_element(text, strlen(text), &at, &rules, &v, NULL), TSR_OK);
-	assert_null(v);
-	at = 0;
-	assert_int_equal(tsr_json_take_element("[]", 2, &at, &rules, &v, NULL), TSR_OK);
-	assert_null(v);
-}
-
 static void test_elements_are_counted(void **state)
 {
 	static const struct {
@@ -128,11 +63,7 @@ static void test_elements_are_counted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values_of_parts_are_counted_together),
-		cmocka_unit_test(test_messages_about_a_part_count_from_the_whole_text),
-		cmocka_unit_test(test_a_part_is_one_value),
 		cmocka_unit_test(test_members_are_found_without_a_tree),
-		cmocka_unit_test(test_elements_one_by_one),
 		cmocka_unit_test(test_elements_are_counted),
 	};
 

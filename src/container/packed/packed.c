@@ -2,9 +2,12 @@
 /* The packed format (docs/internals/format.md): what its reader and its writer share. */
 #include "container/packed/packed.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ckpt/coded_plane.h"
+
+#define FIGURE_SHIFT (64 - 8 * TSR_PACKED_FIGURE_NBYTES)
 
 static bool ends_in(const char *name, const char *suffix)
 {
@@ -35,6 +38,25 @@ bool tsr_packed_name_reserved(const char *name)
 	}
 	/* The other learned codec has the suffixes of those before. */
 	return ends_in_plane(name, tsr_codec_find("blockmean"));
+}
+
+uint64_t tsr_packed_figure_bits(double value)
+{
+	uint64_t bits;
+
+	value = isfinite(value) ? value : INFINITY;
+	memcpy(&bits, &value, sizeof(bits));
+	return (bits + (UINT64_C(1) << (FIGURE_SHIFT - 1)) - !(bits >> FIGURE_SHIFT & 1)) >>
+	       FIGURE_SHIFT;
+}
+
+double tsr_packed_figure(uint64_t bits)
+{
+	double value;
+
+	bits <<= FIGURE_SHIFT;
+	memcpy(&value, &bits, sizeof(value));
+	return value;
 }
 
 struct tsr_json_rules tsr_packed_rules(const char *path)

@@ -103,7 +103,8 @@ static enum tsr_status read_root(struct reading *r, const struct tsr_json *root,
 				"%s: found packed format version %" PRIu64 ", expected %d", r->path,
 				number, TSR_PACKED_VERSION);
 	if (!TSR_PACKED_HAS_MEMBERS(root, "version", "tool", "source", "generation", "?shard",
-				    "?weights", "?codebook", "?entropy", "?base", "tensors") ||
+				    "?weights", "?codebook", "?entropy", "?base", "codings", "xxh3",
+				    "?error", "tensors") ||
 	    !TSR_PACKED_HAS_MEMBERS(source, "kind", "format", "?order") ||
 	    !tsr_json_string(tsr_json_get(source, "kind")) ||
 	    !tsr_json_string(tsr_json_get(root, "tool")))
@@ -147,41 +148,16 @@ static enum tsr_status verify_check(struct reading *r, const char *header, uint6
 	return TSR_OK;
 }
 
-/* Parse the text, with an empty list in the place of its tensors. */
-static enum tsr_status parse(struct reading *r, const char *text, struct tsr_packed_text *ret)
-{
-	const struct tsr_json_rules rules = tsr_packed_rules(r->path);
-	const size_t nbytes = strlen(text);
-	TSR_SCOPED(tsr_text_free) struct tsr_text rest = { 0 };
-	size_t first, end;
-
-	TSR_TRY(tsr_json_check(text, nbytes, &rules, r->err));
-	TSR_TRY(tsr_json_find_member(text, nbytes, "tensors", &rules, &first, &end, r->err));
-	if (first == end || text[first] != '[')
-		return tsr_json_parse(text, nbytes, &rules, &ret->root, r->err);
-	tsr_text_put(&rest, text, first);
-	tsr_text_puts(&rest, "[]");
-	tsr_text_puts(&rest, text + end);
-	ret->tensors = text + first;
-	ret->nbytes = end - first;
-	return rest.failed ? tsr_fail_nomem(r->err, r->path)
-			   : tsr_json_parse(rest.bytes, rest.nbytes, &rules, &ret->root, r->err);
-}
-
 enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
-				uint64_t header_nbytes, struct tsr_packed_text *ret,
+				uint64_t header_nbytes, struct tsr_json **ret,
 				const char **weights_ret, struct tsr_err *err)
 {
+	const struct tsr_json_rules rules = tsr_packed_rules(c->path);
 	struct reading r = { .c = c, .path = c->path, .err = err };
 	const char *text = take_meta(c, TSR_PACKED_KEY);
 	const char *check = take_meta(c, TSR_PACKED_CHECK_KEY);
 
 	TSR_TRY(verify_check(&r, header, header_nbytes, check));
-	TSR_TRY(parse(&r, text, ret));
-	return read_root(&r, ret->root, weights_ret);
-}
-
-void tsr_packed_text_free(struct tsr_packed_text *t)
-{
-	tsr_json_free(t->root);
+	TSR_TRY(tsr_json_parse(text, strlen(text), &rules, ret, err));
+	return read_root(&r, *ret, weights_ret);
 }

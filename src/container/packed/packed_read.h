@@ -6,29 +6,18 @@
 #include "container/packed/packed.h"
 
 /*
- * The text of a packed file.  The list of tensors stays text, borrowed from the metadata: a tree of it would
- * be several times as large.
- */
-struct tsr_packed_text {
-	struct tsr_json *root; /* without the list */
-	const char *tensors; /* the list; NULL: there is none */
-	size_t nbytes;
-};
-
-/*
  * Fill in generation, shard and the source's metadata of a checkpoint whose one file is packed.  @c
  * holds all metadata entries of the file; @header is its header.  *ret, to be freed also on failure, is the
  * text that tsr_packed_read_tensors() needs; *weights_ret in it is NULL, or the name of the file beside this
  * one that has the arrays it lacks.
  */
 enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
-				uint64_t header_nbytes, struct tsr_packed_text *ret,
+				uint64_t header_nbytes, struct tsr_json **ret,
 				const char **weights_ret, struct tsr_err *err);
-void tsr_packed_text_free(struct tsr_packed_text *t);
 
 /* Fill in the tensors; @c holds all arrays. */
-enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,
-					const struct tsr_packed_text *text, struct tsr_err *err);
+enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct tsr_json *text,
+					struct tsr_err *err);
 
 /*
  * Once all files of a packed checkpoint are read and its names are sorted: find the tensors that have the

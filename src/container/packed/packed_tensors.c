@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/little_endian.h"
 #include "ckpt/build.h"
 #include "ckpt/coded_plane.h"
 #include "ckpt/deltas.h"
@@ -17,12 +18,33 @@
 #include "text/base64.h"
 #include "text/json.h"
 #include "text/named.h"
+#include "text/shape.h"
+
+/* How tensors are stored: what a file says once for all that have it in common. */
+struct coding {
+	enum tsr_kind kind;
+	enum tsr_dtype dtype;
+	struct tsr_coding coding; /* without a row */
+	bool rows;
+};
+
+/* The bytes of a list that is base64, taken in the order of the tensors. */
+struct column {
+	struct tsr_text bytes;
+	size_t at;
+};
 
 struct reading {
 	struct tsr_checkpoint *c;
 	const char *path;
+	struct tsr_arena *arena; /* of what is needed only here */
 	bool *used; /* per array: some tensor has it */
+	size_t next; /* no array before it is left */
 	struct tsr_named *sorted; /* the arrays */
+	struct coding *codings;
+	size_t ncodings;
+	struct column hashes, errors;
+	bool has_errors;
 	const float *codebook; /* NULL: none */
 	bool codebook_used;
 	bool entropy, entropy_used; /* there may be coded planes; there are some */
@@ -34,113 +56,114 @@ static enum tsr_status bad(struct reading *r, const char *name, const char *what
 	return tsr_packed_bad(r->path, name, what, r->err);
 }
 
-static enum tsr_status read_error(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
-{
-	struct tsr_error_summary *e;
+/* --- Codings ------------------------------------------------------------------------------------- */
 
-	if (!TSR_PACKED_HAS_MEMBERS(v, "abs", "ulp", "rel", "nmse", "cosine", "exact", "flushed",
-				    "scale_underflow"))
-		return bad(r, t->name, "error figures are incomplete");
-	TSR_TRY(TSR_ARENA_NEW(&e, 1, r->c->arena, tsr_build_nomem(r->c, r->err)));
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
-		const struct tsr_json *value = tsr_json_get(v, tsr_metric_name((enum tsr_metric)i));
-
-		if (tsr_json_type(value) == TSR_JSON_NULL)
-			e->value[i] = INFINITY;
-		else if (!tsr_json_double(value, &e->value[i]))
-			return bad(r, t->name, "an error figure is not a number");
-	}
-	if (!tsr_json_u64(tsr_json_get(v, "exact"), &e->exact) ||
-	    !tsr_json_u64(tsr_json_get(v, "flushed"), &e->flushed) ||
-	    !tsr_json_u64(tsr_json_get(v, "scale_underflow"), &e->scale_underflow))
-		return bad(r, t->name, "an error count is not an integer");
-	t->error = e;
-	return TSR_OK;
-}
-
-static enum tsr_status read_groups(struct reading *r, struct tsr_tensor *t,
-				   const struct tsr_json *v)
+static enum tsr_status read_groups(struct reading *r, struct coding *to, const struct tsr_json *v)
 {
 	const struct tsr_json *scale = tsr_json_get(v, "scale"), *group = tsr_json_get(v, "group");
 	const struct tsr_json *rows = tsr_json_get(v, "rows");
-	bool has_rows = false;
 	uint64_t n;
 
-	if (!t->coding.codec || !t->coding.codec->grouped)
+	if (!to->coding.codec || !to->coding.codec->grouped)
 		return scale || group || rows
-			       ? bad(r, t->name, "scale, group or rows of a codec without groups")
+			       ? bad(r, NULL, "scale, group or rows of a codec without groups")
 			       : TSR_OK;
-	if (!tsr_json_string(scale) || !tsr_scale_find(tsr_json_string(scale), &t->coding.scale))
-		return bad(r, t->name, "unknown scale format");
-	if (!(t->coding.codec->scales >> t->coding.scale & 1))
-		return bad(r, t->name, "a scale format that its codec does not have");
+	if (!tsr_json_string(scale) || !tsr_scale_find(tsr_json_string(scale), &to->coding.scale))
+		return bad(r, NULL, "unknown scale format");
+	if (!(to->coding.codec->scales >> to->coding.scale & 1))
+		return bad(r, NULL, "a scale format that its codec does not have");
 	if (!tsr_json_u64(group, &n) || n < 1 || n > TSR_GROUP_MAX)
-		return bad(r, t->name, "group is not an integer from 1 to 65536");
-	if (t->coding.codec->code_bits && n % TSR_BIT_PACKED_SHARE)
-		return bad(r, t->name, "group of packed codes is no multiple of 32");
-	t->coding.group = (uint32_t)n;
-	t->coding.kind = t->kind;
-	if (!rows)
-		return TSR_OK;
-	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
-	if (!tsr_json_bool(rows, &has_rows) || !has_rows || !t->coding.row)
-		return bad(r, t->name,
-			   "rows is not true, or of a tensor whose rows its groups divide");
+		return bad(r, NULL, "group is not an integer from 1 to 65536");
+	if (to->coding.codec->code_bits && n % TSR_BIT_PACKED_SHARE)
+		return bad(r, NULL, "group of packed codes is no multiple of 32");
+	to->coding.group = (uint32_t)n;
+	to->coding.kind = to->kind;
+	if (rows && (!tsr_json_bool(rows, &to->rows) || !to->rows))
+		return bad(r, NULL, "rows is not true");
 	return TSR_OK;
 }
 
-/* The variance that relative codes go with, which may not be read yet, and the eps. */
-static enum tsr_status read_beside(struct reading *r, struct tsr_tensor *t,
-				   const struct tsr_json *v)
+/* What relative and stochastic codecs have, and no others. */
+static enum tsr_status read_eps_and_seed(struct reading *r, struct coding *to,
+					 const struct tsr_json *v)
 {
-	const struct tsr_json *beside = tsr_json_get(v, "beside"), *eps = tsr_json_get(v, "eps");
+	const struct tsr_json *eps = tsr_json_get(v, "eps"), *seed = tsr_json_get(v, "seed");
+	const struct tsr_codec *codec = to->coding.codec;
 	double value;
 
-	if (!t->coding.codec || !t->coding.codec->relative)
-		return beside || eps
-			       ? bad(r, t->name, "beside or eps of a codec that is not relative")
-			       : TSR_OK;
-	if (!tsr_json_string(beside))
-		return bad(r, t->name, "beside is not a name");
-	if (!tsr_json_double(eps, &value) || !(value >= 0) || !((float)value < INFINITY))
-		return bad(r, t->name, "eps is not a number from 0 on");
-	tsr_coding_use_eps(&t->coding, (float)value);
-	t->beside = tsr_arena_string(r->c->arena, tsr_json_string(beside));
-	return t->beside ? TSR_OK : tsr_build_nomem(r->c, r->err);
+	if (!codec || !codec->relative) {
+		if (eps)
+			return bad(r, NULL, "eps of a codec that is not relative");
+	} else if (!tsr_json_double(eps, &value) || !(value >= 0) || !((float)value < INFINITY)) {
+		return bad(r, NULL, "eps is not a number from 0 on");
+	} else {
+		tsr_coding_use_eps(&to->coding, (float)value);
+	}
+	if (!codec || !codec->stochastic)
+		return seed ? bad(r, NULL, "seed of a codec that is not stochastic") : TSR_OK;
+	return tsr_json_u64(seed, &to->coding.seed) ? TSR_OK : bad(r, NULL, "no seed");
 }
 
-static enum tsr_status read_coding(struct reading *r, struct tsr_tensor *t,
-				   const struct tsr_json *v)
+static enum tsr_status read_coding(struct reading *r, struct coding *to, const struct tsr_json *v)
 {
+	const char *kind = tsr_json_string(tsr_json_get(v, "kind"));
 	const char *codec = tsr_json_string(tsr_json_get(v, "codec"));
-	const struct tsr_json *seed = tsr_json_get(v, "seed");
+	const struct tsr_json *dtype = tsr_json_get(v, "dtype");
 
-	t->coding.group = 1;
-	t->nplanes = 1;
+	if (!TSR_PACKED_HAS_MEMBERS(v, "kind", "codec", "?dtype", "?scale", "?group", "?rows",
+				    "?eps", "?seed"))
+		return bad(r, NULL, "a coding with missing or unknown members");
+	if (!kind || !tsr_kind_find(kind, &to->kind))
+		return bad(r, NULL, "kind is unknown");
+	to->dtype = !dtype ? TSR_F32
+			   : tsr_dtype_find(tsr_json_string(dtype) ? tsr_json_string(dtype) : "");
+	if (to->dtype == TSR_DTYPE_COUNT)
+		return bad(r, NULL, "unknown dtype");
 	if (!codec)
-		return bad(r, t->name, "no codec");
-	if (strcmp(codec, "raw") != 0) {
-		t->coding.codec = tsr_codec_find(codec);
-		if (!t->coding.codec)
-			return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-					"%s: tensor %.200s: unknown codec %.60s", r->path, t->name,
-					codec);
-		t->nplanes = t->coding.codec->nplanes;
-		if (t->coding.codec->has_codebook && !r->codebook)
-			return bad(r, t->name, "a codec with a codebook, and no codebook");
-		if (t->coding.codec->has_codebook) {
-			t->coding.codebook = r->codebook;
-			r->codebook_used = true;
-		}
+		return bad(r, NULL, "no codec");
+	to->coding.group = 1;
+	to->coding.codec = tsr_codec_find(codec);
+	if (!to->coding.codec && strcmp(codec, "raw") != 0)
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED, "%s: unknown codec %.60s", r->path,
+				codec);
+	if (to->coding.codec && !tsr_codec_takes(to->coding.codec, to->dtype))
+		return bad(r, NULL, "a codec with a dtype that it does not take");
+	if (to->coding.codec && to->coding.codec->has_codebook) {
+		if (!r->codebook)
+			return bad(r, NULL, "a codec with a codebook, and no codebook");
+		to->coding.codebook = r->codebook;
 	}
-	if (!t->coding.codec || !t->coding.codec->stochastic) {
-		if (seed)
-			return bad(r, t->name, "seed of a codec that is not stochastic");
-	} else if (!tsr_json_u64(seed, &t->coding.seed)) {
-		return bad(r, t->name, "no seed");
-	}
-	TSR_TRY(read_beside(r, t, v));
-	return read_groups(r, t, v);
+	TSR_TRY(read_eps_and_seed(r, to, v));
+	return read_groups(r, to, v);
+}
+
+static enum tsr_status read_codings(struct reading *r, const struct tsr_json *v)
+{
+	if (!tsr_json_is_list(v))
+		return bad(r, NULL, "no list of codings");
+	TSR_TRY(TSR_TAKE(&r->codings, tsr_json_size(v) + 1, r->arena, r->err, r->path));
+	for (v = tsr_json_first(v); v; v = tsr_json_next(v))
+		TSR_TRY(read_coding(r, &r->codings[r->ncodings++], v));
+	return TSR_OK;
+}
+
+/* --- What the file says once --------------------------------------------------------------------- */
+
+static enum tsr_status read_column(struct reading *r, struct column *to, const struct tsr_json *v,
+				   const char *what)
+{
+	if (!tsr_json_string(v) || !tsr_base64_get(&to->bytes, tsr_json_string(v)))
+		return bad(r, NULL, what);
+	return to->bytes.failed ? tsr_fail_nomem(r->err, r->path) : TSR_OK;
+}
+
+/* The next bytes; NULL: there are not so many. */
+static const unsigned char *take_bytes(struct column *from, size_t nbytes)
+{
+	if (nbytes > from->bytes.nbytes - from->at)
+		return NULL;
+	from->at += nbytes;
+	return (const unsigned char *)from->bytes.bytes + from->at - nbytes;
 }
 
 /* The codebook of all tensors that have one: finite entries that do not decrease. */
@@ -205,20 +228,78 @@ static enum tsr_status read_base(struct reading *r, const struct tsr_json *v)
 	return base->name ? TSR_OK : tsr_build_nomem(r->c, r->err);
 }
 
-/* The tensor whose array is the first plane, if this one has none. */
-static enum tsr_status read_narrow(struct reading *r, struct tsr_tensor *t,
+/* --- Tensors ------------------------------------------------------------------------------------- */
+
+static const char *suffix_of(const struct tsr_tensor *t, unsigned plane)
+{
+	return t->coding.codec ? t->coding.codec->planes[plane].suffix : "";
+}
+
+/* The length of a name without a suffix that it ends in; SIZE_MAX: it does not. */
+static size_t without(const char *name, size_t len, const char *suffix)
+{
+	const size_t n = strlen(suffix);
+
+	return len >= n && memcmp(name + len - n, suffix, n) == 0 ? len - n : SIZE_MAX;
+}
+
+/* The name that is given, or that of the next array, which is then the first plane. */
+static enum tsr_status read_name(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v,
+				 bool narrow)
+{
+	const char *name = tsr_json_string(v);
+	size_t len = name ? strlen(name) : 0, plain;
+
+	while (r->next < r->c->narrays && r->used[r->next])
+		r->next++;
+	if (v && !name)
+		return bad(r, NULL, "a name is not a string");
+	if (!v) {
+		if (r->next == r->c->narrays)
+			return bad(r, NULL, "more tensors than arrays");
+		name = r->c->arrays[r->next].name;
+		len = strlen(name);
+		plain = r->entropy ? without(name, len, TSR_CODED_SUFFIX) : SIZE_MAX;
+		len = without(name, plain < len ? plain : len,
+			      suffix_of(t, narrow && t->nplanes > 1));
+		if (len == SIZE_MAX)
+			return bad(r, name, "is not the first plane of the next tensor");
+	}
+	t->name = tsr_arena_copy(r->c->arena, name, len);
+	if (!t->name)
+		return tsr_build_nomem(r->c, r->err);
+	if (tsr_packed_name_reserved(t->name) || strcmp(t->name, "__metadata__") == 0)
+		return bad(r, t->name, "a name that no source tensor can have");
+	return TSR_OK;
+}
+
+/* A member that is the name of another tensor, which may not be read yet; NULL: there is none. */
+static enum tsr_status read_other(struct reading *r, const struct tsr_tensor *t,
+				  const struct tsr_json *v, const char *bad_name, const char **ret)
+{
+	*ret = NULL;
+	if (!v)
+		return TSR_OK;
+	if (!tsr_json_string(v))
+		return bad(r, t->name, bad_name);
+	*ret = tsr_arena_string(r->c->arena, tsr_json_string(v));
+	return *ret ? TSR_OK : tsr_build_nomem(r->c, r->err);
+}
+
+/* The tensors that relative codes go with, and whose array is the first plane if this one has none. */
+static enum tsr_status read_others(struct reading *r, struct tsr_tensor *t,
 				   const struct tsr_json *v)
 {
-	const struct tsr_json *narrow = tsr_json_get(v, "narrow");
+	const struct tsr_codec *codec = t->coding.codec;
 
-	if (!narrow)
-		return TSR_OK;
-	if (!tsr_json_string(narrow))
-		return bad(r, t->name, "narrow is not a name");
-	if (!t->coding.codec || t->nplanes != 2 || t->coding.codec->planes[0].suffix[0])
+	TSR_TRY(read_other(r, t, tsr_json_get(v, "beside"), "beside is not a name", &t->beside));
+	TSR_TRY(read_other(r, t, tsr_json_get(v, "narrow"), "narrow is not a name", &t->narrow));
+	if (!t->beside != !(codec && codec->relative))
+		return bad(r, t->name,
+			   t->beside ? "beside of a codec that is not relative" : "no beside");
+	if (t->narrow && (!codec || t->nplanes != 2 || codec->planes[0].suffix[0]))
 		return bad(r, t->name, "narrow of a codec without a correction");
-	t->narrow = tsr_arena_string(r->c->arena, tsr_json_string(narrow));
-	return t->narrow ? TSR_OK : tsr_build_nomem(r->c, r->err);
+	return TSR_OK;
 }
 
 /* The array NAME + SUFFIX, which no tensor had so far. */
@@ -258,12 +339,12 @@ static enum tsr_status take_plane(struct reading *r, struct tsr_tensor *t, unsig
 	return tsr_coded_take(r->c, a, t, plane, r->err);
 }
 
-static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint64_t *shape)
+static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t)
 {
 	for (unsigned i = t->narrow ? 1 : 0; i < t->nplanes; i++) {
 		const struct tsr_plane_desc *p = t->coding.codec ? &t->coding.codec->planes[i]
 								 : NULL;
-		const char *suffix = p ? p->suffix : "";
+		const char *suffix = suffix_of(t, i);
 		const enum tsr_dtype dtype = p ? tsr_plane_dtype(&t->coding, i) : t->dtype;
 		const bool shaped = !p || p->unit == TSR_PER_ELEMENT;
 		const uint64_t count = p ? tsr_plane_count(&t->coding, i, t->numel) : 0;
@@ -275,7 +356,7 @@ static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint
 					"%s: tensor %.200s: no plane %.200s%s", r->path, t->name,
 					t->name, suffix);
 		if (a->dtype != dtype ||
-		    !(shaped ? same_shape(a, t->rank, shape) : same_shape(a, 1, &count)))
+		    !(shaped ? same_shape(a, t->rank, t->shape) : same_shape(a, 1, &count)))
 			return tsr_fail(
 				r->err, TSR_E_FORMAT,
 				"%s: tensor %.200s: dtype or shape of plane %.200s does not "
@@ -285,113 +366,126 @@ static enum tsr_status read_planes(struct reading *r, struct tsr_tensor *t, uint
 	return TSR_OK;
 }
 
-static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v,
-				  uint64_t **shape_ret)
+/* The shape that is given. */
+static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
 {
 	uint64_t *shape;
 
-	if (!tsr_json_is_list(v))
-		return bad(r, t->name, "no shape");
-	TSR_TRY(TSR_NEW(&shape, TSR_RANK_MAX + 1, r->err, r->path));
-	*shape_ret = shape;
+	if (!tsr_json_is_list(v) || tsr_json_size(v) > TSR_RANK_MAX)
+		return bad(r, t->name, "shape is not a list of integers within limits");
+	TSR_TRY(TSR_ARENA_NEW(&shape, tsr_json_size(v), r->c->arena,
+			      tsr_build_nomem(r->c, r->err)));
 	t->shape = shape;
-	t->numel = 1;
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
-		if (t->rank == TSR_RANK_MAX || !tsr_json_u64(v, &shape[t->rank]) ||
-		    __builtin_mul_overflow(t->numel, shape[t->rank], &t->numel))
+		if (!tsr_json_u64(v, &shape[t->rank++]))
 			return bad(r, t->name, "shape is not a list of integers within limits");
-		t->rank++;
 	}
 	return TSR_OK;
 }
 
-/* A first plane with an element each is shaped like the tensor; it may not be known yet. */
-static enum tsr_status keep_shape(struct reading *r, struct tsr_tensor *t, const uint64_t *shape)
+/* The shape that is given, or that of the first plane. */
+static enum tsr_status find_shape(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
 {
-	const size_t nbytes = t->rank * sizeof(*shape);
-	const bool shaped = !t->coding.codec || t->coding.codec->planes[0].unit == TSR_PER_ELEMENT;
+	const struct tsr_codec *codec = t->coding.codec;
+	const struct tsr_named *found = NULL;
 
-	t->shape = t->narrow || !shaped ? tsr_arena_dup(r->c->arena, shape, nbytes)
-					: r->c->arrays[t->plane[0]].shape;
-	return t->shape ? TSR_OK : tsr_build_nomem(r->c, r->err);
+	if (v) {
+		TSR_TRY(read_shape(r, t, v));
+	} else {
+		if (!codec || codec->planes[0].unit == TSR_PER_ELEMENT)
+			found = tsr_named_find_joined(r->sorted, r->c->narrays, t->name,
+						      strlen(t->name), suffix_of(t, 0));
+		if (!found || t->narrow)
+			return bad(r, t->name, "no shape");
+		t->shape = r->c->arrays[found->index].shape;
+		t->rank = r->c->arrays[found->index].rank;
+	}
+	return tsr_shape_numel(t->rank, t->shape, &t->numel)
+		       ? TSR_OK
+		       : bad(r, t->name, "shape is not a list of integers within limits");
 }
 
+static enum tsr_status read_hashes(struct reading *r, struct tsr_tensor *t)
+{
+	for (unsigned i = 0; i < t->nplanes; i++) {
+		const unsigned char *bytes = take_bytes(&r->hashes, sizeof(t->hash[i]));
+
+		if (!bytes)
+			return bad(r, t->name, "no hash for each plane");
+		t->hash[i] = tsr_get_le(bytes, sizeof(t->hash[i]));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status read_errors(struct reading *r, struct tsr_tensor *t)
+{
+	const unsigned char *bytes;
+	struct tsr_error_summary *e;
+	unsigned known = 0;
+
+	if (!r->has_errors || !t->coding.codec)
+		return TSR_OK;
+	bytes = take_bytes(&r->errors, TSR_PACKED_ERROR_NBYTES);
+	if (!bytes)
+		return bad(r, t->name, "no error figures");
+	TSR_TRY(TSR_ARENA_NEW(&e, 1, r->c->arena, tsr_build_nomem(r->c, r->err)));
+	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
+		e->value[i] = tsr_packed_figure(
+			tsr_get_le(bytes + TSR_PACKED_FIGURE_NBYTES * i, TSR_PACKED_FIGURE_NBYTES));
+		known += isnan(e->value[i]) ? 0 : 1;
+	}
+	if (known && known < TSR_METRIC_COUNT)
+		return bad(r, t->name, "an error figure is not a number");
+	t->error = known ? e : NULL;
+	return TSR_OK;
+}
+
+/* A tensor is its coding, or an object with what else has to be said of it. */
 static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 {
+	const bool object = tsr_json_type(v) == TSR_JSON_OBJECT;
 	struct tsr_tensor *t = &r->c->tensors[r->c->ntensors];
-	const char *name, *kind, *dtype;
-	TSR_OWNED(free) uint64_t *shape = NULL;
-	const struct tsr_json *hash, *error;
+	const struct coding *coding;
+	uint64_t index;
 
-	if (!TSR_PACKED_HAS_MEMBERS(v, "name", "kind", "dtype", "shape", "codec", "?scale",
-				    "?group", "?rows", "?beside", "?eps", "?seed", "?narrow",
-				    "xxh3", "?error"))
+	if (object && !TSR_PACKED_HAS_MEMBERS(v, "coding", "?name", "?shape", "?beside", "?narrow"))
 		return bad(r, NULL, "a tensor with missing or unknown members");
-	name = tsr_json_string(tsr_json_get(v, "name"));
-	kind = tsr_json_string(tsr_json_get(v, "kind"));
-	dtype = tsr_json_string(tsr_json_get(v, "dtype"));
-	if (!name || !kind || !dtype || !tsr_kind_find(kind, &t->kind))
-		return bad(r, name, "name, kind or dtype is unknown");
-	t->dtype = tsr_dtype_find(dtype);
-	if (t->dtype == TSR_DTYPE_COUNT)
-		return bad(r, name, "unknown dtype");
-	if (tsr_packed_name_reserved(name) || strcmp(name, "__metadata__") == 0)
-		return bad(r, name, "a name that no source tensor can have");
-	t->name = name; /* until the array that lends it is known */
-	TSR_TRY(read_shape(r, t, tsr_json_get(v, "shape"), &shape));
-	t->shape = shape;
-	TSR_TRY(read_coding(r, t, v));
-	TSR_TRY(read_narrow(r, t, v));
-	TSR_TRY(read_planes(r, t, shape));
-	TSR_TRY(keep_shape(r, t, shape));
-	if (t->coding.codec && !tsr_codec_takes(t->coding.codec, t->dtype))
-		return bad(r, t->name, "a codec on a tensor of a dtype that it does not take");
-	hash = tsr_json_get(v, "xxh3");
-	hash = tsr_json_is_list(hash) ? tsr_json_first(hash) : NULL;
-	for (unsigned i = 0; i < t->nplanes; i++) {
-		if (!hash || !tsr_packed_read_hash(hash, &t->hash[i]))
-			return bad(r, t->name, "no hash for each plane");
-		hash = tsr_json_next(hash);
+	if (!tsr_json_u64(object ? tsr_json_get(v, "coding") : v, &index) || index >= r->ncodings)
+		return bad(r, NULL, "a tensor without one of the codings");
+	coding = &r->codings[index];
+	t->kind = coding->kind;
+	t->dtype = coding->dtype;
+	t->coding = coding->coding;
+	t->nplanes = coding->coding.codec ? coding->coding.codec->nplanes : 1;
+	r->codebook_used = r->codebook_used || coding->coding.codebook;
+	TSR_TRY(read_name(r, t, tsr_json_get(v, "name"), tsr_json_get(v, "narrow") != NULL));
+	TSR_TRY(read_others(r, t, v));
+	TSR_TRY(find_shape(r, t, tsr_json_get(v, "shape")));
+	if (coding->rows) {
+		t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
+		if (!t->coding.row)
+			return bad(r, t->name, "rows of a tensor whose rows its groups divide");
 	}
-	if (hash)
-		return bad(r, t->name, "more hashes than planes");
-	error = tsr_json_get(v, "error");
-	if (error && !t->coding.codec)
-		return bad(r, t->name, "error figures of a raw tensor");
-	if (error)
-		TSR_TRY(read_error(r, t, error));
-	/* The name of its array may carry a suffix: keep a copy. */
-	t->name = tsr_arena_string(r->c->arena, name);
-	if (!t->name)
-		return tsr_fail_nomem(r->err, r->path);
+	TSR_TRY(read_planes(r, t));
+	TSR_TRY(read_hashes(r, t));
+	TSR_TRY(read_errors(r, t));
 	r->c->ntensors++;
 	return TSR_OK;
 }
 
-/* One after the other: a tree of all of them would be several times as large as their text. */
-static enum tsr_status read_list(struct reading *r, const struct tsr_packed_text *text)
+static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *v)
 {
-	const struct tsr_json_rules rules = tsr_packed_rules(r->path);
-	size_t at = 0;
-
-	TSR_TRY(TSR_NEW(&r->c->tensors, tsr_json_count_elements(text->tensors, text->nbytes) + 1,
-			r->err, r->path));
-	for (;;) {
-		TSR_OWNED(tsr_json_free) struct tsr_json *v = NULL;
-
-		TSR_TRY(tsr_json_take_element(text->tensors, text->nbytes, &at, &rules, &v,
-					      r->err));
-		if (!v)
-			return TSR_OK;
-		TSR_TRY(read_tensor(r, v));
-	}
-}
-
-static enum tsr_status read_tensors(struct reading *r, const struct tsr_packed_text *text)
-{
-	if (!text->tensors)
+	if (!tsr_json_is_list(v))
 		return bad(r, NULL, "no list of tensors");
-	TSR_TRY(read_list(r, text));
+	if (tsr_json_size(v) > r->c->narrays)
+		return bad(r, NULL, "more tensors than arrays");
+	TSR_TRY(TSR_NEW(&r->c->tensors, tsr_json_size(v) + 1, r->err, r->path));
+	for (v = tsr_json_first(v); v; v = tsr_json_next(v))
+		TSR_TRY(read_tensor(r, v));
+	if (r->hashes.at < r->hashes.bytes.nbytes)
+		return bad(r, NULL, "more hashes than planes");
+	if (r->errors.at < r->errors.bytes.nbytes)
+		return bad(r, NULL, "more error figures than tensors with a codec");
 	for (size_t i = 0; i < r->c->narrays; i++) {
 		if (!r->used[i])
 			return tsr_fail(r->err, TSR_E_FORMAT,
@@ -402,21 +496,32 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_packed_t
 	return TSR_OK;
 }
 
-enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c,
-					const struct tsr_packed_text *text, struct tsr_err *err)
+enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct tsr_json *text,
+					struct tsr_err *err)
 {
 	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
-	struct reading r = { .c = c, .path = c->path, .err = err };
+	const struct tsr_json *errors = tsr_json_get(text, "error");
+	struct reading r = {
+		.c = c, .path = c->path, .arena = arena, .has_errors = errors != NULL, .err = err
+	};
+	enum tsr_status status;
 
 	TSR_TRY(TSR_TAKE(&r.used, c->narrays + 1, arena, err, c->path));
 	TSR_TRY(TSR_TAKE(&r.sorted, c->narrays + 1, arena, err, c->path));
 	for (size_t i = 0; i < c->narrays; i++)
 		r.sorted[i] = (struct tsr_named){ c->arrays[i].name, i };
 	tsr_named_sort(r.sorted, c->narrays);
-	TSR_TRY(read_codebook(&r, tsr_json_get(text->root, "codebook")));
-	TSR_TRY(read_entropy(&r, tsr_json_get(text->root, "entropy")));
-	TSR_TRY(read_base(&r, tsr_json_get(text->root, "base")));
-	TSR_TRY(read_tensors(&r, text));
+	TSR_TRY(read_codebook(&r, tsr_json_get(text, "codebook")));
+	TSR_TRY(read_entropy(&r, tsr_json_get(text, "entropy")));
+	TSR_TRY(read_base(&r, tsr_json_get(text, "base")));
+	TSR_TRY(read_codings(&r, tsr_json_get(text, "codings")));
+	status = read_column(&r, &r.hashes, tsr_json_get(text, "xxh3"), "xxh3 is not base64");
+	if (status == TSR_OK && errors)
+		status = read_column(&r, &r.errors, errors, "error is not base64");
+	TSR_THEN(status, read_tensors(&r, tsr_json_get(text, "tensors")));
+	tsr_text_free(&r.hashes.bytes);
+	tsr_text_free(&r.errors.bytes);
+	TSR_TRY(status);
 	if (r.codebook && !r.codebook_used)
 		return bad(&r, NULL, "a codebook that no tensor has");
 	if (r.entropy && !r.entropy_used)

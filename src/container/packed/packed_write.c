@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/little_endian.h"
 #include "io/hash.h"
 #include "ckpt/build.h"
 #include "ckpt/deltas.h"
@@ -100,80 +101,61 @@ bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor,
 	return source->model[tensor] && (!codec || !codec->planes[plane].suffix[0]);
 }
 
-/* --- Error summaries ----------------------------------------------------------------------------- */
+/* --- What tensors have in common ----------------------------------------------------------------- */
 
-struct tsr_error_summary tsr_error_summarize(const struct tsr_measured *m, uint64_t scale_underflow)
+struct tsr_error_summary tsr_error_summarize(const struct tsr_measured *m)
 {
-	struct tsr_error_summary s = {
-		.exact = m->exact,
-		.flushed = m->flushed,
-		.scale_underflow = scale_underflow,
-	};
+	struct tsr_error_summary s;
 
 	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
-		s.value[i] = tsr_json_round_double(tsr_measured_value(m, (enum tsr_metric)i));
+		s.value[i] = tsr_packed_figure(
+			tsr_packed_figure_bits(tsr_measured_value(m, (enum tsr_metric)i)));
 	return s;
 }
 
-/* --- The header ---------------------------------------------------------------------------------- */
-
-struct tsr_error_summary tsr_error_widest(uint64_t numel)
+void tsr_packed_put_coding(const struct tsr_tensor *t, struct tsr_text *json)
 {
-	struct tsr_error_summary s = {
-		.exact = numel,
-		.flushed = numel,
-		.scale_underflow = numel,
-	};
-
-	/* No number that is not negative takes more than these 15 characters; e-308 takes longer to print. */
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
-		s.value[i] = 1.23456789e-100;
-	return s;
-}
-
-static void compose_error(const struct tsr_error_summary *e, struct tsr_text *json)
-{
-	tsr_json_open(json, "error", '{');
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
-		tsr_json_put_double(json, tsr_metric_name((enum tsr_metric)i), e->value[i]);
-	tsr_json_put_u64(json, "exact", e->exact);
-	tsr_json_put_u64(json, "flushed", e->flushed);
-	tsr_json_put_u64(json, "scale_underflow", e->scale_underflow);
-	tsr_json_close(json, '}');
-}
-
-void tsr_packed_put_tensor(const struct tsr_tensor *t, struct tsr_text *json)
-{
-	char digits[17];
+	const struct tsr_codec *codec = t->coding.codec;
 
 	tsr_json_open(json, NULL, '{');
-	tsr_json_put_string(json, "name", t->name);
 	tsr_json_put_string(json, "kind", tsr_kind_name(t->kind));
-	tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
-	tsr_json_put_u64s(json, "shape", t->shape, t->rank);
-	tsr_json_put_string(json, "codec", t->coding.codec ? t->coding.codec->name : "raw");
-	if (t->coding.codec && t->coding.codec->grouped) {
+	tsr_json_put_string(json, "codec", codec ? codec->name : "raw");
+	if (t->dtype != TSR_F32)
+		tsr_json_put_string(json, "dtype", tsr_dtype_name(t->dtype));
+	if (codec && codec->grouped) {
 		tsr_json_put_string(json, "scale", tsr_scale_name(t->coding.scale));
 		tsr_json_put_u64(json, "group", t->coding.group);
 		if (t->coding.row)
 			tsr_json_put_bool(json, "rows", true);
 	}
-	if (t->coding.codec && t->coding.codec->relative) {
-		tsr_json_put_string(json, "beside", t->beside);
+	if (codec && codec->relative)
 		tsr_json_put_double(json, "eps", fabs((double)t->coding.eps));
-	}
-	if (t->coding.codec && t->coding.codec->stochastic)
+	if (codec && codec->stochastic)
 		tsr_json_put_u64(json, "seed", t->coding.seed);
+	tsr_json_close(json, '}');
+}
+
+/* --- The header ---------------------------------------------------------------------------------- */
+
+void tsr_packed_put_tensor(const struct tsr_tensor *t, uint32_t coding, bool named, bool shaped,
+			   struct tsr_text *json)
+{
+	const bool relative = t->coding.codec && t->coding.codec->relative;
+
+	if (!named && !shaped && !t->narrow && !relative) {
+		tsr_json_put_u64(json, NULL, coding);
+		return;
+	}
+	tsr_json_open(json, NULL, '{');
+	tsr_json_put_u64(json, "coding", coding);
+	if (named)
+		tsr_json_put_string(json, "name", t->name);
+	if (shaped)
+		tsr_json_put_u64s(json, "shape", t->shape, t->rank);
+	if (relative)
+		tsr_json_put_string(json, "beside", t->beside);
 	if (t->narrow)
 		tsr_json_put_string(json, "narrow", t->narrow);
-	tsr_json_open(json, "xxh3", '[');
-	for (unsigned i = 0; i < t->nplanes; i++) {
-		snprintf(digits, sizeof(digits), "%016" PRIx64, t->hash[i]);
-		tsr_json_put_string(json, NULL, digits);
-	}
-	tsr_json_close(json, ']');
-	if (t->error)
-		compose_error(t->error, json);
 	tsr_json_close(json, '}');
 }
 
@@ -232,32 +214,119 @@ static enum tsr_status compose_codebook(const struct tsr_packed_source *source,
 	return TSR_OK;
 }
 
-/* The text of a file's `tersor` entry while it is put into the header, piece by piece. */
-struct composing {
-	const struct tsr_packed_source *source;
-	const struct tsr_packed_shard *shard;
-	const char *path;
-	struct tsr_json_rules rules;
-	struct tsr_json_before before; /* the pieces so far */
-	struct tsr_text piece;
+/* Codings before the last ones are not sought, but put again. */
+#define CODINGS_SOUGHT 64u
+
+/* The lists of a text while they grow, tensor by tensor. */
+struct lists {
+	struct tsr_text codings, hashes, errors, tensors;
+	size_t from[CODINGS_SOUGHT]; /* where the last codings begin in their list */
+	uint32_t ncodings;
+	bool measured; /* some tensor has error figures */
 };
 
-/* All of it but its tensors. */
-static enum tsr_status compose_frame(const struct composing *k, struct tsr_text *json,
-				     struct tsr_err *err)
+static void free_lists(struct lists *l)
 {
-	const struct tsr_packed_source *source = k->source;
-	const struct tsr_packed_shard *shard = k->shard;
+	tsr_text_free(&l->codings);
+	tsr_text_free(&l->hashes);
+	tsr_text_free(&l->errors);
+	tsr_text_free(&l->tensors);
+}
+
+/* The number of a tensor's coding, which is put into the list if it is not there. */
+static uint32_t number_coding(struct lists *l, const struct tsr_tensor *t)
+{
+	const size_t before = l->codings.nbytes, first = before ? before + 1 : 0;
+	uint32_t k = l->ncodings > CODINGS_SOUGHT ? l->ncodings - CODINGS_SOUGHT : 0;
+
+	tsr_packed_put_coding(t, &l->codings);
+	if (l->codings.failed)
+		return 0;
+	while (k < l->ncodings && memcmp(l->codings.bytes + l->from[k % CODINGS_SOUGHT],
+					 l->codings.bytes + first, l->codings.nbytes - first) != 0)
+		k++;
+	if (k < l->ncodings)
+		l->codings.nbytes = before;
+	else
+		l->from[l->ncodings++ % CODINGS_SOUGHT] = first;
+	return k;
+}
+
+static void add_figures(struct lists *l, const struct tsr_tensor *t)
+{
+	char bytes[8];
+
+	for (unsigned p = 0; p < t->nplanes; p++) {
+		tsr_put_le(bytes, t->hash[p], sizeof(bytes));
+		tsr_text_put(&l->hashes, bytes, sizeof(bytes));
+	}
+	for (unsigned m = 0; t->coding.codec && m < TSR_METRIC_COUNT; m++) {
+		tsr_put_le(bytes,
+			   t->error ? tsr_packed_figure_bits(t->error->value[m]) : UINT64_MAX,
+			   TSR_PACKED_FIGURE_NBYTES);
+		tsr_text_put(&l->errors, bytes, TSR_PACKED_FIGURE_NBYTES);
+	}
+	l->measured = l->measured || t->error;
+}
+
+static void put_base64(const char *key, const struct tsr_text *bytes, struct tsr_text *json)
+{
+	tsr_json_open_string(json, key);
+	tsr_base64_put(json, bytes->bytes, bytes->nbytes);
+	tsr_json_close_string(json);
+}
+
+static void put_list(const char *key, const struct tsr_text *list, struct tsr_text *json)
+{
+	tsr_json_open(json, key, '[');
+	if (list->nbytes)
+		tsr_text_put(json, list->bytes, list->nbytes);
+	tsr_json_close(json, ']');
+}
+
+/* The tensors, of which the file has @n arrays: what these show is not said again. */
+static void compose_tensors(const struct tsr_packed_source *source,
+			    const struct tsr_packed_shard *shard, const struct tsr_st_entry *arrays,
+			    size_t n, struct tsr_text *json)
+{
+	TSR_SCOPED(free_lists) struct lists l = { .ncodings = 0 };
+	const struct tsr_st_entry *end = arrays + n;
+
+	for (size_t i = shard->first; i < shard->end; i++) {
+		const struct tsr_tensor *t = &source->tensors[i];
+		const struct tsr_codec *codec = t->coding.codec;
+		const bool first = arrays < end &&
+				   arrays->tag == TSR_ARRAY_TAG(i, t->narrow != NULL);
+		const bool shaped = t->narrow || (first && arrays->shape != t->shape) ||
+				    (codec && codec->planes[0].unit != TSR_PER_ELEMENT);
+
+		tsr_packed_put_tensor(t, number_coding(&l, t), !first, shaped, &l.tensors);
+		add_figures(&l, t);
+		while (arrays < end && TSR_TAG_TENSOR(arrays->tag) == i)
+			arrays++;
+	}
+	put_list("codings", &l.codings, json);
+	put_base64("xxh3", &l.hashes, json);
+	if (l.measured)
+		put_base64("error", &l.errors, json);
+	put_list("tensors", &l.tensors, json);
+	json->failed |= l.codings.failed || l.hashes.failed || l.errors.failed || l.tensors.failed;
+}
+
+/* The text of the `tersor` entry, checked as a reader will. */
+static enum tsr_status compose_packed(const struct tsr_packed_source *source,
+				      const struct tsr_packed_shard *shard,
+				      const struct tsr_st_entry *arrays, size_t n, const char *path,
+				      struct tsr_text *json, struct tsr_err *err)
+{
+	const struct tsr_json_rules rules = tsr_packed_rules(path);
 
 	tsr_json_open(json, NULL, '{');
 	tsr_json_put_u64(json, "version", TSR_PACKED_VERSION);
 	tsr_json_put_string(json, "tool", "tersor " TSR_VERSION);
 	tsr_json_open(json, "source", '{');
 	tsr_json_put_string(json, "kind", source->kind);
-	if (source->format)
-		tsr_json_put_string(json, "format", source->format);
-	else
-		tsr_json_put_null(json, "format");
+	tsr_json_put_string(json, "format", source->format);
 	if (source->order) {
 		tsr_json_open(json, "order", '[');
 		for (size_t i = 0; i < source->norder; i++)
@@ -270,71 +339,40 @@ static enum tsr_status compose_frame(const struct composing *k, struct tsr_text 
 		compose_shard(source, shard, json);
 	if (shard->weights)
 		tsr_json_put_string(json, "weights", shard->weights);
-	TSR_TRY(compose_codebook(source, shard, k->path, json, err));
+	TSR_TRY(compose_codebook(source, shard, path, json, err));
 	if (shard->coded)
 		tsr_json_put_string(json, "entropy", TSR_PACKED_CODER);
 	if (shard->coded && source->base.name)
 		compose_base(source, json);
-	tsr_json_open(json, "tensors", '[');
-	tsr_json_close(json, ']');
+	compose_tensors(source, shard, arrays, n, json);
 	tsr_json_close(json, '}');
-	return TSR_OK;
-}
-
-/* Check the piece, and put it without its last @nend bytes. */
-static enum tsr_status put_piece(struct composing *k, size_t nend, struct tsr_text *header,
-				 struct tsr_err *err)
-{
-	if (k->piece.failed)
-		return tsr_fail_nomem(err, k->path);
-	TSR_TRY(tsr_json_check_part(k->piece.bytes, k->piece.nbytes, &k->rules, &k->before, err));
-	k->piece.nbytes -= nend;
-	k->piece.bytes[k->piece.nbytes] = '\0';
-	k->before.nbytes += k->piece.nbytes;
-	tsr_json_put_piece(header, k->piece.bytes);
-	k->piece.nbytes = 0;
-	return TSR_OK;
-}
-
-/* The `tersor` entry.  Each piece is checked as a reader will check all of it. */
-static enum tsr_status put_packed(void *ctx, struct tsr_text *header, struct tsr_err *err)
-{
-	static const char end[] = "]}";
-	struct composing *k = ctx;
-
-	TSR_TRY(compose_frame(k, &k->piece, err));
-	TSR_TRY(put_piece(k, strlen(end), header, err));
-	for (size_t i = k->shard->first; i < k->shard->end; i++) {
-		if (i > k->shard->first) {
-			tsr_json_put_piece(header, ",");
-			k->before.nbytes++;
-		}
-		tsr_packed_put_tensor(&k->source->tensors[i], &k->piece);
-		TSR_TRY(put_piece(k, 0, header, err));
-	}
-	tsr_json_put_piece(header, end);
-	return TSR_OK;
+	if (json->failed)
+		return tsr_fail_nomem(err, path);
+	return tsr_json_check(json->bytes, json->nbytes, &rules, err);
 }
 
 enum tsr_status tsr_packed_header(const struct tsr_packed_source *source,
 				  const struct tsr_packed_shard *shard,
 				  const struct tsr_st_entry *entries, size_t n,
-				  const struct tsr_meta *meta, size_t nmeta, uint64_t json_nbytes,
+				  struct tsr_meta *meta, size_t nmeta, uint64_t json_nbytes,
 				  const char *path, struct tsr_text *header, struct tsr_err *err)
 {
 	const struct tsr_json_rules rules = tsr_st_rules(path);
-	struct composing k = {
-		.source = source, .shard = shard, .path = path, .rules = tsr_packed_rules(path)
-	};
-	enum tsr_status status;
+	TSR_SCOPED(tsr_text_free) struct tsr_text text = { 0 };
+	TSR_OWNED(free) struct tsr_st_entry *listed = NULL;
 	const char *check;
 	char digits[17];
 
-	status = tsr_st_compose_with(entries, n, meta, nmeta, TSR_PACKED_KEY, put_packed, &k,
-				     header, err);
-	tsr_text_free(&k.piece);
-	if (status != TSR_OK)
-		return status;
+	TSR_TRY(TSR_NEW(&listed, n + 1, err, path));
+	if (n)
+		memcpy(listed, entries, n * sizeof(*listed));
+	tsr_st_sort_by_tag(listed, n);
+	TSR_TRY(compose_packed(source, shard, listed, n, path, &text, err));
+	for (size_t i = 0; i < nmeta; i++) {
+		if (strcmp(meta[i].key, TSR_PACKED_KEY) == 0)
+			meta[i].value = text.bytes;
+	}
+	tsr_st_compose(listed, n, meta, nmeta, header);
 	if (header->failed)
 		return tsr_fail_nomem(err, path);
 	/* The second time only digits differ, and the packed text in it was checked again. */

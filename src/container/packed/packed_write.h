@@ -49,26 +49,26 @@ bool tsr_packed_is_weight(const struct tsr_packed_source *source, size_t tensor,
 enum tsr_status tsr_packed_arrays(struct tsr_checkpoint *c, struct tsr_st_entry **ret,
 				  size_t *n_ret, struct tsr_err *err);
 
-/* What the `tersor` entry says of a tensor: so many JSON values, and one per dimension and plane. */
-#define TSR_PACKED_TENSOR_VALUES 24u
-void tsr_packed_put_tensor(const struct tsr_tensor *t, struct tsr_text *json);
+/* What the `tersor` entry says once of tensors with the same coding. */
+void tsr_packed_put_coding(const struct tsr_tensor *t, struct tsr_text *json);
+
+/* What it says of each: the number of its coding, and its name and shape if no array shows them. */
+void tsr_packed_put_tensor(const struct tsr_tensor *t, uint32_t coding, bool named, bool shaped,
+			   struct tsr_text *json);
 
 /*
  * The whole header of a packed file, framed and padded to @json_nbytes (0: as long as it is), with its
  * `tersor` entry, and its check filled in.  @meta is sorted and has the `tersor` and `tersor_check`
- * entries, the former with any value, the latter as zeros.  TSR_E_LIMIT if a reader would refuse it.
+ * entries, the former with any value, which is set, the latter as zeros.  TSR_E_LIMIT if a reader would
+ * refuse it.
  */
 enum tsr_status tsr_packed_header(const struct tsr_packed_source *source,
 				  const struct tsr_packed_shard *shard,
 				  const struct tsr_st_entry *entries, size_t n,
-				  const struct tsr_meta *meta, size_t nmeta, uint64_t json_nbytes,
+				  struct tsr_meta *meta, size_t nmeta, uint64_t json_nbytes,
 				  const char *path, struct tsr_text *header, struct tsr_err *err);
 
 /* The figures to record of a measurement, rounded as they will be read back. */
-struct tsr_error_summary tsr_error_summarize(const struct tsr_measured *m,
-					     uint64_t scale_underflow);
-
-/* Figures of a tensor that take as much room in a header as any, to lay it out before they are known. */
-struct tsr_error_summary tsr_error_widest(uint64_t numel);
+struct tsr_error_summary tsr_error_summarize(const struct tsr_measured *m);
 
 #endif

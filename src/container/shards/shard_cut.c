@@ -18,6 +18,10 @@
 /* What a packed file says once, besides lists: versions, sets, a codebook, names of other files. */
 #define PACKED_ONCE 8192u
 
+/* The most JSON values that it says of a tensor, besides its shape; the digits of hashes and figures. */
+#define PACKED_VALUES 16u
+#define PACKED_FIGURES (4 * (8 * TSR_PLANES_MAX + TSR_PACKED_ERROR_NBYTES) / 3 + 1)
+
 /* What a header takes, or a part of it. */
 struct room {
 	uint64_t nbytes;
@@ -90,15 +94,16 @@ static struct room room_of_array(struct cutting *k, const struct tsr_st_entry *a
 	return r;
 }
 
-/* What the packed file says of a tensor, as text in the header: with its quotes escaped. */
+/* What the packed file may say of a tensor, as text in the header: with its quotes escaped. */
 static struct room room_of_packed(struct cutting *k, const struct tsr_tensor *t)
 {
-	struct room r = { .npacked = TSR_PACKED_TENSOR_VALUES + t->rank + t->nplanes };
+	struct room r = { .npacked = PACKED_VALUES + t->rank };
 
 	k->entry.nbytes = 0;
-	tsr_packed_put_tensor(t, &k->entry);
+	tsr_packed_put_tensor(t, UINT32_MAX, false, true, &k->entry);
+	tsr_packed_put_coding(t, &k->entry);
 	if (!k->entry.failed)
-		r.nbytes = quoted_nbytes(k, k->entry.bytes);
+		r.nbytes = quoted_nbytes(k, k->entry.bytes) + PACKED_FIGURES;
 	return r;
 }
 

@@ -145,8 +145,9 @@ void tsr_recoding_report(struct tsr_report *r, const struct tsr_unpacking *u)
 		const struct tsr_tensor *t = &u->source->tensors[i];
 
 		parameters += t->kind == TSR_KIND_WEIGHT ? t->numel : 0;
-		before += tsr_tensor_stored_nbytes(u->source, t);
 	}
+	for (unsigned i = 0; i < u->source->nfiles; i++)
+		before += tsr_file_size(u->source->files[i]);
 	tsr_report_put_output(r);
 	tsr_json_put_u64(&r->json, "nbytes", u->nbytes);
 	tsr_json_put_u64(&r->json, "plain_nbytes", u->plain_nbytes);
