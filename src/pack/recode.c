@@ -75,7 +75,6 @@ enum tsr_status tsr_recode_checkpoint(struct tsr_checkpoint *c, const char *out,
 	u->source = c;
 	u->container = TSR_CONTAINER_SAFETENSORS;
 	status = run_recoding(&r, u);
-	restore_errors(&r);
 	tsr_packed_output_free(&r.out);
 	if (tsr_is_written(status)) {
 		*ret = u;
