@@ -158,6 +158,14 @@ def test_mean_error_of_bf16_ulp8_in_every_normal_binade():
         assert f"{golden.mean(rows[exponent]):.3e}" == "5.345e-06"
 
 
+@pytest.mark.parametrize("bits", [4, 6, 8])
+def test_a_correction_of_k_bits_is_within_its_bound(bits):
+    """docs/codecs.md: 2^-(8+k) of a normal weight; worst is the first half step above a power of two."""
+    bound = 2.0 ** -(8 + bits)
+    worst = float(f"{F32(bound / (1 + bound)):.9g}")
+    assert {golden.rows_of(f"bf16+rn{bits}")[e]["max_rel"] for e in range(1, 255)} == {worst}
+
+
 def test_random_rounding_gives_back_what_truncation_does():
     for codec in oracle.TRUNCATED:
         if "+sr" in codec:

@@ -116,7 +116,7 @@
 	X(e4m3_trunc, 16, extra_bits, e4m3, TSR_TOWARD_ZERO, "e4m3+trunc", \
 	  .summary = "FP8 (E4M3) toward zero and the next k bits", TSR_EXTENDED(F8_E4M3)) \
 	X(bf16_rn, 13, extra_bits, bf16, TSR_TO_NEAREST, "bf16+rn", \
-	  .summary = "BF16 to nearest and k bits, rounded", TSR_EXTENDED(BF16)) \
+	  .summary = "BF16 and a k-bit correction in its ULP", TSR_EXTENDED(BF16)) \
 	X(bf16_sr, 16, extra_bits, bf16, TSR_AT_RANDOM, "bf16+sr", .stochastic = true, \
 	  .summary = "BF16 rounded at random, k bits, 1 undoes it", TSR_EXTENDED(BF16)) \
 	X(fp16_sr, 13, extra_bits, f16, TSR_AT_RANDOM, "fp16+sr", .stochastic = true, \

@@ -18,8 +18,8 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent / "golden"
 FIGURES = ("count", "exact", "overflow", "nan_in", "nan_out", "compared", "rel_sum", "max_rel",
            "max_ulp")
 WHOLE = ("f32", "bf16", "fp16", "bf16+bf16", "fp16+fp16", "bf16+ulp8", "bf16+ulp16", "fp16+ulp8", "fp16+ulp16",
-         "bf16+exact16", "bf16+rn8", "bf16+trunc8", "bf16+trunc16", "fp16+trunc8", "fp16+trunc13", "e5m2+trunc8",
-         "e4m3+trunc8")
+         "bf16+exact16", "bf16+rn4", "bf16+rn6", "bf16+rn8", "bf16+trunc8", "bf16+trunc16", "fp16+trunc8",
+         "fp16+trunc13", "e5m2+trunc8", "e4m3+trunc8")
 # The exponents at which something begins or ends, for one codec or another.
 STRATA = (0, 7, 90, 102, 112, 142, 254, 255)
 
