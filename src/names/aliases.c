@@ -12,6 +12,9 @@ static const struct tsr_alias aliases[] = {
 	{ "exp_avg_sq", TSR_ROLE_VARIANCE, false, false },
 	{ "max_exp_avg_sq", TSR_ROLE_MAX_VARIANCE, false, false },
 	{ "momentum_buffer", TSR_ROLE_MOMENTUM, false, false },
+	{ "exp_avg_var", TSR_ROLE_VARIANCE, false, false }, /* AdaBelief */
+	{ "max_exp_avg_var", TSR_ROLE_MAX_VARIANCE, false, false },
+	{ "exp_avg_slow", TSR_ROLE_SLOW_MOMENTUM, false, false }, /* AdEMAMix */
 	{ "moment1_0", TSR_ROLE_MOMENTUM, false, false }, /* Paddle */
 	{ "moment2_0", TSR_ROLE_VARIANCE, false, false },
 	{ "beta1_pow_acc_0", TSR_ROLE_SCALAR, false, false },
@@ -27,7 +30,7 @@ static const struct tsr_alias aliases[] = {
 	{ "state1", TSR_ROLE_MOMENTUM, true, false }, /* bitsandbytes */
 	{ "state2", TSR_ROLE_VARIANCE, true, false },
 	{ "m_codebook", TSR_ROLE_MOMENTUM, false, false }, /* Gefen */
-	{ "vmean", TSR_ROLE_VARIANCE, false, false },
+	{ "vmean", TSR_ROLE_VARIANCE, false, true }, /* and Adam-mini, a mean per head or row */
 	{ "step", TSR_ROLE_STEP, true, false },
 	{ "sum", TSR_ROLE_STATE, true, false }, /* Adagrad */
 	{ "square_avg", TSR_ROLE_STATE, true, false }, /* RMSprop, Adadelta */
@@ -43,6 +46,15 @@ static const struct tsr_alias aliases[] = {
 	{ "col_var", TSR_ROLE_STATE, true, true },
 	{ "exp_avg_sq_row", TSR_ROLE_STATE, true, true },
 	{ "exp_avg_sq_col", TSR_ROLE_STATE, true, true },
+};
+
+/* What HeavyBall calls them behind the name of a step, as in "update_by_adam_exp_avg_0". */
+static const struct tsr_alias stepped[] = {
+	{ .component = "exp_avg", .role = TSR_ROLE_MOMENTUM, .weak = true },
+	{ .component = "momentum", .role = TSR_ROLE_MOMENTUM, .weak = true },
+	{ .component = "exp_avg_fast", .role = TSR_ROLE_MOMENTUM, .weak = true },
+	{ .component = "exp_avg_slow", .role = TSR_ROLE_SLOW_MOMENTUM, .weak = true },
+	{ .component = "exp_avg_sq", .role = TSR_ROLE_VARIANCE, .weak = true },
 };
 
 /* Batch normalization, rotary embeddings, the mask of GPT-2, scales of quantized weights. */
@@ -68,6 +80,25 @@ const struct tsr_alias *tsr_alias_find(const char *component, size_t len)
 		if (strlen(aliases[i].component) == len &&
 		    memcmp(aliases[i].component, component, len) == 0)
 			return &aliases[i];
+	}
+	return NULL;
+}
+
+const struct tsr_alias *tsr_alias_find_stepped(const char *name, const char *last)
+{
+	size_t len = strlen(last);
+
+	while (len && last[len - 1] >= '0' && last[len - 1] <= '9')
+		len--;
+	if (last < name + 4 || memcmp(last - 3, ".0.", 3) != 0 || !last[len] || len < 2 ||
+	    last[--len] != '_')
+		return NULL;
+	for (size_t i = 0; i < sizeof(stepped) / sizeof(*stepped); i++) {
+		const size_t n = strlen(stepped[i].component);
+
+		if (len > n && last[len - n - 1] == '_' &&
+		    memcmp(last + len - n, stepped[i].component, n) == 0)
+			return &stepped[i];
 	}
 	return NULL;
 }

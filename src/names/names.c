@@ -154,9 +154,12 @@ static enum tsr_status parse_name(const struct assigning *a, struct tsr_candidat
 	const struct tsr_alias *alias = NULL;
 
 	if (last > name + 1) {
-		alias = tsr_alias_find(last, strlen(last));
+		const struct tsr_alias *stepped = tsr_alias_find_stepped(name, last);
+
+		alias = stepped ? stepped : tsr_alias_find(last, strlen(last));
 		if (alias)
-			k->base = tsr_arena_copy(a->arena, name, (size_t)(last - 1 - name));
+			k->base = tsr_arena_copy(a->arena, name,
+						 (size_t)(last - (stepped ? 3 : 1) - name));
 	}
 	if (!alias && rooted && dot && dot[1]) {
 		alias = tsr_alias_find(name, (size_t)(dot - name));
@@ -283,11 +286,14 @@ static bool is_scalar(const struct tsr_candidate *k)
 	return k->role == TSR_ROLE_SCALAR || k->role == TSR_ROLE_STEP;
 }
 
-/* A state is shaped like its weight; AdEMAMix of bitsandbytes stacks its two momenta in one. */
+/*
+ * A state is shaped like its weight; AdEMAMix of bitsandbytes stacks its two momenta in one, SOAP of
+ * HeavyBall those of all weights of a shape.
+ */
 static bool fits(const struct tsr_tensor *t, const struct tsr_tensor *w)
 {
 	return tsr_tensor_same_shape(t, w) ||
-	       (t->rank == w->rank + 1 && t->shape[0] == 2 &&
+	       (t->rank == w->rank + 1 && (t->shape[0] == 1 || t->shape[0] == 2) &&
 		tsr_shape_compare(w->rank, t->shape + 1, w->rank, w->shape) == 0);
 }
 
@@ -319,7 +325,7 @@ static enum tsr_status join(struct assigning *a, struct tsr_candidate *k)
 		return TSR_OK;
 	w = k->weight->t;
 	/* A mean, a factor, a projection or another arrangement is what its optimizer alone knows. */
-	if (k->t->numel == w->numel ||
+	if (k->factored || k->t->numel == w->numel ||
 	    tsr_shape_is_reduced(k->t->rank, k->t->shape, w->rank, w->shape)) {
 		k->role = TSR_ROLE_STATE;
 		return TSR_OK;
@@ -333,10 +339,15 @@ static enum tsr_status join(struct assigning *a, struct tsr_candidate *k)
 
 /* What is of no kind of its own is TSR_KIND_OTHER. */
 static const enum tsr_kind kinds[] = {
-	[TSR_ROLE_NONE] = TSR_KIND_WEIGHT,	 [TSR_ROLE_MOMENTUM] = TSR_KIND_MOMENTUM,
-	[TSR_ROLE_VARIANCE] = TSR_KIND_VARIANCE, [TSR_ROLE_MAX_VARIANCE] = TSR_KIND_VARIANCE,
-	[TSR_ROLE_MASTER] = TSR_KIND_WEIGHT,	 [TSR_ROLE_STEP] = TSR_KIND_OTHER,
-	[TSR_ROLE_SCALAR] = TSR_KIND_OTHER,	 [TSR_ROLE_STATE] = TSR_KIND_OTHER,
+	[TSR_ROLE_NONE] = TSR_KIND_WEIGHT,
+	[TSR_ROLE_MOMENTUM] = TSR_KIND_MOMENTUM,
+	[TSR_ROLE_VARIANCE] = TSR_KIND_VARIANCE,
+	[TSR_ROLE_MAX_VARIANCE] = TSR_KIND_VARIANCE,
+	[TSR_ROLE_MASTER] = TSR_KIND_WEIGHT,
+	[TSR_ROLE_STEP] = TSR_KIND_OTHER,
+	[TSR_ROLE_SCALAR] = TSR_KIND_OTHER,
+	[TSR_ROLE_STATE] = TSR_KIND_OTHER,
+	[TSR_ROLE_SLOW_MOMENTUM] = TSR_KIND_MOMENTUM,
 };
 
 static enum tsr_kind kind_by_name(const struct tsr_candidate *k)
@@ -420,7 +431,8 @@ static enum tsr_status assign(struct assigning *a, const struct tsr_name_rule *r
 		}
 		if (!a->c->packed || k->param || (k->weight && k->weight->param))
 			k->t->kind = kind_of(k);
-		if (tsr_candidate_is_state(k) && k->weight && k->t->kind != TSR_KIND_OTHER)
+		if ((tsr_candidate_is_state(k) || k->role == TSR_ROLE_SLOW_MOMENTUM) && k->weight &&
+		    k->t->kind != TSR_KIND_OTHER)
 			k->t->weight = k->weight->t->name;
 		settle_field(k);
 	}

@@ -10,6 +10,7 @@
 enum tsr_role {
 	TSR_ROLE_NONE, /* a weight, or nothing to any */
 	TSR_ROLE_MOMENTUM,
+	TSR_ROLE_SLOW_MOMENTUM, /* another one beside it, as AdEMAMix has */
 	TSR_ROLE_VARIANCE,
 	TSR_ROLE_MAX_VARIANCE, /* AMSGrad */
 	TSR_ROLE_MASTER, /* an FP32 copy of the weight that an optimizer keeps */

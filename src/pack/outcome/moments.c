@@ -52,6 +52,9 @@ bool tsr_moments_checked(const struct tsr_checkpoint *c, const struct tsr_tensor
 {
 	const char *end = strrchr(v->name, '.');
 
+	/* AdaBelief's is that about the momentum, which is no bound of it. */
+	if (end && strstr(end, "exp_avg_var"))
+		return false;
 	return m->dtype == TSR_F32 && v->dtype == TSR_F32 && !m->coding.codec && !v->coding.codec &&
 	       m->kind == TSR_KIND_MOMENTUM && v->kind == TSR_KIND_VARIANCE &&
 	       !(end && has_more(c, v->name, (size_t)(end - v->name) + 1));
