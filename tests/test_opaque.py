@@ -84,7 +84,7 @@ class Reader(pickle._Unpickler):        # the one in Python: NEWOBJ takes stand-
         return "storage", pid[1].__name__, self.records[f"data/{pid[2]}"]
 
 
-ITEM = {"FloatStorage": 4, "BFloat16Storage": 2, "ByteStorage": 1, "LongStorage": 8, "IntStorage": 4}
+ITEM = {"CharStorage": 1, "FloatStorage": 4, "BFloat16Storage": 2, "ByteStorage": 1, "LongStorage": 8, "IntStorage": 4}
 
 
 def name_of(v):

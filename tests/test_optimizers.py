@@ -91,6 +91,25 @@ def test_a_variance_about_the_mean_does_not_bound_the_momentum(state, tmp_path):
     assert found["violations"] == (state == "exp_avg_sq")
 
 
+def test_codes_of_lpmm_stay_as_they_are(tmp_path):
+    """4-bit states of thu-ml/low-bit-optimizers, by its source: flat, padded to 2,048 and a byte more."""
+    codes = tensor(np.arange(1025).astype("i1"))
+    scales = {"max1": tensor(np.ones((1, 1), "f4")), "scaled_shape": (1, 128), "shape": (4, 3)}
+    axes = {"max_dims": [tensor(np.ones((4, 1), "f4")), tensor(np.ones((1, 3), "f4"))], "max1": None, "dim": 2}
+    qmap = tensor(np.linspace(-1, 1, 16, dtype="f4"))
+    state = {"exp_avg": codes, "exp_avg_qstate": {"enable": True, "overhead": scales, "qmap": qmap},
+             "exp_avg_sq": codes, "exp_avg_sq_qstate": {"enable": True, "overhead": axes, "qmap": qmap}}
+    path, packed, back = tmp_path / "in.pt", tmp_path / "packed", tmp_path / "back.pt"
+    path.write_bytes(pt({"model": ordered({"w": tensor(np.linspace(1, 2, 12, dtype="f4").reshape(4, 3))}),
+                         "optimizer": {"state": Dict([(0, state)]), "param_groups": [{"params": [0]}]}}))
+    found = kinds(path)
+    assert {found.pop("w")} == {"weight"} and set(found.values()) == {"other"} and "w.exp_avg" in found
+    done = run_tersor("pack", path, "-o", packed, check=0)
+    assert "state that tersor does not know" in done.stdout
+    run_tersor("unpack", packed, "-o", back, check=0)
+    assert read(back) == read(path)
+
+
 def of_shapes(model, states, groups):
     state = Dict([(i, {"exp_avg": tensor(np.full(shape, i + 1, "f4"))}) for i, shape in enumerate(states)])
     return pt({"model": ordered({n: tensor(np.zeros(shape, "f4")) for n, shape in model.items()}),

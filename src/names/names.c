@@ -324,8 +324,8 @@ static enum tsr_status join(struct assigning *a, struct tsr_candidate *k)
 	    fits(k->t, k->weight->t))
 		return TSR_OK;
 	w = k->weight->t;
-	/* A mean, a factor, a projection or another arrangement is what its optimizer alone knows. */
-	if (k->factored || k->t->numel == w->numel ||
+	/* A mean, a factor, a projection, codes or another arrangement is what its optimizer alone knows. */
+	if (k->factored || !tsr_names_is_floating(k->t->dtype) || k->t->numel == w->numel ||
 	    tsr_shape_is_reduced(k->t->rank, k->t->shape, w->rank, w->shape)) {
 		k->role = TSR_ROLE_STATE;
 		return TSR_OK;

@@ -86,6 +86,9 @@ static size_t find_shaped(const struct tsr_value *state)
 					     "square_avg",
 					     "sum" };
 
+	/* lpmm's codes of 4 bits are flat and padded. */
+	if (tsr_value_at(state, "exp_avg_qstate"))
+		return SIZE_MAX;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		const struct tsr_value *v = tsr_value_at(state, names[i]);
 
