@@ -677,6 +677,17 @@ print(json.dumps([said(step, weight, optimizer) for _ in range(2)]))
     assert found == ["TypeError: w: its gradient is of torch.complex64: not recordable"] * 2
 
 
+def test_a_recorder_that_saw_no_step_leaves_no_file(tmp_path):
+    """It would not be one of signatures, and a second recorder could not begin there."""
+    record("""
+for _ in range(2):
+    weight, optimizer, recorder = start(sys.argv[2])
+    recorder.close()
+print("{}")
+""", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_after_a_step_that_is_not_written_none_is(tmp_path):
     """Each says so, and none waits for memory that the lost ones had."""
     found = record("""

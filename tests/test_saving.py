@@ -134,14 +134,61 @@ print(json.dumps([said, os.listdir(folder), left]))
         assert word in line
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_no_tensor_in_a_state_is_loaded_too(tmp_path, named):
+    """A step that is an int, as bitsandbytes and PyTorch before 1.12 have it, began anew at 0."""
+    script = f"""
+def fresh():
+    model = torch.nn.Linear(64, 33)
+    return model, torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.5), foreach=False)
+model, optimizer = fresh()
+optimizer.param_groups[0]["lr"].fill_(0.125)
+for p in model.parameters():
+    optimizer.state[p] = {{"step": 7, "exp_avg": torch.ones_like(p), "exp_avg_sq": torch.ones_like(p), "kind": "x"}}
+if {named}:
+    path = tt.save(folder + "/a.safetensors", model, optimizer, other=fresh()[1].state_dict()).path
+else:
+    path = tt.save_value(folder + "/a.safetensors", {{"m": model.state_dict(), "o": optimizer.state_dict()}}).path
+model, optimizer = fresh()
+assert all(name.startswith("other") for name in tt.load(path, model, optimizer))
+other = torch.optim.AdamW([{{"params": [p]}} for p in model.parameters()])
+try:
+    tt.load(path, model, other)
+except ValueError as e:
+    assert "has 2 groups of parameters, expected 1" in str(e)
+else:
+    raise AssertionError("hyperparameters were lost")
+model(torch.ones(2, 64)).sum().backward()
+optimizer.step()
+assert optimizer.param_groups[0]["lr"] == 0.125
+print(json.dumps([[float(s["step"]), s["kind"], round(float(s["exp_avg"].mean()), 1)] for s in optimizer.state.values()]))
+"""
+    found = run(script, tmp_path)
+    assert [f[:2] for f in found] == [[8.0, "x"]] * 2 and all(f[2] > 0.8 for f in found)
+
+
+def test_states_of_8_bits_are_saved_as_they_are(tmp_path):
+    """Their tables would have to be read to tell what they mean; a save refused them as damaged."""
+    script = """
+value = torch.load(sys.argv[3], map_location="cpu")
+kept = value["optimizer"]["state"][0]
+kept = kept.get("__bnb_optimizer_quant_state__", kept)
+saved = tt.save_value(folder + "/a.safetensors", value)
+back = tt.read(saved.path)["optimizer"]["state"][0]
+back = back.get("__bnb_optimizer_quant_state__", back)
+print(json.dumps([sorted(kept), sorted(back), [k for k, t in kept.items() if not torch.equal(t, back[k])]]))
+"""
+    kept, back, differ = run(script, tmp_path, ROOT / "tests/data/frameworks/states/bitsandbytes-adamw8bit.pt")
+    assert "qmap1" in kept and back == kept and not differ
+
+
 def test_more_than_4_gib_is_planned(tmp_path):
-    """Offsets and sizes of zip64; the memory is never touched."""
+    """The memory is never touched."""
     script = """
 from tersor import planes
-from tersor.skeleton import of_value
+from tersor.structure import of_value
 value = {"small": torch.ones(16), "large": torch.empty(1100 << 20), "after": torch.ones(17), "end": torch.ones(18)}
-skeleton = of_value(value)
-plan = planes.Plan(skeleton, planes.Format())
+plan = planes.Plan(of_value(value), planes.Format())
 print(json.dumps([[t.name, t.tensor.numel()] for t in plan.tensors]))
 """
     assert run(script, tmp_path) == [["small", 16], ["large", 1100 << 20], ["after", 17], ["end", 18]]
@@ -173,7 +220,7 @@ def test_a_momentum_keeps_its_variance_behind_empty_and_tied_tensors(tmp_path):
     """The plan has more tensors than the job's memory: a variance's index may be above the number of those."""
     script = """
 from tersor import planes
-from tersor.skeleton import of_value
+from tersor.structure import of_value
 model, optimizer = make()
 value = {"empty": [torch.zeros(0, 3)] * 9, "tied": [model[1].weight] * 9, "model": model.state_dict(),
          "optimizer": saving.with_names(optimizer, model)}

@@ -109,7 +109,10 @@ struct tsr_device_plane {
  */
 TSR_API uint64_t tsr_device_coded_bound(const struct tsr_device_plane *plane);
 
-/* Bytes of device memory, aligned to 256, that coding planes together needs meanwhile, or decoding them. */
+/*
+ * Bytes of device memory, aligned to 256, that coding planes together needs meanwhile, or decoding them;
+ * UINT64_MAX, which nobody has, when out of host memory.
+ */
 TSR_API uint64_t tsr_device_coding_scratch(const struct tsr_gpu *gpu,
 					   const struct tsr_device_plane *planes, size_t n,
 					   bool decodes);

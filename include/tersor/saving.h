@@ -23,47 +23,80 @@
  */
 struct tsr_saving;
 
+/*
+ * The state of a job: everything but the elements of its tensors.  Borrowed for the call that takes it.
+ *
+ * @name:     the start of messages, such as "the state to save"
+ * @pickle:   what torch.save would pickle, of protocol 2 to 5, but in the place of tensor number i the call
+ *            tersor.structure.hole(i, requires_grad, whether it is a torch.nn.Parameter)
+ * @facts:    of each tensor, one after the other: its enum tsr_dtype, its dimensions, its sizes, its
+ *            strides in elements.  Numbers alone, so that a binding can fill them in at once
+ * @metadata: @nmeta entries, as a safetensors file has them
+ * @named:    the pickle is a dict of tensors by name, as a safetensors file has them: it is no structure to
+ *            be kept
+ */
+struct tsr_job_state {
+	const char *name;
+	const void *pickle;
+	size_t nbytes;
+	const uint64_t *facts;
+	size_t ntensors;
+	const struct tsr_meta *meta;
+	size_t nmeta;
+	bool named;
+};
+
 /**
  * tsr_saving_plan() - Plan how a state is packed
- * @skeleton: the path of a checkpoint that has names, shapes and structure of the state, such as
- *            safetensors or torch.save write, with holes for the elements, which nobody reads.  It must
- *            stay until tsr_saving_free()
- * @options:  codings, rules and `min_elements`; a choice, bounds, learned codecs and all that is about the
- *            output are not for this: TSR_E_USAGE.  NULL for tsr_pack_defaults()
- * @ret:      out: to be freed with tsr_saving_free()
+ * @state:   no element is read, so what other tools compressed stays as it is
+ * @options: codings, rules and `min_elements`; a choice, bounds, learned codecs and all that is about the
+ *           output are not for this: TSR_E_USAGE.  NULL for tsr_pack_defaults()
+ * @ret:     out: to be freed with tsr_saving_free()
  *
  * Return: TSR_OK, or what tsr_checkpoint_open() and tsr_names_assign() return.
  */
-TSR_API enum tsr_status tsr_saving_plan(const char *skeleton,
+TSR_API enum tsr_status tsr_saving_plan(const struct tsr_job_state *state,
 					const struct tsr_pack_options *options,
 					struct tsr_saving **ret, struct tsr_err *err);
 TSR_API void tsr_saving_free(struct tsr_saving *s);
 
-/* The state: its tensors have the codings that they will be stored in.  Borrowed. */
-TSR_API const struct tsr_checkpoint *tsr_saving_checkpoint(const struct tsr_saving *s);
+/* What becomes of a tensor of the plan. */
+struct tsr_saving_tensor {
+	const char *name; /* borrowed from the plan */
+	uint64_t number; /* of the job's tensor; none if it has no elements */
+	uint64_t numel;
+	size_t variance; /* that it is stored as ratios to: its index in the plan; SIZE_MAX: none */
+	uint64_t plane[TSR_PLANES_MAX]; /* bytes of each plane, or of the elements as they are */
+	uint64_t
+		coded_bound; /* the most bytes of its coded planes; 0: they are not coded on a GPU */
+	unsigned nplanes;
+	bool encoded; /* by a codec; false: it stays as it is */
+};
 
-/* Where the skeleton has the hole for tensor @i: it tells the job which of its tensors that is. */
-TSR_API uint64_t tsr_saving_offset(const struct tsr_saving *s, size_t i);
+TSR_API size_t tsr_saving_ntensors(const struct tsr_saving *s);
 
-/* The index of the variance that momentum @i is stored as ratios to; SIZE_MAX for any other tensor. */
-TSR_API size_t tsr_saving_variance(const struct tsr_saving *s, size_t i);
+/* All of them, into room for tsr_saving_ntensors(). */
+TSR_API void tsr_saving_tensors(const struct tsr_saving *s, struct tsr_saving_tensor *ret);
 
-/* A tensor of the job in host memory. */
+/* A tensor of the plan in host memory. */
 struct tsr_saved {
 	const void
 		*data; /* elements, row-major, in their dtype; NULL: the planes are made already */
 	/*
-	 * Room for tsr_plane_nbytes() bytes of each plane; of a tensor without a codec for its elements, or
-	 * plane[0] NULL: they are written from @data, which then stays until that is done
+	 * Room for the bytes of each plane; of a tensor without a codec for its elements, or plane[0] NULL:
+	 * they are written from @data, which then stays until that is done
 	 */
 	void *plane[TSR_PLANES_MAX];
-	struct tsr_device_found found; /* out: of tsr_saving_encode() */
 	uint64_t coded[TSR_PLANES_MAX]; /* bytes of planes from tsr_saving_code_on(); 0: plain */
 };
 
-/* Encode all tensors with @data into their planes, on run->threads threads; NULL: on this one. */
-TSR_API enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr_saved *saved,
-					  const struct tsr_run *run, struct tsr_err *err);
+/*
+ * Encode all tensors with @data into their planes, on run->threads threads; NULL: on this one.  @found: one
+ * per tensor of the plan, zeroed before.
+ */
+TSR_API enum tsr_status tsr_saving_encode(const struct tsr_saving *s, const struct tsr_saved *saved,
+					  struct tsr_device_found *found, const struct tsr_run *run,
+					  struct tsr_err *err);
 
 /**
  * tsr_saving_encode_on() - Append the encoding of tensors to a stream of a GPU
@@ -81,9 +114,6 @@ TSR_API enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s,
 					     size_t n, struct tsr_gpu *gpu, void *stream,
 					     struct tsr_device_found *found, float *scratch,
 					     struct tsr_err *err);
-
-/* The most bytes of the coded planes of tensor @i, all together; 0: they are not coded on a GPU. */
-TSR_API uint64_t tsr_saving_coded_bound(const struct tsr_saving *s, size_t i);
 
 /* As tsr_device_coding_scratch(), to code the planes of @n tensors together. */
 TSR_API uint64_t tsr_saving_coding_scratch(const struct tsr_saving *s, const size_t *which,
@@ -104,17 +134,23 @@ TSR_API enum tsr_status tsr_saving_code_on(const struct tsr_saving *s,
 					   void *scratch, void *coded, uint64_t *ends,
 					   struct tsr_err *err);
 
+/* A tensor that its codec cannot hold. */
+struct tsr_saving_raw {
+	size_t tensor; /* its index in the plan */
+	char why[80]; /* such as "3 non-finite values" */
+};
+
 /**
- * tsr_saving_settle() - Keep a tensor raw if its codec cannot hold what it has
- * @found: what encoding all of it found
- * @why:   out: the reason if it is kept raw, such as "3 non-finite values"
- * @room:  bytes of @why; 80 are enough
+ * tsr_saving_settle() - Keep tensors raw if their codecs cannot hold what they have
+ * @found: one per tensor of the plan: what encoding all of it found
+ * @which: @n tensors
+ * @ret:   out: those whose elements must be written instead of planes; room for @n
  *
  * The reasons are those of enum tsr_raw_reason: infinite or NaN elements, negative variances, and so on.
- * Return: whether its elements must be written instead of planes.
+ * Return: how many are in @ret.
  */
-TSR_API bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_found *found,
-			       char *why, size_t room);
+TSR_API size_t tsr_saving_settle(struct tsr_saving *s, const struct tsr_device_found *found,
+				 const size_t *which, size_t n, struct tsr_saving_raw *ret);
 
 /**
  * tsr_saving_write() - Write the packed file

@@ -18,7 +18,7 @@
 #include "container/tree.h"
 #include "layouts/folder.h"
 #include "layouts/open_base.h"
-#include "layouts/open_update.h"
+#include "layouts/open.h"
 #include "names/import/import_states.h"
 #include "names/places.h"
 #include "names/state_dict.h"
@@ -112,6 +112,27 @@ static enum tsr_status read_generation(struct tsr_checkpoint *c, struct tsr_err 
 /* A delta opens its base, which may be a delta. */
 static tsr_open_fn open_checkpoint;
 
+/* Names, states and trees, once the arrays of all inputs are there. */
+static enum tsr_status complete(struct tsr_checkpoint *c, const struct tsr_open_options *options,
+				unsigned depth, bool later, bool joined, struct tsr_err *err)
+{
+	TSR_TRY(join_meta(c, err));
+	if (!c->packed) {
+		TSR_TRY(read_generation(c, err));
+		TSR_TRY(tsr_state_dict_name(c, options, err));
+		TSR_TRY(tsr_import_states(c, options, err));
+	}
+	TSR_TRY(tsr_build_index(c, err));
+	TSR_TRY(tsr_packed_share(c, err));
+	if (c->packed)
+		c->set = tsr_tensors_set(c->tensors, c->ntensors);
+	TSR_TRY(tsr_open_base(c, options, depth, later, open_checkpoint, err));
+	TSR_TRY(tsr_tree_restore(c, err));
+	TSR_TRY(tsr_places_mark(c, err));
+	TSR_TRY(tsr_tree_complete(c, joined, err));
+	return tsr_torch_name_carried(c, err);
+}
+
 static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *paths, unsigned npaths,
 				const struct tsr_open_options *options, unsigned depth, bool later,
 				struct tsr_err *err)
@@ -133,25 +154,20 @@ static enum tsr_status read_all(struct tsr_checkpoint *c, const char *const *pat
 				"%s: is shard %" PRIu64 " of %" PRIu64
 				" of a packed checkpoint; name its *.index.json",
 				c->path, c->shard.number, c->shard.count);
-	TSR_TRY(join_meta(c, err));
-	if (!c->packed) {
-		TSR_TRY(read_generation(c, err));
-		TSR_TRY(tsr_state_dict_name(c, options, err));
-		TSR_TRY(tsr_import_states(c, options, err));
-	}
-	TSR_TRY(tsr_build_index(c, err));
-	TSR_TRY(tsr_packed_share(c, err));
-	if (c->packed)
-		c->set = tsr_tensors_set(c->tensors, c->ntensors);
-	TSR_TRY(tsr_open_base(c, options, depth, later, open_checkpoint, err));
-	TSR_TRY(tsr_tree_restore(c, err));
-	TSR_TRY(tsr_places_mark(c, err));
-	TSR_TRY(tsr_tree_complete(c, npaths > 1 || c->from_folder, err));
-	return tsr_torch_name_carried(c, err);
+	return complete(c, options, depth, later, npaths > 1 || c->from_folder, err);
 }
 
 /* So many arrays are worth a look at all of the heap. */
 #define TRIM_ARRAYS 10000u
+
+static enum tsr_status begin(const struct tsr_open_options *o, const char *path,
+			     struct tsr_checkpoint **ret, struct tsr_err *err)
+{
+	TSR_TRY(TSR_NEW(ret, 1, err, path));
+	(*ret)->opaque = o->opaque;
+	(*ret)->arena = tsr_arena_new(TSR_BUILD_NBYTES_FREE);
+	return (*ret)->arena ? TSR_OK : tsr_fail_nomem(err, path);
+}
 
 static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths,
 				       const struct tsr_open_options *o, unsigned depth, bool later,
@@ -159,11 +175,7 @@ static enum tsr_status open_checkpoint(const char *const *paths, unsigned npaths
 {
 	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
 
-	TSR_TRY(TSR_NEW(&c, 1, err, paths[0]));
-	c->opaque = o->opaque;
-	c->arena = tsr_arena_new(TSR_BUILD_NBYTES_FREE);
-	if (!c->arena)
-		return tsr_fail_nomem(err, paths[0]);
+	TSR_TRY(begin(o, paths[0], &c, err));
 	TSR_TRY(read_all(c, paths, npaths, o, depth, later, err));
 	/* What their headers and indices were parsed into is as large as the model of them. */
 	if (c->narrays >= TRIM_ARRAYS)
@@ -185,4 +197,20 @@ enum tsr_status tsr_update_open(const char *path, const struct tsr_open_options 
 				struct tsr_checkpoint **ret, struct tsr_err *err)
 {
 	return open_checkpoint(&path, 1, options, TSR_CHAIN_MAX, true, ret, err);
+}
+
+enum tsr_status tsr_job_open(const struct tsr_job_state *state, const struct tsr_open_options *o,
+			     struct tsr_checkpoint **ret, struct tsr_err *err)
+{
+	TSR_OWNED(tsr_checkpoint_close) struct tsr_checkpoint *c = NULL;
+
+	TSR_TRY(begin(o, state->name, &c, err));
+	c->path = tsr_arena_string(c->arena, state->name);
+	if (!c->path)
+		return tsr_fail_nomem(err, state->name);
+	TSR_TRY(tsr_torch_read_job(c, state, err));
+	TSR_TRY(complete(c, o, 0, false, false, err));
+	*ret = c;
+	c = NULL;
+	return TSR_OK;
 }

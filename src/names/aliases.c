@@ -75,3 +75,19 @@ bool tsr_alias_is_buffer(const char *name)
 
 	return tsr_is_word(buffers, dot ? dot + 1 : name);
 }
+
+bool tsr_alias_is_factor(const struct tsr_tensor *t)
+{
+	/* SOAP; pytorch_optimizer's Shampoo; the papers' code; torch's distributed Shampoo; NeMo's. */
+	static const char *const names[] = { "GG", "pre_cond", "precond", "factor_matri",
+					     "kronecker_factor" };
+	const unsigned d = t->rank;
+
+	if (!t->field || d < 2 || t->shape[d - 1] != t->shape[d - 2])
+		return false;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (strstr(t->field, names[i]))
+			return true;
+	}
+	return false;
+}

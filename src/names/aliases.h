@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "ckpt/checkpoint_model.h"
 #include "names/roles.h"
 
 /* A component with which the name of a state ends or, inside an optimizer's tree, begins. */
@@ -25,6 +26,12 @@ const char *tsr_names_last(const char *name);
 
 /* The alias that the @len bytes at @component are, or NULL. */
 const struct tsr_alias *tsr_alias_find(const char *component, size_t len);
+
+/*
+ * Whether a state is a factor that SOAP, Shampoo or the like precondition gradients with, or an inverse
+ * root of one: a square matrix of such a name.  Not the eigenvectors.
+ */
+bool tsr_alias_is_factor(const struct tsr_tensor *t);
 
 /* Whether the last component of a name is that of a buffer, which a model keeps but does not train. */
 bool tsr_alias_is_buffer(const char *name);

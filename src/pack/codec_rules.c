@@ -8,6 +8,7 @@
 #include "ckpt/build.h"
 #include "ckpt/read.h"
 #include "codec/narrow.h"
+#include "names/aliases.h"
 
 /* The coding for tensors of this kind; without a codec where they stay raw. */
 static struct tsr_coding coding_for(const struct tsr_pack_options *o, const struct tsr_tensor *t)
@@ -24,7 +25,10 @@ static struct tsr_coding coding_for(const struct tsr_pack_options *o, const stru
 	case TSR_KIND_OTHER:
 		break;
 	}
-	return t->field && t->rank && o->other.codec ? o->other : raw;
+	if (!t->field || !t->rank || !o->other.codec)
+		return raw;
+	/* The inverse root of a rounded factor is another one: NMSE 0.009 to 20 in BF16 and INT8. */
+	return tsr_alias_is_factor(t) && !o->other.codec->lossless ? raw : o->other;
 }
 
 void tsr_pack_give(struct tsr_tensor *t, const struct tsr_coding *coding)

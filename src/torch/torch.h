@@ -4,6 +4,7 @@
 #define TSR_TORCH_TORCH_H
 
 #include "ckpt/build.h"
+#include "tersor/saving.h"
 #include "text/text.h"
 
 /* The most that a data.pkl may take; see also the limits of format/pickle.h. */
@@ -47,6 +48,13 @@
 enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t base,
 			       uint64_t nbytes, const char *where, const char *prefix,
 			       struct tsr_value **root_ret, struct tsr_err *err);
+
+/*
+ * The state of a running job into a checkpoint without files: the place of an array is the number of the
+ * job's tensor.  Names, trees and refusals are those of tsr_torch_read().
+ */
+enum tsr_status tsr_torch_read_job(struct tsr_checkpoint *c, const struct tsr_job_state *s,
+				   struct tsr_err *err);
 
 /*
  * A note with the names of all classes and functions in the trees that make no plain values.  Counts

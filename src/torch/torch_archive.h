@@ -24,7 +24,7 @@ struct tsr_torch_view {
 	size_t member; /* of the archive: which record it is */
 	enum tsr_dtype dtype;
 	bool swapped; /* elements are big-endian */
-	bool requires_grad;
+	bool requires_grad, parameter;
 	bool contiguous;
 	unsigned rank;
 	uint64_t shape[TSR_RANK_MAX];
@@ -39,7 +39,10 @@ struct tsr_torch_archive {
 	struct tsr_checkpoint *c;
 	unsigned file;
 	const char *where;
-	struct tsr_zip *zip;
+	const uint64_t *const
+		*facts; /* of a running job's tensors; NULL: they are in the archive */
+	size_t nfacts;
+	struct tsr_zip *zip; /* NULL: there is none */
 	char *name; /* room for "ROOT/" and the name of a record */
 	size_t root_len; /* of "ROOT/" */
 	bool swapped;
@@ -98,8 +101,13 @@ struct tsr_torch_numpy {
 };
 
 /* Turn the tensors of a value into TENSOR values; refuse what is not known to be harmless. */
+enum tsr_status tsr_torch_bind_with(struct tsr_torch_archive *a, struct tsr_value *root,
+				    tsr_torch_find_fn *find, void *ctx,
+				    struct tsr_torch_numpy *numpy);
+
+/* The same, adding arrays whose names start with @prefix and, if both are not empty, a dot. */
 enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
-			       tsr_torch_find_fn *find, void *ctx, struct tsr_torch_numpy *numpy);
+			       const char *prefix);
 
 /*
  * The one tensor that an archive holds and nothing else, as torch.distributed.checkpoint writes

@@ -37,9 +37,15 @@ static bool is_v3(const struct tsr_value *call)
 	return tsr_value_is_call(call, "torch._utils", "_rebuild_tensor_v3");
 }
 
+/* In the place of a tensor of a running job. */
+static bool is_hole(const struct tsr_value *call)
+{
+	return tsr_value_is_call(call, "tersor.structure", "hole");
+}
+
 bool tsr_torch_is_tensor(const struct tsr_value *v)
 {
-	return tsr_value_is_call(v, "torch._utils", "_rebuild_tensor_v2") || is_v3(v);
+	return tsr_value_is_call(v, "torch._utils", "_rebuild_tensor_v2") || is_v3(v) || is_hole(v);
 }
 
 /* --- The storage ---------------------------------------------------------------------------- */
@@ -339,6 +345,40 @@ static enum tsr_status read_arguments(const struct building *b, struct tsr_value
 	return nargs > fixed ? check_metadata(b, args[fixed]) : TSR_OK;
 }
 
+/* The facts of struct tsr_job_state about a tensor. */
+static enum tsr_status read_facts(const struct building *b, const uint64_t *facts)
+{
+	struct tsr_torch_view *v = b->v;
+
+	v->dtype = (enum tsr_dtype)facts[0];
+	v->rank = (unsigned)facts[1];
+	memcpy(v->shape, facts + 2, v->rank * sizeof(*v->shape));
+	memcpy(v->stride, facts + 2 + v->rank, v->rank * sizeof(*v->stride));
+	TSR_TRY(measure(b));
+	v->record.nbytes = v->nbytes;
+	settle_strides(v);
+	return TSR_OK;
+}
+
+/* hole(number, requires_grad, whether it is a parameter): a storage of its own, whose place is its number. */
+static enum tsr_status read_hole(const struct building *b, const struct tsr_value *call)
+{
+	const struct tsr_value *args = call->call.args;
+	struct tsr_value *const *items = args->list.items;
+	uint64_t number;
+
+	if (call->call.is_new || call->call.state || call->call.items || args->list.n != 3 ||
+	    !tsr_value_get_u64(items[0], &number) || number >= b->a->nfacts ||
+	    items[1]->type != TSR_VALUE_BOOL || items[2]->type != TSR_VALUE_BOOL)
+		return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at,
+				      "found a tensor of a running job, expected one that is here");
+	b->v->member = (size_t)number;
+	b->v->record.offset = number;
+	b->v->requires_grad = items[1]->boolean;
+	b->v->parameter = items[2]->boolean;
+	return read_facts(b, b->a->facts[number]);
+}
+
 enum tsr_status tsr_torch_view(struct tsr_torch_archive *a, const struct tsr_value *call,
 			       const char *at, struct tsr_torch_view *ret)
 {
@@ -348,6 +388,8 @@ enum tsr_status tsr_torch_view(struct tsr_torch_archive *a, const struct tsr_val
 	const size_t fixed = ARG_COUNT + v3, n = args->list.n;
 
 	memset(ret, 0, sizeof(*ret));
+	if (is_hole(call))
+		return read_hole(&b, call);
 	if (call->call.is_new || call->call.state || call->call.items || n < fixed || n > fixed + 1)
 		return tsr_torch_fail(
 			a, TSR_E_FORMAT, at,

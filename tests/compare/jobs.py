@@ -298,7 +298,7 @@ def hostile(folder):
 def types(folder):
     """Every element type, a scalar and an empty tensor: what is saved is loaded."""
     from tersor.dcp import TersorReader, TersorWriter
-    from tersor.skeleton import DTYPES
+    from tersor.structure import DTYPES
     saved = {name: torch.arange(1, 120).float().to(getattr(torch, name)) for name in DTYPES}
     saved.update(scalar=torch.tensor(2.5), empty=torch.zeros(3, 0))
     dcp.save(saved, storage_writer=TersorWriter(folder), no_dist=True)

@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_map
 from tersor.library import File, call
 from tersor.planes import Format, Saved, Staged
 from tersor.ranks import part_of
-from tersor.skeleton import of_tensors
+from tersor.structure import of_tensors
 from tersor.torch import Tensor, copy_part, verify
 
 __all__ = ["TersorReader", "TersorStager", "TersorWriter"]

@@ -36,8 +36,11 @@ PackOptions = structure(size=Z, weight=Coding, momentum=Coding, variance=Coding,
 RecodeOptions = structure(size=Z, coded=I, max_shard_nbytes=Q, weights_out=S, open=P, force=B, dry_run=B, delta=S,
                           rest=REST)
 Run = structure(threads=U, rest=P * 8)
+JobState = structure(name=S, pickle=S, nbytes=Z, facts=P, ntensors=Z, meta=ctypes.POINTER(Entry), nmeta=Z, named=B)
+SavingTensor = structure(name=S, number=Q, numel=Q, variance=Z, plane=Q * 4, coded_bound=Q, nplanes=U, encoded=B)
+Raw = structure(tensor=Z, why=ctypes.c_char * 80)   # struct tsr_saving_raw
 Found = structure(report=Q * 3, nonfinite=Q, negative=Q, nonzero=Q, fractional=Q, wide=Q, overflow=Q)
-Stored = structure(data=P, plane=P * 4, found=Found, coded=Q * 4)    # struct tsr_saved
+Stored = structure(data=P, plane=P * 4, coded=Q * 4)    # struct tsr_saved
 
 # What each function returns and takes, by letters; of `e`, a status, the last argument is the error.
 LETTERS = {"p": P, "s": S, "u": U, "q": Q, "z": Z, "b": B, "e": I, "-": None, "D": ctypes.POINTER(Description),
@@ -50,9 +53,9 @@ FUNCTIONS = {
     "dtype_find": "us", "sign": "epzpp", "sign_pieces": "-pzpp", "device_sign": "epppzqp", "gpu_built": "b",
     "xxh3": "qpz",
     "pack_defaults": "P", "recode_defaults": "R", "coding_default": "Cp", "codec_find": "ps", "state_form": "bspp",
-    "plane_nbytes": "qpuq", "gpu_open": "eup", "saving_plan": "espp", "saving_free": "-p", "saving_checkpoint": "pp",
-    "saving_offset": "qpz", "saving_variance": "zpz", "saving_settle": "bpzpsz", "saving_encode": "eppp",
-    "saving_coded_bound": "qpz", "saving_coding_scratch": "qppzp", "saving_code_on": "epppzppppp",
+    "gpu_open": "eup", "saving_plan": "eppp", "saving_free": "-p", "saving_ntensors": "zp", "saving_tensors": "-pp",
+    "saving_settle": "zpppzp", "saving_encode": "epppp", "saving_coding_scratch": "qppzp",
+    "saving_code_on": "epppzppppp",
     "saving_encode_on": "epppzpppp", "saving_write": "eppsppp", "unpacking_free": "-p", "unpacking_source": "pp",
     "unpacking_nbytes": "qp"}
 
@@ -82,7 +85,7 @@ def library() -> Any:
     global _library
     if _library is None:
         found = ctypes.CDLL(find_library())
-        if not hasattr(found, "tsr_sign_pieces"):
+        if not hasattr(found, "tsr_saving_tensors"):
             raise ImportError(f"{found._name} is older than this module")
         for name, (result, *arguments) in FUNCTIONS.items():
             function = getattr(found, f"tsr_{name}")

@@ -13,8 +13,9 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 import torch
 
-from tersor.library import Coding, Description, Found, PackOptions, Run, Stored, call, library
-from tersor.skeleton import Skeleton
+from tersor.library import (Coding, Entry, Found, JobState, PackOptions, Raw, Run, SavingTensor, Stored, call,
+                            library)
+from tersor.structure import Structure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +54,10 @@ class Planned:
     """A tensor of the plan: the tensor of the job, row-major, and its planes in bytes."""
     name: str
     tensor: torch.Tensor
-    coding: int                 # address of its struct tsr_coding; 0: it stays as it is
+    encoded: bool               # by a codec; False: it stays as it is
     planes: List[int]           # bytes of each
     variance: int               # index of the variance that it is relative to, or -1
+    coded_bound: int            # the most bytes of its coded planes; 0: they are not coded on a GPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,39 +88,27 @@ class Format:
 
 
 class Plan:
-    """What becomes of each tensor of a skeleton; freed with it."""
+    """What becomes of each tensor of a state; freed with it."""
 
-    def __init__(self, skeleton: Skeleton, form: Format):
-        self.lib, self.form, self.skeleton = library(), form, skeleton
+    def __init__(self, structure: Structure, form: Format):
+        self.lib, self.form = library(), form
         self.handle, self.raw = ctypes.c_void_p(), {}
-        self.call("tsr_saving_plan", skeleton.path.encode(), ctypes.byref(form.options()), ctypes.byref(self.handle))
-        checkpoint = self.lib.tsr_saving_checkpoint(self.handle)
-        n = self.lib.tsr_checkpoint_ntensors(checkpoint)
-        self.tensors = [self.planned(self.lib.tsr_checkpoint_tensor(checkpoint, i), i) for i in range(n)]
+        entries = [Entry(key.encode(), value.encode()) for key, value in structure.metadata.items()]
+        state = JobState(b"the state to save", structure.pickled, len(structure.pickled),
+                         structure.facts.buffer_info()[0], len(structure.tensors), (Entry * len(entries))(*entries),
+                         len(entries), structure.named)
+        call("tsr_saving_plan", ctypes.byref(state), ctypes.byref(form.options()), ctypes.byref(self.handle))
+        n = self.lib.tsr_saving_ntensors(self.handle)
+        planned = (SavingTensor * n)()
+        self.lib.tsr_saving_tensors(self.handle, planned)
+        # The device is named, as torch.set_default_device() may have set another.
+        empty = torch.empty(0, device="cpu")
+        self.tensors = [Planned(t.name.decode(errors="replace"),
+                                structure.tensors[t.number].contiguous() if t.numel else empty, t.encoded,
+                                t.plane[:t.nplanes], -1 if t.variance == SIZE_MAX else t.variance, t.coded_bound)
+                        for t in planned]
         self.stored = (Stored * (n + 1))()
         self.kept: List[Any] = []       # what the planes lie in
-
-    def call(self, name: str, *arguments: Any) -> None:
-        try:
-            call(name, *arguments)
-        except RuntimeError as e:
-            raise RuntimeError(self.said(str(e))) from None
-
-    def said(self, line: str) -> str:
-        """A line of the library about the skeleton, for people who never saw it."""
-        return line.replace(self.skeleton.path, "the state to save")
-
-    def planned(self, description: Any, i: int) -> Planned:
-        d = description.contents
-        # The device is named, as torch.set_default_device() may have set another.
-        t = self.skeleton.tensors[self.lib.tsr_saving_offset(self.handle, i)] if d.numel else \
-            torch.empty(0, device="cpu")
-        coding = ctypes.addressof(d) + Description.codec.offset if d.codec else 0
-        planes = [self.lib.tsr_plane_nbytes(coding, k, d.numel) for k in range(d.nplanes)] if coding else \
-            [t.numel() * t.element_size()]
-        variance = self.lib.tsr_saving_variance(self.handle, i)
-        return Planned(d.name.decode(errors="replace"), t.contiguous(), coding, planes,
-                       -1 if variance == SIZE_MAX else variance)
 
     def place(self, i: int, address: int) -> None:
         """Let the planes of a tensor be at an address, each at a multiple of 16 bytes."""
@@ -133,18 +123,14 @@ class Plan:
         """The most bytes of the planes of tensors coded on a GPU; others go to the host as they are."""
         if not self.form.entropy or self.form.delta is not None:
             return {}
-        found = {i: self.lib.tsr_saving_coded_bound(self.handle, i) for i in indices}
-        return {i: bound for i, bound in found.items() if bound}
+        return {i: self.tensors[i].coded_bound for i in indices if self.tensors[i].coded_bound}
 
-    def settle(self, i: int, found: Found) -> bool:
-        """Whether a codec holds a tensor; if not, its elements are copied to the host now."""
-        planned = self.tensors[i]
-        why = ctypes.create_string_buffer(80)
-        if not planned.coding or not self.lib.tsr_saving_settle(self.handle, i, ctypes.byref(found), why, len(why)):
-            return True
-        self.raw[planned.name] = why.value.decode()
-        self.keep(i)
-        return False
+    def settle(self, indices: List[int], found: int) -> None:
+        """Copy the elements of those that no codec holds to the host now; `found` is the address of what was found."""
+        raw = (Raw * len(indices))()
+        for each in raw[:self.lib.tsr_saving_settle(self.handle, found, numbers(indices), len(indices), raw)]:
+            self.raw[self.tensors[each.tensor].name] = each.why.decode()
+            self.keep(each.tensor)
 
     def keep(self, i: int) -> None:
         """Copy the elements of a tensor to the host: they are written as they are."""
@@ -160,10 +146,10 @@ class Plan:
         options.delta = os.fsencode(self.form.delta) if self.form.delta else None
         most = (os.cpu_count() or 2) // 2   # one writes; coding needs more beside it than hashing
         run = Run(threads=self.form.threads or max(1, most if options.coded else min(most, 3)))
-        self.call("tsr_saving_write", self.handle, self.stored, os.fsencode(path), ctypes.byref(options),
+        call("tsr_saving_write", self.handle, self.stored, os.fsencode(path), ctypes.byref(options),
                   ctypes.byref(run), ctypes.byref(unpacking))
         source = self.lib.tsr_unpacking_source(unpacking)
-        notes = [self.said(self.lib.tsr_checkpoint_note(source, i).decode(errors="replace"))
+        notes = [self.lib.tsr_checkpoint_note(source, i).decode(errors="replace")
                  for i in range(self.lib.tsr_checkpoint_nnotes(source))]
         nbytes = self.lib.tsr_unpacking_nbytes(unpacking)
         self.lib.tsr_unpacking_free(unpacking)
@@ -172,7 +158,6 @@ class Plan:
     def free(self) -> None:
         self.lib.tsr_saving_free(self.handle)
         self.handle = ctypes.c_void_p()
-        self.skeleton.close()
         self.kept.clear()
 
 
@@ -232,19 +217,20 @@ def segments_of(plan: Plan, indices: Iterable[int], bounds: Mapping[int, int] = 
 
 def encode_on_cpu(plan: Plan, indices: List[int]) -> List[torch.Tensor]:
     memory = []
-    for segment in segments_of(plan, [i for i in indices if plan.tensors[i].coding]):
+    encoded = [i for i in indices if plan.tensors[i].encoded]
+    for segment in segments_of(plan, encoded):
         memory.append(HOST.take(segment.nbytes, pinned=False))
         for i, start in zip(segment.tensors, segment.starts):
             plan.place(i, memory[-1].data_ptr() + start)
             plan.stored[i].data = plan.tensors[i].tensor.data_ptr()
     for i in indices:
-        if not plan.tensors[i].coding:
+        if not plan.tensors[i].encoded:
             plan.keep(i)
-    run = Run(threads=plan.form.threads)
-    call("tsr_saving_encode", plan.handle, plan.stored, ctypes.byref(run))
-    for i in indices:
-        if plan.tensors[i].coding and plan.settle(i, plan.stored[i].found):
-            plan.stored[i].data = None
+    run, found = Run(threads=plan.form.threads), (Found * len(plan.tensors))()
+    call("tsr_saving_encode", plan.handle, plan.stored, found, ctypes.byref(run))
+    for i in encoded:
+        plan.stored[i].data = None
+    plan.settle(encoded, ctypes.addressof(found))
     return memory
 
 
@@ -270,7 +256,7 @@ class Gpu:
         for i, start in zip(segment.tensors, segment.starts):
             planned = plan.tensors[i]
             plan.place(i, base + start)
-            if not planned.coding:
+            if not planned.encoded:
                 if planned.planes[0]:
                     segment.device[start:start + planned.planes[0]].copy_(bytes_of(planned.tensor))
                 continue
@@ -387,8 +373,7 @@ def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
         counts = found.cpu().contiguous()       # waits for the kernels
         for i in indices:
             plan.stored[i].data = None
-            if plan.tensors[i].coding:
-                plan.settle(i, Found.from_address(counts.data_ptr() + i * ctypes.sizeof(Found)))
+        plan.settle([i for i in indices if plan.tensors[i].encoded], counts.data_ptr())
 
     def finish() -> List[torch.Tensor]:
         with torch.cuda.device(device):
@@ -406,24 +391,20 @@ def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
 class Staged:
     """A state whose planes are made: training may change it.  `write` writes the file."""
 
-    def __init__(self, skeleton: Skeleton, form: Format):
+    def __init__(self, structure: Structure, form: Format):
         begun = time.perf_counter()
         self.memory: List[torch.Tensor] = []
         self.finish: List[Any] = []
-        try:
-            self.plan = Plan(skeleton, form)
-        except BaseException:
-            skeleton.close()
-            raise
+        self.plan = Plan(structure, form)
         try:
             self.encode()
         except BaseException:
             self.drop()
             raise
         self.kept = set(range(len(self.plan.tensors)))
+        nothing = torch.empty(0, device="cpu")
         for planned in self.plan.tensors:
-            planned.tensor = planned.tensor.new_empty(0)    # the job may free it
-        self.plan.skeleton.tensors.clear()
+            planned.tensor = nothing    # the job may free it
         self.blocked = time.perf_counter() - begun
 
     def encode(self) -> None:

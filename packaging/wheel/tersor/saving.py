@@ -18,7 +18,7 @@ import torch
 
 from tersor.planes import Format, Saved, Staged
 from tersor.ranks import rank, run_once
-from tersor.skeleton import of_value
+from tersor.structure import of_value
 
 __all__ = ["Saved", "async_save", "latest", "save", "save_value"]
 

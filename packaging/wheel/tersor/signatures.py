@@ -212,6 +212,8 @@ class SignatureRecorder:
         finally:
             self.writer.shutdown()
             self.file.close()
+            if self.keys is None:       # there was no step: what is there is no file of signatures
+                os.unlink(self.path)
 
     def _parameters(self):
         return [(self.names[id(p)], p, g) for g in self.optimizer.param_groups for p in g["params"]]

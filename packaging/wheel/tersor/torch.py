@@ -27,7 +27,7 @@ import torch
 from tersor import commands, library
 from tersor.ranks import part_of, run_once
 from tersor.saving import Saved, async_save, latest, save, save_value
-from tersor.skeleton import DTYPES
+from tersor.structure import DTYPES
 
 __all__ = ["Checkpoint", "Opaque", "Saved", "async_save", "latest", "load", "read", "save",
            "save_value"]
@@ -246,24 +246,37 @@ def load_optimizer(checkpoint, optimizer, names, unused):
         base, _, field = without_roots(name).rpartition(".")
         states.setdefault(canonical(base), {})[field] = checkpoint.tensors[name]
     saved = find_optimizer(checkpoint)
+    name_of = {key: name for group in (saved["param_groups"] if saved else ())
+               for key, name in zip(group["params"], group.get("param_names", ()))}
     for key, state in (saved["state"] if saved else {}).items():
-        plain = {k: v for k, v in state.items() if not isinstance(v, Tensor)} \
+        plain = {k: v for k, v in state.items() if not isinstance(v, (Tensor, dict))} \
             if isinstance(state, dict) else {}
-        states.setdefault(canonical(str(key)), {}).update(plain)
+        states.setdefault(canonical(str(name_of.get(key, key))), {}).update(plain)
     number = -1
     for group in optimizer.param_groups:
         for p in group["params"]:
             number += 1
-            keys = [canonical(name) for name in names.get(id(p), [])] + [str(number)]
-            state = next((states[key] for key in keys if key in states), {})
+            state = {}      # tensors go by name even where the checkpoint has numbers, other values do not
+            for key in (str(number), *map(canonical, names.get(id(p), []))):
+                state.update(states.get(key, {}))
             for field, value in state.items():
                 optimizer.state[p][field] = state_of(p, field, value, group)
                 if isinstance(value, Tensor):
                     unused.pop(value.name, None)
-    if saved and len(saved["param_groups"]) == len(optimizer.param_groups):
+    if saved:
+        n = len(saved["param_groups"])
+        if n != len(optimizer.param_groups):
+            raise ValueError(f"the optimizer has {len(optimizer.param_groups)} groups of parameters, expected {n} as "
+                             "in the checkpoint: their hyperparameters would be lost")
         for group, old in zip(optimizer.param_groups, saved["param_groups"]):
-            group.update({k: v for k, v in old.items()
-                          if k not in ("params", "param_names") and not isinstance(v, (Opaque, Tensor))})
+            for k, v in old.items():
+                if isinstance(v, Tensor):       # a learning rate of a capturable optimizer
+                    there = group.get(k)
+                    group[k] = v.whole().to(there.device if isinstance(there, torch.Tensor) else "cpu")
+                    unused.pop(v.name, None)
+                elif k not in ("params", "param_names") and not isinstance(v, Opaque):
+                    group[k] = v
+    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict()
 
 
 def state_of(p, field, value, group):
@@ -279,14 +292,23 @@ def state_of(p, field, value, group):
 
 
 def find_optimizer(checkpoint):
-    """The state_dict of the one optimizer in what was saved, with Tensor for tensors; or None."""
+    """The state_dict of the optimizer in what was saved, with Tensor for tensors; None without one.
+
+    Of several it is the one that `save` was given, under the key "optimizer".
+    """
     tensor = lambda name, _: checkpoint.tensors.get(name)
-    found, todo = [], [Tree(io.BytesIO(t), tensor).load() for t in checkpoint.trees]
+    is_one = lambda value: isinstance(value, dict) and isinstance(value.get("state"), dict) and \
+        isinstance(value.get("param_groups"), list)
+    roots = [Tree(io.BytesIO(t), tensor).load() for t in checkpoint.trees]
+    found, todo = [], list(roots)
     while todo:
         value = todo.pop()
-        if isinstance(value, dict) and isinstance(value.get("state"), dict) and \
-                isinstance(value.get("param_groups"), list):
+        if is_one(value):
             found.append(value)
         elif isinstance(value, (dict, list, tuple)):
             todo += value.values() if isinstance(value, dict) else value
-    return found[0] if len(found) == 1 else None
+    if len(found) > 1:
+        found = [root["optimizer"] for root in roots if isinstance(root, dict) and is_one(root.get("optimizer"))]
+        if len(found) != 1:
+            raise ValueError("the checkpoint has several optimizers, expected one, or one under the key 'optimizer'")
+    return found[0] if found else None

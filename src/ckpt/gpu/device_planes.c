@@ -140,7 +140,7 @@ uint64_t tsr_device_coding_scratch(const struct tsr_gpu *gpu, const struct tsr_d
 				   size_t n, bool decodes)
 {
 	struct work w = { .given = planes, .n = n };
-	const uint64_t nbytes = lay_out(&w, gpu, decodes) ? w.end : 0;
+	const uint64_t nbytes = lay_out(&w, gpu, decodes) ? w.end : UINT64_MAX;
 
 	free(w.planes);
 	return nbytes;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "names/aliases.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"
@@ -130,6 +131,22 @@ static bool is_denominator(const struct joining *j, const struct tsr_candidate *
 		has_unknown(j, k, (size_t)(dot - k->t->name) + 1));
 }
 
+/* SOAP's moments are in different bases: a momentum is not divided by the elements of its variance. */
+static bool is_turned(const struct joining *j, const struct tsr_tensor *m)
+{
+	const char *dot = strrchr(m->name, '.');
+	const size_t n = dot ? (size_t)(dot - m->name) + 1 : 0;
+	const struct tsr_tensor *first = m, *end = j->p->c->tensors + j->p->c->ntensors;
+
+	while (n && first > j->p->c->tensors && strncmp(first[-1].name, m->name, n) == 0)
+		first--;
+	for (; n && first < end && strncmp(first->name, m->name, n) == 0; first++) {
+		if (tsr_alias_is_factor(first))
+			return true;
+	}
+	return false;
+}
+
 /*
  * A momentum comes before the variance that its elements are divided by: AMSGrad divides by its second
  * variance.  Only a packed file says itself which variance a momentum is stored beside.
@@ -141,6 +158,8 @@ static void pair(const struct joining *j, struct tsr_parameter *p)
 	const size_t max = p->tensor[TSR_SLOT_MAX_VARIANCE];
 	const size_t last = max != SIZE_MAX ? max : variance;
 
+	if (is_turned(j, m))
+		return;
 	if (variance != SIZE_MAX && !j->p->c->packed && tsr_tensor_same_shape(m, &all[variance]))
 		m->beside = all[variance].name;
 	if (last == SIZE_MAX && is_denominator(j, &j->all[m - all])) {

@@ -18,13 +18,14 @@
 #include "codec/narrow.h"
 #include "container/packed/packed_write.h"
 #include "io/hash.h"
+#include "layouts/open.h"
 #include "pack/codec_rules.h"
 #include "pack/open_checkpoint.h"
 #include "tersor/names.h"
 
 struct tsr_saving {
 	struct tsr_checkpoint *c; /* NULL once it is written */
-	uint64_t *offset; /* per tensor: of its hole */
+	uint64_t *number; /* per tensor: of the job's */
 };
 
 void tsr_saving_free(struct tsr_saving *s)
@@ -32,7 +33,7 @@ void tsr_saving_free(struct tsr_saving *s)
 	if (!s)
 		return;
 	tsr_checkpoint_close(s->c);
-	free(s->offset);
+	free(s->number);
 	free(s);
 }
 TSR_OWNED_BY(tsr_saving_free, struct tsr_saving)
@@ -72,18 +73,19 @@ static enum tsr_status plan(struct tsr_saving *s, const struct tsr_pack_options 
 		return tsr_fail(err, TSR_E_UNSUPPORTED, "%s: is packed already", c->path);
 	TSR_TRY(tsr_packed_check_names(c, err));
 	TSR_TRY(tsr_names_assign(c, o->rules, o->nrules, err));
-	TSR_TRY(TSR_NEW(&s->offset, c->ntensors + 1, err, c->path));
+	TSR_TRY(TSR_NEW(&s->number, c->ntensors + 1, err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++) {
 		const struct tsr_array *a = &c->arrays[c->tensors[i].plane[0]];
 
-		s->offset[i] = a->layout ? a->layout->chunks->offset : a->offset;
+		s->number[i] = a->layout ? a->layout->chunks->offset : a->offset;
 		tsr_pack_choose(o, &c->tensors[i], &ignored);
 	}
 	return tsr_pack_check_ratios(o, c, 0, NULL, err);
 }
 
-enum tsr_status tsr_saving_plan(const char *skeleton, const struct tsr_pack_options *options,
-				struct tsr_saving **ret, struct tsr_err *err)
+enum tsr_status tsr_saving_plan(const struct tsr_job_state *state,
+				const struct tsr_pack_options *options, struct tsr_saving **ret,
+				struct tsr_err *err)
 {
 	struct tsr_pack_options o = tsr_pack_defaults();
 	struct tsr_open_options open = tsr_open_defaults();
@@ -93,38 +95,77 @@ enum tsr_status tsr_saving_plan(const char *skeleton, const struct tsr_pack_opti
 	TSR_TRY(tsr_options_take(&open, o.open, err));
 	TSR_TRY(check_options(&o, err));
 	open.parts = true; /* what a rank has */
-	TSR_TRY(TSR_NEW(&s, 1, err, skeleton));
-	TSR_TRY(tsr_checkpoint_open(&skeleton, 1, &open, &s->c, err));
+	open.as_stored = true;
+	TSR_TRY(TSR_NEW(&s, 1, err, state->name));
+	TSR_TRY(tsr_job_open(state, &open, &s->c, err));
 	TSR_TRY(plan(s, &o, err));
 	*ret = s;
 	s = NULL;
 	return TSR_OK;
 }
 
-const struct tsr_checkpoint *tsr_saving_checkpoint(const struct tsr_saving *s)
+/* The planes of a tensor, in device memory; of sizes only if @saved is NULL.  Returns how many. */
+static unsigned describe(const struct tsr_tensor *t, const struct tsr_saved *saved,
+			 struct tsr_device_plane *to)
 {
-	return s->c;
+	for (unsigned k = 0; k < t->nplanes && k < TSR_PLANES_MAX; k++)
+		to[k] = (struct tsr_device_plane){ .coding = &t->coding,
+						   .which = k,
+						   .n = t->numel,
+						   .columns = tsr_coded_columns(t),
+						   .plain = saved ? saved->plane[k] : NULL,
+						   .scales = saved ? saved->plane[1] : NULL };
+	return t->nplanes;
 }
 
-uint64_t tsr_saving_offset(const struct tsr_saving *s, size_t i)
+static uint64_t coded_bound(const struct tsr_tensor *t)
 {
-	return s->offset[i];
+	struct tsr_device_plane planes[TSR_PLANES_MAX];
+	uint64_t sum = 0;
+
+	for (unsigned n = describe(t, NULL, planes), k = 0; k < n; k++) {
+		const uint64_t bound = tsr_device_coded_bound(&planes[k]);
+
+		if (!bound)
+			return 0;
+		sum += bound;
+	}
+	return sum;
 }
 
-size_t tsr_saving_variance(const struct tsr_saving *s, size_t i)
+size_t tsr_saving_ntensors(const struct tsr_saving *s)
 {
-	const struct tsr_tensor *beside = tsr_tensor_beside(s->c, &s->c->tensors[i]);
+	return s->c->ntensors;
+}
 
-	return beside ? (size_t)(beside - s->c->tensors) : SIZE_MAX;
+void tsr_saving_tensors(const struct tsr_saving *s, struct tsr_saving_tensor *ret)
+{
+	for (size_t i = 0; i < s->c->ntensors; i++) {
+		const struct tsr_tensor *t = &s->c->tensors[i], *v = tsr_tensor_beside(s->c, t);
+		const bool encoded = t->coding.codec != NULL;
+
+		ret[i] = (struct tsr_saving_tensor){
+			.name = t->name,
+			.number = s->number[i],
+			.numel = t->numel,
+			.variance = v ? (size_t)(v - s->c->tensors) : SIZE_MAX,
+			.coded_bound = encoded ? coded_bound(t) : 0,
+			.nplanes = t->nplanes,
+			.encoded = encoded,
+		};
+		for (unsigned k = 0; k < t->nplanes; k++)
+			ret[i].plane[k] = encoded ? tsr_plane_nbytes(&t->coding, k, t->numel)
+						  : tsr_tensor_nbytes(t);
+	}
 }
 
 /* --- Encoding on the CPU ------------------------------------------------------------------------ */
 
 struct encoding {
 	const struct tsr_checkpoint *c;
-	struct tsr_saved *saved;
+	const struct tsr_saved *saved;
+	struct tsr_device_found *found;
 	struct tsr_tiles tiles;
-	const bool *skip;
 };
 
 /* Of one tile in flight. */
@@ -217,7 +258,7 @@ static enum tsr_status add_found(void *ctx, void *scratch, uint64_t job, struct 
 {
 	const struct encoding *e = ctx;
 	const struct tile_memory *m = scratch;
-	struct tsr_device_found *sum = &e->saved[m->tile.tensor].found;
+	struct tsr_device_found *sum = &e->found[m->tile.tensor];
 
 	(void)job;
 	(void)err;
@@ -233,12 +274,13 @@ static enum tsr_status add_found(void *ctx, void *scratch, uint64_t job, struct 
 	return TSR_OK;
 }
 
-enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr_saved *saved,
-				  const struct tsr_run *run, struct tsr_err *err)
+enum tsr_status tsr_saving_encode(const struct tsr_saving *s, const struct tsr_saved *saved,
+				  struct tsr_device_found *found, const struct tsr_run *run,
+				  struct tsr_err *err)
 {
 	static const struct tsr_run one = { .threads = 1 };
 	TSR_SCOPED(tsr_tiles_free) struct tsr_tiles tiles = { 0 };
-	struct encoding e = { .c = s->c, .saved = saved };
+	struct encoding e = { .c = s->c, .saved = saved, .found = found };
 	struct tsr_pipeline pipeline = { .scratch_nbytes = sizeof(struct tile_memory),
 					 .work = encode_tile,
 					 .commit = add_found,
@@ -246,10 +288,8 @@ enum tsr_status tsr_saving_encode(const struct tsr_saving *s, struct tsr_saved *
 	TSR_OWNED(free) bool *skip = NULL;
 
 	TSR_TRY(TSR_NEW(&skip, s->c->ntensors + 1, err, s->c->path));
-	for (size_t i = 0; i < s->c->ntensors; i++) {
+	for (size_t i = 0; i < s->c->ntensors; i++)
 		skip[i] = !s->c->tensors[i].coding.codec || !saved[i].data;
-		saved[i].found = (struct tsr_device_found){ 0 };
-	}
 	TSR_TRY(tsr_tensor_tiles(&tiles, s->c->tensors, s->c->ntensors, false, false, skip,
 				 s->c->path, err));
 	e.tiles = tiles;
@@ -263,14 +303,15 @@ enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s, const struct ts
 				     struct tsr_err *err)
 {
 	for (size_t k = 0; k < n; k++) {
-		const size_t i = which[k], v = tsr_saving_variance(s, i);
-		const struct tsr_tensor *t = &s->c->tensors[i];
+		const size_t i = which[k];
+		const struct tsr_tensor *t = &s->c->tensors[i], *v = tsr_tensor_beside(s->c, t);
 		const float *x = saved[i].data;
 
 		TSR_TRY(tsr_device_prepare(gpu, &t->coding, err));
-		if (v != SIZE_MAX) {
-			TSR_TRY(tsr_device_ratios(gpu, stream, &t->coding, x, saved[v].data,
-						  t->numel, scratch, err));
+		if (v) {
+			TSR_TRY(tsr_device_ratios(gpu, stream, &t->coding, x,
+						  saved[v - s->c->tensors].data, t->numel, scratch,
+						  err));
 			x = scratch;
 		}
 		TSR_TRY(tsr_device_encode(gpu, stream, &t->coding, x, t->numel, saved[i].plane,
@@ -280,38 +321,6 @@ enum tsr_status tsr_saving_encode_on(const struct tsr_saving *s, const struct ts
 }
 
 /* --- Entropy coding on a GPU -------------------------------------------------------------------- */
-
-/* The planes of a tensor, in device memory; of sizes only if @saved is NULL.  Returns how many. */
-static unsigned describe(const struct tsr_tensor *t, const struct tsr_saved *saved,
-			 struct tsr_device_plane *to)
-{
-	for (unsigned k = 0; k < t->nplanes && k < TSR_PLANES_MAX; k++)
-		to[k] = (struct tsr_device_plane){ .coding = &t->coding,
-						   .which = k,
-						   .n = t->numel,
-						   .columns = tsr_coded_columns(t),
-						   .plain = saved ? saved->plane[k] : NULL,
-						   .scales = saved ? saved->plane[1] : NULL };
-	return t->nplanes;
-}
-
-uint64_t tsr_saving_coded_bound(const struct tsr_saving *s, size_t i)
-{
-	const struct tsr_tensor *t = &s->c->tensors[i];
-	struct tsr_device_plane planes[TSR_PLANES_MAX];
-	uint64_t sum = 0;
-
-	if (!t->coding.codec)
-		return 0;
-	for (unsigned n = describe(t, NULL, planes), k = 0; k < n; k++) {
-		const uint64_t bound = tsr_device_coded_bound(&planes[k]);
-
-		if (!bound)
-			return 0;
-		sum += bound;
-	}
-	return sum;
-}
 
 /* Those of several tensors, to be freed; NULL when out of memory. */
 static struct tsr_device_plane *describe_all(const struct tsr_saving *s,
@@ -334,7 +343,7 @@ uint64_t tsr_saving_coding_scratch(const struct tsr_saving *s, const size_t *whi
 	TSR_OWNED(free)
 	struct tsr_device_plane *planes = describe_all(s, NULL, which, n, &nplanes);
 
-	return planes ? tsr_device_coding_scratch(gpu, planes, nplanes, false) : 0;
+	return planes ? tsr_device_coding_scratch(gpu, planes, nplanes, false) : UINT64_MAX;
 }
 
 enum tsr_status tsr_saving_code_on(const struct tsr_saving *s, const struct tsr_saved *saved,
@@ -352,16 +361,14 @@ enum tsr_status tsr_saving_code_on(const struct tsr_saving *s, const struct tsr_
 
 /* --- What codecs cannot hold -------------------------------------------------------------------- */
 
-bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_found *found,
-		       char *why, size_t room)
+/* Whether it must, and then does: why is in @why. */
+static bool keep_raw(struct tsr_tensor *t, const struct tsr_device_found *found, char *why,
+		     size_t room)
 {
-	struct tsr_tensor *t = &s->c->tensors[i];
 	struct tsr_packed_tensor r = { .report = found->report };
 	const bool split = t->coding.codec && (t->coding.codec->narrow == TSR_BF16 ||
 					       t->coding.codec->narrow == TSR_F16);
 
-	if (!t->coding.codec)
-		return true;
 	r.measure.nonfinite = found->nonfinite;
 	r.measure.negative = found->negative;
 	/* Where an encoder counts them too, as splits do, they are in the report. */
@@ -376,6 +383,23 @@ bool tsr_saving_settle(struct tsr_saving *s, size_t i, const struct tsr_device_f
 	t->coding = (struct tsr_coding){ .group = 1 };
 	t->nplanes = 1;
 	return true;
+}
+
+size_t tsr_saving_settle(struct tsr_saving *s, const struct tsr_device_found *found,
+			 const size_t *which, size_t n, struct tsr_saving_raw *ret)
+{
+	size_t nraw = 0;
+
+	for (size_t k = 0; k < n; k++) {
+		struct tsr_tensor *t = &s->c->tensors[which[k]];
+		struct tsr_saving_raw *raw = &ret[nraw];
+
+		if (!t->coding.codec || !keep_raw(t, &found[which[k]], raw->why, sizeof(raw->why)))
+			continue;
+		raw->tensor = which[k];
+		nraw++;
+	}
+	return nraw;
 }
 
 uint64_t tsr_xxh3(const void *bytes, size_t nbytes)
@@ -404,12 +428,13 @@ static enum tsr_status place_planes(struct tsr_checkpoint *c, struct tsr_tensor 
 
 	for (unsigned i = 0; i < t->nplanes; i++) {
 		const void *bytes = saved->plane[i] ? saved->plane[i] : saved->data;
+		static const char empty[1];
 		struct tsr_array a = { .name = t->name,
 				       .dtype = t->dtype,
 				       .rank = t->rank,
 				       .shape = t->shape,
 				       .stride = i ? NULL : first.stride,
-				       .memory = bytes };
+				       .memory = t->numel ? bytes : empty };
 		uint64_t *count;
 
 		if (t->coding.codec) {
@@ -451,7 +476,7 @@ static enum tsr_status hash_planes(void *ctx, void *scratch, uint64_t job, struc
 	return tsr_plane_hashes_whole(t, plane, t->hash, c->path, err);
 }
 
-/* Make the skeleton the packed checkpoint that it will be. */
+/* Make the plan the packed checkpoint that it will be. */
 static enum tsr_status fill(struct tsr_checkpoint *c, const struct tsr_saved *saved,
 			    const struct tsr_run *run, struct tsr_err *err)
 {

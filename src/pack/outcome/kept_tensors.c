@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "names/aliases.h"
+
 static enum tsr_kept class_of(const struct tsr_tensor *t, enum tsr_raw_reason raw)
 {
 	switch (raw) {
@@ -25,7 +27,9 @@ static enum tsr_kept class_of(const struct tsr_tensor *t, enum tsr_raw_reason ra
 		return TSR_KEPT_QUANTIZED;
 	if (t->dtype != TSR_F32)
 		return TSR_KEPT_DTYPE;
-	return t->field && t->rank ? TSR_KEPT_STATE : TSR_KEPT_OTHER;
+	if (!t->field || !t->rank)
+		return TSR_KEPT_OTHER;
+	return tsr_alias_is_factor(t) ? TSR_KEPT_FACTOR : TSR_KEPT_STATE;
 }
 
 /* "GG" of "GG.0", once. */

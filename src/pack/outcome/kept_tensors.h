@@ -9,6 +9,7 @@
 enum tsr_kept {
 	TSR_KEPT_DTYPE, /* it is not FP32 */
 	TSR_KEPT_STATE, /* an optimizer keeps it, and no kind is known for it */
+	TSR_KEPT_FACTOR, /* of a preconditioner, whose inverse root rounding breaks */
 	TSR_KEPT_SMALL, /* few elements */
 	TSR_KEPT_INTEGERS, /* all elements are integers */
 	TSR_KEPT_CHOICE, /* no codec to choose from is within the bound */

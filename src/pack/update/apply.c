@@ -10,7 +10,7 @@
 #include "container/shards/shard_keep.h"
 #include "io/dir.h"
 #include "io/temporary.h"
-#include "layouts/open_update.h"
+#include "layouts/open.h"
 #include "pack/open_checkpoint.h"
 #include "pack/packing.h"
 #include "tersor/directory.h"

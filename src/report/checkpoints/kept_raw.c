@@ -15,6 +15,7 @@ void tsr_kept_raw_put_why(const struct tsr_kept_raw *k, struct tsr_text *out)
 				   "without loss",
 		[TSR_KEPT_STATE] =
 			"optimizer state that tersor does not know; --other CODEC packs it",
+		[TSR_KEPT_FACTOR] = "factors of preconditioners, which lossless codecs only take",
 		[TSR_KEPT_SMALL] = "in small tensors; --min-elements 1 packs them",
 		[TSR_KEPT_INTEGERS] = "integers",
 		[TSR_KEPT_CHOICE] = "in tensors for which no codec is within the bound",
@@ -53,6 +54,9 @@ void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
 	} lines[] = {
 		{ TSR_KEPT_STATE, "optimizer state that tersor does not know",
 		  "; --other CODEC packs them)" },
+		{ TSR_KEPT_FACTOR,
+		  "factors of preconditioners, whose inverse roots rounding breaks",
+		  " (--entropy codes them without loss)" },
 		{ TSR_KEPT_SMALL, "few elements", " (--min-elements 1 packs them)" },
 		{ TSR_KEPT_INTEGERS, "integers, which their codec would change", "" },
 		{ TSR_KEPT_CHOICE, "no codec within the bound", " (--auto-codecs names others)" },
@@ -86,8 +90,8 @@ void tsr_kept_raw_put_text(const struct tsr_kept_raw *k, struct tsr_text *out)
 void tsr_kept_raw_put_json(const struct tsr_kept_raw *k, struct tsr_text *json)
 {
 	static const char *const names[TSR_KEPT_COUNT] = {
-		"dtype", "unknown_state", "few_elements", "integers",
-		"bound", "values",	  "quantized",	  "other",
+		"dtype", "unknown_state", "factors",   "few_elements", "integers",
+		"bound", "values",	  "quantized", "other",
 	};
 
 	tsr_json_put_u64(json, "packed_nbytes", k->packed_nbytes);

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening what tsr_checkpoint_open() does not: a delta that is applied, and the state of a running job. */
+#ifndef TSR_LAYOUTS_OPEN_H
+#define TSR_LAYOUTS_OPEN_H
+
+#include "tersor/checkpoint.h"
+#include "tersor/saving.h"
+
+/*
+ * tsr_checkpoint_open() of one file, but if it is a delta whose base is not packed, nobody knows that this is
+ * the base until tsr_delta_prove() says so.
+ */
+enum tsr_status tsr_update_open(const char *path, const struct tsr_open_options *options,
+				struct tsr_checkpoint **ret, struct tsr_err *err);
+
+/* A checkpoint without files: the offset of an array, or of its chunk, is the number of the job's tensor. */
+enum tsr_status tsr_job_open(const struct tsr_job_state *state, const struct tsr_open_options *o,
+			     struct tsr_checkpoint **ret, struct tsr_err *err);
+
+#endif
