@@ -172,7 +172,7 @@ static enum tsr_status restore(struct tsr_checkpoint *c, const void *pickle, siz
 		return tsr_fail_nomem(err, c->path);
 	a.where = where.bytes;
 	TSR_TRY(tsr_pickle_read(pickle, nbytes, where.bytes, c->arena, &root, err));
-	TSR_TRY(tsr_torch_bind(&a, root, find_tensor, &a, &numpy));
+	TSR_TRY(tsr_torch_bind_with(&a, root, find_tensor, &a, &numpy));
 	return tsr_build_tree(c, root, err);
 }
 

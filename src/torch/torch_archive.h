@@ -87,7 +87,7 @@ void tsr_torch_chunk(const struct tsr_torch_view *view, struct tsr_chunk *ret);
 /* Whether the argument of a tensor that holds its hooks is empty. */
 bool tsr_torch_no_hooks(const struct tsr_value *v);
 
-/* Sets array, requires_grad and parameter of the TENSOR that such a call makes. */
+/* Sets array and requires_grad of the TENSOR that such a call makes. */
 typedef enum tsr_status tsr_torch_find_fn(void *ctx, const struct tsr_value *call, const char *at,
 					  struct tsr_value *ret);
 
@@ -101,14 +101,13 @@ struct tsr_torch_numpy {
 };
 
 /* Turn the tensors of a value into TENSOR values; refuse what is not known to be harmless. */
-enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
-			       tsr_torch_find_fn *find, void *ctx, struct tsr_torch_numpy *numpy);
+enum tsr_status tsr_torch_bind_with(struct tsr_torch_archive *a, struct tsr_value *root,
+				    tsr_torch_find_fn *find, void *ctx,
+				    struct tsr_torch_numpy *numpy);
 
-/*
- * The same with an array for each view: names start with @prefix and, if both are not empty, a dot.
- */
-enum tsr_status tsr_torch_add_arrays(struct tsr_torch_archive *a, struct tsr_value *root,
-				     const char *prefix);
+/* The same, adding arrays whose names start with @prefix and, if both are not empty, a dot. */
+enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
+			       const char *prefix);
 
 /*
  * The one tensor that an archive holds and nothing else, as torch.distributed.checkpoint writes

@@ -242,8 +242,9 @@ static enum tsr_status bind_all(struct binding *b)
 			      b->a->where, b->ndropped);
 }
 
-enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
-			       tsr_torch_find_fn *find, void *ctx, struct tsr_torch_numpy *numpy)
+enum tsr_status tsr_torch_bind_with(struct tsr_torch_archive *a, struct tsr_value *root,
+				    tsr_torch_find_fn *find, void *ctx,
+				    struct tsr_torch_numpy *numpy)
 {
 	TSR_OWNED(free) struct binding *b = NULL;
 

@@ -73,7 +73,7 @@ static enum tsr_status read_state(struct tsr_torch_archive *a, const struct tsr_
 	}
 	if (s->named)
 		return add_named(a, root);
-	TSR_TRY(tsr_torch_add_arrays(a, root, ""));
+	TSR_TRY(tsr_torch_bind(a, root, ""));
 	return tsr_build_tree(c, root, a->err);
 }
 

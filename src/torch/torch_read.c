@@ -136,14 +136,14 @@ static enum tsr_status check_total(const struct binding *b)
 		a->where, b->nbytes, TSR_TORCH_EXPANSION_MAX, most);
 }
 
-enum tsr_status tsr_torch_add_arrays(struct tsr_torch_archive *a, struct tsr_value *root,
-				     const char *prefix)
+enum tsr_status tsr_torch_bind(struct tsr_torch_archive *a, struct tsr_value *root,
+			       const char *prefix)
 {
 	TSR_SCOPED(free_views) struct binding b = { .a = a, .prefix = prefix };
 	struct tsr_torch_numpy numpy = { .n = 0 };
 
 	b.views = (struct tsr_map){ .item_nbytes = sizeof(struct seen), .same = is_seen };
-	TSR_TRY(tsr_torch_bind(a, root, find_tensor, &b, &numpy));
+	TSR_TRY(tsr_torch_bind_with(a, root, find_tensor, &b, &numpy));
 	TSR_TRY(check_total(&b));
 	if (b.nloose)
 		TSR_TRY(tsr_build_note(
@@ -209,7 +209,7 @@ enum tsr_status tsr_torch_read(struct tsr_checkpoint *c, unsigned file, uint64_t
 
 	TSR_TRY(tsr_torch_open(&a, base, nbytes));
 	TSR_TRY(tsr_torch_load(&a, c->arena, &root));
-	TSR_TRY(tsr_torch_add_arrays(&a, root, prefix));
+	TSR_TRY(tsr_torch_bind(&a, root, prefix));
 	TSR_TRY(read_generation(&a));
 	TSR_TRY(note_unused(&a));
 	*root_ret = root;
