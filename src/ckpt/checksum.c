@@ -43,7 +43,7 @@ enum tsr_status tsr_record_commit(struct tsr_record_crc *r, const struct tsr_che
 	r->crc = offset ? tsr_crc32_combine(r->crc, crc, nbytes) : crc;
 	if (offset + nbytes < a->nbytes || r->crc == a->crc)
 		return TSR_OK;
-	return damaged(tsr_file_path(c->files[a->file]), a->name, r->crc, a->crc, err);
+	return damaged(tsr_array_path(c, a), a->name, r->crc, a->crc, err);
 }
 
 /* --- Records that are checked beforehand -------------------------------------------------------- */
@@ -306,8 +306,8 @@ enum tsr_status tsr_plane_hashes_check(const struct tsr_checkpoint *c, const str
 			return tsr_fail(err, TSR_E_FORMAT,
 					"%s: tensor %.200s: data of %.200s is damaged: found hash "
 					"%016" PRIx64 ", expected %016" PRIx64,
-					tsr_file_path(c->files[c->arrays[t->plane[i]].file]),
-					t->name, c->arrays[t->plane[i]].name, hash[i], t->hash[i]);
+					tsr_array_path(c, &c->arrays[t->plane[i]]), t->name,
+					c->arrays[t->plane[i]].name, hash[i], t->hash[i]);
 	}
 	return TSR_OK;
 }

@@ -26,7 +26,7 @@ static enum tsr_status misfit(const struct tsr_checkpoint *c, const struct tsr_a
 {
 	return tsr_fail(err, TSR_E_FORMAT,
 			"%s: tensor %.200s: dtype or shape of coded plane %.200s does not fit",
-			tsr_file_path(c->files[a->file]), t->name, a->name);
+			tsr_array_path(c, a), t->name, a->name);
 }
 
 /* The shape of a plane: that of its tensor, or one dimension. */
@@ -77,8 +77,7 @@ static enum tsr_status damaged(const struct tsr_checkpoint *c, const struct tsr_
 {
 	return tsr_fail(err, TSR_E_FORMAT,
 			"%s: tensor %.200s: data is damaged: piece %" PRIu64 " of %" PRIu64 ": %s",
-			tsr_file_path(c->files[a->file]), a->name, piece + 1, a->coded->npieces,
-			what);
+			tsr_array_path(c, a), a->name, piece + 1, a->coded->npieces, what);
 }
 
 /* Bytes of a coded array, which is in a file or in memory. */
@@ -191,7 +190,7 @@ static enum tsr_status lacks_old(const struct tsr_checkpoint *c, const struct ts
 		err, TSR_E_FORMAT,
 		"%s: tensor %.200s: is damaged, or was made with a base that has a tensor of this "
 		"name, dtype and shape, which %s has not",
-		tsr_file_path(c->files[a->file]), tensor_of(c, a), c->base->path);
+		tsr_array_path(c, a), tensor_of(c, a), c->base->path);
 }
 
 /* A base of the right bytes can have them under each other's names: then nothing is damaged. */
@@ -202,8 +201,8 @@ static enum tsr_status differs(const struct tsr_checkpoint *c, const struct tsr_
 			"%s: tensor %.200s: piece %" PRIu64 " of %" PRIu64
 			": %s: data is damaged, here or in %s, or that is not the base that this "
 			"was made with",
-			tsr_file_path(c->files[a->file]), tensor_of(c, a), piece + 1,
-			a->coded->npieces, what, c->base->path);
+			tsr_array_path(c, a), tensor_of(c, a), piece + 1, a->coded->npieces, what,
+			c->base->path);
 }
 
 /* Refuse a piece whose mode needs a base, in a checkpoint without one. */
@@ -550,6 +549,10 @@ enum tsr_status tsr_array_read(const struct tsr_checkpoint *c, const struct tsr_
 {
 	if (a->coded)
 		return read_coded(c, a, offset, nbytes, buf, err);
+	if (!c->nfiles && !a->memory)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: tensor %.200s: its elements are in a job's memory", c->path,
+				a->name);
 	if (a->layout)
 		return tsr_layout_read(c, a, offset, nbytes, buf, err);
 	if (a->memory) {

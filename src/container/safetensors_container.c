@@ -149,7 +149,7 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 			return tsr_build_nomem(c, err);
 	}
 	part->files = c->files;
-	part->arrays = c->arrays + first;
+	part->arrays = c->arrays ? c->arrays + first : NULL;
 	part->narrays = c->narrays - first;
 	return tsr_packed_read_tensors(part, text, err);
 }
