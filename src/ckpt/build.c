@@ -219,3 +219,8 @@ enum tsr_status tsr_build_index(struct tsr_checkpoint *c, struct tsr_err *err)
 	}
 	return TSR_OK;
 }
+
+const char *tsr_array_path(const struct tsr_checkpoint *c, const struct tsr_array *a)
+{
+	return a->file < c->nfiles ? tsr_file_path(c->files[a->file]) : c->path;
+}

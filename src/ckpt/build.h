@@ -81,4 +81,7 @@ enum tsr_status tsr_build_remark(struct tsr_checkpoint *c, struct tsr_err *err, 
 /* The failure of an allocation from the arena: TSR_E_LIMIT or TSR_E_NOMEM. */
 enum tsr_status tsr_build_nomem(struct tsr_checkpoint *c, struct tsr_err *err);
 
+/* What messages call the place of an array: its file; the checkpoint, if that is in a job's memory. */
+const char *tsr_array_path(const struct tsr_checkpoint *c, const struct tsr_array *a);
+
 #endif

@@ -106,8 +106,3 @@ enum tsr_status tsr_checkpoint_check_unchanged(const struct tsr_checkpoint *c, s
 	}
 	return TSR_OK;
 }
-
-const char *tsr_array_path(const struct tsr_checkpoint *c, const struct tsr_array *a)
-{
-	return a->file < c->nfiles ? tsr_file_path(c->files[a->file]) : c->path;
-}

@@ -124,9 +124,6 @@ struct tsr_checkpoint {
 	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
 };
 
-/* What messages call the place of an array: its file; the checkpoint, if that is in a job's memory. */
-const char *tsr_array_path(const struct tsr_checkpoint *c, const struct tsr_array *a);
-
 /*
  * @nbytes of an array's data from byte @offset in it, in row-major order and little-endian; whole
  * elements, inside the array.  Every piece of a coded one is compared with its hash in the index:

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checksums of what a checkpoint stores: CRC-32 of a container's records, XXH3 of packed planes. */
+#include "ckpt/build.h"
 #include "ckpt/checksum.h"
 
 #include <inttypes.h>
