@@ -182,6 +182,23 @@ print(json.dumps([sorted(kept), sorted(back), [k for k, t in kept.items() if not
     assert "qmap1" in kept and back == kept and not differ
 
 
+def test_names_that_no_file_holds_are_refused(tmp_path):
+    """As the shards of tersor.dcp have them: a name with NUL was cut, one of a lone surrogate was no UTF-8."""
+    script = """
+from tersor import planes
+from tersor.structure import of_tensors
+said = []
+for name in "a\\0b", "\\udcff", "x" * 65536:
+    try:
+        planes.Plan(of_tensors({name: torch.ones(3)}, {}), planes.Format())
+    except RuntimeError as e:
+        said.append(str(e))
+print(json.dumps(said))
+"""
+    said = run(script, tmp_path)
+    assert len(said) == 3 and all("names in UTF-8" in line for line in said)
+
+
 def test_more_than_4_gib_is_planned(tmp_path):
     """The memory is never touched."""
     script = """

@@ -320,6 +320,15 @@ def test_junk_after_the_end_is_refused(refused, junk):
     refused(pt({"w": tensor(W)}) + junk)
 
 
+@pytest.mark.parametrize("args", [(0, False, False), (2 ** 63, False, False), (0, False), ("0", 1, 2), ()])
+def test_the_hole_of_a_running_job_is_no_tensor_of_a_file(refused, args):
+    """What tersor.torch.save hands over in the place of a tensor, whose elements are in the job's memory."""
+    refused(pt({"w": Call(Global("tersor.structure", "hole"), args)}), "w", "tensor of a running job")
+    refused(pt({"p": Call(Global("torch._utils", "_rebuild_parameter"),
+                          (Call(Global("tersor.structure", "hole"), args), True, Call(torchfile.ORDERED_DICT, ())))}),
+            "p")
+
+
 @pytest.mark.parametrize("junk", [b"\0", b"#!/bin/sh\n", bytes(64), b"PK\3\4"], ids=repr)
 def test_junk_in_front_is_refused(refused, junk):
     refused(junk + pt({"w": tensor(W)}))

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "base/utf8.h"
 #include "format/pickle.h"
 #include "torch/torch.h"
 #include "torch/torch_archive.h"
@@ -43,9 +44,13 @@ static enum tsr_status add_named(struct tsr_torch_archive *a, const struct tsr_v
 		struct tsr_torch_view view;
 		struct tsr_array array;
 
-		if (key->type != TSR_VALUE_STRING || !tsr_torch_is_tensor(v))
+		if (key->type != TSR_VALUE_STRING || !tsr_torch_is_tensor(v) ||
+		    key->text.nbytes > TSR_NAME_MAX ||
+		    !tsr_utf8_is_string(key->text.bytes, key->text.nbytes))
 			return tsr_torch_fail(a, TSR_E_FORMAT, "",
-					      "found something else in a dict of tensors by name");
+					      "found something other than tensors by names in "
+					      "UTF-8, without NUL and within %u bytes",
+					      TSR_NAME_MAX);
 		TSR_TRY(tsr_torch_view(a, v, key->text.bytes, &view));
 		TSR_TRY(tsr_torch_array(c, &view, &array, a->err));
 		array.name = key->text.bytes;

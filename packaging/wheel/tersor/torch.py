@@ -203,6 +203,12 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
     -------
     list of str
         The names of tensors that nothing was done with.
+
+    Raises
+    ------
+    ValueError
+        The optimizer has another number of groups than the one in the checkpoint, or that has several and none
+        under the key "optimizer", as `save` has it.
     """
     if os.path.isdir(path) and os.path.isfile(os.path.join(path, ".metadata")):
         from tersor import dcp

@@ -102,18 +102,32 @@ static enum tsr_status add_state(const struct joining *j, size_t i)
 
 /* --- What they are divided by ----------------------------------------------------------------- */
 
-/* Whether the same parameter has an unknown state of the same shape: states of one stand side by side. */
-static bool has_unknown(const struct joining *j, const struct tsr_candidate *k, size_t prefix)
+/* Whether the parameter of a state has another one like this: states of one stand side by side. */
+static bool has_other(const struct joining *j, const struct tsr_candidate *k,
+		      bool (*is)(const struct tsr_candidate *other, const struct tsr_candidate *k))
 {
-	const struct tsr_candidate *first = k, *end = j->all + j->p->c->ntensors;
+	const char *name = k->t->name, *dot = strrchr(name, '.');
+	const struct tsr_candidate *at = k, *end = j->all + j->p->c->ntensors;
+	const size_t stem = dot ? (size_t)(dot - name) + 1 : 0;
 
-	while (first > j->all && strncmp(first[-1].t->name, k->t->name, prefix) == 0)
-		first--;
-	for (; first < end && strncmp(first->t->name, k->t->name, prefix) == 0; first++) {
-		if (first->role == TSR_ROLE_NONE && tsr_tensor_same_shape(first->t, k->t))
+	while (stem && at > j->all && strncmp(at[-1].t->name, name, stem) == 0)
+		at--;
+	for (; stem && at < end && strncmp(at->t->name, name, stem) == 0; at++) {
+		if (is(at, k))
 			return true;
 	}
 	return false;
+}
+
+static bool is_unknown(const struct tsr_candidate *other, const struct tsr_candidate *k)
+{
+	return other->role == TSR_ROLE_NONE && tsr_tensor_same_shape(other->t, k->t);
+}
+
+static bool is_factor(const struct tsr_candidate *other, const struct tsr_candidate *k)
+{
+	(void)k;
+	return tsr_alias_is_factor(other->t);
 }
 
 /*
@@ -127,24 +141,7 @@ static bool is_denominator(const struct joining *j, const struct tsr_candidate *
 	if (j->p->c->eps <= 0 || !dot)
 		return false;
 	return strcmp(dot, ".state1") == 0 ||
-	       ((strcmp(dot, ".m") == 0 || strcmp(dot, ".mu") == 0) &&
-		has_unknown(j, k, (size_t)(dot - k->t->name) + 1));
-}
-
-/* SOAP's moments are in different bases: a momentum is not divided by the elements of its variance. */
-static bool is_turned(const struct joining *j, const struct tsr_tensor *m)
-{
-	const char *dot = strrchr(m->name, '.');
-	const size_t n = dot ? (size_t)(dot - m->name) + 1 : 0;
-	const struct tsr_tensor *first = m, *end = j->p->c->tensors + j->p->c->ntensors;
-
-	while (n && first > j->p->c->tensors && strncmp(first[-1].name, m->name, n) == 0)
-		first--;
-	for (; n && first < end && strncmp(first->name, m->name, n) == 0; first++) {
-		if (tsr_alias_is_factor(first))
-			return true;
-	}
-	return false;
+	       ((strcmp(dot, ".m") == 0 || strcmp(dot, ".mu") == 0) && has_other(j, k, is_unknown));
 }
 
 /*
@@ -158,7 +155,8 @@ static void pair(const struct joining *j, struct tsr_parameter *p)
 	const size_t max = p->tensor[TSR_SLOT_MAX_VARIANCE];
 	const size_t last = max != SIZE_MAX ? max : variance;
 
-	if (is_turned(j, m))
+	/* SOAP's are in different bases: a momentum is not divided by the elements of its variance. */
+	if (has_other(j, &j->all[m - all], is_factor))
 		return;
 	if (variance != SIZE_MAX && !j->p->c->packed && tsr_tensor_same_shape(m, &all[variance]))
 		m->beside = all[variance].name;
