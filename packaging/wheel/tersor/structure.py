@@ -8,7 +8,7 @@ from __future__ import annotations
 import array
 import io
 import pickle
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Tuple
 
 import torch
 
