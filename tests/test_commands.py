@@ -158,6 +158,27 @@ def test_verify_against_compressed_states_sees_a_changed_code(tmp_path):
     assert "weight.state1" in done.stdout
 
 
+def data_of(path):
+    content = path.read_bytes()
+    return content[8 + int.from_bytes(content[:8], "little"):]
+
+
+@pytest.mark.parametrize("name", ["w", "w.exp_avg", "w.exp_avg_sq"])
+def test_verify_against_sees_one_element_that_decodes_to_the_same(tmp_path, name):
+    """By the figures alone: the codes of both originals are equal."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(0, 0.02, (100, 300)).astype("f4")
+    tensors = {"w": x, "w.exp_avg": x * np.float32(0.1), "w.exp_avg_sq": np.square(x)}
+    save_file(tensors, tmp_path / "a.safetensors")
+    path = packed(tmp_path / "packed.safetensors", tmp_path / "a.safetensors")
+    run_tersor("verify", path, "--against", tmp_path / "a.safetensors", check=0)
+    tensors[name][7, 7] *= np.float32(1 + 2**-17)
+    save_file(tensors, tmp_path / "b.safetensors")
+    again = packed(tmp_path / "again.safetensors", tmp_path / "b.safetensors")
+    assert data_of(path) == data_of(again)
+    run_tersor("verify", path, "--against", tmp_path / "b.safetensors", check=1)
+
+
 def test_verify_against_the_wrong_original_says_so_first(tmp_path):
     path = packed(tmp_path / "packed.safetensors", TRAINER / "model.safetensors")
     wrong = {name: x + 1 for name, x in load_file(TRAINER / "model.safetensors").items()}

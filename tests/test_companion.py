@@ -258,9 +258,12 @@ def other_dtype(header, data):
     return data
 
 
-def reshaped(header, data):
-    header["w"]["shape"].reverse()
-    return data
+def reshaped(name):
+    """The array with its dimensions in another order."""
+    def change(header, data):
+        header[name]["shape"].reverse()
+        return data
+    return change
 
 
 def named(name):
@@ -308,8 +311,10 @@ DAMAGE = {
                       ["tensor w"]),
     "other dtype": (lambda packed, plain: rewritten(plain, other_dtype), 3,
                     ["/model.safetensors: tensor w", "dtype or shape"]),
-    "other shape": (lambda packed, plain: rewritten(plain, reshaped), 3,
-                    ["tensor w: dtype or shape of plane w::error_bits"]),
+    "other shape": (lambda packed, plain: rewritten(plain, reshaped("w")), 3,
+                    ["/model.safetensors: tensor w", "dtype or shape"]),
+    "other shape of a raw tensor": (lambda packed, plain: rewritten(plain, reshaped("empty")), 3,
+                                    ["/model.safetensors: tensor empty", "dtype or shape"]),
     "cut": (lambda packed, plain: plain.write_bytes(plain.read_bytes()[:-1]), 3,
             ["/model.safetensors"]),
     "no safetensors": (lambda packed, plain: plain.write_text("{}"), 3, ["/model.safetensors"]),
@@ -326,9 +331,10 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-def test_files_that_do_not_fit_are_refused(tmp_path, how):
-    packed, plain = pack(mixed(tmp_path), tmp_path / "out")
+@pytest.mark.parametrize("how, codec", [(how, None) for how in DAMAGE] + [("other shape", "bf16+trunc8")])
+def test_files_that_do_not_fit_are_refused(tmp_path, how, codec):
+    weights = ["--weights", codec] if codec else []
+    packed, plain = pack(mixed(tmp_path), tmp_path / "out", *weights)
     run_tersor("verify", packed, "--allow-nonfinite", check=0)
     reader.read(packed)
     damage, status, facts = DAMAGE[how]

@@ -26,7 +26,10 @@ enum tsr_container {
 /* "safetensors", "pt", "dcp", "npz", "npy". */
 TSR_API const char *tsr_container_name(enum tsr_container container);
 
-/* How far off packing left a tensor, as a packed file records it: rounded to 13 bits. */
+/*
+ * How far off packing left a tensor, as a packed file records it: tsr_measure_error() of each metric, rounded
+ * to 13 bits, the NMSE to 45.
+ */
 struct tsr_error_summary {
 	double value[TSR_METRIC_COUNT]; /* by enum tsr_metric */
 };

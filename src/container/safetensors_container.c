@@ -137,6 +137,7 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 				   struct tsr_err *err)
 {
 	TSR_OWNED(tsr_json_free) struct tsr_json *text = NULL;
+	const size_t nown = c->narrays - first;
 	const char *weights = NULL;
 
 	TSR_TRY(tsr_packed_read(part, st->header, st->header_nbytes, &text, &weights, err));
@@ -151,7 +152,7 @@ static enum tsr_status read_packed(struct tsr_checkpoint *c, struct tsr_checkpoi
 	part->files = c->files;
 	part->arrays = c->arrays ? c->arrays + first : NULL;
 	part->narrays = c->narrays - first;
-	return tsr_packed_read_tensors(part, text, err);
+	return tsr_packed_read_tensors(part, nown, text, err);
 }
 
 /* All files of a delta that have coded planes name the same base. */

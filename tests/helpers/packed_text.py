@@ -20,13 +20,14 @@ def read(path):
     """The text of a file, unfolded."""
     header = header_of(path)
     root = json.loads(header["__metadata__"]["tersor"])
-    return unfold(root, header | (header_of(path.parent / root["weights"]) if "weights" in root else {}))
+    return unfold(root, header, header_of(path.parent / root["weights"]) if "weights" in root else {})
 
 
-def unfold(root, header):
-    """The text with an object for each tensor; `header` has the arrays of the file, and of its weights file."""
-    arrays = {name: Shape(entry) for name, entry in header.items() if name != "__metadata__"}
-    entries = reader.expand(root, arrays)
+def unfold(root, header, weights={}):
+    """The text with an object for each tensor; of the headers of the file and of its weights file."""
+    own, others = ({name: Shape(entry) for name, entry in of.items() if name != "__metadata__"}
+                   for of in (header, weights))
+    entries = reader.expand(root, own | others, own)
     root = {key: value for key, value in root.items() if key not in ("codings", "xxh3", "error")}
     return root | {"tensors": entries}
 
@@ -53,11 +54,15 @@ def fold(root):
 
 
 def fold_figures(error):
-    return b"\xff" * 15 if error is None else b"".join(
-        fold_figure(float("inf") if value is None else value) for value in error.values())
+    if error is None:
+        return b"\xff" * 19
+    of = {name: float("inf") if value is None else value for name, value in error.items()}
+    return b"".join(fold_figure(1 - of[name] if name == "cosine" and of[name] < 2 else of[name], n)
+                    for name, n in reader.FIGURES.items())
 
 
-def fold_figure(value):
-    """The upper 24 bits of a binary64, rounded to nearest, ties to even."""
+def fold_figure(value, n=3):
+    """The upper n bytes of a binary64, rounded to nearest, ties to even."""
     bits, = struct.unpack("<Q", struct.pack("<d", value))
-    return ((bits + (1 << 39) - 1 + (bits >> 40 & 1)) >> 40).to_bytes(3, "little")
+    shift = 64 - 8 * n
+    return ((bits + (1 << shift - 1) - 1 + (bits >> shift & 1)) >> shift).to_bytes(n, "little")

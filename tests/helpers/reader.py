@@ -365,7 +365,7 @@ def planes_of(tensor):
 HASH = "[0-9a-f]{16}"
 KINDS = {"weight", "momentum", "variance", "other"}
 SOURCE_KINDS = {"safetensors", "pt", "dcp", "npz", "npy"}
-FIGURES = ["abs", "ulp", "rel", "nmse", "cosine"]
+FIGURES = {"abs": 3, "ulp": 3, "rel": 3, "nmse": 7, "cosine": 3}    # bytes of each
 CODING = ["kind", "codec", "dtype", "scale", "group", "rows", "eps", "seed"]
 OF_TENSOR = ["name", "shape", "beside", "narrow"]
 
@@ -383,7 +383,7 @@ def parse_tersor(metadata, arrays, more):
     checkpoint = Checkpoint({}, source_metadata(metadata, root["source"]), root["generation"],
                             root["tool"], root["source"]["kind"], parse_shard(root.get("shard")),
                             parse_weights(root), entropy="entropy" in root)
-    entries = expand(root, arrays | more(checkpoint.weights))
+    entries = expand(root, arrays | more(checkpoint.weights), arrays)
     hashes, codebook = {}, parse_codebook(root, entries)
     for entry in entries:
         tensor = parse_tensor(entry)
@@ -394,12 +394,15 @@ def parse_tersor(metadata, arrays, more):
     return checkpoint, hashes
 
 
-def expand(root, arrays):
-    """Section 5.4: an object for each tensor, with what the text leaves to codings, lists and arrays."""
+def expand(root, arrays, own):
+    """Section 5.4: an object for each tensor, with what the text leaves to codings, lists and arrays.
+
+    `own`: those of the packed file itself; `arrays` has those of its weights file, too.
+    """
     check(isinstance(root["codings"], list) and isinstance(root["tensors"], list), "codings or tensors is not an array")
     check(isinstance(root["xxh3"], str) and isinstance(root.get("error", ""), str), "xxh3 or error is not a string")
-    hashes, figures = from_base64(root["xxh3"]), from_base64(root.get("error", ""))
-    left, entries = dict.fromkeys(name.removesuffix(CODED) if "entropy" in root else name for name in arrays), []
+    hashes, figures = from_base64(root["xxh3"], "xxh3"), from_base64(root.get("error", ""), "error")
+    left, entries, used = dict.fromkeys(name.removesuffix(CODED) if "entropy" in root else name for name in own), [], set()
     for coding in root["codings"]:
         check_members(coding, ["kind", "codec"] + optional(coding, CODING[2:]))
         check_known(coding["codec"], CODECS, "codec")
@@ -408,14 +411,16 @@ def expand(root, arrays):
         check_members(item, ["coding"] + optional(item, OF_TENSOR))
         check(is_integer(item["coding"]) and item["coding"] < len(root["codings"]), "no such coding")
         entry = {"dtype": "F32"} | root["codings"][item["coding"]] | item
+        used.add(item["coding"])
         suffixes = suffixes_of(entry["codec"])
+        check("narrow" not in entry or len(suffixes) == 2, "narrow of a codec without a correction")
         if "name" not in entry:
             first = next(iter(left), None)
             check(first is not None and first.endswith(suffixes["narrow" in entry]), "the next array is no first plane")
             entry["name"] = first.removesuffix(suffixes["narrow" in entry])
         check(isinstance(entry["name"], str), "a tensor's name is not a string")
         if "shape" not in entry:
-            plane = arrays.get(entry["name"] + suffixes[0])
+            plane = own.get(entry["name"] + suffixes[0])
             check(plane and "narrow" not in entry and has_shape_of_tensor(entry["codec"]), f"{entry['name']}: no shape")
             entry["shape"] = plane.shape
         for suffix in suffixes["narrow" in entry:]:
@@ -425,11 +430,12 @@ def expand(root, arrays):
         entry["xxh3"] = [f"{digest:016x}" for digest, in struct.iter_unpack("<Q", hashes[:size])]
         hashes = hashes[size:]
         if "error" in root and entry["codec"] != "raw":
-            entry["error"], figures = expand_figures(figures[:15]), figures[15:]
+            entry["error"], figures = expand_figures(figures[:19]), figures[19:]
             if entry["error"] is None:
                 del entry["error"]
         entries.append({key: entry[key] for key in ENTRY if key in entry})
     check(not hashes and not figures, "too many hashes or figures")
+    check(len(used) == len(root["codings"]), "a coding that no tensor has")
     return entries
 
 
@@ -439,12 +445,16 @@ ENTRY = ["name", "kind", "dtype", "shape", "codec", "scale", "group", "rows", "b
 
 def expand_figures(content):
     """The figures of a tensor by name; None if they were not measured, and in place of infinity."""
-    check(len(content) == 15, "too few figures")
-    if content == b"\xff" * 15:
+    check(len(content) == 19, "too few figures")
+    if content == b"\xff" * 19:
         return None
-    values = [struct.unpack("<d", bytes(5) + content[i:i + 3])[0] for i in range(0, 15, 3)]
-    check(not any(np.isnan(values)), "a figure is not a number")
-    return {name: value if np.isfinite(value) else None for name, value in zip(FIGURES, values)}
+    at, values = 0, {}
+    for name, n in FIGURES.items():
+        values[name], = struct.unpack("<d", bytes(8 - n) + content[at:at + n])
+        at += n
+    check(not any(np.isnan(list(values.values()))), "a figure is not a number")
+    values["cosine"] = 1 - values["cosine"]
+    return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
 
 def optional(value, names):
@@ -458,7 +468,7 @@ def parse_codebook(root, entries):
     if not used:
         return None
     check(isinstance(root["codebook"], str), "codebook is not a string")
-    entries = np.frombuffer(from_base64(root["codebook"]), "<f4")
+    entries = np.frombuffer(from_base64(root["codebook"], "codebook"), "<f4")
     check(len(entries) == 256 and np.all(np.isfinite(entries)) and np.all(np.diff(entries) >= 0),
           "codebook is not 256 ascending floats")
     return entries
@@ -578,14 +588,14 @@ def take_tree(checkpoint):
     return checkpoint
 
 
-def from_base64(text):
+def from_base64(text, what=TREE_ENTRY):
     try:
         content = base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
         content = None
     # Decoding and encoding again: bits that no byte uses are zero.
     check(content is not None and base64.b64encode(content).decode() == text,
-          f"{TREE_ENTRY} is not base64")
+          f"{what} is not base64")
     return content
 
 

@@ -7,8 +7,6 @@
 
 #include "ckpt/coded_plane.h"
 
-#define FIGURE_SHIFT (64 - 8 * TSR_PACKED_FIGURE_NBYTES)
-
 static bool ends_in(const char *name, const char *suffix)
 {
 	const size_t len = strlen(name), n = strlen(suffix);
@@ -40,21 +38,26 @@ bool tsr_packed_name_reserved(const char *name)
 	return ends_in_plane(name, tsr_codec_find("blockmean"));
 }
 
-uint64_t tsr_packed_figure_bits(double value)
+unsigned tsr_packed_figure_nbytes(enum tsr_metric metric)
 {
+	return metric == TSR_METRIC_NMSE ? 7 : 3;
+}
+
+uint64_t tsr_packed_figure_bits(enum tsr_metric metric, double value)
+{
+	const unsigned shift = 64 - 8 * tsr_packed_figure_nbytes(metric);
 	uint64_t bits;
 
 	value = isfinite(value) ? value : INFINITY;
 	memcpy(&bits, &value, sizeof(bits));
-	return (bits + (UINT64_C(1) << (FIGURE_SHIFT - 1)) - !(bits >> FIGURE_SHIFT & 1)) >>
-	       FIGURE_SHIFT;
+	return (bits + (UINT64_C(1) << (shift - 1)) - !(bits >> shift & 1)) >> shift;
 }
 
-double tsr_packed_figure(uint64_t bits)
+double tsr_packed_figure(enum tsr_metric metric, uint64_t bits)
 {
 	double value;
 
-	bits <<= FIGURE_SHIFT;
+	bits <<= 64 - 8 * tsr_packed_figure_nbytes(metric);
 	memcpy(&value, &bits, sizeof(value));
 	return value;
 }

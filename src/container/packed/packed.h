@@ -20,13 +20,15 @@
 /* The limit on JSON values in the `tersor` entry. */
 #define TSR_PACKED_VALUES_MAX (2 * TSR_ST_VALUES_MAX)
 
-/* Error figures of a tensor: the upper 24 bits of a binary64 each, all bits of all set: not measured. */
-#define TSR_PACKED_FIGURE_NBYTES 3u
-#define TSR_PACKED_ERROR_NBYTES (TSR_PACKED_FIGURE_NBYTES * TSR_METRIC_COUNT)
+/* Bytes of the error figures of a tensor; all bits of all set: not measured. */
+#define TSR_PACKED_ERROR_NBYTES 19u
+
+/* How many of these a figure has, which are the upper ones of a binary64: by the NMSE other data is known. */
+unsigned tsr_packed_figure_nbytes(enum tsr_metric metric);
 
 /* The bits of a figure, rounded to nearest; of a number that is not finite those of infinity. */
-uint64_t tsr_packed_figure_bits(double value);
-double tsr_packed_figure(uint64_t bits);
+uint64_t tsr_packed_figure_bits(enum tsr_metric metric, double value);
+double tsr_packed_figure(enum tsr_metric metric, uint64_t bits);
 
 /* What the text of the `tersor` entry must obey. */
 struct tsr_json_rules tsr_packed_rules(const char *path);

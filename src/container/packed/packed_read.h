@@ -15,9 +15,9 @@ enum tsr_status tsr_packed_read(struct tsr_checkpoint *c, const char *header,
 				uint64_t header_nbytes, struct tsr_json **ret,
 				const char **weights_ret, struct tsr_err *err);
 
-/* Fill in the tensors; @c holds all arrays. */
-enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct tsr_json *text,
-					struct tsr_err *err);
+/* Fill in the tensors; @c holds all arrays, first the @nown ones that the packed file itself has. */
+enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, size_t nown,
+					const struct tsr_json *text, struct tsr_err *err);
 
 /*
  * Once all files of a packed checkpoint are read and its names are sorted: find the tensors that have the

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"
@@ -14,7 +13,6 @@
 #include "codec/narrow.h"
 #include "container/packed/members.h"
 #include "container/packed/packed_read.h"
-#include "io/dir.h"
 #include "text/base64.h"
 #include "text/json.h"
 #include "text/named.h"
@@ -26,6 +24,7 @@ struct coding {
 	enum tsr_dtype dtype;
 	struct tsr_coding coding; /* without a row */
 	bool rows;
+	bool used; /* some tensor has it */
 };
 
 /* The bytes of a list that is base64, taken in the order of the tensors. */
@@ -39,6 +38,7 @@ struct reading {
 	const char *path;
 	struct tsr_arena *arena; /* of what is needed only here */
 	bool *used; /* per array: some tensor has it */
+	size_t nown; /* arrays of the packed file itself; those behind are of its weights file */
 	size_t next; /* no array before it is left */
 	struct tsr_named *sorted; /* the arrays */
 	struct coding *codings;
@@ -50,6 +50,8 @@ struct reading {
 	bool entropy, entropy_used; /* there may be coded planes; there are some */
 	struct tsr_err *err;
 };
+
+#define BAD_SHAPE "shape is not a list of integers within limits"
 
 static enum tsr_status bad(struct reading *r, const char *name, const char *what)
 {
@@ -157,6 +159,11 @@ static enum tsr_status read_column(struct reading *r, struct column *to, const s
 	return to->bytes.failed ? tsr_fail_nomem(r->err, r->path) : TSR_OK;
 }
 
+static void free_column(struct column *column)
+{
+	tsr_text_free(&column->bytes);
+}
+
 /* The next bytes; NULL: there are not so many. */
 static const unsigned char *take_bytes(struct column *from, size_t nbytes)
 {
@@ -169,15 +176,15 @@ static const unsigned char *take_bytes(struct column *from, size_t nbytes)
 /* The codebook of all tensors that have one: finite entries that do not decrease. */
 static enum tsr_status read_codebook(struct reading *r, const struct tsr_json *v)
 {
-	TSR_SCOPED(tsr_text_free) struct tsr_text bytes = { 0 };
+	TSR_SCOPED(free_column) struct column book = { .at = 0 };
 	const float *entry;
 
 	if (!v)
 		return TSR_OK;
-	if (!tsr_json_string(v) || !tsr_base64_get(&bytes, tsr_json_string(v)) ||
-	    bytes.nbytes != TSR_PACKED_CODEBOOK_NBYTES)
+	TSR_TRY(read_column(r, &book, v, "codebook is not base64 of 256 floats"));
+	if (book.bytes.nbytes != TSR_PACKED_CODEBOOK_NBYTES)
 		return bad(r, NULL, "codebook is not base64 of 256 floats");
-	entry = tsr_arena_dup(r->c->arena, bytes.bytes, bytes.nbytes);
+	entry = tsr_arena_dup(r->c->arena, book.bytes.bytes, book.bytes.nbytes);
 	if (!entry)
 		return tsr_build_nomem(r->c, r->err);
 	for (unsigned i = 0; i < 256; i++) {
@@ -250,12 +257,12 @@ static enum tsr_status read_name(struct reading *r, struct tsr_tensor *t, const 
 	const char *name = tsr_json_string(v);
 	size_t len = name ? strlen(name) : 0, plain;
 
-	while (r->next < r->c->narrays && r->used[r->next])
+	while (r->next < r->nown && r->used[r->next])
 		r->next++;
 	if (v && !name)
 		return bad(r, NULL, "a name is not a string");
 	if (!v) {
-		if (r->next == r->c->narrays)
+		if (r->next == r->nown)
 			return bad(r, NULL, "more tensors than arrays");
 		name = r->c->arrays[r->next].name;
 		len = strlen(name);
@@ -372,37 +379,41 @@ static enum tsr_status read_shape(struct reading *r, struct tsr_tensor *t, const
 	uint64_t *shape;
 
 	if (!tsr_json_is_list(v) || tsr_json_size(v) > TSR_RANK_MAX)
-		return bad(r, t->name, "shape is not a list of integers within limits");
+		return bad(r, t->name, BAD_SHAPE);
 	TSR_TRY(TSR_ARENA_NEW(&shape, tsr_json_size(v), r->c->arena,
 			      tsr_build_nomem(r->c, r->err)));
 	t->shape = shape;
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v)) {
 		if (!tsr_json_u64(v, &shape[t->rank++]))
-			return bad(r, t->name, "shape is not a list of integers within limits");
+			return bad(r, t->name, BAD_SHAPE);
 	}
 	return TSR_OK;
 }
 
-/* The shape that is given, or that of the first plane. */
-static enum tsr_status find_shape(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
+/* That of the first plane, which the packed file itself has: no check of it covers another one's header. */
+static enum tsr_status take_shape(struct reading *r, struct tsr_tensor *t)
 {
 	const struct tsr_codec *codec = t->coding.codec;
-	const struct tsr_named *found = NULL;
+	const char *suffix = suffix_of(t, 0);
+	const struct tsr_named *found;
 
-	if (v) {
-		TSR_TRY(read_shape(r, t, v));
-	} else {
-		if (!codec || codec->planes[0].unit == TSR_PER_ELEMENT)
-			found = tsr_named_find_joined(r->sorted, r->c->narrays, t->name,
-						      strlen(t->name), suffix_of(t, 0));
-		if (!found || t->narrow)
-			return bad(r, t->name, "no shape");
-		t->shape = r->c->arrays[found->index].shape;
-		t->rank = r->c->arrays[found->index].rank;
-	}
-	return tsr_shape_numel(t->rank, t->shape, &t->numel)
-		       ? TSR_OK
-		       : bad(r, t->name, "shape is not a list of integers within limits");
+	if (t->narrow || (codec && codec->planes[0].unit != TSR_PER_ELEMENT))
+		return bad(r, t->name, "no shape");
+	found = tsr_named_find_joined(r->sorted, r->c->narrays, t->name, strlen(t->name), suffix);
+	if (!found)
+		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: no plane %.200s%s",
+				r->path, t->name, t->name, suffix);
+	if (found->index >= r->nown)
+		return bad(r, t->name, "no shape");
+	t->shape = r->c->arrays[found->index].shape;
+	t->rank = r->c->arrays[found->index].rank;
+	return TSR_OK;
+}
+
+static enum tsr_status find_shape(struct reading *r, struct tsr_tensor *t, const struct tsr_json *v)
+{
+	TSR_TRY(v ? read_shape(r, t, v) : take_shape(r, t));
+	return tsr_shape_numel(t->rank, t->shape, &t->numel) ? TSR_OK : bad(r, t->name, BAD_SHAPE);
 }
 
 static enum tsr_status read_hashes(struct reading *r, struct tsr_tensor *t)
@@ -419,24 +430,28 @@ static enum tsr_status read_hashes(struct reading *r, struct tsr_tensor *t)
 
 static enum tsr_status read_errors(struct reading *r, struct tsr_tensor *t)
 {
+	unsigned char unmeasured[TSR_PACKED_ERROR_NBYTES];
 	const unsigned char *bytes;
 	struct tsr_error_summary *e;
-	unsigned known = 0;
 
 	if (!r->has_errors || !t->coding.codec)
 		return TSR_OK;
 	bytes = take_bytes(&r->errors, TSR_PACKED_ERROR_NBYTES);
 	if (!bytes)
 		return bad(r, t->name, "no error figures");
+	memset(unmeasured, 0xff, sizeof(unmeasured));
+	if (memcmp(bytes, unmeasured, sizeof(unmeasured)) == 0)
+		return TSR_OK;
 	TSR_TRY(TSR_ARENA_NEW(&e, 1, r->c->arena, tsr_build_nomem(r->c, r->err)));
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++) {
-		e->value[i] = tsr_packed_figure(
-			tsr_get_le(bytes + TSR_PACKED_FIGURE_NBYTES * i, TSR_PACKED_FIGURE_NBYTES));
-		known += isnan(e->value[i]) ? 0 : 1;
+	for (enum tsr_metric i = 0; i < TSR_METRIC_COUNT; i++) {
+		const unsigned n = tsr_packed_figure_nbytes(i);
+
+		e->value[i] = tsr_packed_figure(i, tsr_get_le(bytes, n));
+		if (isnan(e->value[i]))
+			return bad(r, t->name, "an error figure is not a number");
+		bytes += n;
 	}
-	if (known && known < TSR_METRIC_COUNT)
-		return bad(r, t->name, "an error figure is not a number");
-	t->error = known ? e : NULL;
+	t->error = e;
 	return TSR_OK;
 }
 
@@ -445,7 +460,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 {
 	const bool object = tsr_json_type(v) == TSR_JSON_OBJECT;
 	struct tsr_tensor *t = &r->c->tensors[r->c->ntensors];
-	const struct coding *coding;
+	struct coding *coding;
 	uint64_t index;
 
 	if (object && !TSR_PACKED_HAS_MEMBERS(v, "coding", "?name", "?shape", "?beside", "?narrow"))
@@ -453,6 +468,7 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	if (!tsr_json_u64(object ? tsr_json_get(v, "coding") : v, &index) || index >= r->ncodings)
 		return bad(r, NULL, "a tensor without one of the codings");
 	coding = &r->codings[index];
+	coding->used = true;
 	t->kind = coding->kind;
 	t->dtype = coding->dtype;
 	t->coding = coding->coding;
@@ -482,6 +498,10 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *v)
 	TSR_TRY(TSR_NEW(&r->c->tensors, tsr_json_size(v) + 1, r->err, r->path));
 	for (v = tsr_json_first(v); v; v = tsr_json_next(v))
 		TSR_TRY(read_tensor(r, v));
+	for (size_t i = 0; i < r->ncodings; i++) {
+		if (!r->codings[i].used)
+			return bad(r, NULL, "a coding that no tensor has");
+	}
 	if (r->hashes.at < r->hashes.bytes.nbytes)
 		return bad(r, NULL, "more hashes than planes");
 	if (r->errors.at < r->errors.bytes.nbytes)
@@ -496,15 +516,24 @@ static enum tsr_status read_tensors(struct reading *r, const struct tsr_json *v)
 	return TSR_OK;
 }
 
-enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct tsr_json *text,
-					struct tsr_err *err)
+static void free_columns(struct reading *r)
+{
+	free_column(&r->hashes);
+	free_column(&r->errors);
+}
+
+enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, size_t nown,
+					const struct tsr_json *text, struct tsr_err *err)
 {
 	TSR_OWNED(tsr_arena_free) struct tsr_arena *arena = tsr_arena_new(SIZE_MAX);
 	const struct tsr_json *errors = tsr_json_get(text, "error");
-	struct reading r = {
-		.c = c, .path = c->path, .arena = arena, .has_errors = errors != NULL, .err = err
-	};
-	enum tsr_status status;
+	TSR_SCOPED(free_columns)
+	struct reading r = { .c = c,
+			     .path = c->path,
+			     .arena = arena,
+			     .nown = nown,
+			     .has_errors = errors != NULL,
+			     .err = err };
 
 	TSR_TRY(TSR_TAKE(&r.used, c->narrays + 1, arena, err, c->path));
 	TSR_TRY(TSR_TAKE(&r.sorted, c->narrays + 1, arena, err, c->path));
@@ -515,13 +544,10 @@ enum tsr_status tsr_packed_read_tensors(struct tsr_checkpoint *c, const struct t
 	TSR_TRY(read_entropy(&r, tsr_json_get(text, "entropy")));
 	TSR_TRY(read_base(&r, tsr_json_get(text, "base")));
 	TSR_TRY(read_codings(&r, tsr_json_get(text, "codings")));
-	status = read_column(&r, &r.hashes, tsr_json_get(text, "xxh3"), "xxh3 is not base64");
-	if (status == TSR_OK && errors)
-		status = read_column(&r, &r.errors, errors, "error is not base64");
-	TSR_THEN(status, read_tensors(&r, tsr_json_get(text, "tensors")));
-	tsr_text_free(&r.hashes.bytes);
-	tsr_text_free(&r.errors.bytes);
-	TSR_TRY(status);
+	TSR_TRY(read_column(&r, &r.hashes, tsr_json_get(text, "xxh3"), "xxh3 is not base64"));
+	if (errors)
+		TSR_TRY(read_column(&r, &r.errors, errors, "error is not base64"));
+	TSR_TRY(read_tensors(&r, tsr_json_get(text, "tensors")));
 	if (r.codebook && !r.codebook_used)
 		return bad(&r, NULL, "a codebook that no tensor has");
 	if (r.entropy && !r.entropy_used)

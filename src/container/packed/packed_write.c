@@ -107,9 +107,9 @@ struct tsr_error_summary tsr_error_summarize(const struct tsr_measured *m)
 {
 	struct tsr_error_summary s;
 
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
-		s.value[i] = tsr_packed_figure(
-			tsr_packed_figure_bits(tsr_measured_value(m, (enum tsr_metric)i)));
+	for (enum tsr_metric i = 0; i < TSR_METRIC_COUNT; i++)
+		s.value[i] = tsr_packed_figure(i,
+					       tsr_packed_figure_bits(i, tsr_measured_error(m, i)));
 	return s;
 }
 
@@ -260,11 +260,13 @@ static void add_figures(struct lists *l, const struct tsr_tensor *t)
 		tsr_put_le(bytes, t->hash[p], sizeof(bytes));
 		tsr_text_put(&l->hashes, bytes, sizeof(bytes));
 	}
-	for (unsigned m = 0; t->coding.codec && m < TSR_METRIC_COUNT; m++) {
+	for (enum tsr_metric m = 0; t->coding.codec && m < TSR_METRIC_COUNT; m++) {
+		const unsigned n = tsr_packed_figure_nbytes(m);
+
 		tsr_put_le(bytes,
-			   t->error ? tsr_packed_figure_bits(t->error->value[m]) : UINT64_MAX,
-			   TSR_PACKED_FIGURE_NBYTES);
-		tsr_text_put(&l->errors, bytes, TSR_PACKED_FIGURE_NBYTES);
+			   t->error ? tsr_packed_figure_bits(m, t->error->value[m]) : UINT64_MAX,
+			   n);
+		tsr_text_put(&l->errors, bytes, n);
 	}
 	l->measured = l->measured || t->error;
 }
@@ -297,7 +299,8 @@ static void compose_tensors(const struct tsr_packed_source *source,
 		const struct tsr_codec *codec = t->coding.codec;
 		const bool first = arrays < end &&
 				   arrays->tag == TSR_ARRAY_TAG(i, t->narrow != NULL);
-		const bool shaped = t->narrow || (first && arrays->shape != t->shape) ||
+		/* Only this header's arrays show a shape: nothing proves those of the weights file. */
+		const bool shaped = t->narrow || !first || arrays->shape != t->shape ||
 				    (codec && codec->planes[0].unit != TSR_PER_ELEMENT);
 
 		tsr_packed_put_tensor(t, number_coding(&l, t), !first, shaped, &l.tensors);

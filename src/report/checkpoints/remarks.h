@@ -17,8 +17,8 @@
  */
 void tsr_tensor_put(struct tsr_table *t, const struct tsr_tensor *x);
 
-/* Members of an object "error": every metric, and with all counts of a measurement. */
-void tsr_errors_put(struct tsr_table *t, const double value[TSR_METRIC_COUNT]);
+/* Members of an object "error": each metric from its tsr_measure_error(); and with all counts measured. */
+void tsr_errors_put(struct tsr_table *t, const double error[TSR_METRIC_COUNT]);
 void tsr_measured_put(struct tsr_table *t, const struct tsr_measured *m);
 
 /* --- What decoded tensors lost, as text and as JSON ------------------------------------------ */

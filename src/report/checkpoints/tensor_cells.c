@@ -33,7 +33,7 @@ static const char *const metric_keys[TSR_METRIC_COUNT] = {
 	[TSR_METRIC_COSINE] = "error.cosine",
 };
 
-void tsr_errors_put(struct tsr_table *t, const double value[TSR_METRIC_COUNT])
+void tsr_errors_put(struct tsr_table *t, const double error[TSR_METRIC_COUNT])
 {
 	static const char *const shown[TSR_METRIC_COUNT] = {
 		[TSR_METRIC_MAX_ABS] = "max abs:9.2e",
@@ -43,16 +43,17 @@ void tsr_errors_put(struct tsr_table *t, const double value[TSR_METRIC_COUNT])
 	};
 
 	for (unsigned m = 0; m < TSR_METRIC_COUNT; m++)
-		TSR_CELL(t, metric_keys[m], shown[m], value[m]);
+		TSR_CELL(t, metric_keys[m], shown[m],
+			 m == TSR_METRIC_COSINE ? 1 - error[m] : error[m]);
 }
 
 void tsr_measured_put(struct tsr_table *t, const struct tsr_measured *m)
 {
-	double value[TSR_METRIC_COUNT];
+	double error[TSR_METRIC_COUNT];
 
-	for (unsigned i = 0; i < TSR_METRIC_COUNT; i++)
-		value[i] = tsr_measured_value(m, (enum tsr_metric)i);
-	tsr_errors_put(t, value);
+	for (enum tsr_metric i = 0; i < TSR_METRIC_COUNT; i++)
+		error[i] = tsr_measured_error(m, i);
+	tsr_errors_put(t, error);
 	TSR_CELL(t, "error.exact", NULL, m->exact);
 	TSR_CELL(t, "error.flushed", NULL, m->flushed);
 	TSR_CELL(t, "error.sign_lost", NULL, m->sign_lost);
