@@ -206,7 +206,7 @@ from tersor import planes
 from tersor.structure import of_value
 value = {"small": torch.ones(16), "large": torch.empty(1100 << 20), "after": torch.ones(17), "end": torch.ones(18)}
 plan = planes.Plan(of_value(value), planes.Format())
-print(json.dumps([[t.name, t.tensor.numel()] for t in plan.tensors]))
+print(json.dumps([[plan.name(i), t.numel()] for i, t in enumerate(plan.tensors)]))
 """
     assert run(script, tmp_path) == [["small", 16], ["large", 1100 << 20], ["after", 17], ["end", 18]]
 
@@ -242,8 +242,9 @@ model, optimizer = make()
 value = {"empty": [torch.zeros(0, 3)] * 9, "tied": [model[1].weight] * 9, "model": model.state_dict(),
          "optimizer": saving.with_names(optimizer, model)}
 plan = planes.Plan(of_value(value), planes.Format("tight"))
-relative = [(t.name, plan.tensors[t.variance].name) for t in plan.tensors if t.variance >= 0]
-print(json.dumps([relative, [t.name for t in plan.tensors if t.name.endswith("exp_avg") and len(t.planes) > 1]]))
+names = [plan.name(i) for i in range(len(plan.tensors))]
+relative = [(name, names[v]) for name, v in zip(names, plan.variance) if v >= 0]
+print(json.dumps([relative, [name for name, n in zip(names, plan.nplanes) if name.endswith("exp_avg") and n > 1]]))
 """
     relative, momenta = run(script, tmp_path)
     assert momenta and relative == [[name, name + "_sq"] for name in momenta]

@@ -67,6 +67,7 @@ struct tsr_saving_tensor {
 	uint64_t numel;
 	size_t variance; /* that it is stored as ratios to: its index in the plan; SIZE_MAX: none */
 	uint64_t plane[TSR_PLANES_MAX]; /* bytes of each plane, or of the elements as they are */
+	uint64_t room; /* bytes of all of them, each from a multiple of 16 on */
 	uint64_t
 		coded_bound; /* the most bytes of its coded planes; 0: they are not coded on a GPU */
 	unsigned nplanes;
@@ -90,9 +91,13 @@ struct tsr_saved {
 	uint64_t coded[TSR_PLANES_MAX]; /* bytes of planes from tsr_saving_code_on(); 0: plain */
 };
 
+/* Let the planes of @n tensors be one behind the other from @base on, in the room of each. */
+TSR_API void tsr_saving_place(const struct tsr_saving *s, struct tsr_saved *saved,
+			      const size_t *which, size_t n, void *base);
+
 /*
- * Encode all tensors with @data into their planes, on run->threads threads; NULL: on this one.  @found: one
- * per tensor of the plan, zeroed before.
+ * Encode all tensors with @data into their planes, or copy their elements there, on run->threads threads;
+ * NULL: on this one.  @found: one per tensor of the plan, zeroed before.
  */
 TSR_API enum tsr_status tsr_saving_encode(const struct tsr_saving *s, const struct tsr_saved *saved,
 					  struct tsr_device_found *found, const struct tsr_run *run,

@@ -115,8 +115,8 @@ def check_damage(folder):
     write = planes.Plan.write
 
     def damaged(plan, path):
-        i = next(i for i in range(len(plan.tensors)) if plan.stored[i].plane[0] and plan.stored[i].coded[0])
-        ctypes.memset(plan.stored[i].plane[0] + plan.stored[i].coded[0] - 40, 0x5a, 8)
+        i = next(i for i, coded in enumerate(plan.coded) if plan.planes[i, 0] and coded[0])
+        ctypes.memset(int(plan.planes[i, 0] + plan.coded[i, 0]) - 40, 0x5a, 8)
         return write(plan, path)
     planes.Plan.write = damaged
     try:

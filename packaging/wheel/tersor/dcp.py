@@ -158,9 +158,9 @@ class TersorWriter(Directory, dcp.StorageWriter):
         staged, self.saved = self.stager.take(), self.nothing()
         if staged and tensors:
             staged.keep({item.index.fqn for item in tensors})
+            sizes = staged.nbytes
             self.saved = dataclasses.replace(staged.write(os.path.join(self.path, name)), path=self.path)
-            results += [WriteResult(item.index, sizes[item.index.fqn], Stored(name))
-                        for sizes in [staged.nbytes] for item in tensors]
+            results += [WriteResult(item.index, sizes[item.index.fqn], Stored(name)) for item in tensors]
         elif staged:
             staged.drop()
         done: Any = Future()

@@ -37,10 +37,10 @@ RecodeOptions = structure(size=Z, coded=I, max_shard_nbytes=Q, weights_out=S, op
                           rest=REST)
 Run = structure(threads=U, rest=P * 8)
 JobState = structure(name=S, pickle=S, nbytes=Z, facts=P, ntensors=Z, meta=ctypes.POINTER(Entry), nmeta=Z, named=B)
-SavingTensor = structure(name=S, number=Q, numel=Q, variance=Z, plane=Q * 4, coded_bound=Q, nplanes=U, encoded=B)
+SavingTensor = structure(name=Q, number=Q, numel=Q, variance=ctypes.c_int64, plane=Q * 4, room=Q, coded_bound=Q,
+                         nplanes=U, encoded=B)
 Raw = structure(tensor=Z, why=ctypes.c_char * 80)   # struct tsr_saving_raw
-Found = structure(report=Q * 3, nonfinite=Q, negative=Q, nonzero=Q, fractional=Q, wide=Q, overflow=Q)
-Stored = structure(data=P, plane=P * 4, coded=Q * 4)    # struct tsr_saved
+Stored = structure(data=Q, plane=Q * 4, coded=Q * 4)    # struct tsr_saved
 
 # What each function returns and takes, by letters; of `e`, a status, the last argument is the error.
 LETTERS = {"p": P, "s": S, "u": U, "q": Q, "z": Z, "b": B, "e": I, "-": None, "D": ctypes.POINTER(Description),
@@ -54,7 +54,7 @@ FUNCTIONS = {
     "xxh3": "qpz",
     "pack_defaults": "P", "recode_defaults": "R", "coding_default": "Cp", "codec_find": "ps", "state_form": "bspp",
     "gpu_open": "eup", "saving_plan": "eppp", "saving_free": "-p", "saving_ntensors": "zp", "saving_tensors": "-pp",
-    "saving_settle": "zpppzp", "saving_encode": "epppp", "saving_coding_scratch": "qppzp",
+    "saving_place": "-pppzp", "saving_settle": "zpppzp", "saving_encode": "epppp", "saving_coding_scratch": "qppzp",
     "saving_code_on": "epppzppppp",
     "saving_encode_on": "epppzpppp", "saving_write": "eppsppp", "unpacking_free": "-p", "unpacking_source": "pp",
     "unpacking_nbytes": "qp"}

@@ -11,10 +11,10 @@ import os
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
+import numpy
 import torch
 
-from tersor.library import (Coding, Entry, Found, JobState, PackOptions, Raw, Run, SavingTensor, Stored, call,
-                            library)
+from tersor.library import (Coding, Entry, JobState, PackOptions, Raw, Run, SavingTensor, Stored, call, library)
 from tersor.structure import Structure
 
 
@@ -44,21 +44,7 @@ class Saved:
     notes: List[str]
 
 
-SIZE_MAX = ctypes.c_size_t(-1).value
-
-
 # ---- The plan, and where planes are -------------------------------------------------------------
-
-@dataclasses.dataclass
-class Planned:
-    """A tensor of the plan: the tensor of the job, row-major, and its planes in bytes."""
-    name: str
-    tensor: torch.Tensor
-    encoded: bool               # by a codec; False: it stays as it is
-    planes: List[int]           # bytes of each
-    variance: int               # index of the variance that it is relative to, or -1
-    coded_bound: int            # the most bytes of its coded planes; 0: they are not coded on a GPU
-
 
 @dataclasses.dataclass(frozen=True)
 class Format:
@@ -88,7 +74,25 @@ class Format:
 
 
 class Plan:
-    """What becomes of each tensor of a state; freed with it."""
+    """What becomes of each tensor of a state, as lists with a value for each; freed with it.
+
+    Attributes
+    ----------
+    tensors : list of Tensor
+        The job's, row-major.
+    encoded : list of bool
+        By a codec; False: it stays as it is.
+    room, bound : list of int
+        Bytes of the planes, each from a multiple of 16 on; the most bytes of the planes coded on a GPU, or 0.
+    nplanes, variance : list of int
+        How many planes; the number of the variance that it is relative to, or -1.
+    data, planes, coded : arrays
+        Columns of `stored`, which is what the library takes: addresses of elements and planes, bytes of coded ones.
+    raw : dict of str to str
+        Tensors that no codec holds, and why.
+    kept : list
+        What must live until the file is written.
+    """
 
     def __init__(self, structure: Structure, form: Format):
         self.lib, self.form = library(), form
@@ -98,46 +102,44 @@ class Plan:
                          structure.facts.buffer_info()[0], len(structure.tensors), (Entry * len(entries))(*entries),
                          len(entries), structure.named)
         call("tsr_saving_plan", ctypes.byref(state), ctypes.byref(form.options()), ctypes.byref(self.handle))
-        n = self.lib.tsr_saving_ntensors(self.handle)
-        planned = (SavingTensor * n)()
-        self.lib.tsr_saving_tensors(self.handle, planned)
+        planned = numpy.zeros(self.lib.tsr_saving_ntensors(self.handle), SavingTensor)
+        self.lib.tsr_saving_tensors(self.handle, planned.ctypes.data)
         # The device is named, as torch.set_default_device() may have set another.
         empty = torch.empty(0, device="cpu")
-        self.tensors = [Planned(t.name.decode(errors="replace"),
-                                structure.tensors[t.number].contiguous() if t.numel else empty, t.encoded,
-                                t.plane[:t.nplanes], -1 if t.variance == SIZE_MAX else t.variance, t.coded_bound)
-                        for t in planned]
-        self.stored = (Stored * (n + 1))()
-        self.kept: List[Any] = []       # what the planes lie in
+        self.tensors = [structure.tensors[number].contiguous() if numel else empty
+                        for number, numel in zip(planned["number"].tolist(), planned["numel"].tolist())]
+        self.encoded, self.room, self.bound, self.nplanes, self.variance = (
+            planned[each].tolist() for each in ("encoded", "room", "coded_bound", "nplanes", "variance"))
+        self.addresses: Any = planned["name"]
+        self.stored = numpy.zeros(len(planned) + 1, Stored)
+        self.data, self.planes, self.coded = (self.stored[each] for each in ("data", "plane", "coded"))
+        self.kept: List[Any] = []
 
-    def place(self, i: int, address: int) -> None:
-        """Let the planes of a tensor be at an address, each at a multiple of 16 bytes."""
-        for k, nbytes in enumerate(self.tensors[i].planes):
-            self.stored[i].plane[k] = address
-            address += -(-nbytes // 16) * 16
+    def name(self, i: int) -> str:
+        return ctypes.string_at(int(self.addresses[i])).decode(errors="replace")
 
-    def room(self, i: int) -> int:
-        return sum(-(-nbytes // 16) * 16 for nbytes in self.tensors[i].planes)
+    def place(self, indices: List[int], address: int) -> None:
+        """Let the planes of tensors be one behind the other from an address on."""
+        self.lib.tsr_saving_place(self.handle, self.stored.ctypes.data, numbers(indices), len(indices), address)
+
+    def take(self, indices: List[int], tensors: List[torch.Tensor]) -> None:
+        """Let tensors have their elements in others."""
+        self.data[indices] = [t.data_ptr() for t in tensors]
 
     def bounds(self, indices: List[int]) -> Dict[int, int]:
         """The most bytes of the planes of tensors coded on a GPU; others go to the host as they are."""
         if not self.form.entropy or self.form.delta is not None:
             return {}
-        return {i: self.tensors[i].coded_bound for i in indices if self.tensors[i].coded_bound}
+        return {i: self.bound[i] for i in indices if self.bound[i]}
 
     def settle(self, indices: List[int], found: int) -> None:
         """Copy the elements of those that no codec holds to the host now; `found` is the address of what was found."""
         raw = (Raw * len(indices))()
         for each in raw[:self.lib.tsr_saving_settle(self.handle, found, numbers(indices), len(indices), raw)]:
-            self.raw[self.tensors[each.tensor].name] = each.why.decode()
-            self.keep(each.tensor)
-
-    def keep(self, i: int) -> None:
-        """Copy the elements of a tensor to the host: they are written as they are."""
-        copy = self.tensors[i].tensor.to("cpu", copy=True)
-        self.kept.append(copy)
-        self.stored[i].data = copy.data_ptr()
-        self.stored[i].plane[0] = None
+            self.raw[self.name(each.tensor)] = each.why.decode()
+            self.kept.append(self.tensors[each.tensor].to("cpu", copy=True))
+            self.take([each.tensor], self.kept[-1:])
+            self.planes[each.tensor] = 0
 
     def write(self, path: str) -> Tuple[int, List[str]]:
         """Write the file: its bytes, and notes."""
@@ -146,8 +148,8 @@ class Plan:
         options.delta = os.fsencode(self.form.delta) if self.form.delta else None
         most = (os.cpu_count() or 2) // 2   # one writes; coding needs more beside it than hashing
         run = Run(threads=self.form.threads or max(1, most if options.coded else min(most, 3)))
-        call("tsr_saving_write", self.handle, self.stored, os.fsencode(path), ctypes.byref(options),
-                  ctypes.byref(run), ctypes.byref(unpacking))
+        call("tsr_saving_write", self.handle, self.stored.ctypes.data, os.fsencode(path), ctypes.byref(options),
+             ctypes.byref(run), ctypes.byref(unpacking))
         source = self.lib.tsr_unpacking_source(unpacking)
         notes = [self.lib.tsr_checkpoint_note(source, i).decode(errors="replace")
                  for i in range(self.lib.tsr_checkpoint_nnotes(source))]
@@ -157,7 +159,7 @@ class Plan:
 
     def free(self) -> None:
         self.lib.tsr_saving_free(self.handle)
-        self.handle = ctypes.c_void_p()
+        self.handle, self.addresses = ctypes.c_void_p(), ()
         self.kept.clear()
 
 
@@ -190,9 +192,8 @@ HOST = Memory()
 
 @dataclasses.dataclass
 class Segment:
-    """Planes that are in one run of memory: tensors by number, and where each begins."""
+    """Tensors whose planes are in one run of memory, one behind the other."""
     tensors: List[int]
-    starts: List[int]
     nbytes: int
     bound: int = 0      # of what they take coded; 0: they go to the host as they are
     device: Optional[torch.Tensor] = None
@@ -205,32 +206,24 @@ class Segment:
 def segments_of(plan: Plan, indices: Iterable[int], bounds: Mapping[int, int] = {}) -> List[Segment]:
     segments: List[Segment] = []
     for i in indices:
-        if not segments or segments[-1].nbytes + plan.room(i) > SEGMENT:
-            segments.append(Segment([], [], 0))
-        last = segments[-1]
-        last.tensors.append(i)
-        last.starts.append(last.nbytes)
-        last.nbytes += plan.room(i)
-        last.bound += bounds.get(i, 0)
+        if not segments or segments[-1].nbytes + plan.room[i] > SEGMENT:
+            segments.append(Segment([], 0))
+        segments[-1].tensors.append(i)
+        segments[-1].nbytes += plan.room[i]
+        segments[-1].bound += bounds.get(i, 0)
     return segments
 
 
 def encode_on_cpu(plan: Plan, indices: List[int]) -> List[torch.Tensor]:
     memory = []
-    encoded = [i for i in indices if plan.tensors[i].encoded]
-    for segment in segments_of(plan, encoded):
+    for segment in segments_of(plan, indices):
         memory.append(HOST.take(segment.nbytes, pinned=False))
-        for i, start in zip(segment.tensors, segment.starts):
-            plan.place(i, memory[-1].data_ptr() + start)
-            plan.stored[i].data = plan.tensors[i].tensor.data_ptr()
-    for i in indices:
-        if not plan.tensors[i].encoded:
-            plan.keep(i)
-    run, found = Run(threads=plan.form.threads), (Found * len(plan.tensors))()
-    call("tsr_saving_encode", plan.handle, plan.stored, found, ctypes.byref(run))
-    for i in encoded:
-        plan.stored[i].data = None
-    plan.settle(encoded, ctypes.addressof(found))
+        plan.place(segment.tensors, memory[-1].data_ptr())
+    plan.take(indices, [plan.tensors[i] for i in indices])
+    run, found = Run(threads=plan.form.threads), numpy.zeros((len(plan.tensors), 9), "u8")
+    call("tsr_saving_encode", plan.handle, plan.stored.ctypes.data, found.ctypes.data, ctypes.byref(run))
+    plan.data[indices] = 0
+    plan.settle([i for i in indices if plan.encoded[i]], found.ctypes.data)
     return memory
 
 
@@ -252,22 +245,20 @@ class Gpu:
 
     def fill(self, plan: Plan, segment: Segment, found: torch.Tensor, stream: torch.cuda.Stream) -> None:
         """Append the planes of a segment to the current stream."""
-        base, which, relative, kept = segment.device.data_ptr(), [], 1, []
-        for i, start in zip(segment.tensors, segment.starts):
-            planned = plan.tensors[i]
-            plan.place(i, base + start)
-            if not planned.encoded:
-                if planned.planes[0]:
-                    segment.device[start:start + planned.planes[0]].copy_(bytes_of(planned.tensor))
-                continue
-            which.append(i)
-            for each in (i, planned.variance)[:1 + (planned.variance >= 0)]:
-                kept.append(plan.tensors[each].tensor.float())
-                plan.stored[each].data = kept[-1].data_ptr()
-            if planned.variance >= 0:
-                relative = max(relative, planned.tensor.numel())
-        scratch = torch.empty(relative, dtype=torch.float32, device=found.device)
-        call("tsr_saving_encode_on", plan.handle, plan.stored, numbers(which), len(which),
+        base = segment.device.data_ptr()
+        plan.place(segment.tensors, base)
+        for i in segment.tensors:
+            if not plan.encoded[i] and plan.room[i]:
+                elements, start = bytes_of(plan.tensors[i]), int(plan.planes[i, 0]) - base
+                segment.device[start:start + elements.numel()].copy_(elements)
+        which = [i for i in segment.tensors if plan.encoded[i]]
+        relative = [i for i in which if plan.variance[i] >= 0]
+        read = which + [plan.variance[i] for i in relative]
+        kept = [plan.tensors[i].float() for i in read]      # freed in the order of the stream
+        plan.take(read, kept)
+        scratch = torch.empty(max((plan.tensors[i].numel() for i in relative), default=1), dtype=torch.float32,
+                              device=found.device)
+        call("tsr_saving_encode_on", plan.handle, plan.stored.ctypes.data, numbers(which), len(which),
              self.handle, stream.cuda_stream, found.data_ptr(), scratch.data_ptr())
 
 
@@ -310,16 +301,17 @@ class Transfer:
     def take_plain(self, segment: Segment) -> None:
         host = HOST.take(segment.nbytes, pinned=True)
         self.memory.append(host)
-        for i, start in zip(segment.tensors, segment.starts):
-            if self.plan.stored[i].plane[0] or not self.plan.tensors[i].planes[0]:  # not of one that stays as it is
-                self.plan.place(i, host.data_ptr() + start)
+        raw = [i for i in segment.tensors if not self.plan.planes[i, 0]]    # stay as they are
+        self.plan.place(segment.tensors, host.data_ptr())
+        self.plan.planes[raw] = 0
         host[:segment.nbytes].copy_(segment.device[:segment.nbytes], non_blocking=True)
 
     def take_coded(self, segment: Segment) -> None:
         """Planes that are coded in the place of the plain ones; waits for how much that is."""
-        which = [i for i in segment.tensors if self.plan.stored[i].plane[0]]    # not those that stay as they are
-        planes = [(i, k) for i in which for k in range(len(self.plan.tensors[i].planes))]
-        call("tsr_saving_code_on", self.plan.handle, self.plan.stored, numbers(which), len(which), self.gpu.handle,
+        plan = self.plan
+        which = [i for i in segment.tensors if plan.planes[i, 0]]   # not those that stay as they are
+        planes = [(i, k) for i in which for k in range(plan.nplanes[i])]
+        call("tsr_saving_code_on", plan.handle, plan.stored.ctypes.data, numbers(which), len(which), self.gpu.handle,
              self.gpu.copies.cuda_stream, self.scratch.data_ptr(), segment.device.data_ptr(), self.ends.data_ptr())
         begin, first, to, host = 0, 0, 0, None    # of a plane; of those that are copied together, and where to
         for (i, k), end in zip(planes, self.ends[:len(planes)].tolist()):
@@ -328,8 +320,7 @@ class Transfer:
             if host is not block.memory or block.used != to + begin - first:
                 self.copy(host, to, segment.device[first:begin])
                 first, to, host = begin, block.used, block.memory
-            self.plan.stored[i].plane[k] = block.memory.data_ptr() + block.used
-            self.plan.stored[i].coded[k] = end - begin
+            plan.planes[i, k], plan.coded[i, k] = block.memory.data_ptr() + block.used, end - begin
             block.used += room
             begin += room
         self.copy(host, to, segment.device[first:begin])
@@ -371,9 +362,8 @@ def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
                 ring[k % 2] = transfer.take(segment, stream.record_event())
         encoded = stream.record_event()
         counts = found.cpu().contiguous()       # waits for the kernels
-        for i in indices:
-            plan.stored[i].data = None
-        plan.settle([i for i in indices if plan.tensors[i].encoded], counts.data_ptr())
+        plan.data[indices] = 0
+        plan.settle([i for i in indices if plan.encoded[i]], counts.data_ptr())
 
     def finish() -> List[torch.Tensor]:
         with torch.cuda.device(device):
@@ -401,19 +391,17 @@ class Staged:
         except BaseException:
             self.drop()
             raise
-        self.kept = set(range(len(self.plan.tensors)))
-        nothing = torch.empty(0, device="cpu")
-        for planned in self.plan.tensors:
-            planned.tensor = nothing    # the job may free it
+        self.left_out: List[int] = []
+        self.plan.tensors.clear()   # the job may free them
         self.blocked = time.perf_counter() - begun
 
     def encode(self) -> None:
         places: Dict[torch.device, List[int]] = {}
-        for i, planned in enumerate(self.plan.tensors):
-            places.setdefault(planned.tensor.device, []).append(i)
+        for i, t in enumerate(self.plan.tensors):
+            places.setdefault(t.device, []).append(i)
         for device, indices in places.items():
             if device.type not in ("cpu", "cuda"):
-                raise TypeError(f"{self.plan.tensors[indices[0]].name} is on {device}: expected the CPU or a CUDA "
+                raise TypeError(f"{self.plan.name(indices[0])} is on {device}: expected the CPU or a CUDA "
                                 "device")
             if device.type == "cuda":
                 self.finish.append(encode_on_gpu(self.plan, indices, device))
@@ -422,13 +410,15 @@ class Staged:
 
     @property
     def nbytes(self) -> Dict[str, int]:
-        """Bytes of each tensor's planes, by name."""
-        return {planned.name: sum(planned.planes) for planned in self.plan.tensors}
+        """Bytes that each tensor's planes take, by name; before the file is written."""
+        return {self.plan.name(i): room for i, room in enumerate(self.plan.room)}
 
     def keep(self, names: Set[str]) -> None:
         """Write these tensors only, and the variances that momenta among them are relative to."""
-        self.kept = {i for i, planned in enumerate(self.plan.tensors) if planned.name in names}
-        self.kept |= {self.plan.tensors[i].variance for i in self.kept} - {-1}
+        plan = self.plan
+        kept = {i for i in range(len(plan.room)) if plan.name(i) in names}
+        kept |= {plan.variance[i] for i in kept}
+        self.left_out = [i for i in range(len(plan.room)) if i not in kept]
 
     def drop(self) -> None:
         """Write nothing."""
@@ -443,9 +433,7 @@ class Staged:
         try:
             for finish in self.finish:
                 self.memory += finish()
-            for i in range(len(self.plan.tensors)):
-                if i not in self.kept:
-                    self.plan.stored[i].data = self.plan.stored[i].plane[0] = None
+            self.plan.data[self.left_out], self.plan.planes[self.left_out] = 0, 0
             nbytes, notes = self.plan.write(path)
         finally:
             raw = dict(self.plan.raw)

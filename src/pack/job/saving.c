@@ -133,6 +133,17 @@ static uint64_t coded_bound(const struct tsr_tensor *t)
 	return sum;
 }
 
+/* The bytes of a plane, or of the elements as they are. */
+static uint64_t plane_nbytes(const struct tsr_tensor *t, unsigned plane)
+{
+	return t->coding.codec ? tsr_plane_nbytes(&t->coding, plane, t->numel) : tsr_tensor_nbytes(t);
+}
+
+static uint64_t room_of(uint64_t nbytes)
+{
+	return (nbytes + 15) / 16 * 16;
+}
+
 size_t tsr_saving_ntensors(const struct tsr_saving *s)
 {
 	return s->c->ntensors;
@@ -153,9 +164,25 @@ void tsr_saving_tensors(const struct tsr_saving *s, struct tsr_saving_tensor *re
 			.nplanes = t->nplanes,
 			.encoded = encoded,
 		};
-		for (unsigned k = 0; k < t->nplanes; k++)
-			ret[i].plane[k] = encoded ? tsr_plane_nbytes(&t->coding, k, t->numel)
-						  : tsr_tensor_nbytes(t);
+		for (unsigned k = 0; k < t->nplanes; k++) {
+			ret[i].plane[k] = plane_nbytes(t, k);
+			ret[i].room += room_of(ret[i].plane[k]);
+		}
+	}
+}
+
+void tsr_saving_place(const struct tsr_saving *s, struct tsr_saved *saved, const size_t *which,
+		      size_t n, void *base)
+{
+	char *at = base;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct tsr_tensor *t = &s->c->tensors[which[i]];
+
+		for (unsigned k = 0; k < t->nplanes; k++) {
+			saved[which[i]].plane[k] = at;
+			at += room_of(plane_nbytes(t, k));
+		}
 	}
 }
 
@@ -288,8 +315,13 @@ enum tsr_status tsr_saving_encode(const struct tsr_saving *s, const struct tsr_s
 	TSR_OWNED(free) bool *skip = NULL;
 
 	TSR_TRY(TSR_NEW(&skip, s->c->ntensors + 1, err, s->c->path));
-	for (size_t i = 0; i < s->c->ntensors; i++)
-		skip[i] = !s->c->tensors[i].coding.codec || !saved[i].data;
+	for (size_t i = 0; i < s->c->ntensors; i++) {
+		const struct tsr_tensor *t = &s->c->tensors[i];
+
+		skip[i] = !t->coding.codec || !saved[i].data;
+		if (!t->coding.codec && saved[i].data && saved[i].plane[0])
+			memcpy(saved[i].plane[0], saved[i].data, tsr_tensor_nbytes(t));
+	}
 	TSR_TRY(tsr_tensor_tiles(&tiles, s->c->tensors, s->c->ntensors, false, false, skip,
 				 s->c->path, err));
 	e.tiles = tiles;
