@@ -608,7 +608,7 @@ def test_damage_in_the_middle_is_no_torn_step(tmp_path):
 
 
 @pytest.mark.parametrize("change, words", [
-    ({"format": "x"}, ["format"]), ({"version": 2}, ["newer tersor"]), ({"rank": 1}, ["rank, ranks"]),
+    ({"format": "x"}, ['format: found "x", expected "tersor-signatures"']), ({"version": 2}, ["newer tersor"]), ({"rank": 1}, ["rank, ranks"]),
     ({"tensors": []}, ["tensors"]), ({"tensors": None}, ["tensors"]), ({"tensors": {"w": 1}}, ["tensors"]),
     ({"tensors": [{"name": "w", "of": "weight", "dtype": "F32"}]}, ["shape"]), ({"tensors": [1]}, ["name"]), ({"tensors": [{"name": "", "of": "weight", "dtype": "F32", "shape": [2]}]}, ["name"]),
     ({"tensors": [{"name": "w", "of": "weight", "dtype": "F33", "shape": [2]}]}, ["dtype"]),
@@ -621,6 +621,12 @@ def test_heads_that_are_refused(tmp_path, change, words):
     bad.write_bytes(signature_file.head({**signature_file.of_tensors(tensors), **change}) +
                     signature_file.block(0, 0.0, [0.1], [bytes(32)]))
     refused(write(tmp_path / "good.tsig", tensors), bad, bad, *words)
+
+
+def test_a_head_that_is_no_object(tmp_path):
+    bad = tmp_path / "bad.tsig"
+    bad.write_bytes(signature_file.head([1]))
+    refused(bad, bad, bad, "head: found a list, expected an object")
 
 
 def test_nothing_in_common(tmp_path):
