@@ -101,6 +101,8 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a, bool p
 			   "the largest |u| was %.3g",
 			   (double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
 			   (double)cells[0].max_before);
+	tsr_report_say(r, TSR_TO_PAGE, "NMSE of updates, the smallest worst error first%s.",
+		       t.nrows > t.most_page ? "; the first of them" : "");
 	tsr_report_table(r, t,
 			 paper ? "-m,-v,bytes,pooled,-median,-95,-most,raw"
 			       : "-m,-v,bytes,-median,-95,-most,max_after,exposed,raw",
