@@ -9,6 +9,7 @@
 
 #include "base/grow.h"
 #include "io/file.h"
+#include "names/aliases.h"
 #include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
@@ -269,9 +270,37 @@ static enum tsr_status keep_seen(struct matching *m)
 	return index_recorded(r, r->params, r->nparams);
 }
 
+/* What no rule here steps as the optimizer does that keeps it; NULL: none of that. */
+static const char *unstepped(enum tsr_role role, const char *name)
+{
+	if (role == TSR_ROLE_SLOW_MOMENTUM)
+		return "a second momentum, as AdEMAMix keeps one";
+	if ((role == TSR_ROLE_VARIANCE || role == TSR_ROLE_MAX_VARIANCE) &&
+	    tsr_alias_is_around_mean(name))
+		return "a variance of gradients around their momentum, as AdaBelief keeps it";
+	return NULL;
+}
+
+/* Refuse the states of stepped parameters that would be stepped as something else, or left as they are. */
+static enum tsr_status check_roles(const struct tsr_replaying *r)
+{
+	for (size_t i = 0; i < r->c->ntensors; i++) {
+		const struct tsr_tensor *t = &r->c->tensors[i], *w;
+		const char *what = unstepped(r->parameters.roles[i].role, t->name);
+
+		w = what && t->weight ? tsr_checkpoint_find(r->c, t->weight) : NULL;
+		if (w && r->parameters.of_weight[w - r->c->tensors] != SIZE_MAX)
+			return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+					"%s: tensor %.200s: is %s; replay has no rule for it",
+					r->c->path, t->name, what);
+	}
+	return TSR_OK;
+}
+
 /* Give the parameters what the checkpoint has of them. */
 static enum tsr_status add_states(struct tsr_replaying *r)
 {
+	TSR_TRY(check_roles(r));
 	TSR_TRY(tsr_parameters_place(&r->parameters, r->err));
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_parameter *own = &r->parameters.list[i];
