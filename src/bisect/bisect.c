@@ -99,11 +99,8 @@ static enum tsr_status pair_all(struct tsr_comparing *c, struct tsr_err *err)
 
 	TSR_TRY(TSR_NEW(&c->result->tensors, n + 1, err, a->pub.path));
 	TSR_TRY(TSR_NEW(&c->pairs, n + 1, err, a->pub.path));
-	TSR_TRY(TSR_NEW(&of_b, b->ntensors + 1, err, a->pub.path));
 	TSR_TRY(TSR_NEW(&taken, b->ntensors + 1, err, a->pub.path));
-	for (size_t i = 0; i < b->ntensors; i++)
-		of_b[i] = (struct tsr_named){ b->tensors[i].key, i };
-	tsr_named_sort(of_b, b->ntensors);
+	TSR_TRY(tsr_side_keys(b, &of_b, err));
 	for (size_t i = 0; i < a->ntensors; i++) {
 		const struct tsr_named *found = tsr_named_find(of_b, b->ntensors,
 							       a->tensors[i].key);

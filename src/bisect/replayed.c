@@ -4,11 +4,11 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "recording/signing.h"
 #include "tersor/replay.h"
+#include "text/named.h"
 
 struct replayed {
 	struct tsr_comparing *c;
@@ -16,28 +16,28 @@ struct replayed {
 	const struct tsr_run *run;
 };
 
-static void count(struct tsr_comparing *c, struct tsr_run_side *s)
+static enum tsr_status count(struct tsr_comparing *c, const struct tsr_run_side *s,
+			     struct tsr_err *err)
 {
 	struct tsr_bisect *r = c->result;
+	TSR_OWNED(free) struct tsr_named *keys = NULL;
 
+	TSR_TRY(tsr_side_keys(s, &keys, err));
 	for (size_t i = 0; i < r->ntensors; i++) {
 		const struct tsr_bisect_tensor *t = &r->tensors[i];
-		size_t index;
+		const struct tsr_named *found;
 
 		/* What both have alike says nothing. */
 		if (!t->ndiffering || t->first_step != r->step || tsr_is_gradient(t->of))
 			continue;
-		index = 0;
-		while (index < s->ntensors &&
-		       strcmp(s->tensors[index].key, c->side[0].tensors[c->pairs[i].at[0]].key) !=
-			       0)
-			index++;
-		if (index == s->ntensors)
-			continue;
-		r->nreplayed++;
-		for (unsigned k = 0; k < 2; k++)
-			r->nright[k] += tsr_signature_equal(&s->signatures[index], &t->first[k]);
+		found = tsr_named_find(keys, s->ntensors,
+				       c->side[0].tensors[c->pairs[i].at[0]].key);
+		r->nreplayed += found != NULL;
+		for (unsigned k = 0; found && k < 2; k++)
+			r->nright[k] += tsr_signature_equal(&s->signatures[found->index],
+							    &t->first[k]);
 	}
+	return TSR_OK;
 }
 
 static enum tsr_status look(void *ctx, struct tsr_checkpoint *state, uint64_t step,
@@ -51,8 +51,7 @@ static enum tsr_status look(void *ctx, struct tsr_checkpoint *state, uint64_t st
 		return TSR_OK;
 	status = tsr_side_sign_state(&k->side, state, k->run, err);
 	k->side.current = NULL; /* the replay's */
-	if (status == TSR_OK)
-		count(k->c, &k->side);
+	TSR_THEN(status, count(k->c, &k->side, err));
 	return status;
 }
 
