@@ -4,10 +4,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
 #include "codec/state_forms.h"
 #include "names/eps.h"
 
