@@ -326,11 +326,7 @@ enum tsr_status tsr_bisect(const char *a, const char *b, const struct tsr_bisect
 	status = tsr_side_open(&c->side[0], a, o.open, err);
 	TSR_THEN(status, tsr_side_open(&c->side[1], b, o.open, err));
 	TSR_THEN(status, bisect(c, o.from, run, err));
-	if (status == TSR_OK)
-		*ret = &c->pub;
-	else
-		tsr_bisect_free(&c->pub);
-	return status;
+	return TSR_MADE(status, ret, &c->pub, tsr_bisect_free);
 }
 
 void tsr_bisect_free(struct tsr_bisect *b)
