@@ -119,6 +119,16 @@ def test_page_says_what_the_report_says_and_stands_alone(made):
     assert rows == [n.removesuffix(".exp_avg") for n in sorted(errors, key=errors.get, reverse=True)]
 
 
+def test_the_table_of_pairs_says_its_order(made):
+    pairs = json.loads(made["json"].read_text())["checkpoints"][0]["pairs"]
+    text = made["html"].read_text()
+    table = text[text.index("NMSE of updates, the smallest worst error first."):]
+    shown = re.findall(r"<tr><td[^>]*>([^<]*)</td><td[^>]*>([^<]*)</td>", table[:table.index("</table>")])
+    assert [(m.split()[0], v.split()[0]) for m, v in shown] == [(p["momentum"], p["variance"]) for p in pairs]
+    worst = [p["nmse"][6] for p in pairs if not p["raw"]]
+    assert worst == sorted(worst)
+
+
 def test_drawings_do_not_depend_on_threads(tmp_path):
     made = []
     for threads in (1, 3):

@@ -265,6 +265,24 @@ def test_two_names_of_one_tensor_are_refused(tmp_path, names):
     assert "found two names of one weight" in one_line_error(refused)
 
 
+@pytest.mark.parametrize("path", sorted((DATA / "frameworks" / "optimizers").glob("*.pt")), ids=lambda p: p.stem)
+def test_what_an_optimizer_keeps_is_compared_once(path):
+    """Also its second momentum, as AdEMAMix has one."""
+    report = bisect(path, path, check=0)
+    assert report["cause"] == "equal" and report["tensors"]
+    assert all(t["compared"] == 1 for t in report["tensors"])
+
+
+def test_a_second_momentum_that_differs_is_named(tmp_path):
+    a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    run_tersor("convert", DATA / "frameworks" / "optimizers" / "ademamix.pt", "-o", a, check=0)
+    with safetensors.safe_open(a, "np") as f:
+        tensors, metadata = {name: f.get_tensor(name) for name in f.keys()}, f.metadata()
+    tensors["2.bias.exp_avg_slow"][0] += 1
+    safetensors.numpy.save_file(tensors, b, metadata)
+    assert first(bisect(a, b, check=1)) == [("2.bias.exp_avg_slow", "other")]
+
+
 def test_memory_does_not_grow_with_steps(tmp_path):
     """Names are kept once: 2 MB of them, which 60 steps would make 240 in the two passes over both sides."""
     for folder, n in ("few", 4), ("many", 60):
@@ -590,7 +608,7 @@ def test_damage_in_the_middle_is_no_torn_step(tmp_path):
 
 
 @pytest.mark.parametrize("change, words", [
-    ({"format": "x"}, ["format"]), ({"version": 2}, ["newer tersor"]), ({"rank": 1}, ["rank, ranks"]),
+    ({"format": "x"}, ['format: found "x", expected "tersor-signatures"']), ({"version": 2}, ["newer tersor"]), ({"rank": 1}, ["rank, ranks"]),
     ({"tensors": []}, ["tensors"]), ({"tensors": None}, ["tensors"]), ({"tensors": {"w": 1}}, ["tensors"]),
     ({"tensors": [{"name": "w", "of": "weight", "dtype": "F32"}]}, ["shape"]), ({"tensors": [1]}, ["name"]), ({"tensors": [{"name": "", "of": "weight", "dtype": "F32", "shape": [2]}]}, ["name"]),
     ({"tensors": [{"name": "w", "of": "weight", "dtype": "F33", "shape": [2]}]}, ["dtype"]),
@@ -603,6 +621,12 @@ def test_heads_that_are_refused(tmp_path, change, words):
     bad.write_bytes(signature_file.head({**signature_file.of_tensors(tensors), **change}) +
                     signature_file.block(0, 0.0, [0.1], [bytes(32)]))
     refused(write(tmp_path / "good.tsig", tensors), bad, bad, *words)
+
+
+def test_a_head_that_is_no_object(tmp_path):
+    bad = tmp_path / "bad.tsig"
+    bad.write_bytes(signature_file.head([1]))
+    refused(bad, bad, bad, "head: found a list, expected an object")
 
 
 def test_nothing_in_common(tmp_path):

@@ -222,6 +222,8 @@ def test_drawings_show_the_figures_of_the_report(tmp_path, tiny_gpt):
     slope, offset = np.polyfit(logs, y, 1)
     assert slope < 0 and np.abs(slope * np.array(logs) + offset - y).max() < 0.11
     shown = Page(page.read_text())
+    heading = "E4M3: NMSE of tensors by granularity, the largest first"
+    assert heading in text and heading in shown.text
     verdict = " ".join(text.split("\n\n")[0].split())
     assert verdict in shown.text and shown.tags.count("table") == 3 and shown.tags.count("svg") == 2
     assert not re.search(r"(src=|href=|url\(|@import|https?:)", page.read_text().replace(

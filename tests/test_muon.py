@@ -65,6 +65,32 @@ def test_audit_and_pack_have_the_error_of_the_orthogonal_update(momenta, tmp_pat
     assert updates == {t["name"]: t["update"] for t in packed["tensors"] if t["name"] in errors} and len(updates) == 2
 
 
+def test_a_pair_has_what_there_is_without_a_variance(momenta):
+    """No update divides by anything, so none is exposed; all are finite, since the momentum is."""
+    updates = report("audit", BEFORE, "--codec", "softsign8,sqrt8")["checkpoints"][0]["updates"]
+    found = {u["momentum"]: u for u in updates if u["momentum"] in MOMENTA}
+    for name, m in momenta.items():
+        assert found[name]["max_before"] == pytest.approx(np.abs(orthogonal(m)).max(), rel=1e-3)
+        assert found[name]["nonfinite"] == 0 and len(found[name]["codecs"]) == 3
+        assert all(c["exposed"] == c["overflow"] == 0 < c["nmse"] for c in found[name]["codecs"]
+                   if c["momentum"] == "softsign8")
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_momentum_that_is_not_finite_is_in_no_pair(tmp_path, wrong):
+    m = np.random.default_rng(0).standard_normal((2, 40, 64)).astype(np.float32)
+    m[1, 3, 5] = wrong
+    (tmp_path / "s.pt").write_bytes(torchfile.pt({
+        "model": {name: torchfile.tensor(m[0]) for name in "ab"},
+        "optimizer": {"state": {i: {"momentum_buffer": torchfile.tensor(x)} for i, x in enumerate(m)},
+                      "param_groups": [{"lr": 0.1, "ns_steps": 5, "params": [0, 1]}]}}))
+    done = run_tersor("audit", tmp_path / "s.pt", "--codec", "softsign8,sqrt8", "--json", check=1)
+    found = json.loads(done.stdout)["checkpoints"][0]
+    assert [(u["momentum"], u["nonfinite"]) for u in found["updates"]] == [("a.momentum_buffer", 0)]
+    assert {t["name"]: t["state"] for t in found["tensors"] if t["kind"] == "momentum"} == {
+        "a.momentum_buffer": "sound", "b.momentum_buffer": "nonfinite"}
+
+
 def test_ratios_are_what_pack_stores_in_their_place(tmp_path):
     """There is no variance: the form `tight` has softsign8 there, and is as good as the default."""
     forms = {f["form"]: f for f in report("audit", BEFORE)["checkpoints"][0]["forms"]}

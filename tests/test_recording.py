@@ -322,6 +322,14 @@ def test_refused_numbers(folder, text, words):
     refused(write(folder, manifest.replace(text, words, 1)), file="manifest.json")
 
 
+@pytest.mark.parametrize("manifest, words", [
+    ('["tersor-recording"]', "manifest: found a list, expected an object"),
+    ({"format": "tersor-recording.v2"}, 'format: found "tersor-recording.v2", expected "tersor-recording"'),
+])
+def test_refused_manifests_say_what_is_expected(folder, manifest, words):
+    refused(write(folder, manifest), words, file="manifest.json")
+
+
 @pytest.mark.parametrize("text", [
     b"", b" ", b"{", b"[]", b"null", b'"x"', b"1", b"\xff\xfe{}", b"\xef\xbb\xbf{}",
     json.dumps(manifest_of()).encode() + b"x", json.dumps(manifest_of()).encode() + b"\0",

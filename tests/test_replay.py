@@ -806,6 +806,47 @@ def test_weights_in_two_copies(case):
     assert "a.master_param: is a second copy" in case.run()
 
 
+@pytest.mark.parametrize("field, words", [
+    ("exp_avg_slow", "a second momentum, as AdEMAMix keeps one"),
+    ("exp_avg_var", "a variance of gradients around their momentum, as AdaBelief keeps it"),
+    ("max_exp_avg_var", "a variance of gradients around their momentum, as AdaBelief keeps it")])
+@pytest.mark.parametrize("name", ["{0}.{1}", "optimizer.state.{1}.{0}"])
+def test_states_of_rules_that_are_not_replayed(case, field, words, name):
+    """They were stepped as Adam's variances, or left as they were beside weights that moved."""
+    if field == "exp_avg_var":
+        del case.state["b.exp_avg_sq"]
+    case.state[name.format("b", field)] = np.zeros(40, np.float32)
+    for options in [], ["--zero-state"], ["--optimizer", "lion"]:
+        assert f"tensor {name.format('b', field)}: is {words}; replay has no rule" in case.run(*options)
+    if field == "exp_avg_slow":                 # the user knows better
+        assert not load_file(case.run("--map", f"{field}=other", check=0))[name.format("b", field)].any()
+        (case.root / "out.safetensors").unlink()
+    for grads in case.grads:
+        del grads["b"]
+    del case.manifest["steps"]
+    out = load_file(case.run(check=0))          # no step of it: copied unchanged
+    assert not out[name.format("b", field)].any()
+
+
+@pytest.mark.parametrize("source, what", [
+    ("optimizers/adabelief", "exp_avg_var: is a variance"),
+    ("optimizers/ademamix", "exp_avg_slow: is a second momentum"),
+    ("optimizers/heavyball-ademamix", "exp_avg_slow_0: is a second momentum"),
+    ("states/bitsandbytes/ademamix8bit", "state1: is two momenta"),
+    ("states/soap", "exp_avg: is a momentum in another basis"),
+    ("optimizers/heavyball-soap", "exp_avg_2: is a momentum in another basis")])
+def test_real_checkpoints_of_rules_that_are_not_replayed(tmp_path, source, what):
+    path = DATA / "frameworks" / f"{source}.pt"
+    found = json.loads(run_tersor("inspect", path, "--json", check=0).stdout)["tensors"]
+    grads = {t["name"]: np.ones(t["shape"], np.float32) for t in found if t["kind"] == "weight"}
+    (tmp_path / "rec").mkdir()
+    save_file(grads, tmp_path / "rec" / "1.safetensors")
+    (tmp_path / "rec" / "manifest.json").write_text(json.dumps({
+        "format": "tersor-recording", "version": 1, "optimizer": "adamw", "param_groups": [{"params": list(grads)}],
+        "steps": [{"step": 1, "file": "1.safetensors", "lr": [0.01]}]}))
+    assert what in one_line_error(replay(path, tmp_path / "rec", "--count", "0", check=3))
+
+
 def test_weight_that_is_none(case):
     assert "tensor a: found no weight" in case.run("--map", "^a$=other")
 

@@ -522,6 +522,20 @@ def test_a_store_that_cannot_be_written_can_be_read(tmp_path):
     assert done.returncode == 4 and "Read-only file system" in done.stderr
 
 
+def test_a_wrong_command_line_is_told_before_a_store_is_looked_for_or_made(tmp_path):
+    none, path = tmp_path / "none", tmp_path / "checkpoint"
+    path.write_bytes(b"x")
+    for args, words in [(("get", none, "x", "-o", tmp_path / "o"), "expected a number"),
+                        (("get", none, "0"), "get needs -o OUT"), (("diff", none, "0", "x"), "expected a number"),
+                        (("drop", none, "0", "x"), "expected a number"), (("add", none, path), "give --step N"),
+                        (("thin", none, "--keep", "1e-2"), "expected TIER:WHICH")]:
+        done = run_tersor("store", *args)
+        assert done.returncode == 2 and words in done.stderr, (args, done.returncode, done.stderr)
+    done = run_tersor("store", "get", none, "0", "-o", tmp_path / "o")
+    assert done.returncode == 3 and "is no store" in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint"]
+
+
 def test_what_is_no_store_and_what_does_not_fit_together(tmp_path):
     path, = walk(tmp_path, 1)
     (tmp_path / "full").mkdir()

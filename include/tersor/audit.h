@@ -275,10 +275,7 @@ struct tsr_audit_verdict {
  * without stuck groups; of these the pair whose variances have the least worst NMSE.  Named forms that were
  * tried follow, and bf16/bf16.
  * For weights it is pack's default, or if that was not tried the codec with the least worst NMSE.
- *
- * Return: TSR_OK or TSR_E_NOMEM.
  */
-TSR_API enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verdict *ret,
-					struct tsr_err *err);
+TSR_API void tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verdict *ret);
 
 #endif

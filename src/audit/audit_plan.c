@@ -3,8 +3,6 @@
 #include "audit/audit_figures.h"
 #include "audit/audit_work.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/multiple.h"
 #include "ckpt/build.h"

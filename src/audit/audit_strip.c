@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/multiple.h"
+#include "ckpt/tensor_tiles.h"
 #include "codec/measuring.h"
 #include "codec/narrow.h"
 #include "codec/nonfinite.h"

@@ -4,10 +4,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/fail.h"
 #include "codec/state_forms.h"
 #include "names/eps.h"
 
@@ -211,12 +209,10 @@ static void measure_steps(const struct tsr_audit *a, const struct tsr_coding *co
 	}
 }
 
-enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verdict *ret,
-				struct tsr_err *err)
+void tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verdict *ret)
 {
 	const struct tsr_audit_column *weight = tsr_audit_best(a, TSR_KIND_WEIGHT);
 
-	(void)err;
 	*ret = (struct tsr_audit_verdict){ 0 };
 	if (a->npairs)
 		list_forms(a, ret);
@@ -226,5 +222,4 @@ enum tsr_status tsr_audit_judge(const struct tsr_audit *a, struct tsr_audit_verd
 		ret->weight_bytes = weight->bytes;
 		measure_steps(a, weight->coding, ret);
 	}
-	return TSR_OK;
 }

@@ -5,7 +5,6 @@
 
 #include "audit/audit_trial.h"
 #include "base/arena.h"
-#include "ckpt/tensor_tiles.h"
 #include "tersor/audit.h"
 
 /* Kinds as indices of arrays. */

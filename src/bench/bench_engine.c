@@ -2,7 +2,6 @@
 /* What measurements in memory share: arrays and timed runs, on the CPU or on a GPU. */
 #include "bench/bench_engine.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "bisect/comparing.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,11 +98,8 @@ static enum tsr_status pair_all(struct tsr_comparing *c, struct tsr_err *err)
 
 	TSR_TRY(TSR_NEW(&c->result->tensors, n + 1, err, a->pub.path));
 	TSR_TRY(TSR_NEW(&c->pairs, n + 1, err, a->pub.path));
-	TSR_TRY(TSR_NEW(&of_b, b->ntensors + 1, err, a->pub.path));
 	TSR_TRY(TSR_NEW(&taken, b->ntensors + 1, err, a->pub.path));
-	for (size_t i = 0; i < b->ntensors; i++)
-		of_b[i] = (struct tsr_named){ b->tensors[i].key, i };
-	tsr_named_sort(of_b, b->ntensors);
+	TSR_TRY(tsr_side_keys(b, &of_b, err));
 	for (size_t i = 0; i < a->ntensors; i++) {
 		const struct tsr_named *found = tsr_named_find(of_b, b->ntensors,
 							       a->tensors[i].key);
@@ -330,11 +326,7 @@ enum tsr_status tsr_bisect(const char *a, const char *b, const struct tsr_bisect
 	status = tsr_side_open(&c->side[0], a, o.open, err);
 	TSR_THEN(status, tsr_side_open(&c->side[1], b, o.open, err));
 	TSR_THEN(status, bisect(c, o.from, run, err));
-	if (status == TSR_OK)
-		*ret = &c->pub;
-	else
-		tsr_bisect_free(&c->pub);
-	return status;
+	return TSR_MADE(status, ret, &c->pub, tsr_bisect_free);
 }
 
 void tsr_bisect_free(struct tsr_bisect *b)

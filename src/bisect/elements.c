@@ -2,8 +2,6 @@
 /* Which elements of a tensor differ, where both runs have its values. */
 #include "bisect/comparing.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/read.h"
 #include "codec/math.h"

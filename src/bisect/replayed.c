@@ -4,40 +4,42 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "recording/signing.h"
 #include "tersor/replay.h"
+#include "text/named.h"
+
+TSR_OWNED_BY(tsr_replay_free, struct tsr_replay)
 
 struct replayed {
 	struct tsr_comparing *c;
-	struct tsr_run_side side; /* the replay's state */
+	struct tsr_run_side *side; /* the replay's state */
 	const struct tsr_run *run;
 };
 
-static void count(struct tsr_comparing *c, struct tsr_run_side *s)
+static enum tsr_status count(struct tsr_comparing *c, const struct tsr_run_side *s,
+			     struct tsr_err *err)
 {
 	struct tsr_bisect *r = c->result;
+	TSR_OWNED(free) struct tsr_named *keys = NULL;
 
+	TSR_TRY(tsr_side_keys(s, &keys, err));
 	for (size_t i = 0; i < r->ntensors; i++) {
 		const struct tsr_bisect_tensor *t = &r->tensors[i];
-		size_t index;
+		const struct tsr_named *found;
 
 		/* What both have alike says nothing. */
 		if (!t->ndiffering || t->first_step != r->step || tsr_is_gradient(t->of))
 			continue;
-		index = 0;
-		while (index < s->ntensors &&
-		       strcmp(s->tensors[index].key, c->side[0].tensors[c->pairs[i].at[0]].key) !=
-			       0)
-			index++;
-		if (index == s->ntensors)
-			continue;
-		r->nreplayed++;
-		for (unsigned k = 0; k < 2; k++)
-			r->nright[k] += tsr_signature_equal(&s->signatures[index], &t->first[k]);
+		found = tsr_named_find(keys, s->ntensors,
+				       c->side[0].tensors[c->pairs[i].at[0]].key);
+		r->nreplayed += found != NULL;
+		for (unsigned k = 0; found && k < 2; k++)
+			r->nright[k] += tsr_signature_equal(&s->signatures[found->index],
+							    &t->first[k]);
 	}
+	return TSR_OK;
 }
 
 static enum tsr_status look(void *ctx, struct tsr_checkpoint *state, uint64_t step,
@@ -49,10 +51,9 @@ static enum tsr_status look(void *ctx, struct tsr_checkpoint *state, uint64_t st
 	(void)hyper, (void)ngroups;
 	if (step != k->c->result->step)
 		return TSR_OK;
-	status = tsr_side_sign_state(&k->side, state, k->run, err);
-	k->side.current = NULL; /* the replay's */
-	if (status == TSR_OK)
-		count(k->c, &k->side);
+	status = tsr_side_sign_state(k->side, state, k->run, err);
+	k->side->current = NULL; /* the replay's */
+	TSR_THEN(status, count(k->c, k->side, err));
 	return status;
 }
 
@@ -66,10 +67,11 @@ enum tsr_status tsr_replay_cause(struct tsr_comparing *c, const char *from,
 				 const struct tsr_run *run, struct tsr_err *err)
 {
 	struct tsr_bisect *r = c->result;
+	const struct tsr_recording *recording;
 	struct tsr_replay_options o = tsr_replay_defaults();
-	struct replayed k = { .c = c, .run = run };
-	struct tsr_replay *replay = NULL;
-	enum tsr_status status;
+	TSR_SCOPED(tsr_side_close) struct tsr_run_side side = { .ntensors = 0 };
+	struct replayed k = { c, &side, run };
+	TSR_OWNED(tsr_replay_free) struct tsr_replay *replay = NULL;
 
 	r->replayed = -1;
 	if (!from || (r->cause != TSR_BISECT_OPTIMIZER && r->cause != TSR_BISECT_STATE))
@@ -79,22 +81,19 @@ enum tsr_status tsr_replay_cause(struct tsr_comparing *c, const char *from,
 				"%s: neither %s nor %s has gradients to replay from it", from,
 				c->side[0].pub.path, c->side[1].pub.path);
 	r->replayed = which(c);
+	recording = c->side[r->replayed].recording;
 	o.open = c->side[0].open;
 	o.last_step = r->step;
 	o.each_step = look;
 	o.ctx = &k;
-	status = tsr_side_open(&k.side, from, c->side[0].open, err);
-	if (status == TSR_OK && !k.side.paths)
-		status = tsr_fail(err, TSR_E_USAGE, "%s: is no checkpoint", from);
-	if (status == TSR_OK && k.side.steps[0] >= r->step)
-		status = tsr_fail(err, TSR_E_USAGE,
-				  "%s: is of step %" PRIu64 ", expected one before step %" PRIu64,
-				  from, k.side.steps[0], r->step);
-	if (status == TSR_OK && k.side.steps[0] + 1 > c->side[r->replayed].recording->steps[0].step)
-		o.first_step = k.side.steps[0] + 1;
-	TSR_THEN(status, tsr_replay(&from, 1, c->side[r->replayed].recording->path, NULL, &o, run,
-				    &replay, err));
-	tsr_replay_free(replay);
-	tsr_side_close(&k.side);
-	return status;
+	TSR_TRY(tsr_side_open(&side, from, c->side[0].open, err));
+	if (!side.paths)
+		return tsr_fail(err, TSR_E_USAGE, "%s: is no checkpoint", from);
+	if (side.steps[0] >= r->step)
+		return tsr_fail(err, TSR_E_USAGE,
+				"%s: is of step %" PRIu64 ", expected one before step %" PRIu64,
+				from, side.steps[0], r->step);
+	if (side.steps[0] + 1 > recording->steps[0].step)
+		o.first_step = side.steps[0] + 1;
+	return tsr_replay(&from, 1, recording->path, NULL, &o, run, &replay, err);
 }

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/grow.h"
 #include "names/aliases.h"
+#include "text/named.h"
 
 enum tsr_status tsr_side_nomem(const struct tsr_run_side *s, struct tsr_err *err)
 {
@@ -103,6 +104,16 @@ enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_
 				s->pub.path, was->is.name, t->name, t->of);
 	was->pass = s->pass;
 	return check_same(s, was, t, err);
+}
+
+enum tsr_status tsr_side_keys(const struct tsr_run_side *s, struct tsr_named **ret,
+			      struct tsr_err *err)
+{
+	TSR_TRY(TSR_NEW(ret, s->ntensors + 1, err, s->pub.path));
+	for (size_t i = 0; i < s->ntensors; i++)
+		(*ret)[i] = (struct tsr_named){ s->tensors[i].key, i };
+	tsr_named_sort(*ret, s->ntensors);
+	return TSR_OK;
 }
 
 bool tsr_is_gradient(const char *of)

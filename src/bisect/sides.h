@@ -18,6 +18,7 @@ struct tsr_run_tensor {
 	size_t twin; /* the same of the first rank, with which it must agree; SIZE_MAX: none */
 };
 
+struct tsr_named;
 struct tsr_run_side;
 
 struct tsr_run_kind {
@@ -65,6 +66,10 @@ enum tsr_status tsr_side_open_values(struct tsr_run_side *s, struct tsr_err *err
  */
 enum tsr_status tsr_side_tensor(struct tsr_run_side *s, const struct tsr_signed_tensor *t,
 				uint64_t rank, size_t *index_ret, struct tsr_err *err);
+
+/* Its tensors by their keys, to be freed. */
+enum tsr_status tsr_side_keys(const struct tsr_run_side *s, struct tsr_named **ret,
+			      struct tsr_err *err);
 
 /* Sign the tensors of a checkpoint, which is borrowed, as of a step of a side with checkpoints. */
 enum tsr_status tsr_side_sign_state(struct tsr_run_side *s, struct tsr_checkpoint *state,

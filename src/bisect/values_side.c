@@ -13,32 +13,39 @@
 
 /* --- What a tensor is -------------------------------------------------------------------------- */
 
-/* What the tensors of a checkpoint are to which weight. */
+/*
+ * What the tensors of a checkpoint are to which weight.  A parameter has one momentum and one variance: what
+ * an optimizer keeps besides, as AdEMAMix its slow momentum, has a name of its own.
+ */
 static void name_roles(const struct tsr_checkpoint *c, const struct tsr_parameters *p,
 		       struct tsr_signed_tensor *what)
 {
-	for (size_t i = 0; i < c->ntensors; i++) {
-		const struct tsr_tensor *t = &c->tensors[i];
+	static const char *const slots[TSR_SLOTS] = {
+		[TSR_SLOT_MOMENTUM] = "momentum",
+		[TSR_SLOT_VARIANCE] = "variance",
+		[TSR_SLOT_MAX_VARIANCE] = "max_exp_avg_sq",
+	};
 
-		what[i].name = t->weight ? t->weight : t->name;
-		what[i].of = t->kind == TSR_KIND_WEIGHT	    ? "weight"
-			     : t->kind == TSR_KIND_MOMENTUM ? "momentum"
-			     : t->kind == TSR_KIND_VARIANCE ? "variance"
-							    : "other";
+	for (size_t i = 0; i < c->ntensors; i++) {
+		what[i].name = c->tensors[i].name;
+		what[i].of = c->tensors[i].kind == TSR_KIND_WEIGHT ? "weight" : "other";
 	}
 	for (size_t i = 0; i < p->n; i++) {
 		const struct tsr_parameter *at = &p->list[i];
-		const struct {
-			size_t tensor;
-			const char *of;
-		} more[] = { { at->counter, "step" },
-			     { at->tensor[TSR_SLOT_MAX_VARIANCE], "max_exp_avg_sq" } };
+		const char *weight = c->tensors[at->tensor[TSR_SLOT_WEIGHT]].name;
 
-		for (unsigned k = 0; k < 2 && at->tensor[TSR_SLOT_WEIGHT] != SIZE_MAX; k++) {
-			if (more[k].tensor == SIZE_MAX)
+		for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+			const size_t state = at->tensor[slot];
+
+			if (state == SIZE_MAX || c->tensors[state].kind == TSR_KIND_OTHER)
 				continue;
-			what[more[k].tensor].name = c->tensors[at->tensor[TSR_SLOT_WEIGHT]].name;
-			what[more[k].tensor].of = more[k].of;
+			if (c->tensors[state].weight)
+				what[state].name = weight;
+			what[state].of = slots[slot];
+		}
+		if (at->counter != SIZE_MAX) {
+			what[at->counter].name = weight;
+			what[at->counter].of = "step";
 		}
 	}
 }

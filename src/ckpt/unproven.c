@@ -3,7 +3,6 @@
 #include "ckpt/unproven.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/arena.h"
 #include "base/fail.h"

@@ -103,9 +103,7 @@ enum tsr_status tsr_baseline_load(const struct tsr_baseline *b, const char *path
 	TSR_TRY(tsr_file_open(path, &f, err));
 	TSR_TRY(tsr_json_read_file(f, NBYTES_MAX, &rules, &root, err));
 	TSR_TRY(check(b, root, path, err));
-	*ret = root;
-	root = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, root);
 }
 
 /* --- Comparing -------------------------------------------------------------------------------- */

@@ -398,10 +398,7 @@ enum tsr_status tsr_diff(const char *const *a, unsigned na, const char *const *b
 	TSR_TRY(tsr_checkpoint_open(b, nb, o.open_b ? o.open_b : o.open, &c->b, err));
 	status = run_diff(&d, err);
 	tsr_tiles_free(&d.tiles);
-	if (status == TSR_OK) {
-		*ret = c;
-		c = NULL;
-	}
+	TSR_THEN(status, TSR_GIVE(ret, c));
 	return status;
 }
 

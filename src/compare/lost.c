@@ -3,7 +3,6 @@
 #include "compare/lost.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "ckpt/checkpoint_model.h"
 #include "compare/comparison.h"

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format/value_walk.h"
 #include "tersor/escape.h"
 
 /* The fewest digits that give the same bits. */

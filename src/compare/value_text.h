@@ -4,7 +4,6 @@
 #define TSR_COMPARE_VALUE_TEXT_H
 
 #include "ckpt/checkpoint_model.h"
-#include "format/value_walk.h"
 
 #define TSR_VALUE_TEXT 1024u
 

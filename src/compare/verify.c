@@ -18,7 +18,6 @@
 #include "ckpt/tensor_tiles.h"
 #include "codec/measuring.h"
 #include "compare/comparison.h"
-#include "container/packed/packed_read.h"
 #include "container/packed/packed_write.h"
 #include "ckpt/checksum.h"
 #include "pack/bounds.h"

@@ -4,14 +4,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "io/dir.h"
 #include "io/atomic_dir.h"
-#include "io/temporary.h"
 #include "pack/packing.h"
 
 /* A message about the temporary directory @made is one about the packed directory; else NULL. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a user of the library sees of a packed directory. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +9,6 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"
-#include "torch/dcp.h"
 
 /* Memory that the paths, entries and reasons of one directory may take. */
 #define ARENA_NBYTES_MAX (UINT64_C(1) << 30)

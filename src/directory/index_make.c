@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "ckpt/build.h"
 #include "directory/copying.h"
 #include "directory/stored.h"
 #include "io/dir.h"

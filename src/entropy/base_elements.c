@@ -2,8 +2,6 @@
 /* What older elements say of those that differ from them: numbers in the order of elements, and contexts. */
 #include "entropy/base_elements.h"
 
-#include <string.h>
-
 #include "base/little_endian.h"
 #include "entropy/differences_math.h"
 

@@ -3,7 +3,6 @@
 #include "format/pickle_writer.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "base/little_endian.h"
 
 /* As in CPython, which reads back one batch at a time. */
 #define BATCH 1000u

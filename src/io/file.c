@@ -223,9 +223,7 @@ enum tsr_status tsr_file_scratch_shared(int fd, const char *path, const char *na
 	if (!S_ISREG(f->at_open.st_mode))
 		return tsr_fail(err, TSR_E_FORMAT,
 				"%s: %s, the file of all parts, is no regular file", path, name);
-	*ret = f;
-	f = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, f);
 }
 
 enum tsr_status tsr_file_scratch_sync(const struct tsr_file *f, struct tsr_err *err)
@@ -358,9 +356,7 @@ enum tsr_status tsr_file_load(const struct tsr_file *f, uint64_t nbytes_max, con
 		return tsr_fail_nomem(err, f->path);
 	TSR_TRY(tsr_file_read(f, bytes, (size_t)nbytes, 0, err));
 	bytes[nbytes] = '\0';
-	*ret = bytes;
-	bytes = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, bytes);
 }
 
 enum tsr_status tsr_write_all(int fd, const char *path, const char *what, const void *buf,

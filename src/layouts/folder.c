@@ -10,7 +10,6 @@
 #include "ckpt/checkpoint_model.h"
 #include "container/containers.h"
 #include "format/zip.h"
-#include "text/bytes.h"
 #include "text/text.h"
 
 /* The longest file of one line. */

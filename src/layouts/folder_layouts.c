@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What frameworks write into directories, one row each: how it is recognised, how it is read. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

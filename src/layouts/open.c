@@ -210,7 +210,5 @@ enum tsr_status tsr_job_open(const struct tsr_job_state *state, const struct tsr
 		return tsr_fail_nomem(err, state->name);
 	TSR_TRY(tsr_torch_read_job(c, state, err));
 	TSR_TRY(complete(c, o, 0, false, false, err));
-	*ret = c;
-	c = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, c);
 }

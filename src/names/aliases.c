@@ -107,6 +107,14 @@ bool tsr_alias_is_buffer(const char *name)
 	return tsr_is_word(buffers, dot ? dot + 1 : name);
 }
 
+bool tsr_alias_is_around_mean(const char *name)
+{
+	const char *last = tsr_names_last(name);
+
+	/* Of a whole name if the state comes before the weight in it. */
+	return strstr(tsr_alias_find(last, strlen(last)) ? last : name, "exp_avg_var") != NULL;
+}
+
 bool tsr_alias_is_factor(const struct tsr_tensor *t)
 {
 	/* SOAP; pytorch_optimizer's Shampoo; the papers' code; torch's distributed Shampoo; NeMo's. */

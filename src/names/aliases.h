@@ -28,6 +28,12 @@ const char *tsr_names_last(const char *name);
 const struct tsr_alias *tsr_alias_find(const char *component, size_t len);
 
 /*
+ * Whether the variance of this name is of gradients around their mean, as AdaBelief has it: no rule but its
+ * own steps that.
+ */
+bool tsr_alias_is_around_mean(const char *name);
+
+/*
  * Whether a state is a factor that SOAP, Shampoo or the like precondition gradients with, or an inverse
  * root of one: a square matrix of such a name.  Not the eigenvectors.
  */

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
+#include "codec/measuring.h"
 #include "codec/narrow.h"
 #include "io/hash.h"
 

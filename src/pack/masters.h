@@ -5,7 +5,6 @@
 
 #include "base/tiles.h"
 #include "ckpt/checkpoint_model.h"
-#include "codec/measuring.h"
 
 /*
  * Set the `narrow` of those tensors of @c that look like masters: samples of them become samples of

@@ -3,7 +3,6 @@
 #include "pack/model_part.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"

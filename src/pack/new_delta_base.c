@@ -81,9 +81,7 @@ enum tsr_status tsr_delta_base_open(const struct tsr_pack_options *options, bool
 		TSR_TRY(tsr_plain_set(base, run, err));
 	TSR_TRY(check(base, options, plain, err));
 	TSR_TRY(name_base(base, options, name_ret, err));
-	*ret = base;
-	base = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, base);
 }
 
 enum tsr_status tsr_delta_base_fits(const struct tsr_checkpoint *base,

@@ -406,10 +406,12 @@ static enum tsr_status read_version(struct reading *m, const struct tsr_json *ro
 	const struct tsr_json *found = tsr_json_get(root, "format");
 	const struct tsr_json *version = tsr_json_get(root, "version");
 	const char *text = tsr_json_string(found);
+	char expected[40];
 	uint64_t number;
 
+	snprintf(expected, sizeof(expected), "\"%s\"", format);
 	if (!text || strcmp(text, format) != 0)
-		return wrong(m, "", "format", found, format);
+		return wrong(m, "", "format", found, expected);
 	if (!tsr_json_u64(version, &number))
 		return wrong(m, "", "version", version, "1");
 	if (number != 1)
@@ -502,13 +504,13 @@ static enum tsr_status read_run(struct reading *m, const struct tsr_json *root)
 }
 
 enum tsr_status tsr_recording_read_run(struct tsr_recording_data *r, const char *path,
-				       const struct tsr_json *root, const char *format,
-				       struct tsr_err *err)
+				       const struct tsr_json *root, const char *part,
+				       const char *format, struct tsr_err *err)
 {
 	struct reading m = { .r = r, .path = path, .err = err };
 
 	if (tsr_json_type(root) != TSR_JSON_OBJECT)
-		return wrong(&m, "", format, root, "an object");
+		return wrong(&m, "", part, root, "an object");
 	TSR_TRY(read_version(&m, root, format));
 	TSR_TRY(read_optimizer(&m, tsr_json_get(root, "optimizer")));
 	TSR_TRY(read_run(&m, root));
@@ -527,6 +529,6 @@ enum tsr_status tsr_recording_read_manifest(struct tsr_recording_data *r, struct
 	TSR_TRY(tsr_file_open_in(r->pub.path, TSR_MANIFEST_NAME, r->options.follow, &f, err));
 	m.path = rules.file = tsr_file_path(f);
 	TSR_TRY(tsr_json_read_file(f, MANIFEST_NBYTES_MAX, &rules, &root, err));
-	TSR_TRY(tsr_recording_read_run(r, m.path, root, "tersor-recording", err));
+	TSR_TRY(tsr_recording_read_run(r, m.path, root, rules.part, "tersor-recording", err));
 	return read_steps(&m, tsr_json_get(root, "steps"));
 }

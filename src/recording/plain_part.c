@@ -3,7 +3,6 @@
 #include "recording/plain_part.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"
@@ -106,7 +105,5 @@ enum tsr_status tsr_recording_plain_part(struct tsr_checkpoint **part, struct ts
 	TSR_TRY(TSR_NEW(&c, 1, err, packed->path));
 	*part = NULL;
 	TSR_TRY(build(c, packed, err));
-	*part = c;
-	c = NULL;
-	return TSR_OK;
+	return TSR_GIVE(part, c);
 }

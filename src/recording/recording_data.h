@@ -42,11 +42,11 @@ struct tsr_json;
 
 /*
  * What a manifest, or another JSON object of this @format, says of the run: its optimizer, order and groups
- * of parameters.
+ * of parameters.  @part: what messages call the object.
  */
 enum tsr_status tsr_recording_read_run(struct tsr_recording_data *r, const char *path,
-				       const struct tsr_json *root, const char *format,
-				       struct tsr_err *err);
+				       const struct tsr_json *root, const char *part,
+				       const char *format, struct tsr_err *err);
 
 /* A recording of nothing yet, to be closed with tsr_recording_close(); @options NULL: the defaults. */
 enum tsr_status tsr_recording_new(const char *path, const struct tsr_open_options *options,

@@ -164,7 +164,5 @@ enum tsr_status tsr_schedule_load(const char *path, uint64_t first, size_t nstep
 	for (size_t i = 0; i < n; i++)
 		r.lr[i] = NAN;
 	TSR_TRY(read_lines(&r, text));
-	*lr_ret = r.lr;
-	r.lr = NULL;
-	return TSR_OK;
+	return TSR_GIVE(lr_ret, r.lr);
 }

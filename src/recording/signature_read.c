@@ -130,7 +130,8 @@ static enum tsr_status read_tensors(struct opened *o, const struct tsr_json *lis
 
 static enum tsr_status read_root(struct opened *o, const struct tsr_json *root, struct tsr_err *err)
 {
-	TSR_TRY(tsr_recording_read_run(o->run, o->pub.path, root, "tersor-signatures", err));
+	TSR_TRY(tsr_recording_read_run(o->run, o->pub.path, root, "head", "tersor-signatures",
+				       err));
 	if (!tsr_json_u64(tsr_json_get(root, "rank"), &o->pub.rank) ||
 	    !tsr_json_u64(tsr_json_get(root, "ranks"), &o->pub.nranks) ||
 	    o->pub.rank >= o->pub.nranks)

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/fail.h"
 #include "base/little_endian.h"
 #include "base/pipeline.h"
 #include "codec/math.h"

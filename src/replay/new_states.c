@@ -2,7 +2,6 @@
 /* New states get a tensor each, and a place in what was saved around the tensors. */
 #include "replay/new_states.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

@@ -45,10 +45,7 @@ static void say_verdict(struct tsr_report *r, const struct tsr_audit *a)
 	struct tsr_audit_verdict v;
 	char steps[256] = "";
 
-	if (tsr_audit_judge(a, &v, NULL) != TSR_OK) {
-		r->text.failed = r->html.failed = true;
-		return;
-	}
+	tsr_audit_judge(a, &v);
 	if (v.found)
 		say_form(r, a, &v.form[0]);
 	else if (a->npairs)
@@ -104,6 +101,8 @@ static void report_pairs(struct tsr_report *r, const struct tsr_audit *a, bool p
 			   "the largest |u| was %.3g",
 			   (double)a->eps, a->eps_known ? "of the optimizer" : "assumed", a->npairs,
 			   (double)cells[0].max_before);
+	tsr_report_say(r, TSR_TO_PAGE, "NMSE of updates, the smallest worst error first%s.",
+		       t.nrows > t.most_page ? "; the first of them" : "");
 	tsr_report_table(r, t,
 			 paper ? "-m,-v,bytes,pooled,-median,-95,-most,raw"
 			       : "-m,-v,bytes,-median,-95,-most,max_after,exposed,raw",

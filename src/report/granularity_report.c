@@ -105,7 +105,8 @@ static void report_tensors(struct tsr_report *r, const struct tsr_granularities 
 		}
 	}
 	tsr_table_sort(&t);
-	tsr_report_heading(r, TSR_TO_BOTH, "E4M3: NMSE with one scale per");
+	tsr_report_heading(r, TSR_TO_BOTH,
+			   "E4M3: NMSE of tensors by granularity, the largest first");
 	tsr_report_table(r, t, "name,max,tensor,1x128,1x16,4x4", "");
 }
 

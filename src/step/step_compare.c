@@ -2,7 +2,6 @@
 /* A step on a state and the same step in FP32: what is summed of how far the two are apart. */
 #include "step/step_compare.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "codec/measuring.h"

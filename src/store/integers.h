@@ -36,8 +36,9 @@ struct tsr_integers {
 };
 
 /*
- * Code the integers of a block to @to; a multiple of 4 bytes.  With
- * @by_lines the tables depend on the mean magnitude of the row and the column (store.md, "Integers").
+ * Code the integers of a block to @to; a multiple of 4 bytes.  With @by_lines the tables depend on the mean
+ * magnitude of the row and the column (store.md, "Integers").  @to has room for 16 bytes, 4 for each integer,
+ * and the tsr_entropy_bound() of as many symbols and of TSR_STORE_LINES, each a byte.
  */
 size_t tsr_integers_put(struct tsr_integers *w, const struct tsr_block *b, bool by_lines,
 			const int32_t *k, uint8_t *to);

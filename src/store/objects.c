@@ -46,7 +46,8 @@ bool tsr_object_parse(const char *text, struct tsr_object_id *ret)
 {
 	char high[17] = { 0 };
 
-	if (strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
+	if (strlen(text) != TSR_OBJECT_DIGITS ||
+	    strspn(text, "0123456789abcdef") != TSR_OBJECT_DIGITS)
 		return false;
 	memcpy(high, text, 16);
 	*ret = (struct tsr_object_id){ .high = strtoull(high, NULL, 16),
@@ -281,14 +282,14 @@ static enum tsr_status list_one(struct tsr_store *s, const char *directory, cons
 {
 	TSR_OWNED(free) char *path = tsr_path_join(directory, name);
 	struct tsr_known_object o = { .nbytes = 0 };
-	char text[33];
+	struct tsr_object_text id;
 	struct stat st;
 
 	if (!path)
 		return tsr_fail_nomem(err, s->path);
-	snprintf(text, sizeof(text), "%s%.30s", prefix, name);
+	snprintf(id.text, sizeof(id.text), "%s%.30s", prefix, name);
 	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || strlen(name) != 30 ||
-	    !tsr_object_parse(text, &o.id))
+	    !tsr_object_parse(id.text, &o.id))
 		return tsr_fail(err, TSR_E_FORMAT, "%s/%s: is no object of the store", directory,
 				name);
 	o.nbytes = (uint64_t)st.st_size;

@@ -12,7 +12,7 @@
 
 #define NBYTES_MAX (UINT64_C(1) << 30)
 #define CHECK_LEAD ",\"check\":\""
-#define CHECK_NBYTES (sizeof(CHECK_LEAD) - 1 + 32 + 3) /* "}\n behind it */
+#define CHECK_NBYTES (sizeof(CHECK_LEAD) - 1 + TSR_OBJECT_DIGITS + 3) /* "}\n behind it */
 
 struct reading {
 	struct tsr_arena *arena;
@@ -79,15 +79,15 @@ static enum tsr_status get_ids(struct reading *r, const struct tsr_json *v, cons
 			       uint64_t n, struct tsr_object_id **ret, size_t *n_ret)
 {
 	const char *text = tsr_json_string(tsr_json_get(v, key));
-	const size_t found = text ? strlen(text) / 32 : 0;
-	char one[33] = { 0 };
+	const size_t found = text ? strlen(text) / TSR_OBJECT_DIGITS : 0;
+	struct tsr_object_text one = { { 0 } };
 
-	if (!text || strlen(text) % 32 || (n != UINT64_MAX && found != n))
+	if (!text || strlen(text) % TSR_OBJECT_DIGITS || (n != UINT64_MAX && found != n))
 		return wrong(r, key, "as many hashes of 32 digits as it has objects");
 	TSR_TRY(TSR_ARENA_NEW(ret, found, r->arena, nomem(r)));
 	for (size_t i = 0; i < found; i++) {
-		memcpy(one, text + 32 * i, 32);
-		if (!tsr_object_parse(one, &(*ret)[i]))
+		memcpy(one.text, text + TSR_OBJECT_DIGITS * i, TSR_OBJECT_DIGITS);
+		if (!tsr_object_parse(one.text, &(*ret)[i]))
 			return wrong(r, key, "hexadecimal digits");
 	}
 	if (n_ret)
@@ -306,7 +306,8 @@ static enum tsr_status check_text(struct reading *r, const char *text, uint64_t 
 	    memcmp(text + nbytes - 3, "\"}\n", 3) != 0)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: is not the file of a snapshot", r->file);
 	found = tsr_object_name(text, n);
-	if (memcmp(text + nbytes - 3 - 32, tsr_object_text(&found).text, 32) != 0)
+	if (memcmp(text + nbytes - 3 - TSR_OBJECT_DIGITS, tsr_object_text(&found).text,
+		   TSR_OBJECT_DIGITS) != 0)
 		return tsr_fail(r->err, TSR_E_FORMAT,
 				"%s: damaged: its bytes do not have the hash at its end", r->file);
 	return TSR_OK;

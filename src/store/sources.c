@@ -92,9 +92,7 @@ static enum tsr_status open_file(const struct tsr_store_source *source, size_t f
 	    (int64_t)tsr_file_nanoseconds(f) != node->mtime_ns)
 		return tsr_fail(err, TSR_E_IO, "%s/%s: changed while it was read",
 				source->directory, node->path);
-	*ret = f;
-	f = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, f);
 }
 
 enum tsr_status tsr_source_read(const struct tsr_store_source *source, size_t file, void *bytes,

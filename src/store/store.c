@@ -416,9 +416,7 @@ enum tsr_status tsr_store_open(const char *path, enum tsr_store_mode mode, struc
 	if (!s->path)
 		return tsr_fail_nomem(err, path);
 	TSR_TRY(open_store(s, mode, err));
-	*ret = s;
-	s = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, s);
 }
 
 void tsr_store_close(struct tsr_store *s)

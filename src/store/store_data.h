@@ -99,9 +99,11 @@ struct tsr_object_id *tsr_job_object(const struct tsr_snapshot *s, const struct 
 
 /* --- Objects (objects.c) ---------------------------------------------------------------------- */
 
-/* An id in 32 hexadecimal digits. */
+/* An id in hexadecimal digits. */
+#define TSR_OBJECT_DIGITS 32u
+
 struct tsr_object_text {
-	char text[33];
+	char text[TSR_OBJECT_DIGITS + 1];
 };
 
 struct tsr_object_text tsr_object_text(const struct tsr_object_id *id);

@@ -175,9 +175,7 @@ enum tsr_status tsr_sweep_new(const struct tsr_codec *const *codecs, unsigned nc
 	TSR_TRY(TSR_NEW(&s->results, ncodecs + 1, err, "sweep"));
 	for (unsigned i = 0; i < ncodecs; i++)
 		s->results[i].codec = codecs[i];
-	*ret = s;
-	s = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, s);
 }
 
 enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned ncodecs,
@@ -190,9 +188,7 @@ enum tsr_status tsr_sweep_run(const struct tsr_codec *const *codecs, unsigned nc
 	TSR_TRY(tsr_sweep_new(codecs, ncodecs, first, last, &s, err));
 	w.sweep = s;
 	TSR_TRY(run_tiles(&w, err));
-	*ret = s;
-	s = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, s);
 }
 
 void tsr_sweep_free(struct tsr_sweep *s)

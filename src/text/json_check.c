@@ -6,7 +6,6 @@
 #include "text/json.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

@@ -43,7 +43,11 @@ struct storing {
 	struct tsr_store *store;
 	const char *name; /* of the store */
 	const char *const *operands; /* behind it */
+	/* Of the action's plan: */
 	uint64_t step[2]; /* that these are, where they are steps */
+	struct tsr_store_add_options add;
+	struct tsr_store_rule *rules;
+	unsigned nrules;
 	struct cli_work work;
 	struct tsr_table t; /* rows of the report that the library finds one by one */
 	struct tsr_report r;
@@ -53,10 +57,11 @@ struct storing {
 struct action {
 	const char *name;
 	unsigned operands_min, operands_max; /* behind the store */
-	unsigned nsteps; /* of these are steps */
 	const char *takes; /* options of the list above, separated by spaces */
 	enum tsr_store_mode mode;
 	const char *verb;
+	/* Takes what the command line alone says, before a store is opened or made; NULL: nothing. */
+	int (*plan)(struct storing *x);
 	int (*run)(struct storing *x); /* the exit status, CLI_OK with a report */
 };
 
@@ -86,29 +91,36 @@ static bool last_number(const char *path, uint64_t *ret)
 	return tsr_digits_at_end(path, end, STEP_MAX, ret);
 }
 
-static int add(struct storing *x)
+static int plan_add(struct storing *x)
 {
 	const struct args *a = x->a;
-	struct tsr_store_add_options o = tsr_store_add_defaults();
-	struct tsr_store_added added;
+	struct tsr_store_add_options *o = &x->add;
 
-	o.step = a->step;
-	o.name = a->name;
-	o.follow = a->common.follow;
-	if (!cli_given(&a->common, "step") && !last_number(x->operands[0], &o.step))
+	*o = tsr_store_add_defaults();
+	o->step = a->step;
+	o->name = a->name;
+	o->follow = a->common.follow;
+	if (!cli_given(&a->common, "step") && !last_number(x->operands[0], &o->step))
 		return cli_usage(x->cmd, "'%s' has no number for the step; give --step N",
 				 x->operands[0]);
 	if (a->tier)
-		(void)tsr_store_tier_find(a->tier, &o.tier);
+		(void)tsr_store_tier_find(a->tier, &o->tier);
 	if (cli_given(&a->common, "weight-error")) {
-		o.tier = a->bounds;
-		snprintf(o.tier.name, sizeof(o.tier.name), "bounds");
-		o.tier.as = TSR_STORE_BOUNDS;
+		o->tier = a->bounds;
+		snprintf(o->tier.name, sizeof(o->tier.name), "bounds");
+		o->tier.as = TSR_STORE_BOUNDS;
 	}
-	CLI_TRY(done(x, tsr_store_add(x->store, x->operands[0], &o, &x->work.run, &added,
+	return CLI_OK;
+}
+
+static int add(struct storing *x)
+{
+	struct tsr_store_added added;
+
+	CLI_TRY(done(x, tsr_store_add(x->store, x->operands[0], &x->add, &x->work.run, &added,
 				      &x->work.err)));
 	if (added.has_note)
-		cli_warn(&a->common, "%s: stored bit by bit, since its tensors were not found",
+		cli_warn(&x->a->common, "%s: stored bit by bit, since its tensors were not found",
 			 added.note);
 	tsr_store_added_report(x->name, &added, &x->r);
 	return CLI_OK;
@@ -138,12 +150,23 @@ static const struct tsr_snapshot_info *find(const struct tsr_store *s, uint64_t 
 	return NULL;
 }
 
+static int plan_steps(struct storing *x)
+{
+	for (unsigned i = 0; i < x->a->common.operands.n - 2; i++)
+		CLI_TRY(parse_step(x->cmd, x->operands[i], &x->step[i]));
+	return CLI_OK;
+}
+
+static int plan_get(struct storing *x)
+{
+	CLI_TRY(plan_steps(x));
+	return x->a->common.output ? CLI_OK : cli_usage(x->cmd, "get needs -o OUT");
+}
+
 static int get(struct storing *x)
 {
 	const struct cli_common *common = &x->a->common;
 
-	if (!common->output)
-		return cli_usage(x->cmd, "get needs -o OUT");
 	CLI_TRY(done(x, tsr_store_get(x->store, x->step[0], common->output, common->force,
 				      &x->work.run, &x->work.err)));
 	tsr_store_written_report(find(x->store, x->step[0]), &x->r);
@@ -221,30 +244,34 @@ static int parse_rule(const struct cli_cmd *cmd, const char *text, struct tsr_st
 	return parse_which(cmd, text, colon + 1, ret);
 }
 
-static int parse_dropped(const struct storing *x, const char *text, struct tsr_store_rule *ret)
+/* By the rules of --keep, or by the steps to drop behind the store. */
+static int plan_thin(struct storing *x)
 {
-	*ret = (struct tsr_store_rule){ .which = TSR_STORE_STEP, .drop = true };
-	CLI_TRY(parse_step(x->cmd, text, &ret->n));
-	if (!find(x->store, ret->n))
-		return cli_usage(x->cmd, "'%s' has no step %" PRIu64, x->name, ret->n);
+	const unsigned nsteps = x->a->common.operands.n - 2;
+
+	x->nrules = nsteps ? nsteps : x->a->keep.n;
+	x->rules = calloc(x->nrules + 1, sizeof(*x->rules));
+	if (!x->rules)
+		return cli_fail(CLI_IO, "out of memory");
+	for (unsigned i = 0; i < x->nrules; i++) {
+		x->rules[i] = (struct tsr_store_rule){ .which = TSR_STORE_STEP, .drop = true };
+		CLI_TRY(nsteps ? parse_step(x->cmd, x->operands[i], &x->rules[i].n)
+			       : parse_rule(x->cmd, x->a->keep.items[i], &x->rules[i]));
+	}
 	return CLI_OK;
 }
 
-/* By the rules of --keep, or by the steps to drop behind the store. */
 static int thin(struct storing *x)
 {
-	const struct args *a = x->a;
-	const unsigned nsteps = a->common.operands.n - 2, n = nsteps ? nsteps : a->keep.n;
-	TSR_OWNED(free) struct tsr_store_rule *rules = calloc(n + 1, sizeof(*rules));
 	uint64_t freed;
 
-	if (!rules)
-		return cli_fail(CLI_IO, "out of memory");
-	for (unsigned i = 0; i < n; i++)
-		CLI_TRY(nsteps ? parse_dropped(x, x->operands[i], &rules[i])
-			       : parse_rule(x->cmd, a->keep.items[i], &rules[i]));
-	CLI_TRY(done(x, tsr_store_thin(x->store, rules, n, a->common.dry_run, &x->work.run,
-				       tsr_store_put_change, &x->t, &freed, &x->work.err)));
+	for (unsigned i = 0; i < x->nrules; i++)
+		if (x->rules[i].which == TSR_STORE_STEP && !find(x->store, x->rules[i].n))
+			return cli_usage(x->cmd, "'%s' has no step %" PRIu64, x->name,
+					 x->rules[i].n);
+	CLI_TRY(done(x, tsr_store_thin(x->store, x->rules, x->nrules, x->a->common.dry_run,
+				       &x->work.run, tsr_store_put_change, &x->t, &freed,
+				       &x->work.err)));
 	tsr_store_thinned_report(x->name, x->store, x->t, freed, &x->r);
 	return CLI_OK;
 }
@@ -252,15 +279,15 @@ static int thin(struct storing *x)
 /* --- The command ------------------------------------------------------------------------------ */
 
 static const struct action actions[] = {
-	{ "add", 1, 1, 0, "step name tier weight-error update-error variance-error follow-symlinks",
-	  TSR_STORE_ADD, "adding", add },
-	{ "ls", 0, 0, 0, "", TSR_STORE_READ, NULL, list },
-	{ "get", 1, 1, 1, "output force", TSR_STORE_READ, "writing", get },
-	{ "diff", 2, 2, 2, "", TSR_STORE_READ, "comparing", diff },
-	{ "verify", 0, 0, 0, "", TSR_STORE_READ, "verifying", verify },
-	{ "thin", 0, 0, 0, "keep dry-run", TSR_STORE_CHANGE, "thinning", thin },
-	{ "drop", 1, 4094, 0, "dry-run", TSR_STORE_CHANGE, "dropping", thin },
-	{ "du", 0, 0, 0, "", TSR_STORE_READ, NULL, usage },
+	{ "add", 1, 1, "step name tier weight-error update-error variance-error follow-symlinks",
+	  TSR_STORE_ADD, "adding", plan_add, add },
+	{ "ls", 0, 0, "", TSR_STORE_READ, NULL, NULL, list },
+	{ "get", 1, 1, "output force", TSR_STORE_READ, "writing", plan_get, get },
+	{ "diff", 2, 2, "", TSR_STORE_READ, "comparing", plan_steps, diff },
+	{ "verify", 0, 0, "", TSR_STORE_READ, "verifying", NULL, verify },
+	{ "thin", 0, 0, "keep dry-run", TSR_STORE_CHANGE, "thinning", plan_thin, thin },
+	{ "drop", 1, 4094, "dry-run", TSR_STORE_CHANGE, "dropping", plan_thin, thin },
+	{ "du", 0, 0, "", TSR_STORE_READ, NULL, NULL, usage },
 };
 
 #define NACTIONS (sizeof(actions) / sizeof(*actions))
@@ -298,10 +325,17 @@ static int find_action(const struct cli_cmd *cmd, const struct args *a, const st
 	return cli_unknown(cmd, "action", &nearest, "add, ls, get, diff, verify, thin, drop or du");
 }
 
+static void end_storing(struct storing *x)
+{
+	tsr_store_close(x->store);
+	free(x->rules);
+}
+
 static int run(const struct cli_cmd *cmd, void *args)
 {
 	const struct args *a = args;
 	const char *const *words = a->common.operands.items;
+	TSR_SCOPED(end_storing)
 	struct storing x = { .cmd = cmd, .a = a, .name = words[1], .operands = words + 2 };
 	const struct action *action = NULL;
 	struct tsr_err err = { 0 };
@@ -309,8 +343,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 	int status;
 
 	CLI_TRY(find_action(cmd, a, &action));
-	for (unsigned i = 0; i < action->nsteps; i++)
-		CLI_TRY(parse_step(cmd, x.operands[i], &x.step[i]));
+	if (action->plan)
+		CLI_TRY(action->plan(&x));
 	/* Before a store is made there. */
 	if ((action->run == add &&
 	     tsr_outdir_check_not_below(x.name, x.operands[0], &err) != TSR_OK) ||
@@ -329,7 +363,6 @@ static int run(const struct cli_cmd *cmd, void *args)
 		tsr_text_free(&x.r.json);
 		tsr_table_free(&x.t);
 	}
-	tsr_store_close(x.store);
 	return status;
 }
 

@@ -3,7 +3,6 @@
 #include "container/delta/delta_write.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"

@@ -99,9 +99,7 @@ enum tsr_status tsr_saving_plan(const struct tsr_job_state *state,
 	TSR_TRY(TSR_NEW(&s, 1, err, state->name));
 	TSR_TRY(tsr_job_open(state, &open, &s->c, err));
 	TSR_TRY(plan(s, &o, err));
-	*ret = s;
-	s = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, s);
 }
 
 /* The planes of a tensor, in device memory; of sizes only if @saved is NULL.  Returns how many. */

@@ -57,9 +57,7 @@ static enum tsr_status open_written(const char *path, const struct tsr_checkpoin
 	TSR_TRY(tsr_checkpoint_open(&path, 1, NULL, &c, err));
 	for (size_t i = 0; i < from->nnotes; i++)
 		TSR_TRY(tsr_build_note(c, err, "%s", from->notes[i]));
-	*ret = c;
-	c = NULL;
-	return TSR_OK;
+	return TSR_GIVE(ret, c);
 }
 
 /* Write the model of @c into a directory that is removed again, and pack that. */

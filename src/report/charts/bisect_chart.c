@@ -2,8 +2,6 @@
 /* The map of two runs: how far each tensor differs at each step. */
 #include "report/charts/charts.h"
 
-#include <string.h>
-
 #include "render/format.h"
 
 /* Distances, in tenths of a pixel. */
