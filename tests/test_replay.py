@@ -828,25 +828,6 @@ def test_states_of_rules_that_are_not_replayed(case, field, words, name):
     assert not out[name.format("b", field)].any()
 
 
-@pytest.mark.parametrize("source, what", [
-    ("optimizers/adabelief", "exp_avg_var: is a variance"),
-    ("optimizers/ademamix", "exp_avg_slow: is a second momentum"),
-    ("optimizers/heavyball-ademamix", "exp_avg_slow_0: is a second momentum"),
-    ("states/bitsandbytes/ademamix8bit", "state1: is two momenta"),
-    ("states/soap", "exp_avg: is a momentum in another basis"),
-    ("optimizers/heavyball-soap", "exp_avg_2: is a momentum in another basis")])
-def test_real_checkpoints_of_rules_that_are_not_replayed(tmp_path, source, what):
-    path = DATA / "frameworks" / f"{source}.pt"
-    found = json.loads(run_tersor("inspect", path, "--json", check=0).stdout)["tensors"]
-    grads = {t["name"]: np.ones(t["shape"], np.float32) for t in found if t["kind"] == "weight"}
-    (tmp_path / "rec").mkdir()
-    save_file(grads, tmp_path / "rec" / "1.safetensors")
-    (tmp_path / "rec" / "manifest.json").write_text(json.dumps({
-        "format": "tersor-recording", "version": 1, "optimizer": "adamw", "param_groups": [{"params": list(grads)}],
-        "steps": [{"step": 1, "file": "1.safetensors", "lr": [0.01]}]}))
-    assert what in one_line_error(replay(path, tmp_path / "rec", "--count", "0", check=3))
-
-
 def test_weight_that_is_none(case):
     assert "tensor a: found no weight" in case.run("--map", "^a$=other")
 

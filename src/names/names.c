@@ -433,17 +433,20 @@ static enum tsr_status tell_roles(struct assigning *a, struct tsr_parameters *p)
 	for (size_t i = 0; i < a->n; i++) {
 		struct tsr_candidate *k = &a->all[i];
 		const enum tsr_role role = k->settled ? TSR_ROLE_NONE : k->role;
+		size_t weight;
 
 		if (k->settled && k->weak)
 			TSR_TRY(join(a, k));
-		p->roles[i] = (struct tsr_tensor_role){ role,
-							k->optimizer || k->role != TSR_ROLE_NONE };
 		if (role == TSR_ROLE_MASTER)
 			TSR_TRY(find_weight(a, k, &k->weight));
-		if (k->weight && k->weight != k && role == TSR_ROLE_MASTER)
-			p->list[k->weight - a->all].master = i;
-		if (k->weight && role == TSR_ROLE_STEP)
-			p->list[k->weight - a->all].counter = i;
+		weight = k->weight && k->weight != k ? (size_t)(k->weight - a->all) : SIZE_MAX;
+		p->roles[i] = (struct tsr_tensor_role){ role,
+							k->optimizer || k->role != TSR_ROLE_NONE,
+							weight };
+		if (weight != SIZE_MAX && role == TSR_ROLE_MASTER)
+			p->list[weight].master = i;
+		if (weight != SIZE_MAX && role == TSR_ROLE_STEP)
+			p->list[weight].counter = i;
 	}
 	return TSR_OK;
 }

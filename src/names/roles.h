@@ -22,6 +22,7 @@ enum tsr_role {
 struct tsr_tensor_role {
 	enum tsr_role role;
 	bool state; /* its name is that of something an optimizer keeps, whatever a rule says */
+	size_t weight; /* the tensor that is its weight; SIZE_MAX: it is one, or has none that is known */
 };
 
 /* Whether a tensor of this type can be a weight or a state that values are computed from. */

@@ -9,7 +9,6 @@
 
 #include "base/grow.h"
 #include "io/file.h"
-#include "names/aliases.h"
 #include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
@@ -270,58 +269,9 @@ static enum tsr_status keep_seen(struct matching *m)
 	return index_recorded(r, r->params, r->nparams);
 }
 
-static enum tsr_status refuse_state(const struct tsr_replaying *r, const struct tsr_tensor *t,
-				    const char *what)
-{
-	return tsr_fail(r->err, TSR_E_UNSUPPORTED,
-			"%s: tensor %.200s: is %s; replay has no rule for it", r->c->path, t->name,
-			what);
-}
-
-/* Refuse the second momenta of stepped parameters, which would be left as they are. */
-static enum tsr_status check_momenta(const struct tsr_replaying *r)
-{
-	for (size_t i = 0; i < r->c->ntensors; i++) {
-		const struct tsr_tensor *t = &r->c->tensors[i], *w;
-
-		if (r->parameters.roles[i].role != TSR_ROLE_SLOW_MOMENTUM || !t->weight)
-			continue;
-		w = tsr_checkpoint_find(r->c, t->weight);
-		if (w && r->parameters.of_weight[w - r->c->tensors] != SIZE_MAX)
-			return refuse_state(r, t, "a second momentum, as AdEMAMix keeps one");
-	}
-	return TSR_OK;
-}
-
-/* Refuse states that would be stepped as something else. */
-static enum tsr_status check_slots(const struct tsr_replaying *r, const struct tsr_parameter *own)
-{
-	const struct tsr_tensor *slot[TSR_SLOTS] = { NULL };
-	const struct tsr_tensor *m, *v;
-
-	for (unsigned i = 0; i < TSR_SLOTS; i++) {
-		if (own->tensor[i] != SIZE_MAX)
-			slot[i] = &r->c->tensors[own->tensor[i]];
-	}
-	for (unsigned i = TSR_SLOT_VARIANCE; i < TSR_SLOTS; i++) {
-		if (slot[i] && tsr_alias_is_around_mean(slot[i]->name))
-			return refuse_state(r, slot[i],
-					    "a variance of gradients around their momentum, as "
-					    "AdaBelief keeps it");
-	}
-	m = slot[TSR_SLOT_MOMENTUM];
-	v = slot[TSR_SLOT_VARIANCE];
-	if (m && m->numel != slot[TSR_SLOT_WEIGHT]->numel)
-		return refuse_state(r, m, "two momenta, as AdEMAMix of bitsandbytes keeps them");
-	if (m && v && !m->partner && tsr_tensor_has_f32(m) && tsr_tensor_has_f32(v))
-		return refuse_state(r, m, "a momentum in another basis, as SOAP keeps it");
-	return TSR_OK;
-}
-
 /* Give the parameters what the checkpoint has of them. */
 static enum tsr_status add_states(struct tsr_replaying *r)
 {
-	TSR_TRY(check_momenta(r));
 	TSR_TRY(tsr_parameters_place(&r->parameters, r->err));
 	for (size_t i = 0; i < r->nparams; i++) {
 		const struct tsr_parameter *own = &r->parameters.list[i];
@@ -333,12 +283,11 @@ static enum tsr_status add_states(struct tsr_replaying *r)
 				"would be left as it is; replay steps weights that are kept "
 				"once",
 				r->c->path, r->c->tensors[own->master].name);
-		TSR_TRY(check_slots(r, own));
 		memcpy(r->params[i].tensor, own->tensor, sizeof(own->tensor));
 		r->params[i].counter = own->counter;
 		r->params[i].scalar = own->count;
 	}
-	return TSR_OK;
+	return tsr_replay_check_states(r);
 }
 
 /* --- All of it -------------------------------------------------------------------------------- */

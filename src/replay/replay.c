@@ -115,6 +115,7 @@ static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying 
 	TSR_TRY(tsr_replay_choose_hyper(r));
 	TSR_TRY(tsr_replay_find_params(r, first));
 	TSR_TRY(choose_slots(r));
+	TSR_TRY(tsr_replay_note_states(r));
 	TSR_TRY(tsr_replay_read_counts(r));
 	TSR_TRY(tsr_replay_plan_state(r));
 	TSR_TRY(tsr_replay_note_scales(r));

@@ -16,6 +16,13 @@ enum tsr_status tsr_replay_choose_hyper(struct tsr_replaying *r);
  */
 enum tsr_status tsr_replay_find_params(struct tsr_replaying *r, const struct tsr_replaying *first);
 
+/*
+ * Refuse states of the table's parameters that are part of another rule: TSR_E_UNSUPPORTED.  Note those that
+ * the rule does not have, once it is known what it has.
+ */
+enum tsr_status tsr_replay_check_states(const struct tsr_replaying *r);
+enum tsr_status tsr_replay_note_states(struct tsr_replaying *r);
+
 /* Find how many steps each parameter has seen before the first. */
 enum tsr_status tsr_replay_read_counts(struct tsr_replaying *r);
 

@@ -244,6 +244,9 @@ void tsr_replay_put_json(const struct tsr_replay *r, struct tsr_text *json)
 	tsr_json_put_u64(json, "output_nbytes", r->out_nbytes);
 	tsr_json_put_bool(json, "compared", r->compared);
 	put_gate(r, json);
+	if (r->source)
+		tsr_json_put_strings(json, "notes", (const char *const *)r->source->notes,
+				     r->source->nnotes);
 	tsr_table_end_json(tsr_replay_warnings(r), "warnings", json);
 	tsr_table_end_json(tsr_replay_missing_table(r), "missing", json);
 	tsr_table_end_json(tsr_replay_steps_table(r, &(struct tsr_curves){ .n = 0 }), "steps",

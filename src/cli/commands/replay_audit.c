@@ -96,6 +96,8 @@ int cli_replay_audit(const struct cli_cmd *cmd, const struct cli_replay_args *ar
 		status = cli_fail(CLI_INPUT, "%s: no step was taken", in->items[in->n - 1]);
 	else
 		status = report(cmd, &args->common, &a);
+	if (r)
+		cli_warn_notes(&args->common, tsr_replay_source(r));
 	for (size_t i = 0; i < a.n; i++)
 		tsr_audit_free(a.audits[i]);
 	free(a.audits);
