@@ -25,9 +25,10 @@ const char *tsr_side_slot(const char *of)
 
 	if (!alias)
 		return of;
-	return alias->role == TSR_ROLE_MOMENTUM	  ? "momentum"
-	       : alias->role == TSR_ROLE_VARIANCE ? "variance"
-						  : of;
+	return alias->role == TSR_ROLE_MOMENTUM	      ? "momentum"
+	       : alias->role == TSR_ROLE_VARIANCE     ? "variance"
+	       : alias->role == TSR_ROLE_MAX_VARIANCE ? "max_exp_avg_sq"
+						      : of;
 }
 
 static enum tsr_status check_same(const struct tsr_run_side *s, const struct tsr_run_tensor *was,

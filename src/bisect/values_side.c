@@ -10,22 +10,50 @@
 #include "ckpt/read.h"
 #include "names/params/parameters.h"
 #include "recording/sign_tensors.h"
+#include "text/bytes.h"
 
 /* --- What a tensor is -------------------------------------------------------------------------- */
 
-/*
- * What the tensors of a checkpoint are to which weight.  A parameter has one momentum and one variance: what
- * an optimizer keeps besides, as AdEMAMix its slow momentum, has a name of its own.
- */
-static void name_roles(const struct tsr_checkpoint *c, const struct tsr_parameters *p,
-		       struct tsr_signed_tensor *what)
-{
-	static const char *const slots[TSR_SLOTS] = {
-		[TSR_SLOT_MOMENTUM] = "momentum",
-		[TSR_SLOT_VARIANCE] = "variance",
-		[TSR_SLOT_MAX_VARIANCE] = "max_exp_avg_sq",
-	};
+static const char *const slots[TSR_SLOTS] = {
+	[TSR_SLOT_MOMENTUM] = "momentum",
+	[TSR_SLOT_VARIANCE] = "variance",
+	[TSR_SLOT_MAX_VARIANCE] = "max_exp_avg_sq",
+};
 
+/*
+ * What an optimizer keeps of a weight besides, as AdEMAMix its slow momentum, is what its key says, as in a
+ * file of signatures: unless that says what the weight has already.
+ */
+static enum tsr_status name_state(const struct tsr_checkpoint *c, const struct tsr_parameters *p,
+				  struct tsr_signed_tensor *what, struct tsr_err *err)
+{
+	static const char *const not_keys[] = { "weight", "gradient" };
+	const char *dot = strrchr(what->name, '.');
+	const struct tsr_tensor *weight;
+	char *name;
+
+	if (!dot || TSR_IS_AMONG(dot + 1, not_keys))
+		return TSR_OK;
+	name = tsr_arena_copy(p->arena, what->name, (size_t)(dot - what->name));
+	if (!name)
+		return tsr_fail_nomem(err, c->path);
+	weight = tsr_checkpoint_find(c, name);
+	if (!weight || weight->kind != TSR_KIND_WEIGHT)
+		return TSR_OK;
+	for (unsigned slot = TSR_SLOT_MOMENTUM; slot < TSR_SLOTS; slot++) {
+		if (p->list[weight - c->tensors].tensor[slot] != SIZE_MAX &&
+		    strcmp(tsr_side_slot(dot + 1), slots[slot]) == 0)
+			return TSR_OK;
+	}
+	what->name = weight->name;
+	what->of = dot + 1;
+	return TSR_OK;
+}
+
+/* What the tensors of a checkpoint are to which weight. */
+static enum tsr_status name_roles(const struct tsr_checkpoint *c, const struct tsr_parameters *p,
+				  struct tsr_signed_tensor *what, struct tsr_err *err)
+{
 	for (size_t i = 0; i < c->ntensors; i++) {
 		what[i].name = c->tensors[i].name;
 		what[i].of = c->tensors[i].kind == TSR_KIND_WEIGHT ? "weight" : "other";
@@ -48,6 +76,12 @@ static void name_roles(const struct tsr_checkpoint *c, const struct tsr_paramete
 			what[at->counter].of = "step";
 		}
 	}
+	for (size_t i = 0; i < c->ntensors; i++) {
+		if (p->roles[i].role == TSR_ROLE_MASTER ||
+		    (p->roles[i].state && strcmp(what[i].of, "other") == 0))
+			TSR_TRY(name_state(c, p, &what[i], err));
+	}
+	return TSR_OK;
 }
 
 /* --- A step ------------------------------------------------------------------------------------ */
@@ -71,7 +105,7 @@ static enum tsr_status find_tensors(struct tsr_run_side *s, size_t **indices_ret
 	}
 	if (s->paths) {
 		TSR_TRY(tsr_names_fill(c, NULL, 0, NULL, &p, err));
-		name_roles(c, &p, what);
+		TSR_TRY(name_roles(c, &p, what, err));
 	}
 	for (size_t i = 0; i < c->ntensors; i++)
 		TSR_TRY(tsr_side_tensor(s, &what[i], 0, &(*indices_ret)[i], err));
