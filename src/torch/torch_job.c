@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/utf8.h"
 #include "format/pickle.h"
+#include "format/value_walk.h"
 #include "torch/torch.h"
 #include "torch/torch_archive.h"
 
@@ -41,16 +42,20 @@ static enum tsr_status add_named(struct tsr_torch_archive *a, const struct tsr_v
 		return tsr_torch_fail(a, TSR_E_FORMAT, "", "found no dict of tensors by name");
 	for (size_t i = 0; i + 1 < root->list.n; i += 2) {
 		const struct tsr_value *key = root->list.items[i], *v = root->list.items[i + 1];
+		char found[TSR_VALUE_DESCRIBED];
 		struct tsr_torch_view view;
 		struct tsr_array array;
 
-		if (key->type != TSR_VALUE_STRING || !tsr_torch_is_tensor(v) ||
-		    key->text.nbytes > TSR_NAME_MAX ||
+		if (key->type != TSR_VALUE_STRING || key->text.nbytes > TSR_NAME_MAX ||
 		    !tsr_utf8_is_string(key->text.bytes, key->text.nbytes))
 			return tsr_torch_fail(a, TSR_E_FORMAT, "",
-					      "found something other than tensors by names in "
-					      "UTF-8, without NUL and within %u bytes",
-					      TSR_NAME_MAX);
+					      "found %s, expected names in UTF-8, without NUL and "
+					      "within %u bytes",
+					      tsr_value_describe(key, found), TSR_NAME_MAX);
+		if (!tsr_torch_is_tensor(v))
+			return tsr_torch_fail(a, TSR_E_FORMAT, key->text.bytes,
+					      "found %s, expected a tensor",
+					      tsr_value_describe(v, found));
 		TSR_TRY(tsr_torch_view(a, v, key->text.bytes, &view));
 		TSR_TRY(tsr_torch_array(c, &view, &array, a->err));
 		array.name = key->text.bytes;
