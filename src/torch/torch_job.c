@@ -2,6 +2,7 @@
 /* The state of a running job: the pickle of a value whose tensors are in its memory. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/utf8.h"
@@ -79,6 +80,11 @@ static enum tsr_status read_state(struct tsr_torch_archive *a, const struct tsr_
 
 		if (!key || !value)
 			return tsr_build_nomem(c, a->err);
+		if (!tsr_utf8_is_string(key, strlen(key)) ||
+		    !tsr_utf8_is_string(value, strlen(value)))
+			return tsr_fail(a->err, TSR_E_USAGE,
+					"%s: metadata %.200s: found other bytes than UTF-8",
+					s->name, key);
 		TSR_TRY(tsr_build_meta(c, key, value, a->err));
 	}
 	if (s->named)
