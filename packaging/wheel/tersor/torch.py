@@ -102,9 +102,13 @@ class Tree(pickle.Unpickler):
         super().__init__(file)
         rebuild = lambda name, offset, size, stride, *_: tensor(name, stride)
         self.known = {
-            ("collections", "OrderedDict"): collections.OrderedDict,
-            ("collections", "defaultdict"): lambda *_: {}, ("builtins", "set"): set,
-            ("builtins", "complex"): complex, ("torch", "Size"): torch.Size,
+            ("collections", "OrderedDict"): collections.OrderedDict, ("collections", "Counter"): collections.Counter,
+            ("collections", "defaultdict"): lambda *_: {}, ("torch", "Size"): torch.Size,
+            ("torch", "device"): torch.device, ("_codecs", "encode"): lambda text, _: text.encode("latin1"),
+            **{("__builtin__", kind.__name__): kind for kind in (set, frozenset, complex, range, slice)},
+            ("__builtin__", "xrange"): range, ("__builtin__", "bytes"): lambda: b"",     # what has bytes is encoded
+            ("__builtin__", "bytearray"): lambda data=b"", _="": bytearray(
+                data if isinstance(data, bytes) else data.encode("latin1")),
             ("torch._utils", "_rebuild_tensor_v2"): rebuild,
             ("torch._utils", "_rebuild_tensor_v3"): rebuild,
             ("torch._utils", "_rebuild_parameter"): lambda data, *_: data}
