@@ -144,12 +144,16 @@ def read(path: Any, check: bool = True) -> Any:
 
 # ---- Into a model and an optimizer ---------------------------------------------------------------
 
-def fill(target, source):
-    """Decode a tensor, or of a DTensor the local part, into `target`."""
-    start, size, _ = part_of(target)
-    local = (target.to_local() if hasattr(target, "to_local") else target).detach()
+def check_shape(target, source):
     if list(target.shape) != list(source.shape):
         raise ValueError(f"{source.name}: found shape {source.shape}, expected {list(target.shape)}")
+
+
+def fill(target, source):
+    """Decode a tensor, or of a DTensor the local part, into `target`."""
+    check_shape(target, source)
+    start, size, _ = part_of(target)
+    local = (target.to_local() if hasattr(target, "to_local") else target).detach()
     if local.numel() == 0:
         return
     if list(local.shape) != size:
@@ -196,7 +200,8 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
         torch.distributed.checkpoint loads onto any number of ranks.
     model, optimizer
         An optimizer gets the states of its parameters, and the hyperparameters of its groups if the checkpoint
-        has them.
+        has them; a hyperparameter that is an object stays.  What the state_dict of a class of its own has besides
+        is left to its load_state_dict.
     strict : bool
         Raise KeyError for a tensor of the model that the checkpoint lacks, and, if the checkpoint is of a flat
         file, for a weight that the model lacks.
@@ -210,9 +215,13 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
 
     Raises
     ------
+    KeyError
+        As `strict` says.
     ValueError
-        The optimizer has another number of groups than the one in the checkpoint, or that has several and none
-        under the key "optimizer", as `save` has it.
+        A tensor has another shape; the optimizer has another number of groups than the one in the checkpoint, or
+        that has several and none under the key "optimizer", as `save` has it; or a state is an object.
+
+    Nothing was changed then.
     """
     if os.path.isdir(path) and os.path.isfile(os.path.join(path, ".metadata")):
         from tersor import dcp
@@ -229,76 +238,153 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
         if isinstance(t, torch.Tensor):
             names.setdefault(id(t), []).append(name)    # tied ones have several
             tensors[id(t)] = t
-    missing = []
+    missing, pairs = [], []
     for key, target in tensors.items():
         found = [checkpoint.tensors.get(n) or by_canonical.get(canonical(n)) for n in names[key]]
         found = [t for t in found if t]
         if found:
-            fill(target, found[0])
+            pairs.append((target, found[0]))
         else:
             missing.append(names[key][0])
         for t in found:
             unused.pop(t.name, None)
-    if optimizer:
-        load_optimizer(checkpoint, optimizer, names, unused)
+    loading = Loading(checkpoint, optimizer, names, unused) if optimizer else None
     # What is saved with a tree says where everything belongs: an EMA copy there is not too much.
     known = {canonical(name) for aliases in names.values() for name in aliases}
     extra = [name for name in unused if checkpoint.tensors[name].kind == "weight"
              and canonical(name.rpartition(".")[0]) not in known and not checkpoint.trees]
     if strict and (missing or extra):
         raise KeyError(f"{path}: not in the checkpoint: {missing}; not in the model: {extra}")
+    for target, source in pairs:
+        check_shape(target, source)
+    for target, source in pairs:
+        fill(target, source)
+    if loading:
+        loading.apply()
     return list(unused)
 
 
-def load_optimizer(checkpoint, optimizer, names, unused):
-    states = {}     # by name or number of a parameter: its state, tensors as those of the checkpoint
-    for name in list(unused):
-        base, _, field = without_roots(name).rpartition(".")
-        states.setdefault(canonical(base), {})[field] = checkpoint.tensors[name]
-    saved = find_optimizer(checkpoint)
-    name_of = {key: name for group in (saved["param_groups"] if saved else ())
-               for key, name in zip(group["params"], group.get("param_names", ()))}
-    for key, state in (saved["state"] if saved else {}).items():
-        plain = {k: v for k, v in state.items() if not isinstance(v, (Tensor, dict))} \
-            if isinstance(state, dict) else {}
-        states.setdefault(canonical(str(name_of.get(key, key))), {}).update(plain)
-    number = -1
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            number += 1
-            state = {}      # tensors go by name even where the checkpoint has numbers, other values do not
-            for key in (str(number), *map(canonical, names.get(id(p), []))):
-                state.update(states.get(key, {}))
+# ---- An optimizer ----------------------------------------------------------------------------------
+
+def leaves(value, path=()):
+    """All that is in dicts, lists and tuples, and the keys that lead there."""
+    if not isinstance(value, (dict, list, tuple)):
+        yield path, value
+        return
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(each, (*path, key))
+
+
+def mapped(value, make, there=None, field=None):
+    """A value with what make(tensor, what is there so far, the last key of a dict) gives for its tensors."""
+    if isinstance(value, Tensor):
+        return make(value, there, field)
+    if isinstance(value, dict):
+        old = there if isinstance(there, dict) else {}
+        return type(value)({k: mapped(v, make, old.get(k), k) for k, v in value.items()})
+    if isinstance(value, (list, tuple)):
+        old = there if isinstance(there, (list, tuple)) and len(there) == len(value) else [None] * len(value)
+        return type(value)(mapped(v, make, o, field) for v, o in zip(value, old))
+    return value
+
+
+class Loading:
+    """What a checkpoint has for an optimizer, checked; `apply` changes the optimizer.
+
+    Takes the names of the tensors that are in it out of `unused`.
+    """
+
+    def __init__(self, checkpoint, optimizer, names, unused):
+        self.optimizer, self.saved = optimizer, find_optimizer(checkpoint)
+        self.groups = self.saved["param_groups"] if self.saved else []
+        self.filled = {}        # what each tensor of a group was filled from
+        n = len(optimizer.param_groups)
+        if self.saved and n != len(self.groups):
+            raise ValueError(f"the optimizer has {n} groups of parameters, expected {len(self.groups)} as in the "
+                             "checkpoint: their hyperparameters would be lost")
+        states, self.shared = self.find_states(checkpoint, names, unused)
+        self.states = []        # parameters with their group and state
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                state = {}
+                for key in (str(len(self.states)), *map(canonical, names.get(id(p), []))):
+                    state.update(states.get(key, {}))
+                self.states.append((p, group, state))
+        for p, _, state in self.states:
+            self.check(state, names.get(id(p), ["a parameter"])[0])
+        for _, t in leaves([self.shared, self.groups, [state for *_, state in self.states]]):
+            if isinstance(t, Tensor):
+                unused.pop(t.name, None)
+
+    def find_states(self, checkpoint, names, unused):
+        """States by the name or number of their parameter, and what is of none."""
+        states, shared = {}, {}
+        for name in unused:
+            base, _, field = without_roots(name).rpartition(".")
+            states.setdefault(canonical(base), {})[field] = checkpoint.tensors[name]
+        known = {canonical(name) for aliases in names.values() for name in aliases}
+        name_of = {key: name for group in self.groups
+                   for key, name in zip(group.get("params", ()), group.get("param_names", ()))}
+        owned = {key for group in self.groups for key in group.get("params", ())}
+        for key, state in self.saved["state"].items() if self.saved else ():
+            if isinstance(state, dict) and key in (owned or [key]):
+                key = str(name_of.get(key) or self.named(state, known) or key)
+                states.setdefault(canonical(key), {}).update(state)
+            else:
+                shared[key] = state
+        return states, shared
+
+    @staticmethod
+    def named(state, known):
+        """The parameter that the tensors of a state are named for, where the optimizer has a number."""
+        for path, t in leaves(state):
+            field = "".join(f".{key}" for key in path)
+            if isinstance(t, Tensor) and t.name.endswith(field) and path[-1] != "step":     # which may be shared
+                base = canonical(without_roots(t.name)[:-len(field)])
+                if base in known:
+                    return base
+        return None
+
+    @staticmethod
+    def check(state, name):
+        for path, value in leaves(state):
+            if isinstance(value, Opaque):
+                raise ValueError(f"{name}: state {'.'.join(map(str, path))}: found an object of "
+                                 f"{type(value).__module__}.{type(value).__name__}, expected tensors and plain values")
+
+    def apply(self):
+        for p, group, state in self.states:
             for field, value in state.items():
-                optimizer.state[p][field] = state_of(p, field, value, group)
-                if isinstance(value, Tensor):
-                    unused.pop(value.name, None)
-    if saved:
-        n = len(saved["param_groups"])
-        if n != len(optimizer.param_groups):
-            raise ValueError(f"the optimizer has {len(optimizer.param_groups)} groups of parameters, expected {n} as "
-                             "in the checkpoint: their hyperparameters would be lost")
-        for group, old in zip(optimizer.param_groups, saved["param_groups"]):
+                self.optimizer.state[p][field] = mapped(
+                    value, lambda t, _, field: placed(p, field, t, group), field=field)
+        for key, value in self.shared.items():
+            if not isinstance(value, Opaque):
+                self.optimizer.state[key] = mapped(value, self.hyperparameter, self.optimizer.state.get(key))
+        for group, old in zip(self.optimizer.param_groups, self.groups):
             for k, v in old.items():
-                if isinstance(v, Tensor):       # a learning rate of a capturable optimizer
-                    there = group.get(k)
-                    group[k] = v.whole().to(there.device if isinstance(there, torch.Tensor) else "cpu")
-                    unused.pop(v.name, None)
-                elif k not in ("params", "param_names") and not isinstance(v, Opaque):
-                    group[k] = v
-    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict()
+                if k not in ("params", "param_names") and not any(isinstance(x, Opaque) for _, x in leaves(v)):
+                    group[k] = mapped(v, self.hyperparameter, group.get(k))
+        if self.saved and hasattr(self.optimizer, "__setstate__"):      # as load_state_dict() does
+            self.optimizer.__setstate__({"state": self.optimizer.state, "param_groups": self.optimizer.param_groups})
+
+    def hyperparameter(self, source, there, _):
+        """Such as a learning rate: into the tensor that is there, so that what shares it goes on to."""
+        tensor = isinstance(there, torch.Tensor)
+        if tensor and list(there.shape) == source.shape and \
+                self.filled.setdefault(id(there), source.name) == source.name:
+            fill(there, source)
+            return there
+        return source.whole().to(there.device if tensor else "cpu")
 
 
-def state_of(p, field, value, group):
-    """A value of the state of a parameter: placed like it, if it is shaped like it."""
-    if not isinstance(value, Tensor):
-        return value
-    if list(value.shape) == list(p.shape) and field != "step":
-        result = torch.zeros_like(p.detach(), dtype=value.dtype)
-        fill(result, value)
+def placed(p, field, source, group):
+    """A tensor of the state of a parameter: placed like it, if it is shaped like it."""
+    if list(source.shape) == list(p.shape) and field != "step":
+        result = torch.zeros_like(p.detach(), dtype=source.dtype)
+        fill(result, source)
         return result
     there = field != "step" or group.get("capturable") or group.get("fused")
-    return value.whole().to(p.device if there else "cpu")
+    return source.whole().to(p.device if there else "cpu")
 
 
 def find_optimizer(checkpoint):
@@ -308,7 +394,7 @@ def find_optimizer(checkpoint):
     """
     tensor = lambda name, _: checkpoint.tensors.get(name)
     is_one = lambda value: isinstance(value, dict) and isinstance(value.get("state"), dict) and \
-        isinstance(value.get("param_groups"), list)
+        isinstance(value.get("param_groups"), list) and all(isinstance(g, dict) for g in value["param_groups"])
     roots = [Tree(io.BytesIO(t), tensor).load() for t in checkpoint.trees]
     found, todo = [], list(roots)
     while todo:
