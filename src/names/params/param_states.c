@@ -80,6 +80,23 @@ static size_t *slot_of(struct tsr_parameter *p, enum tsr_role role)
 	return &p->tensor[role == TSR_ROLE_MOMENTUM ? TSR_SLOT_MOMENTUM : TSR_SLOT_VARIANCE];
 }
 
+/* Whether two states are of one step of a chain; those of other optimizers are. */
+static bool is_same_step(const struct tsr_candidate *a, const struct tsr_candidate *b)
+{
+	return a->step == b->step && strncmp(a->t->name, b->t->name, a->step) == 0;
+}
+
+/* Of the states that several steps have of a role, one is it: a momentum of the step that the variance is of. */
+static void choose(const struct joining *j, size_t i, size_t *slot)
+{
+	const size_t variance = j->p->list[j->all[i].parameter].tensor[TSR_SLOT_VARIANCE];
+	const bool better = j->all[i].role == TSR_ROLE_MOMENTUM && variance != SIZE_MAX &&
+			    is_same_step(&j->all[i], &j->all[variance]);
+
+	j->all[better ? *slot : i].role = TSR_ROLE_STATE;
+	*slot = better ? i : *slot;
+}
+
 static enum tsr_status add_state(const struct joining *j, size_t i)
 {
 	const struct tsr_candidate *k = &j->all[i], *other;
@@ -90,6 +107,10 @@ static enum tsr_status add_state(const struct joining *j, size_t i)
 		return TSR_OK;
 	}
 	other = &j->all[*slot];
+	if (k->step && other->step) {
+		choose(j, i, slot);
+		return TSR_OK;
+	}
 	if (strcmp(other->t->name, k->t->name) > 0) {
 		other = k;
 		k = &j->all[*slot];
@@ -181,7 +202,8 @@ static void pair(const struct joining *j, struct tsr_parameter *p)
 	const size_t last = max != SIZE_MAX ? max : variance;
 
 	/* SOAP's are in different bases: a momentum is not divided by the elements of its variance. */
-	if (has_factor(j, m))
+	if (has_factor(j, m) ||
+	    (variance != SIZE_MAX && !is_same_step(&j->all[m - all], &j->all[variance])))
 		return;
 	if (variance != SIZE_MAX && !j->p->c->packed && tsr_tensor_same_shape(m, &all[variance]))
 		m->beside = all[variance].name;
@@ -208,9 +230,12 @@ enum tsr_status tsr_parameters_join(struct tsr_parameters *p, struct tsr_candida
 
 	TSR_TRY(find_parameters(&j));
 	TSR_TRY(find_factors(&j));
-	for (size_t i = 0; i < p->n; i++) {
-		if (tsr_candidate_is_state(&all[i]))
-			TSR_TRY(add_state(&j, i));
+	for (unsigned momenta = 0; momenta < 2; momenta++) {
+		for (size_t i = 0; i < p->n; i++) {
+			if (tsr_candidate_is_state(&all[i]) &&
+			    (all[i].role == TSR_ROLE_MOMENTUM) == momenta)
+				TSR_TRY(add_state(&j, i));
+		}
 	}
 	for (size_t i = 0; i < p->n; i++) {
 		if (p->list[i].tensor[TSR_SLOT_MOMENTUM] != SIZE_MAX)
