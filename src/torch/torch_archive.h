@@ -68,7 +68,10 @@ const struct tsr_zip_member *tsr_torch_find(const struct tsr_torch_archive *a, c
 enum tsr_status tsr_torch_load(struct tsr_torch_archive *a, struct tsr_arena *arena,
 			       struct tsr_value **ret);
 
-/* Fail with "WHERE: data.pkl: AT: " before the message, or outside of an archive "WHERE: AT: "; @at "" is the root. */
+/*
+ * Fail with "WHERE: data.pkl: AT: " before the message, or outside of an archive "WHERE: AT: "; @at "" is
+ * the root.
+ */
 enum tsr_status tsr_torch_fail(const struct tsr_torch_archive *a, enum tsr_status code,
 			       const char *at, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

@@ -80,13 +80,13 @@ static size_t *slot_of(struct tsr_parameter *p, enum tsr_role role)
 	return &p->tensor[role == TSR_ROLE_MOMENTUM ? TSR_SLOT_MOMENTUM : TSR_SLOT_VARIANCE];
 }
 
-/* Whether two states are of one step of a chain; those of other optimizers are. */
+/* Whether two states are of one step of a chain, or of an optimizer without such steps. */
 static bool is_same_step(const struct tsr_candidate *a, const struct tsr_candidate *b)
 {
 	return a->step == b->step && strncmp(a->t->name, b->t->name, a->step) == 0;
 }
 
-/* Of the states that several steps have of a role, one is it: a momentum of the step that the variance is of. */
+/* Of the states that several steps have of a role, one is it: the momentum of the variance's step. */
 static void choose(const struct joining *j, size_t i, size_t *slot)
 {
 	const size_t variance = j->p->list[j->all[i].parameter].tensor[TSR_SLOT_VARIANCE];
