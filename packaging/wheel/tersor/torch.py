@@ -144,14 +144,8 @@ def read(path: Any, check: bool = True) -> Any:
 
 # ---- Into a model and an optimizer ---------------------------------------------------------------
 
-def check_shape(target, source):
-    if list(target.shape) != list(source.shape):
-        raise ValueError(f"{source.name}: found shape {source.shape}, expected {list(target.shape)}")
-
-
 def fill(target, source):
-    """Decode a tensor, or of a DTensor the local part, into `target`."""
-    check_shape(target, source)
+    """Decode a tensor, or of a DTensor the local part, into `target`, which has its shape."""
     start, size, _ = part_of(target)
     local = (target.to_local() if hasattr(target, "to_local") else target).detach()
     if local.numel() == 0:
@@ -256,7 +250,8 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
     if strict and (missing or extra):
         raise KeyError(f"{path}: not in the checkpoint: {missing}; not in the model: {extra}")
     for target, source in pairs:
-        check_shape(target, source)
+        if list(target.shape) != source.shape:
+            raise ValueError(f"{source.name}: found shape {source.shape}, expected {list(target.shape)}")
     for target, source in pairs:
         fill(target, source)
     if loading:
@@ -288,49 +283,54 @@ def mapped(value, make, there=None, field=None):
     return value
 
 
+def is_plain(value):
+    return not any(isinstance(each, Opaque) for _, each in leaves(value))
+
+
 class Loading:
     """What a checkpoint has for an optimizer, checked; `apply` changes the optimizer.
 
-    Takes the names of the tensors that are in it out of `unused`.
+    `names` are those of the parameters by their id.  Takes what goes into the optimizer out of `unused`.
     """
 
     def __init__(self, checkpoint, optimizer, names, unused):
         self.optimizer, self.saved = optimizer, find_optimizer(checkpoint)
-        self.groups = self.saved["param_groups"] if self.saved else []
         self.filled = {}        # what each tensor of a group was filled from
+        groups = self.saved["param_groups"] if self.saved else []
         n = len(optimizer.param_groups)
-        if self.saved and n != len(self.groups):
-            raise ValueError(f"the optimizer has {n} groups of parameters, expected {len(self.groups)} as in the "
+        if self.saved and n != len(groups):
+            raise ValueError(f"the optimizer has {n} groups of parameters, expected {len(groups)} as in the "
                              "checkpoint: their hyperparameters would be lost")
-        states, self.shared = self.find_states(checkpoint, names, unused)
+        self.groups = [{k: v for k, v in group.items() if k not in ("params", "param_names") and is_plain(v)}
+                       for group in groups]
+        states, self.shared = self.find_states(checkpoint, groups, names, unused)
         self.states = []        # parameters with their group and state
         for group in optimizer.param_groups:
             for p in group["params"]:
                 state = {}
                 for key in (str(len(self.states)), *map(canonical, names.get(id(p), []))):
                     state.update(states.get(key, {}))
+                self.check(state, names.get(id(p), ["a parameter"])[0])
                 self.states.append((p, group, state))
-        for p, _, state in self.states:
-            self.check(state, names.get(id(p), ["a parameter"])[0])
         for _, t in leaves([self.shared, self.groups, [state for *_, state in self.states]]):
             if isinstance(t, Tensor):
                 unused.pop(t.name, None)
 
-    def find_states(self, checkpoint, names, unused):
+    def find_states(self, checkpoint, groups, names, unused):
         """States by the name or number of their parameter, and what is of none."""
         states, shared = {}, {}
         for name in unused:
             base, _, field = without_roots(name).rpartition(".")
             states.setdefault(canonical(base), {})[field] = checkpoint.tensors[name]
         known = {canonical(name) for aliases in names.values() for name in aliases}
-        name_of = {key: name for group in self.groups
+        name_of = {key: name for group in groups
                    for key, name in zip(group.get("params", ()), group.get("param_names", ()))}
-        owned = {key for group in self.groups for key in group.get("params", ())}
+        owned = {key for group in groups for key in group.get("params", ())}
         for key, state in self.saved["state"].items() if self.saved else ():
             if isinstance(state, dict) and key in (owned or [key]):
                 key = str(name_of.get(key) or self.named(state, known) or key)
                 states.setdefault(canonical(key), {}).update(state)
-            else:
+            elif is_plain(state):
                 shared[key] = state
         return states, shared
 
@@ -353,28 +353,25 @@ class Loading:
                                  f"{type(value).__module__}.{type(value).__name__}, expected tensors and plain values")
 
     def apply(self):
-        for p, group, state in self.states:
-            for field, value in state.items():
-                self.optimizer.state[p][field] = mapped(
+        state = self.optimizer.state
+        for p, group, values in self.states:
+            for field, value in values.items():
+                state.setdefault(p, {})[field] = mapped(
                     value, lambda t, _, field: placed(p, field, t, group), field=field)
-        for key, value in self.shared.items():
-            if not isinstance(value, Opaque):
-                self.optimizer.state[key] = mapped(value, self.hyperparameter, self.optimizer.state.get(key))
-        for group, old in zip(self.optimizer.param_groups, self.groups):
-            for k, v in old.items():
-                if k not in ("params", "param_names") and not any(isinstance(x, Opaque) for _, x in leaves(v)):
-                    group[k] = mapped(v, self.hyperparameter, group.get(k))
+        for here, values in (state, self.shared), *zip(self.optimizer.param_groups, self.groups):
+            for key, value in values.items():
+                here[key] = mapped(value, self.hyperparameter, here.get(key))
         if self.saved and hasattr(self.optimizer, "__setstate__"):      # as load_state_dict() does
-            self.optimizer.__setstate__({"state": self.optimizer.state, "param_groups": self.optimizer.param_groups})
+            self.optimizer.__setstate__({"state": state, "param_groups": self.optimizer.param_groups})
 
     def hyperparameter(self, source, there, _):
         """Such as a learning rate: into the tensor that is there, so that what shares it goes on to."""
-        tensor = isinstance(there, torch.Tensor)
-        if tensor and list(there.shape) == source.shape and \
-                self.filled.setdefault(id(there), source.name) == source.name:
-            fill(there, source)
-            return there
-        return source.whole().to(there.device if tensor else "cpu")
+        if not isinstance(there, torch.Tensor):
+            return source.whole()
+        if list(there.shape) != source.shape or self.filled.setdefault(id(there), source.name) != source.name:
+            return source.whole().to(there.device)
+        fill(there, source)
+        return there
 
 
 def placed(p, field, source, group):
