@@ -183,6 +183,22 @@ print(json.dumps([found, optimizer.state[model.bias]["exp_avg"].tolist(), wrappe
     assert run(script, tmp_path) == [[[], []], [0.5] * 3, 0.5, {"step": 7, "kind": "x"}]
 
 
+def test_states_of_another_optimizer_are_told(tmp_path):
+    """As load_state_dict() of Adam, which raised KeyError: 'step'."""
+    script = """
+model, optimizer = make()
+for state in optimizer.state.values():
+    del state["step"]
+path = tt.save(folder + "/a", model, optimizer).path
+model, _ = make()
+try:
+    tt.load(path, model, torch.optim.AdamW(model.parameters()))
+except ValueError as e:
+    print(json.dumps(str(e)))
+"""
+    assert run(script, tmp_path) == "AdamW needs 'step' in its states: found those of another optimizer"
+
+
 def test_numbers_go_where_the_names_of_their_tensors_say(tmp_path):
     """An optimizer that has its parameters in another order, and a step that all share."""
     script = """

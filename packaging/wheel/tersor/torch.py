@@ -215,7 +215,7 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
         A tensor has another shape; the optimizer has another number of groups than the one in the checkpoint, or
         that has several and none under the key "optimizer", as `save` has it; or a state is an object.
 
-    Nothing was changed then.
+    Nothing was changed then.  If the class of the optimizer finds its states to be another's, they are loaded.
     """
     if os.path.isdir(path) and os.path.isfile(os.path.join(path, ".metadata")):
         from tersor import dcp
@@ -362,7 +362,11 @@ class Loading:
             for key, value in values.items():
                 here[key] = mapped(value, self.hyperparameter, here.get(key))
         if self.saved and hasattr(self.optimizer, "__setstate__"):      # as load_state_dict() does
-            self.optimizer.__setstate__({"state": state, "param_groups": self.optimizer.param_groups})
+            try:
+                self.optimizer.__setstate__({"state": state, "param_groups": self.optimizer.param_groups})
+            except KeyError as e:
+                raise ValueError(f"{type(self.optimizer).__name__} needs {e} in its states: found those of another "
+                                 "optimizer") from None
 
     def hyperparameter(self, source, there, _):
         """Such as a learning rate: into the tensor that is there, so that what shares it goes on to."""
