@@ -358,7 +358,7 @@ class Loading:
             for field, value in values.items():
                 state.setdefault(p, {})[field] = mapped(
                     value, lambda t, _, field: placed(p, field, t, group), field=field)
-        for here, values in (state, self.shared), *zip(self.optimizer.param_groups, self.groups):
+        for here, values in [(state, self.shared), *zip(self.optimizer.param_groups, self.groups)]:
             for key, value in values.items():
                 here[key] = mapped(value, self.hyperparameter, here.get(key))
         if self.saved and hasattr(self.optimizer, "__setstate__"):      # as load_state_dict() does
