@@ -233,3 +233,14 @@ found[1].pop("w")
 print(json.dumps([[k for k, v in value.items() if type(each[k]) is not type(v) or each[k] != v] for each in found]))
 """
     assert run(script, tmp_path) == [[], []]
+
+
+def test_a_device_of_another_build_is_an_object(tmp_path):
+    script = """
+class Device:
+    def __reduce__(self):
+        return torch.device, ("elsewhere:1",)
+found = tt.read(tt.save_value(folder + "/a", {"device": Device(), "w": torch.ones(3)}).path)["device"]
+print(json.dumps([isinstance(found, tt.Opaque), found.args]))
+"""
+    assert run(script, tmp_path) == [True, ["elsewhere:1"]]

@@ -95,6 +95,13 @@ class Opaque:
     append = extend = __setitem__ = lambda self, *_: None
 
 
+def device(*args):
+    try:
+        return torch.device(*args)
+    except RuntimeError:    # this build has no such kind
+        return Opaque(*args)
+
+
 class Tree(pickle.Unpickler):
     """What was saved around the tensors; `tensor` makes one from its name (section 5.6)."""
 
@@ -104,7 +111,7 @@ class Tree(pickle.Unpickler):
         self.known = {
             ("collections", "OrderedDict"): collections.OrderedDict, ("collections", "Counter"): collections.Counter,
             ("collections", "defaultdict"): lambda *_: {}, ("torch", "Size"): torch.Size,
-            ("torch", "device"): torch.device, ("_codecs", "encode"): lambda text, _: text.encode("latin1"),
+            ("torch", "device"): device, ("_codecs", "encode"): lambda text, _: text.encode("latin1"),
             **{("__builtin__", kind.__name__): kind for kind in (set, frozenset, complex, range, slice)},
             ("__builtin__", "xrange"): range, ("__builtin__", "bytes"): lambda: b"",     # what has bytes is encoded
             ("__builtin__", "bytearray"): lambda data=b"", _="": bytearray(
