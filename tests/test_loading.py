@@ -155,6 +155,20 @@ print(json.dumps(found))
                                      [[], True, False, True, [[0.25, 0.5, 0.99], [0.125, 0.5, 0.99]]]]
 
 
+def test_a_learning_rate_of_numpy_is_loaded(tmp_path):
+    """It was taken for an object, and the optimizer kept its own."""
+    script = """
+import numpy
+model, optimizer = make()
+optimizer.param_groups[0]["lr"] = numpy.float64(0.125) * numpy.cos(0.0)
+path = tt.save(folder + "/a", model, optimizer).path
+model, optimizer = make()
+tt.load(path, model, optimizer)
+print(json.dumps(optimizer.param_groups[0]["lr"]))
+"""
+    assert run(script, tmp_path) == 0.125
+
+
 def test_states_without_a_step_load_and_so_does_a_wrapper(tmp_path):
     """As a file of tensors by name has them, and one whose groups do not say which parameters they have."""
     script = """
@@ -219,10 +233,11 @@ print(json.dumps([[optimizer.state[p]["which"][0], optimizer.state[p]["which"][1
 
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_plain_values_are_read_as_they_were(tmp_path, protocol):
-    """Sets, bytes and complex numbers were objects that stand for something."""
+    """Sets, bytes, complex numbers and those of NumPy were objects that stand for something."""
     script = f"""
-import collections
-value = {{"set": {{1, 2}}, "none": set(), "frozen": frozenset({{3}}), "complex": 3 + 4j, "bytes": b"xy\\xff\\0", "empty": b"",
+import collections, numpy
+value = {{"double": numpy.float64(0.1), "half": numpy.float16(2.5), "int": numpy.int64(-7), "bool": numpy.bool_(True),
+         "big": numpy.array(3, ">i4")[()], "complex64": numpy.complex64(1 + 2j), "set": {{1, 2}}, "none": set(), "frozen": frozenset({{3}}), "complex": 3 + 4j, "bytes": b"xy\\xff\\0", "empty": b"",
          "array": bytearray(b"q\\xff"), "room": bytearray(), "range": range(1, 9, 2), "slice": slice(1, None, 2),
          "size": torch.Size([2, 3]), "device": torch.device("cuda:1"), "dtype": torch.float16,
          "counter": collections.Counter({{4: 2}}), "tuple": (1, (2,)), "large": 1 << 80, "ordered":

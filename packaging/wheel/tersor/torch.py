@@ -95,6 +95,16 @@ class Opaque:
     append = extend = __setitem__ = lambda self, *_: None
 
 
+def scalar(kind, data):
+    """A number of NumPy, such as a learning rate that was computed with it."""
+    try:
+        import numpy
+        dtype = numpy.dtype(kind.args[0]).newbyteorder(kind.state[1])
+    except ImportError:
+        return Opaque(kind, data)
+    return numpy.frombuffer(data, dtype, 1)[0] if dtype.kind in "biufc" else Opaque(kind, data)
+
+
 def device(*args):
     try:
         return torch.device(*args)
@@ -111,6 +121,7 @@ class Tree(pickle.Unpickler):
         self.known = {
             ("collections", "OrderedDict"): collections.OrderedDict, ("collections", "Counter"): collections.Counter,
             ("collections", "defaultdict"): lambda *_: {}, ("torch", "Size"): torch.Size,
+            **{(f"numpy.{core}.multiarray", "scalar"): scalar for core in ("core", "_core")},
             ("torch", "device"): device, ("_codecs", "encode"): lambda text, _: text.encode("latin1"),
             **{("__builtin__", kind.__name__): kind for kind in (set, frozenset, complex, range, slice)},
             ("__builtin__", "xrange"): range, ("__builtin__", "bytes"): lambda: b"",     # what has bytes is encoded
