@@ -75,6 +75,33 @@ print(json.dumps(resumed(Nested)))
     assert ours == theirs and left == []
 
 
+def test_what_a_class_adds_to_its_state_dict_is_loaded(tmp_path):
+    """As HeavyBall and StableSPAM do; another class leaves it."""
+    script = """
+class Counting(torch.optim.SGD):
+    total = mean = 0
+
+    def state_dict(self):
+        return {**super().state_dict(), "total": self.total, "more": {"mean": self.mean}}
+
+    def load_state_dict(self, state):
+        super().load_state_dict({k: state[k] for k in ("state", "param_groups")})
+        self.total, self.mean = state["total"], state["more"]["mean"]
+model = torch.nn.Linear(4, 3)
+optimizer = Counting(model.parameters(), lr=0.5, momentum=0.9)
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+optimizer.total, optimizer.mean = 7, torch.tensor(2.5)
+path = tt.save(folder + "/a", model, optimizer).path
+loaded, plain = Counting(model.parameters(), lr=1.0), torch.optim.SGD(model.parameters(), lr=1.0)
+left = [tt.load(path, model, each) for each in (loaded, plain)]
+print(json.dumps([left, loaded.total, loaded.mean.item(), loaded.param_groups[0]["lr"],
+                  all(torch.equal(each.state[p]["momentum_buffer"], optimizer.state[p]["momentum_buffer"])
+                      for each in (loaded, plain) for p in model.parameters())]))
+"""
+    assert run(script, tmp_path) == [[[], ["optimizer.more.mean"]], 7, 2.5, 0.5, True]
+
+
 def test_an_object_in_a_state_is_refused_before_anything_is_changed(tmp_path):
     script = """
 import collections

@@ -212,8 +212,8 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
         torch.distributed.checkpoint loads onto any number of ranks.
     model, optimizer
         An optimizer gets the states of its parameters, and the hyperparameters of its groups if the checkpoint
-        has them; a hyperparameter that is an object stays.  What the state_dict of a class of its own has besides
-        is left to its load_state_dict.
+        has them; a hyperparameter that is an object stays.  If the state_dict of its class has more, so does it,
+        by its load_state_dict.
     strict : bool
         Raise KeyError for a tensor of the model that the checkpoint lacks, and, if the checkpoint is of a flat
         file, for a weight that the model lacks.
@@ -321,6 +321,9 @@ class Loading:
                              "checkpoint: their hyperparameters would be lost")
         self.groups = [{k: v for k, v in group.items() if k not in ("params", "param_names") and is_plain(v)}
                        for group in groups]
+        self.more = {k: v for k, v in (self.saved or {}).items()
+                     if k not in ("state", "param_groups") and k in optimizer.state_dict()}
+        self.check(self.more, "the optimizer")
         states, self.shared = self.find_states(checkpoint, groups, names, unused)
         self.states = []        # parameters with their group and state
         for group in optimizer.param_groups:
@@ -330,7 +333,7 @@ class Loading:
                     state.update(states.get(key, {}))
                 self.check(state, names.get(id(p), ["a parameter"])[0])
                 self.states.append((p, group, state))
-        for _, t in leaves([self.shared, self.groups, [state for *_, state in self.states]]):
+        for _, t in leaves([self.more, self.shared, self.groups, [state for *_, state in self.states]]):
             if isinstance(t, Tensor):
                 unused.pop(t.name, None)
 
@@ -379,7 +382,9 @@ class Loading:
         for here, values in [(state, self.shared), *zip(self.optimizer.param_groups, self.groups)]:
             for key, value in values.items():
                 here[key] = mapped(value, self.hyperparameter, here.get(key))
-        if self.saved and hasattr(self.optimizer, "__setstate__"):      # as load_state_dict() does
+        if self.more:
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), **mapped(self.more, self.hyperparameter)})
+        elif self.saved and hasattr(self.optimizer, "__setstate__"):    # as load_state_dict() does
             try:
                 self.optimizer.__setstate__({"state": state, "param_groups": self.optimizer.param_groups})
             except KeyError as e:
