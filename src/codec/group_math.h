@@ -238,11 +238,6 @@ TSR_DEFINE_SOFTSIGN(softsign, 127.0f)
 TSR_DEFINE_SOFTSIGN(softsign9, 255.0f)
 TSR_DEFINE_SOFTSIGN(softsign10, 511.0f)
 
-TSR_HD int32_t tsr_softsign_code(float m, float scale)
-{
-	return tsr_softsign_code_in(tsr_bounds_i8(), m, scale);
-}
-
 /* --- Levels for a normal distribution (Max, 1960), relative to the root mean square -------------- */
 
 /*
@@ -330,11 +325,6 @@ TSR_HD int32_t tsr_root_code_in(struct tsr_bounds b, float root, float inverse)
 	return (int32_t)tsr_clamp(root * inverse + 0.5f, b.lo, b.hi);
 }
 
-TSR_HD int32_t tsr_root_code(float root, float inverse)
-{
-	return tsr_root_code_in(tsr_bounds_u8(), root, inverse);
-}
-
 TSR_HD int32_t tsr_sqrt_code_in(struct tsr_bounds b, float v, float inverse)
 {
 	return tsr_root_code_in(b, tsr_sqrt(v), inverse);
@@ -367,11 +357,6 @@ TSR_HD int32_t tsr_linear_code_in(struct tsr_bounds b, float m, float inverse)
 	return tsr_round_half_away_i32(tsr_clamp(m * inverse, b.lo, b.hi));
 }
 
-TSR_HD int32_t tsr_linear_code(float m, float inverse)
-{
-	return tsr_linear_code_in(tsr_bounds_i8(), m, inverse);
-}
-
 TSR_HD float tsr_linear_value(float q, float scale)
 {
 	return tsr_code_quotient(q, 127.0f) * scale;
@@ -380,11 +365,6 @@ TSR_HD float tsr_linear_value(float q, float scale)
 TSR_HD int32_t tsr_ulinear_code_in(struct tsr_bounds b, float v, float inverse)
 {
 	return (int32_t)tsr_clamp(v * inverse + 0.5f, b.lo, b.hi);
-}
-
-TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
-{
-	return tsr_ulinear_code_in(tsr_bounds_u8(), v, inverse);
 }
 
 TSR_HD float tsr_ulinear_value(float q, float scale)
