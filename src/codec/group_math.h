@@ -24,33 +24,18 @@ struct tsr_bounds {
 	float lo, hi;
 };
 
-TSR_HD struct tsr_bounds tsr_bounds_i8(void)
-{
-	const struct tsr_bounds b = { -127.0f, 127.0f };
+#define TSR_DEFINE_BOUNDS(id, lo, hi) \
+	TSR_HD struct tsr_bounds tsr_bounds_##id(void) \
+	{ \
+		const struct tsr_bounds b = { lo, hi }; \
+\
+		return b; \
+	}
 
-	return b;
-}
-
-TSR_HD struct tsr_bounds tsr_bounds_i9(void)
-{
-	const struct tsr_bounds b = { -255.0f, 255.0f };
-
-	return b;
-}
-
-TSR_HD struct tsr_bounds tsr_bounds_i10(void)
-{
-	const struct tsr_bounds b = { -511.0f, 511.0f };
-
-	return b;
-}
-
-TSR_HD struct tsr_bounds tsr_bounds_u8(void)
-{
-	const struct tsr_bounds b = { 0.0f, 255.0f };
-
-	return b;
-}
+TSR_DEFINE_BOUNDS(i8, -127.0f, 127.0f)
+TSR_DEFINE_BOUNDS(i9, -255.0f, 255.0f)
+TSR_DEFINE_BOUNDS(i10, -511.0f, 511.0f)
+TSR_DEFINE_BOUNDS(u8, 0.0f, 255.0f)
 
 /* --- Scales of groups ------------------------------------------------------------------------ */
 
