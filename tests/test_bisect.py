@@ -20,7 +20,7 @@ import xxhash
 
 import signature_file
 import torchfile
-from conftest import DATA, ROOT, one_line_error, run_tersor
+from conftest import DATA, ROOT, one_line_error, run_tersor, safetensors_bytes, traced
 from torchfile import run_torch
 
 tmp_path = torchfile.tmp_path
@@ -463,6 +463,38 @@ def test_replay_writes_signatures_of_the_run(replayed, tmp_path):
         if name != "__metadata__":
             data = raw[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]]
             assert steps[4][3][name, "gradient"][:20] == signature_file.sign(data, t["dtype"])[:20]
+
+
+def test_signatures_are_of_one_type_of_gradient(tmp_path):
+    folder = tmp_path / "recording"
+    shutil.copytree(GPT / "recording", folder)
+    files = [step["file"] for step in json.loads((folder / "manifest.json").read_text())["steps"]]
+    file = (folder / files[-1]).read_bytes()
+    n = struct.unpack("<Q", file[:8])[0]
+    header, data = json.loads(file[8:8 + n]), bytearray(file[8 + n:])
+    name = min(key for key in header if key != "__metadata__")
+    begin, end = header[name]["data_offsets"]
+    data[begin:end] = bytes(end - begin)
+    header[name]["dtype"] = "F16"
+    (folder / files[-1]).write_bytes(safetensors_bytes(header, data))
+    done = run_tersor("replay", GPT / "checkpoint.pt", folder, "--signatures", tmp_path / "signatures.tsig", check=3)
+    assert one_line_error(done).endswith(f"tensor {name}: found a gradient in F16, expected BF16, as before")
+    assert not (tmp_path / "signatures.tsig").exists()
+
+
+def opens(folder, *options):
+    """How often a replay opens the file of each recorded step."""
+    manifest = json.loads((GPT / "recording" / "manifest.json").read_text())
+    done, calls = traced(folder, "replay", GPT / "checkpoint.pt", GPT / "recording", *options)
+    assert done.returncode == 0, done.stderr
+    return [sum(f'/{step["file"]}", O_RDONLY' in call for call in calls) for step in manifest["steps"]]
+
+
+def test_signatures_open_no_step_more(tmp_path):
+    """A step is opened for the plan and for its window, by its name in the directory and by its path."""
+    n = len(opens(tmp_path, "--dry-run"))
+    assert opens(tmp_path, "--dry-run") == [2] * n
+    assert opens(tmp_path, "--signatures", tmp_path / "signatures.tsig") == [4] * n
 
 
 def test_replay_does_not_depend_on_threads_or_where_it_begins(replayed, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import xxhash
 from safetensors.numpy import load_file, save_file
 
-from conftest import DATA, one_line_error, run_tersor
+from conftest import DATA, one_line_error, run_tersor, write_source
 from helpers import torchfile as tf
 from test_entropy import rewritten
 from test_reader import split
@@ -130,6 +130,16 @@ def test_factors_of_preconditioners_are_only_packed_without_loss(tmp_path, other
     assert ("factors" in report["why"]) != packed
     if not packed:
         assert report["why"]["factors"]["tensors"] == 3
+
+
+def test_many_names_under_one_root_are_told_in_time(tmp_path):
+    """Each momentum looked at all of them for a factor: a minute where this takes one second."""
+    names = [f"layers.shard.p{i:05d}" for i in range(40000)]
+    one = ("F32", [1], bytes(4))
+    path = write_source(tmp_path / "s.safetensors", {prefix + name: one for prefix in (
+        "", "optimizer.exp_avg.", "optimizer.exp_avg_sq.") for name in names})
+    found = json.loads(run_tersor("inspect", path, "--json", "-q", check=0, timeout=20).stdout)["tensors"]
+    assert sum(t["kind"] == "momentum" for t in found) == len(names)
 
 
 def test_moments_in_different_bases_are_not_divided(tmp_path):

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from conftest import DATA, run_tersor, safetensors_bytes
+from conftest import DATA, run_tersor, safetensors_bytes, write_source
 from helpers.torchfile import Dict, ordered, pt, tensor, tmp_path
 from test_opaque import read
 
@@ -108,6 +108,55 @@ def test_codes_of_lpmm_stay_as_they_are(tmp_path):
     assert "state that tersor does not know" in done.stdout
     run_tersor("unpack", packed, "-o", back, check=0)
     assert read(back) == read(path)
+
+
+def chained(*fields):
+    """A .pt of a weight w with what HeavyBall keeps for a chain of steps, each of another value."""
+    state = {field: tensor(np.full(64, i + 1, "f4")) for i, field in enumerate(fields)}
+    return pt({"model": ordered({"w": tensor(np.ones(64, "f4"))}), "optimizer": {
+        "state": Dict([(0, Dict([(0, state)]))]), "param_groups": [{"betas": (0.9, 0.99), "eps": 1e-8, "params": [0]}]}})
+
+
+@pytest.mark.parametrize("fields, moments", [
+    (["scale_by_adam_exp_avg_2", "scale_by_adam_exp_avg_sq_2", "update_by_adam_exp_avg_0", "update_by_adam_exp_avg_sq_0"],
+     ["scale_by_adam_exp_avg_2", "scale_by_adam_exp_avg_sq_2"]),
+    (["nesterov_momentum_momentum_2", "update_by_adam_exp_avg_0", "update_by_adam_exp_avg_sq_0"],
+     ["update_by_adam_exp_avg_0", "update_by_adam_exp_avg_sq_0"]),
+    (["update_by_adam_exp_avg_0", "update_by_adam_exp_avg_sq_0", "z_momentum_momentum_2"],
+     ["update_by_adam_exp_avg_0", "update_by_adam_exp_avg_sq_0"]),
+    (["a_momentum_1", "b_momentum_2"], ["a_momentum_1"])], ids=len)
+def test_of_two_steps_of_a_chain_one_has_the_moments(fields, moments, tmp_path):
+    """The others are state that tersor does not know; they were refused as ambiguous."""
+    path, packed, back = tmp_path / "in.pt", tmp_path / "packed", tmp_path / "back.pt"
+    path.write_bytes(chained(*fields))
+    found = kinds(path)
+    assert [field for field in fields if found[f"w.0.{field}"] != "other"] == moments
+    run_tersor("pack", path, "-o", packed, check=0)
+    run_tersor("verify", packed, "--against", path, check=0)
+    assert kinds(packed) == found
+    run_tersor("unpack", packed, "-o", back, check=0)
+    assert kinds(back) == found
+
+
+def test_a_momentum_is_not_divided_by_the_variance_of_another_step(tmp_path):
+    """It is no bound of it, so that there is nothing to find fault with."""
+    path = tmp_path / "in.pt"
+    for step, checked in ("update_by_adam", True), ("nesterov", False):
+        path.write_bytes(chained(f"{step}_exp_avg_0", "update_by_adam_exp_avg_sq_0"))
+        report = json.loads(run_tersor("pack", path, "-o", tmp_path / "packed", "-f", "--json", check=0).stdout)
+        assert bool((report["losses"].get("updates") or {}).get("measured")) == checked
+
+
+def test_names_of_steps_count_in_an_optimizer_only(tmp_path):
+    """A model may have a weight of such a name; Apple's AdEMAMix has exp_avg_fast and exp_avg_slow."""
+    w = np.ones(64, "f4")
+    path = write_source(tmp_path / "in.safetensors", {
+        "w": w, "w.0.block_exp_avg_0": w, "v": w, "optimizer.state.v.0.block_exp_avg_0": w, "u": w, "u.exp_avg_fast": w,
+        "u.exp_avg_slow": w})
+    found = kinds(path)
+    assert {name for name, kind in found.items() if kind == "momentum"} == {
+        "optimizer.state.v.0.block_exp_avg_0", "u.exp_avg_fast", "u.exp_avg_slow"}
+    assert found["w.0.block_exp_avg_0"] == "weight"
 
 
 def of_shapes(model, states, groups):

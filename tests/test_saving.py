@@ -199,6 +199,94 @@ print(json.dumps(said))
     assert len(said) == 3 and all("names in UTF-8" in line for line in said)
 
 
+@pytest.mark.parametrize("key, value", [("a\\0b", "x"), ("a", "x\\0y"), ("a", "\\udcff"), ("\\ud800", "x")])
+def test_metadata_that_no_file_holds_is_refused(tmp_path, key, value):
+    """What stood behind NUL was cut off in silence."""
+    script = f"""
+from tersor.structure import of_tensors
+try:
+    of_tensors({{"w": torch.ones(3)}}, {{"{key}": "{value}"}})
+except ValueError as e:
+    print(json.dumps(str(e)))
+"""
+    assert "expected what UTF-8 without NUL holds" in run(script, tmp_path)
+
+
+def test_metadata_of_other_bytes_is_refused(tmp_path):
+    """By the library, whoever calls it."""
+    script = """
+from tersor import planes
+from tersor.structure import of_tensors
+class Bytes:
+    def encode(self):
+        return b"k\\xff"
+said = []
+for key, value in ("key", Bytes()), (Bytes(), "value"):
+    structure = of_tensors({"w": torch.ones(3)}, {})
+    structure.metadata = {key: value}
+    try:
+        planes.Plan(structure, planes.Format())
+    except RuntimeError as e:
+        said.append(str(e))
+print(json.dumps(said))
+"""
+    said = run(script, tmp_path)
+    assert [line.startswith("the state to save: metadata k") for line in said] == [True] * 2
+
+
+def test_views_that_negate_are_saved_as_what_they_are(tmp_path):
+    """PyTorch marks the imaginary part of a conjugate as negated; the elements in memory are not."""
+    script = """
+z = torch.arange(5) * (1 + 2j)
+value = {"imag": z.conj().imag, "conj": z.conj(), "both": torch._neg_view(z), "base": z}
+assert value["imag"].is_neg()
+found = tt.read(tt.save_value(folder + "/a", value).path)
+print(json.dumps([k for k, t in value.items() if not torch.equal(t, found[k])]))
+"""
+    assert run(script, tmp_path) == []
+
+
+def test_what_is_no_hole_in_the_pickle_of_a_job_is_refused(tmp_path):
+    """A tensor as torch.save writes it has its elements in an archive, and a job has none: the call crashed."""
+    script = """
+import pickle
+from tersor import planes
+from tersor.structure import Hole, Structure
+class Call:
+    def __init__(self, *call):
+        self.call = call
+    def __reduce__(self):
+        return self.call[0], self.call[1:]
+class Stored:
+    pass
+class Pickler(pickle.Pickler):
+    def persistent_id(self, value):
+        return ("storage", torch.FloatStorage, "0", "cpu", 3) if isinstance(value, Stored) else None
+import collections, io
+none = collections.OrderedDict()
+ordinary = Call(torch._utils._rebuild_tensor_v2, Stored(), 0, (3,), (1,), False, none)
+typed = Call(torch._tensor._rebuild_from_type_v2, torch._utils._rebuild_tensor_v2, torch.Tensor,
+             (Stored(), 0, (3,), (1,), False, none), {})
+said = []
+for value, named in ((ordinary, False), (ordinary, True), (Call(torch._utils._rebuild_parameter, ordinary, True, none), False),
+                     (typed, False), (Hole(1), False), (Hole(1), True), (7, True)):
+    written, s = io.BytesIO(), Structure()
+    s.number(torch.ones(3))
+    Pickler(written, 2).dump({"w": value})
+    s.pickled, s.named = written.getvalue(), named
+    try:
+        planes.Plan(s, planes.Format())
+    except RuntimeError as e:
+        said.append(str(e))
+print(json.dumps(said))
+"""
+    said = run(script, tmp_path)
+    files, holes, seven = said[:4], said[4:6], said[6:]
+    assert [line.partition("found ")[0] for line in said] == ["the state to save: w: "] * 7
+    assert all("a tensor of a file" in line for line in files) and seven == ["the state to save: w: found 7, expected a tensor"]
+    assert all("expected the number of one of its 1" in line for line in holes)
+
+
 def test_more_than_4_gib_is_planned(tmp_path):
     """The memory is never touched."""
     script = """

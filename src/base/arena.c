@@ -82,13 +82,13 @@ static void *no_memory(struct tsr_arena *a, size_t charged)
 	return NULL;
 }
 
-static void *new_block(struct tsr_arena *a, size_t nbytes)
+static void *new_block(struct tsr_arena *a, size_t nbytes, bool zeroed)
 {
 	struct block *b;
 
 	if (nbytes > SIZE_MAX - sizeof(*b))
 		return NULL;
-	b = calloc(1, sizeof(*b) + nbytes);
+	b = zeroed ? calloc(1, sizeof(*b) + nbytes) : malloc(sizeof(*b) + nbytes);
 	if (!b)
 		return NULL;
 	b->prev = &a->ring;
@@ -103,7 +103,7 @@ static void *alloc_large(struct tsr_arena *a, size_t nbytes)
 
 	if (!charge(a, nbytes))
 		return NULL;
-	p = new_block(a, nbytes);
+	p = new_block(a, nbytes, true);
 	return p ? p : no_memory(a, nbytes);
 }
 
@@ -117,7 +117,7 @@ static void *alloc_small(struct tsr_arena *a, size_t nbytes, size_t align)
 
 		if (!charge(a, nbytes))
 			return NULL;
-		chunk = new_block(a, CHUNK);
+		chunk = new_block(a, CHUNK, false);
 		if (!chunk)
 			return no_memory(a, nbytes);
 		a->at = chunk;
@@ -128,7 +128,7 @@ static void *alloc_small(struct tsr_arena *a, size_t nbytes, size_t align)
 	}
 	p = a->at + pad;
 	a->at += pad + nbytes;
-	return p;
+	return memset(p, 0, nbytes);
 }
 
 static void *alloc(struct tsr_arena *a, size_t nbytes, size_t align)

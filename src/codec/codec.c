@@ -145,9 +145,9 @@ struct tsr_coding tsr_coding_with(const struct tsr_codec *codec, enum tsr_scale 
 	if (codec->code_bits)
 		coding.group = (coding.group + TSR_BIT_PACKED_SHARE - 1) / TSR_BIT_PACKED_SHARE *
 			       TSR_BIT_PACKED_SHARE;
-	while (!(codec->scales >> coding.scale & 1))
+	while (!tsr_codec_has_scale(codec, coding.scale))
 		coding.scale++;
-	if (codec->scales >> scale & 1)
+	if (tsr_codec_has_scale(codec, scale))
 		coding.scale = scale;
 	return coding;
 }

@@ -24,33 +24,18 @@ struct tsr_bounds {
 	float lo, hi;
 };
 
-TSR_HD struct tsr_bounds tsr_bounds_i8(void)
-{
-	const struct tsr_bounds b = { -127.0f, 127.0f };
+#define TSR_DEFINE_BOUNDS(id, lo, hi) \
+	TSR_HD struct tsr_bounds tsr_bounds_##id(void) \
+	{ \
+		const struct tsr_bounds b = { lo, hi }; \
+\
+		return b; \
+	}
 
-	return b;
-}
-
-TSR_HD struct tsr_bounds tsr_bounds_i9(void)
-{
-	const struct tsr_bounds b = { -255.0f, 255.0f };
-
-	return b;
-}
-
-TSR_HD struct tsr_bounds tsr_bounds_i10(void)
-{
-	const struct tsr_bounds b = { -511.0f, 511.0f };
-
-	return b;
-}
-
-TSR_HD struct tsr_bounds tsr_bounds_u8(void)
-{
-	const struct tsr_bounds b = { 0.0f, 255.0f };
-
-	return b;
-}
+TSR_DEFINE_BOUNDS(i8, -127.0f, 127.0f)
+TSR_DEFINE_BOUNDS(i9, -255.0f, 255.0f)
+TSR_DEFINE_BOUNDS(i10, -511.0f, 511.0f)
+TSR_DEFINE_BOUNDS(u8, 0.0f, 255.0f)
 
 /* --- Scales of groups ------------------------------------------------------------------------ */
 
@@ -238,11 +223,6 @@ TSR_DEFINE_SOFTSIGN(softsign, 127.0f)
 TSR_DEFINE_SOFTSIGN(softsign9, 255.0f)
 TSR_DEFINE_SOFTSIGN(softsign10, 511.0f)
 
-TSR_HD int32_t tsr_softsign_code(float m, float scale)
-{
-	return tsr_softsign_code_in(tsr_bounds_i8(), m, scale);
-}
-
 /* --- Levels for a normal distribution (Max, 1960), relative to the root mean square -------------- */
 
 /*
@@ -330,11 +310,6 @@ TSR_HD int32_t tsr_root_code_in(struct tsr_bounds b, float root, float inverse)
 	return (int32_t)tsr_clamp(root * inverse + 0.5f, b.lo, b.hi);
 }
 
-TSR_HD int32_t tsr_root_code(float root, float inverse)
-{
-	return tsr_root_code_in(tsr_bounds_u8(), root, inverse);
-}
-
 TSR_HD int32_t tsr_sqrt_code_in(struct tsr_bounds b, float v, float inverse)
 {
 	return tsr_root_code_in(b, tsr_sqrt(v), inverse);
@@ -367,11 +342,6 @@ TSR_HD int32_t tsr_linear_code_in(struct tsr_bounds b, float m, float inverse)
 	return tsr_round_half_away_i32(tsr_clamp(m * inverse, b.lo, b.hi));
 }
 
-TSR_HD int32_t tsr_linear_code(float m, float inverse)
-{
-	return tsr_linear_code_in(tsr_bounds_i8(), m, inverse);
-}
-
 TSR_HD float tsr_linear_value(float q, float scale)
 {
 	return tsr_code_quotient(q, 127.0f) * scale;
@@ -380,11 +350,6 @@ TSR_HD float tsr_linear_value(float q, float scale)
 TSR_HD int32_t tsr_ulinear_code_in(struct tsr_bounds b, float v, float inverse)
 {
 	return (int32_t)tsr_clamp(v * inverse + 0.5f, b.lo, b.hi);
-}
-
-TSR_HD int32_t tsr_ulinear_code(float v, float inverse)
-{
-	return tsr_ulinear_code_in(tsr_bounds_u8(), v, inverse);
 }
 
 TSR_HD float tsr_ulinear_value(float q, float scale)

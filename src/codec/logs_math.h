@@ -46,8 +46,8 @@ TSR_HD uint32_t tsr_log_range(const float *reach, float scale, float least)
 {
 	uint32_t range = 0;
 
-	for (uint32_t p = 0; p + 1 < TSR_LOG_RANGES; p++)
-		range += scale * reach[p] <= least ? 0 : 1;
+	for (uint32_t step = TSR_LOG_RANGES / 2; step; step /= 2)
+		range += scale * reach[range + step - 1] <= least ? 0 : step;
 	return scale > 0.0f ? range : 0;
 }
 

@@ -157,12 +157,15 @@ TSR_HD float tsr_table_divisor(float scale)
 	return scale > 0.0f ? scale : 1.0f;
 }
 
-/* The key of t; of a NaN the lowest. */
+/* The key of t, with the sign of x; of a NaN the lowest. */
+TSR_HD uint32_t tsr_table_key_of(float t, float x, float lowest, float highest)
+{
+	return tsr_bits_from_f32(tsr_clamp(t, lowest, highest)) << 1 | tsr_bits_from_f32(x) >> 31;
+}
+
 TSR_HD uint32_t tsr_table_key(float x, float divisor, float unit, float lowest, float highest)
 {
-	const float t = tsr_clamp(tsr_abs(x) / divisor * unit, lowest, highest);
-
-	return tsr_bits_from_f32(t) << 1 | tsr_bits_from_f32(x) >> 31;
+	return tsr_table_key_of(tsr_abs(x) / divisor * unit, x, lowest, highest);
 }
 
 /* @entry is that of the row's first bucket, @bucket the number of that bucket. */

@@ -116,11 +116,6 @@ static struct tsr_fp8_value middle_below(struct tsr_fp8_format f, uint32_t code)
 	return (struct tsr_fp8_value){ 2 * v.whole + 1, v.exponent - 1 };
 }
 
-static float float_of(struct tsr_fp8_value v)
-{
-	return ldexpf((float)v.whole, v.exponent);
-}
-
 static tsr_fixed64 log2_of(struct tsr_fp8_value v)
 {
 	return tsr_fixed64_log2(v.whole) + v.exponent * TSR_FIXED64_1;
@@ -145,30 +140,15 @@ static void put_negative(float *value)
 		value[128 + c] = negative(value[c]);
 }
 
-static void add_plain(struct making *m, struct tsr_fp8_format f)
-{
-	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
-	float *value = m->row[m->nrows].value;
-
-	value[0] = 0.0f;
-	put_specials(f, value);
-	for (uint32_t c = 1; c < f.ncodes; c++) {
-		value[c] = float_of(tsr_fp8_value(f, c));
-		threshold[c] = (struct threshold){ float_of(middle_below(f, c)), c & 1, false };
-	}
-	put_negative(value);
-	add_row(m, threshold, f.ncodes);
-}
-
-/* RN((v / largest)^(16/j)) */
-static float expanded(struct tsr_fp8_format f, struct tsr_fp8_value v, int j)
+/* RN((v / largest)^(16/j)); with j = 0 v itself. */
+static float value_of(struct tsr_fp8_format f, struct tsr_fp8_value v, int j)
 {
 	const tsr_fixed64 below = log2_of(tsr_fp8_value(f, f.ncodes - 1)) - log2_of(v);
 
-	return tsr_exp2_rounded(-(16 * below / j));
+	return j ? tsr_exp2_rounded(-(16 * below / j)) : ldexpf((float)v.whole, v.exponent);
 }
 
-static void add_expanded(struct making *m, struct tsr_fp8_format f, int j)
+static void add_fp8(struct making *m, struct tsr_fp8_format f, int j)
 {
 	struct threshold threshold[TSR_TABLE_CODES] = { { 0.0f, false, false } };
 	float *value = m->row[m->nrows].value;
@@ -176,8 +156,8 @@ static void add_expanded(struct making *m, struct tsr_fp8_format f, int j)
 	value[0] = 0.0f;
 	put_specials(f, value);
 	for (uint32_t c = 1; c < f.ncodes; c++) {
-		value[c] = expanded(f, tsr_fp8_value(f, c), j);
-		threshold[c] = (struct threshold){ expanded(f, middle_below(f, c), j), c & 1,
+		value[c] = value_of(f, tsr_fp8_value(f, c), j);
+		threshold[c] = (struct threshold){ value_of(f, middle_below(f, c), j), c & 1,
 						   false };
 	}
 	put_negative(value);
@@ -299,7 +279,7 @@ static void publish(enum tsr_table_set set, const struct making *m, const float 
 
 static void make_plain(enum tsr_table_set set, struct tsr_fp8_format f, struct making m)
 {
-	add_plain(&m, f);
+	add_fp8(&m, f, 0);
 	publish(set, &m, NULL);
 }
 
@@ -314,7 +294,7 @@ static void make_expanded(enum tsr_table_set set, struct tsr_fp8_format f, struc
 	bound[0] = INFINITY;
 	for (int j = 1; j < (int)TSR_TABLE_ROWS; j++) {
 		bound[j] = bound_of(f, j);
-		add_expanded(&m, f, j);
+		add_fp8(&m, f, j);
 	}
 	publish(set, &m, bound);
 }

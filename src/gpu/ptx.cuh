@@ -24,6 +24,9 @@ DEFINE_ESTIMATE(reciprocal, "rcp.approx.ftz.f32")
 /* Within 2^-22.9 of 1 / sqrt(x), relatively. */
 DEFINE_ESTIMATE(rsqrt, "rsqrt.approx.ftz.f32")
 
+/* Within 2^-22 of log2(x) from 1/2 to 2, elsewhere within that share of it. */
+DEFINE_ESTIMATE(log2, "lg2.approx.ftz.f32")
+
 /* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */
 static __device__ __forceinline__ float tsr_max_or_nan(float a, float b)
 {

@@ -47,7 +47,7 @@ static __device__ __forceinline__ float tsr_quotient_ordinary(float n, float d)
 }
 
 /*
- * tsr_softsign_code(m, scale) for 2^-100 <= scale <= 2^124 and |m| <= scale, from an estimate of
+ * tsr_softsign_code_in() of m and scale for 2^-100 <= scale <= 2^124 and |m| <= scale, from an estimate of
  * 1 / (scale + |m|).  The code changes at 127 quotients; at none of them does it matter, nor that
  * tsr_round_half_away_i32() rounds twice.
  */

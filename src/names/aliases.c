@@ -14,7 +14,8 @@ static const struct tsr_alias aliases[] = {
 	{ "momentum_buffer", TSR_ROLE_MOMENTUM, false, false },
 	{ "exp_avg_var", TSR_ROLE_VARIANCE, false, false }, /* AdaBelief */
 	{ "max_exp_avg_var", TSR_ROLE_MAX_VARIANCE, false, false },
-	{ "exp_avg_slow", TSR_ROLE_SLOW_MOMENTUM, false, false }, /* AdEMAMix */
+	{ "exp_avg_fast", TSR_ROLE_MOMENTUM, false, false }, /* AdEMAMix */
+	{ "exp_avg_slow", TSR_ROLE_SLOW_MOMENTUM, false, false },
 	{ "moment1_0", TSR_ROLE_MOMENTUM, false, false }, /* Paddle */
 	{ "moment2_0", TSR_ROLE_VARIANCE, false, false },
 	{ "beta1_pow_acc_0", TSR_ROLE_SCALAR, false, false },
@@ -81,7 +82,7 @@ const struct tsr_alias *tsr_alias_find(const char *component, size_t len)
 	return NULL;
 }
 
-const struct tsr_alias *tsr_alias_find_stepped(const char *name, const char *last)
+const struct tsr_alias *tsr_alias_find_stepped(const char *name, const char *last, size_t *step_ret)
 {
 	size_t len = strlen(last);
 
@@ -94,8 +95,10 @@ const struct tsr_alias *tsr_alias_find_stepped(const char *name, const char *las
 		const size_t n = strlen(stepped[i].component);
 
 		if (len > n && last[len - n - 1] == '_' &&
-		    memcmp(last + len - n, stepped[i].component, n) == 0)
+		    memcmp(last + len - n, stepped[i].component, n) == 0) {
+			*step_ret = len - n;
 			return &stepped[i];
+		}
 	}
 	return NULL;
 }

@@ -41,9 +41,10 @@ bool tsr_alias_is_factor(const struct tsr_tensor *t);
 
 /*
  * That of HeavyBall's NAME.0.STEP_STATE_N with the last component at @last, or NULL: state N of a chain of
- * steps, for view 0 of the parameter.
+ * steps, for view 0 of the parameter.  *step_ret: the bytes of "STEP_".
  */
-const struct tsr_alias *tsr_alias_find_stepped(const char *name, const char *last);
+const struct tsr_alias *tsr_alias_find_stepped(const char *name, const char *last,
+					       size_t *step_ret);
 
 /* Whether the last component of a name is that of a buffer, which a model keeps but does not train. */
 bool tsr_alias_is_buffer(const char *name);

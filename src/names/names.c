@@ -140,9 +140,13 @@ static enum tsr_status parse_name(const struct assigning *a, struct tsr_candidat
 	const bool rooted = k->optimizer;
 	const struct tsr_alias *alias = NULL;
 
+	k->optimizer = rooted || k->t->field;
 	if (last > name + 1) {
-		const struct tsr_alias *stepped = tsr_alias_find_stepped(name, last);
+		const struct tsr_alias *stepped = k->optimizer ? tsr_alias_find_stepped(name, last,
+											&k->step)
+							       : NULL;
 
+		k->step += stepped ? (size_t)(last - k->t->name) : 0;
 		alias = stepped ? stepped : tsr_alias_find(last, strlen(last));
 		if (alias)
 			k->base = tsr_arena_copy(a->arena, name,
@@ -158,7 +162,6 @@ static enum tsr_status parse_name(const struct assigning *a, struct tsr_candidat
 		k->weak = alias->weak && !rooted;
 		k->factored = alias->factored;
 	}
-	k->optimizer = rooted || k->t->field;
 	if (k->optimizer || (alias && !alias->weak))
 		k->t->quantized = NULL;
 	k->buffer = k->t->quantized || (!alias && tsr_alias_is_buffer(last));

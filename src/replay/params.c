@@ -67,6 +67,7 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 					.group = group,
 					.numel = r->c->tensors[tensor].numel,
 					.tensor = { tensor, SIZE_MAX, SIZE_MAX },
+					.grad_dtype = TSR_F32,
 					.counter = SIZE_MAX };
 	return TSR_OK;
 }
@@ -178,6 +179,8 @@ static enum tsr_status check_gradient(struct matching *m, const struct tsr_check
 	/* Note that a step has a gradient for the parameter; steps come in their order. */
 	p->first_missing += p->first_missing == index;
 	p->nseen++;
+	if (!index)
+		p->grad_dtype = grad->dtype;
 	if (tsr_tensor_same_shape(grad, weight))
 		return TSR_OK;
 	return tsr_fail(

@@ -42,6 +42,7 @@ struct tsr_replay_param {
 	unsigned char *array[TSR_REPLAY_ARRAYS]; /* NULL until they are allocated */
 	uint64_t count; /* steps taken */
 	size_t nseen; /* steps that have a gradient for it */
+	enum tsr_dtype grad_dtype; /* of that of the first step; F32 if that has none */
 	size_t first_missing; /* index of the first that has none, if any */
 	bool fresh; /* it has no momentum yet */
 	bool lossy; /* something was encoded with loss that was not so before */

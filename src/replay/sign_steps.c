@@ -203,25 +203,6 @@ enum tsr_status tsr_replay_sign_step(struct tsr_replay_window *w)
 
 /* --- The file ---------------------------------------------------------------------------------- */
 
-/* The types of gradients, which are those of the first step. */
-static enum tsr_status find_dtypes(struct tsr_replay_signing *k)
-{
-	const struct tsr_replaying *r = k->r;
-	struct tsr_checkpoint *c = NULL;
-
-	TSR_TRY(tsr_recording_open_step(r->recording, r->first, &c, r->err));
-	for (size_t i = 0; i < r->nparams; i++) {
-		const struct tsr_tensor *t = tsr_checkpoint_find(c, r->params[i].recorded);
-
-		k->grads[i] = (struct tsr_tensor){ .name = r->params[i].recorded,
-						   .dtype = t ? t->dtype : TSR_F32,
-						   .numel = r->params[i].numel,
-						   .nplanes = 1 };
-	}
-	tsr_checkpoint_close(c);
-	return TSR_OK;
-}
-
 static enum tsr_status write_head(struct tsr_replay_signing *k)
 {
 	unsigned char start[TSR_SIGNATURES_HEAD_AT] = TSR_SIGNATURES_MAGIC;
@@ -257,7 +238,11 @@ enum tsr_status tsr_replay_begin_signing(struct tsr_replaying *r)
 	}
 	k->step_nbytes = tsr_signed_step_nbytes(r->result->ngroups, k->njobs);
 	TSR_TRY(TSR_TAKE(&k->step, k->step_nbytes, r->result->arena, r->err, path));
-	TSR_TRY(find_dtypes(k));
+	for (size_t i = 0; i < r->nparams; i++)
+		k->grads[i] = (struct tsr_tensor){ .name = r->params[i].recorded,
+						   .dtype = r->params[i].grad_dtype,
+						   .numel = r->params[i].numel,
+						   .nplanes = 1 };
 	TSR_TRY(tsr_outfile_create(path, r->options->force, 0, &k->file, r->err));
 	TSR_TRY(write_head(k));
 	return append(k, first->step - 1, (double)NAN, first->lr);

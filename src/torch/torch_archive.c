@@ -33,8 +33,8 @@ enum tsr_status tsr_torch_fail(const struct tsr_torch_archive *a, enum tsr_statu
 	va_start(ap, fmt);
 	vsnprintf(found, sizeof(found), fmt, ap);
 	va_end(ap);
-	return tsr_fail(a->err, code, "%.400s%s: %s: %s", a->where,
-			a->zip || a->facts ? ": data.pkl" : "", *at ? at : "the root", found);
+	return tsr_fail(a->err, code, "%.400s%s: %s: %s", a->where, a->zip ? ": data.pkl" : "",
+			*at ? at : "the root", found);
 }
 
 /* --- Members -------------------------------------------------------------------------------- */

@@ -34,7 +34,10 @@ struct tsr_torch_view {
 	uint64_t numel, nbytes; /* of the tensor */
 };
 
-/* Of a pickle that is in no archive, a checkpoint's tree, only @c, @where and @err are set. */
+/*
+ * Of a pickle that is in no archive only @c, @where and @err are set, for a checkpoint's tree, and for a
+ * running job its facts.
+ */
 struct tsr_torch_archive {
 	struct tsr_checkpoint *c;
 	unsigned file;
@@ -65,7 +68,10 @@ const struct tsr_zip_member *tsr_torch_find(const struct tsr_torch_archive *a, c
 enum tsr_status tsr_torch_load(struct tsr_torch_archive *a, struct tsr_arena *arena,
 			       struct tsr_value **ret);
 
-/* Fail with "WHERE: data.pkl: AT: " before the message, without data.pkl of a tree; @at "" is the root. */
+/*
+ * Fail with "WHERE: data.pkl: AT: " before the message, or outside of an archive "WHERE: AT: "; @at "" is
+ * the root.
+ */
 enum tsr_status tsr_torch_fail(const struct tsr_torch_archive *a, enum tsr_status code,
 			       const char *at, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

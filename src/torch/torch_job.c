@@ -2,10 +2,12 @@
 /* The state of a running job: the pickle of a value whose tensors are in its memory. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/fail.h"
 #include "base/utf8.h"
 #include "format/pickle.h"
+#include "format/value_walk.h"
 #include "torch/torch.h"
 #include "torch/torch_archive.h"
 
@@ -41,16 +43,20 @@ static enum tsr_status add_named(struct tsr_torch_archive *a, const struct tsr_v
 		return tsr_torch_fail(a, TSR_E_FORMAT, "", "found no dict of tensors by name");
 	for (size_t i = 0; i + 1 < root->list.n; i += 2) {
 		const struct tsr_value *key = root->list.items[i], *v = root->list.items[i + 1];
+		char found[TSR_VALUE_DESCRIBED];
 		struct tsr_torch_view view;
 		struct tsr_array array;
 
-		if (key->type != TSR_VALUE_STRING || !tsr_torch_is_tensor(v) ||
-		    key->text.nbytes > TSR_NAME_MAX ||
+		if (key->type != TSR_VALUE_STRING || key->text.nbytes > TSR_NAME_MAX ||
 		    !tsr_utf8_is_string(key->text.bytes, key->text.nbytes))
 			return tsr_torch_fail(a, TSR_E_FORMAT, "",
-					      "found something other than tensors by names in "
-					      "UTF-8, without NUL and within %u bytes",
-					      TSR_NAME_MAX);
+					      "found %s, expected names in UTF-8, without NUL and "
+					      "within %u bytes",
+					      tsr_value_describe(key, found), TSR_NAME_MAX);
+		if (!tsr_torch_is_tensor(v))
+			return tsr_torch_fail(a, TSR_E_FORMAT, key->text.bytes,
+					      "found %s, expected a tensor",
+					      tsr_value_describe(v, found));
 		TSR_TRY(tsr_torch_view(a, v, key->text.bytes, &view));
 		TSR_TRY(tsr_torch_array(c, &view, &array, a->err));
 		array.name = key->text.bytes;
@@ -74,6 +80,11 @@ static enum tsr_status read_state(struct tsr_torch_archive *a, const struct tsr_
 
 		if (!key || !value)
 			return tsr_build_nomem(c, a->err);
+		if (!tsr_utf8_is_string(key, strlen(key)) ||
+		    !tsr_utf8_is_string(value, strlen(value)))
+			return tsr_fail(a->err, TSR_E_USAGE,
+					"%s: metadata %.200s: found other bytes than UTF-8",
+					s->name, key);
 		TSR_TRY(tsr_build_meta(c, key, value, a->err));
 	}
 	if (s->named)

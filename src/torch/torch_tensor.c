@@ -370,8 +370,11 @@ static enum tsr_status read_hole(const struct building *b, const struct tsr_valu
 	if (call->call.is_new || call->call.state || call->call.items || args->list.n != 3 ||
 	    !tsr_value_get_u64(items[0], &number) || number >= b->a->nfacts ||
 	    items[1]->type != TSR_VALUE_BOOL || items[2]->type != TSR_VALUE_BOOL)
-		return tsr_torch_fail(b->a, TSR_E_FORMAT, b->at,
-				      "found a tensor of a running job, expected one that is here");
+		return tsr_torch_fail(
+			b->a, TSR_E_FORMAT, b->at,
+			"found a tensor of a running job of another form, expected the "
+			"number of one of its %zu, and two bools",
+			b->a->nfacts);
 	b->v->member = (size_t)number;
 	b->v->record.offset = number;
 	b->v->requires_grad = items[1]->boolean;
@@ -388,8 +391,14 @@ enum tsr_status tsr_torch_view(struct tsr_torch_archive *a, const struct tsr_val
 	const size_t fixed = ARG_COUNT + v3, n = args->list.n;
 
 	memset(ret, 0, sizeof(*ret));
+	if (a->facts)
+		return is_hole(call) ? read_hole(&b, call)
+				     : tsr_torch_fail(a, TSR_E_FORMAT, at,
+						      "found a tensor of a file, expected one of "
+						      "the job");
 	if (is_hole(call))
-		return read_hole(&b, call);
+		return tsr_torch_fail(a, TSR_E_FORMAT, at,
+				      "found a tensor of a running job, expected one that is here");
 	if (call->call.is_new || call->call.state || call->call.items || n < fixed || n > fixed + 1)
 		return tsr_torch_fail(
 			a, TSR_E_FORMAT, at,

@@ -103,6 +103,18 @@ static __global__ void try_root(struct finding *f)
 		differ(f, bits, tsr_bits_from_f32(tsr_root_ordinary(x)));
 }
 
+/* Numbers that are not subnormal: as near as tsr_log2_estimate() says. */
+static __global__ void try_log2(struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
+	const float x = tsr_f32_from_bits(bits), found = tsr_log2_estimate(x);
+	const double exact = log2((double)x);
+	const double most = 0x1p-22 * (x >= 0.5f && x <= 2.0f ? 1 : fabs(exact));
+
+	if (x >= 0x1p-126f && bits < TSR_F32_INF && !(fabs((double)found - exact) <= most))
+		differ(f, bits, tsr_bits_from_f32(found));
+}
+
 /* And mantissas of two exponents, an even and an odd one, with the nearest estimate. */
 static __global__ void try_root_of_nearest(struct finding *f)
 {
@@ -322,7 +334,8 @@ static __global__ void try_softsign_pairs(struct finding *f)
 				   (float)((uint32_t)(z >> 9) & 0xffffff) * 0x1p-24f;
 		const float m = tsr_f32_from_bits(tsr_bits_from_f32(scale * part) | sign);
 
-		if (tsr_softsign_code_ordinary(m, scale) != tsr_softsign_code(m, scale))
+		if (tsr_softsign_code_ordinary(m, scale) !=
+		    tsr_softsign_code_in(tsr_bounds_i8(), m, scale))
 			differ(f, tsr_bits_from_f32(m), tsr_bits_from_f32(scale));
 	}
 }
@@ -376,6 +389,9 @@ static void check_all_patterns(void)
 	end(ALL_CASES);
 	begin("square roots without the slow path");
 	try_root<<<ALL_BLOCKS, BLOCK>>>(found);
+	end(ALL_CASES);
+	begin("logarithms within their bounds");
+	try_log2<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
 	begin("8-bit corrections of BF16 with one rounding");
 	try_bf16_ulp8_correction<<<ALL_BLOCKS, BLOCK>>>(tsr_masks(), found);

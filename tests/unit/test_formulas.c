@@ -225,13 +225,16 @@ static int32_t code_of(enum grouped g, float x, float scale)
 
 	switch (g) {
 	case SOFTSIGN:
-		return tsr_softsign_code(x * unit, scale * unit);
+		return tsr_softsign_code_in(tsr_bounds_i8(), x * unit, scale * unit);
 	case LINEAR:
-		return tsr_linear_code(x * unit, tsr_inverse_scale(127.0f, scale * unit));
+		return tsr_linear_code_in(tsr_bounds_i8(), x * unit,
+					  tsr_inverse_scale(127.0f, scale * unit));
 	case SQRT:
-		return tsr_root_code(sqrtf(x), tsr_inverse_scale(255.0f, scale));
+		return tsr_root_code_in(tsr_bounds_u8(), sqrtf(x),
+					tsr_inverse_scale(255.0f, scale));
 	default:
-		return tsr_ulinear_code(x * unit, tsr_inverse_scale(255.0f, scale * unit));
+		return tsr_ulinear_code_in(tsr_bounds_u8(), x * unit,
+					   tsr_inverse_scale(255.0f, scale * unit));
 	}
 }
 
@@ -275,8 +278,8 @@ static void check_grouped(enum grouped g, const struct tsr_coding *coding, const
 		for (size_t i = first; i < end; i++) {
 			/* Through memory: gcc 12 makes trunc(x), which can be -0, of (float)(int32_t)x. */
 			const float decoder = load_scale(coding->scale, stored);
-			const volatile int32_t code =
-				kept_code_of(g, coding, x_data[i], scale, decoder);
+			const volatile int32_t code = kept_code_of(g, coding, x_data[i], scale,
+								   decoder);
 			const float value = value_of(g, code, decoder);
 
 			expect_bits(coding, "code", i, entry_of(coding, r, 0, i), (uint32_t)code);

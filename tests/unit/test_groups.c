@@ -95,7 +95,7 @@ static int softsign_encode(float m, float scale)
 {
 	const float unit = tsr_group_unit(scale);
 
-	return tsr_softsign_code(m * unit, scale * unit);
+	return tsr_softsign_code_in(tsr_bounds_i8(), m * unit, scale * unit);
 }
 
 static int softsign_expect(float m, float scale)
@@ -116,7 +116,8 @@ static int linear_encode(float m, float scale)
 {
 	const float unit = tsr_group_unit(scale);
 
-	return tsr_linear_code(m * unit, tsr_inverse_scale(127.0f, scale * unit));
+	return tsr_linear_code_in(tsr_bounds_i8(), m * unit,
+				  tsr_inverse_scale(127.0f, scale * unit));
 }
 
 static int linear_expect(float m, float scale)
@@ -136,7 +137,8 @@ static int ulinear_encode(float v, float scale)
 {
 	const float unit = tsr_group_unit(scale);
 
-	return tsr_ulinear_code(v * unit, tsr_inverse_scale(255.0f, scale * unit));
+	return tsr_ulinear_code_in(tsr_bounds_u8(), v * unit,
+				   tsr_inverse_scale(255.0f, scale * unit));
 }
 
 static int ulinear_expect(float v, float scale)
@@ -155,7 +157,7 @@ static float ulinear_decode(int code, float scale)
 /* Of a root; v itself is its square. */
 static int sqrt_encode(float root, float scale)
 {
-	return tsr_root_code(root, tsr_inverse_scale(255.0f, scale));
+	return tsr_root_code_in(tsr_bounds_u8(), root, tsr_inverse_scale(255.0f, scale));
 }
 
 static int sqrt_expect(float root, float scale)
@@ -340,10 +342,10 @@ static void test_codes_are_not_fused(void **state)
 	(void)state;
 	assert_true((double)x * (double)inverse < 0.5 - 0x1p-25);
 	assert_true((float)((double)x * (double)inverse) == 0x1.fffffep-2f);
-	assert_int_equal(tsr_root_code(x, inverse), 1);
-	assert_int_equal(tsr_ulinear_code(x, inverse), 1);
-	assert_int_equal(tsr_linear_code(x, inverse), 1);
-	assert_int_equal(tsr_linear_code(-x, inverse), -1);
+	assert_int_equal(tsr_root_code_in(tsr_bounds_u8(), x, inverse), 1);
+	assert_int_equal(tsr_ulinear_code_in(tsr_bounds_u8(), x, inverse), 1);
+	assert_int_equal(tsr_linear_code_in(tsr_bounds_i8(), x, inverse), 1);
+	assert_int_equal(tsr_linear_code_in(tsr_bounds_i8(), -x, inverse), -1);
 }
 
 static void test_value_is_one_quotient_times_the_scale(void **state)
@@ -385,13 +387,13 @@ static void test_codes_of_nan_are_defined(void **state)
 	for (size_t i = 0; i < COUNT_OF(nans); i++) {
 		volatile float nan = float_of(nans[i]);
 
-		assert_int_equal(tsr_softsign_code(nan, 1.0f), -127);
-		assert_int_equal(tsr_softsign_code(nan, 0.0f), 0);
-		assert_int_equal(tsr_softsign_code(1.0f, nan), 0);
-		assert_int_equal(tsr_linear_code(nan, 127.0f), -127);
-		assert_int_equal(tsr_linear_code(nan, 0.0f), -127);
-		assert_int_equal(tsr_root_code(nan, 255.0f), 0);
-		assert_int_equal(tsr_ulinear_code(nan, 255.0f), 0);
+		assert_int_equal(tsr_softsign_code_in(tsr_bounds_i8(), nan, 1.0f), -127);
+		assert_int_equal(tsr_softsign_code_in(tsr_bounds_i8(), nan, 0.0f), 0);
+		assert_int_equal(tsr_softsign_code_in(tsr_bounds_i8(), 1.0f, nan), 0);
+		assert_int_equal(tsr_linear_code_in(tsr_bounds_i8(), nan, 127.0f), -127);
+		assert_int_equal(tsr_linear_code_in(tsr_bounds_i8(), nan, 0.0f), -127);
+		assert_int_equal(tsr_root_code_in(tsr_bounds_u8(), nan, 255.0f), 0);
+		assert_int_equal(tsr_ulinear_code_in(tsr_bounds_u8(), nan, 255.0f), 0);
 		assert_true(tsr_inverse_scale(127.0f, nan) == 0.0f);
 	}
 }

@@ -118,22 +118,39 @@ def hook(optimizer, before, after=None):
     return functools.partial(setattr, optimizer, "step", original)
 
 
-class GradientRecorder:
+class Recorder:
+    """What is recorded of the steps of an optimizer; a thread writes it."""
+
+    def __init__(self, optimizer, named_parameters, first_step, kind):
+        self.optimizer, self.kind = optimizer, kind or kind_of(optimizer)
+        if self.kind not in OPTIMIZERS:
+            raise ValueError(f"{self.kind} is none of {OPTIMIZERS}: which is it? (kind=)")
+        self.step, self.loss, self.groups = first_step, None, None
+        self.names = {id(p): name for name, p in named_parameters}
+        self.rank = ranks.rank()
+        self.writer, self.writing = concurrent.futures.ThreadPoolExecutor(1, "tersor"), []
+
+    def settle(self, left):
+        """Wait until at most so many steps are still to be written; raises what went wrong."""
+        while len(self.writing) > left:
+            self.writing.pop(0).result()
+
+    def check_groups(self):
+        groups = groups_of(self.kind, self.names, self.optimizer)
+        self.groups = self.groups or groups
+        if groups != self.groups:
+            raise ValueError(f"step {self.step}: a hyperparameter other than lr has changed")
+
+
+class GradientRecorder(Recorder):
     def __init__(self, directory, optimizer, named_parameters, first_step=1, dtype=None, kind=None):
         """dtype: what gradients are stored as, torch.bfloat16 or such; None: as they are.
         kind: one of OPTIMIZERS, where the optimizer's class does not tell."""
-        self.directory, self.optimizer, self.dtype = directory, optimizer, dtype
-        self.step, self.loss = first_step, None
-        self.names = {id(p): name for name, p in named_parameters}
-        self.kind = kind or kind_of(optimizer)
-        if self.kind not in OPTIMIZERS:
-            raise ValueError(f"{self.kind} is none of {OPTIMIZERS}: which is it? (kind=)")
+        super().__init__(optimizer, named_parameters, first_step, kind)
+        self.directory, self.dtype = directory, dtype
         sharded = any(hasattr(p, "to_local") for g in optimizer.param_groups for p in g["params"])
-        self.rank = ranks.rank()
         self.nranks = torch.distributed.get_world_size() if sharded and ranks.distributed() else 1
         self.manifest = None
-        self.writer = concurrent.futures.ThreadPoolExecutor(1, "tersor")
-        self.writing = []
         self.unnamed = []   # steps that some rank may not have written yet
         if os.path.exists(os.path.join(directory, "manifest.json")):
             raise FileExistsError(f"{directory} already holds a recording")
@@ -143,32 +160,25 @@ class GradientRecorder:
     def close(self):
         """Record no more, and wait until all is written; raises what went wrong."""
         self._detach()
-        self._settle(0)
+        self.settle(0)
         named, self.unnamed = self.unnamed, []
         if named:
             ranks.barrier()
             self._write_manifest(named)
 
-    def _settle(self, left):
-        """Wait until at most so many steps are still to be written."""
-        while len(self.writing) > left:
-            self.writing.pop(0).result()
-
     def _hook(self, optimizer, args, kwargs):
         try:
             self._record(optimizer, args, kwargs)
         except BaseException:
-            self._settle(0)     # what was recorded until now is a recording
+            self.settle(0)      # what was recorded until now is a recording
             raise
 
     def _record(self, optimizer, args, kwargs):
         check_step(optimizer, args, kwargs)
-        groups = groups_of(self.kind, self.names, optimizer)
+        self.check_groups()
         if self.manifest is None:
             self.manifest = {"format": "tersor-recording", "version": 1, **run_of(self.kind, optimizer),
-                             "param_groups": groups, "steps": []}
-        if groups != self.manifest["param_groups"]:
-            raise ValueError(f"step {self.step}: a hyperparameter other than lr has changed")
+                             "param_groups": self.groups, "steps": []}
         stem, suffix = f"step-{self.step:08d}", ".safetensors" if save_file else ".pt"
         files = [f"{stem}-rank{r:05d}{suffix}" for r in range(self.nranks)]
         files = files if self.nranks > 1 else [stem + suffix]
@@ -176,7 +186,7 @@ class GradientRecorder:
         loss = None if self.loss is None else float(self.loss)
         step = {"step": self.step, **({"files": files} if self.nranks > 1 else {"file": files[0]}), "lr": rates,
                 "loss": loss if loss is not None and math.isfinite(loss) else None}
-        self._settle(1)     # at most two steps are in memory
+        self.settle(1)      # at most two steps are in memory
         named = [step]
         if self.nranks > 1:     # the manifest names no file that is not there, of any rank
             ranks.barrier()

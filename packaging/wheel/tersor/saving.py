@@ -29,6 +29,8 @@ def with_names(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> Dict
     """The state_dict of an optimizer, whose groups say which parameters they have."""
     names = {id(p): name for name, p in model.named_parameters()}
     state = optimizer.state_dict()
+    if "param_groups" not in state:     # one around another
+        return state
     groups = [{**saved, "param_names": [names.get(id(p), "") for p in group["params"]]}
               for saved, group in zip(state["param_groups"], optimizer.param_groups)]
     named = all(all(group["param_names"]) for group in groups)

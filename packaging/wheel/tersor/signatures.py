@@ -12,7 +12,6 @@ Every rank that makes a recorder writes a file of its own, 32 bytes for a tensor
 CUDA, or with a libtersor without GPUs, is copied to host memory, at most three times. What goes wrong is raised by
 step() or close(), and ends the recording. docs/replay.md, "Signatures", describes the files.
 """
-import concurrent.futures
 import ctypes
 import json
 import math
@@ -25,7 +24,7 @@ import torch
 from tersor import ranks
 from tersor.library import Run, call, library
 from tersor.planes import Gpu
-from tersor.record import OPTIMIZERS, check_step, groups_of, hook, kind_of, run_of
+from tersor.record import Recorder, check_step, hook, run_of
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64",
           torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
@@ -183,32 +182,26 @@ def signers_of(tensors, dtypes, threads):
     return signers, {i: signer for signer, those in zip(signers, by_device.values()) for i in those}
 
 
-class SignatureRecorder:
+class SignatureRecorder(Recorder):
     def __init__(self, directory, optimizer, named_parameters, first_step=1, kind=None, threads=None):
         """first_step, kind: as of `tersor.record.GradientRecorder`. threads: that hash; None: at most 4."""
         if first_step < 1:
             raise ValueError(f"first_step={first_step}: the first step that an optimizer takes is 1")
-        self.optimizer, self.kind = optimizer, kind or kind_of(optimizer)
-        self.step, self.loss = first_step, None
-        if self.kind not in OPTIMIZERS:
-            raise ValueError(f"{self.kind} is none of {OPTIMIZERS}: which is it? (kind=)")
-        self.names = {id(p): name for name, p in named_parameters}
-        self.rank, self.nranks = ranks.rank(), torch.distributed.get_world_size() if ranks.distributed() else 1
+        super().__init__(optimizer, named_parameters, first_step, kind)
+        self.nranks = torch.distributed.get_world_size() if ranks.distributed() else 1
         name = "signatures.tsig" if self.nranks == 1 else f"signatures-rank{self.rank:05d}.tsig"
         self.path = os.path.join(directory, name)
         os.makedirs(directory, exist_ok=True)
         self.file = open(self.path, "xb", buffering=0)
-        self.writer = concurrent.futures.ThreadPoolExecutor(1, "tersor")
         self.threads = threads or min(4, os.cpu_count() or 1)
-        self.writing, self.keys, self.last = [], None, ([], [], None)
+        self.keys, self.last = None, ([], [], None)
         self.detach = hook(optimizer, self._before, self._after)
 
     def close(self):
         """Record no more, and wait until all is written; raises what went wrong."""
         self.detach()
         try:
-            while self.writing:
-                self.writing.pop(0).result()
+            self.settle(0)
         finally:
             self.writer.shutdown()
             self.file.close()
@@ -252,32 +245,29 @@ class SignatureRecorder:
             self.gradients = {k: t.clone() for k, t in self._gradients().items()}
             self.loaded = {k: t.clone() for k, t in self._others().items()}
             return
-        while len(self.writing) > 1:    # and what went wrong until now
-            self.writing.pop(0).result()
+        self.settle(1)
         self._start()
         self._take(self._by_signer(self._gradients()))
 
     @torch.no_grad()
     def _after(self, optimizer, args, kwargs):
         try:
-            self._record(optimizer)
+            self._record()
         except BaseException:       # the step was taken: none may be written under its number
             self.writer.submit(self.file.close)
             raise
 
-    def _record(self, optimizer):
-        groups = groups_of(self.kind, self.names, optimizer)
+    def _record(self):
+        self.check_groups()
         if self.keys is None:
-            self._begin(groups)
-        if groups != self.groups:
-            raise ValueError(f"step {self.step}: a hyperparameter other than lr has changed")
+            self._begin()
         self._take_others()
         self._submit(self.step, self.loss)
         self.step, self.loss = self.step + 1, None
 
-    def _begin(self, groups):
+    def _begin(self):
         """At the end of the first step, when the states are there: the head, and the state before that step."""
-        self.groups, all_of_them = groups, {}
+        all_of_them = {}
         for name, p, g in self._parameters():
             all_of_them[name, "gradient"] = self.gradients.get((name, "gradient"), local(p))
             all_of_them[name, "weight"] = local(p)
@@ -289,7 +279,7 @@ class SignatureRecorder:
         whole = {n: not hasattr(p, "to_local") for n, p, _ in self._parameters()}
         head = json.dumps({
             "format": "tersor-signatures", "version": 1, "rank": self.rank, "ranks": self.nranks,
-            **run_of(self.kind, self.optimizer), "param_groups": groups,
+            **run_of(self.kind, self.optimizer), "param_groups": self.groups,
             "tensors": [{"name": n, "of": k, "dtype": DTYPES[t.dtype], "shape": list(t.shape),
                          **({} if whole[n] else {"part": True})} for (n, k), t in all_of_them.items()]}).encode()
         self.file.write(struct.pack("<8sQQ", b"TSRSIGN1", len(head), self._hash(head)) + head)

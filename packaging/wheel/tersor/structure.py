@@ -48,8 +48,7 @@ def plain(t: torch.Tensor, where: str = "a tensor") -> torch.Tensor:
         "" if type(t) in CLASSES else f"a {type(t).__name__}"
     if what:
         raise TypeError(f"{where} of shape {list(t.shape)} is {what}: expected a dense tensor with its elements")
-    t = t.detach()
-    return t.resolve_conj() if t.is_complex() else t
+    return t.detach().resolve_conj().resolve_neg()
 
 
 class Structure:
@@ -115,6 +114,9 @@ class Hole:
 
 def of_tensors(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> Structure:
     """That of what safetensors would write of tensors by name."""
+    for key, value in metadata.items():
+        if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in key + value):
+            raise ValueError(f"metadata {key!r}: found NUL or a lone surrogate, expected what UTF-8 without NUL holds")
     structure = Structure()
     structure.named, structure.metadata = True, metadata
     structure.pickled = pickle.dumps({name: Hole(structure.number(t, name)) for name, t in tensors.items()}, 2)

@@ -95,6 +95,23 @@ class Opaque:
     append = extend = __setitem__ = lambda self, *_: None
 
 
+def scalar(kind, data):
+    """A number of NumPy, such as a learning rate that was computed with it."""
+    try:
+        import numpy
+        dtype = numpy.dtype(kind.args[0]).newbyteorder(kind.state[1])
+    except ImportError:
+        return Opaque(kind, data)
+    return numpy.frombuffer(data, dtype, 1)[0] if dtype.kind in "biufc" else Opaque(kind, data)
+
+
+def device(*args):
+    try:
+        return torch.device(*args)
+    except RuntimeError:    # this build has no such kind
+        return Opaque(*args)
+
+
 class Tree(pickle.Unpickler):
     """What was saved around the tensors; `tensor` makes one from its name (section 5.6)."""
 
@@ -102,9 +119,14 @@ class Tree(pickle.Unpickler):
         super().__init__(file)
         rebuild = lambda name, offset, size, stride, *_: tensor(name, stride)
         self.known = {
-            ("collections", "OrderedDict"): collections.OrderedDict,
-            ("collections", "defaultdict"): lambda *_: {}, ("builtins", "set"): set,
-            ("builtins", "complex"): complex, ("torch", "Size"): torch.Size,
+            ("collections", "OrderedDict"): collections.OrderedDict, ("collections", "Counter"): collections.Counter,
+            ("collections", "defaultdict"): lambda *_: {}, ("torch", "Size"): torch.Size,
+            **{(f"numpy.{core}.multiarray", "scalar"): scalar for core in ("core", "_core")},
+            ("torch", "device"): device, ("_codecs", "encode"): lambda text, _: text.encode("latin1"),
+            **{("__builtin__", kind.__name__): kind for kind in (set, frozenset, complex, range, slice)},
+            ("__builtin__", "xrange"): range, ("__builtin__", "bytes"): lambda: b"",     # what has bytes is encoded
+            ("__builtin__", "bytearray"): lambda data=b"", _="": bytearray(
+                data if isinstance(data, bytes) else data.encode("latin1")),
             ("torch._utils", "_rebuild_tensor_v2"): rebuild,
             ("torch._utils", "_rebuild_tensor_v3"): rebuild,
             ("torch._utils", "_rebuild_parameter"): lambda data, *_: data}
@@ -141,11 +163,9 @@ def read(path: Any, check: bool = True) -> Any:
 # ---- Into a model and an optimizer ---------------------------------------------------------------
 
 def fill(target, source):
-    """Decode a tensor, or of a DTensor the local part, into `target`."""
+    """Decode a tensor, or of a DTensor the local part, into `target`, which has its shape."""
     start, size, _ = part_of(target)
     local = (target.to_local() if hasattr(target, "to_local") else target).detach()
-    if list(target.shape) != list(source.shape):
-        raise ValueError(f"{source.name}: found shape {source.shape}, expected {list(target.shape)}")
     if local.numel() == 0:
         return
     if list(local.shape) != size:
@@ -192,7 +212,8 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
         torch.distributed.checkpoint loads onto any number of ranks.
     model, optimizer
         An optimizer gets the states of its parameters, and the hyperparameters of its groups if the checkpoint
-        has them.
+        has them; a hyperparameter that is an object stays.  If the state_dict of its class has more, so does it,
+        by its load_state_dict.
     strict : bool
         Raise KeyError for a tensor of the model that the checkpoint lacks, and, if the checkpoint is of a flat
         file, for a weight that the model lacks.
@@ -206,9 +227,13 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
 
     Raises
     ------
+    KeyError
+        As `strict` says.
     ValueError
-        The optimizer has another number of groups than the one in the checkpoint, or that has several and none
-        under the key "optimizer", as `save` has it.
+        A tensor has another shape; the optimizer has another number of groups than the one in the checkpoint, or
+        that has several and none under the key "optimizer", as `save` has it; or a state is an object.
+
+    Nothing was changed then.  If the class of the optimizer finds its states to be another's, they are loaded.
     """
     if os.path.isdir(path) and os.path.isfile(os.path.join(path, ".metadata")):
         from tersor import dcp
@@ -225,76 +250,165 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
         if isinstance(t, torch.Tensor):
             names.setdefault(id(t), []).append(name)    # tied ones have several
             tensors[id(t)] = t
-    missing = []
+    missing, pairs = [], []
     for key, target in tensors.items():
         found = [checkpoint.tensors.get(n) or by_canonical.get(canonical(n)) for n in names[key]]
         found = [t for t in found if t]
         if found:
-            fill(target, found[0])
+            pairs.append((target, found[0]))
         else:
             missing.append(names[key][0])
         for t in found:
             unused.pop(t.name, None)
-    if optimizer:
-        load_optimizer(checkpoint, optimizer, names, unused)
+    loading = Loading(checkpoint, optimizer, names, unused) if optimizer else None
     # What is saved with a tree says where everything belongs: an EMA copy there is not too much.
     known = {canonical(name) for aliases in names.values() for name in aliases}
     extra = [name for name in unused if checkpoint.tensors[name].kind == "weight"
              and canonical(name.rpartition(".")[0]) not in known and not checkpoint.trees]
     if strict and (missing or extra):
         raise KeyError(f"{path}: not in the checkpoint: {missing}; not in the model: {extra}")
+    for target, source in pairs:
+        if list(target.shape) != source.shape:
+            raise ValueError(f"{source.name}: found shape {source.shape}, expected {list(target.shape)}")
+    for target, source in pairs:
+        fill(target, source)
+    if loading:
+        loading.apply()
     return list(unused)
 
 
-def load_optimizer(checkpoint, optimizer, names, unused):
-    states = {}     # by name or number of a parameter: its state, tensors as those of the checkpoint
-    for name in list(unused):
-        base, _, field = without_roots(name).rpartition(".")
-        states.setdefault(canonical(base), {})[field] = checkpoint.tensors[name]
-    saved = find_optimizer(checkpoint)
-    name_of = {key: name for group in (saved["param_groups"] if saved else ())
-               for key, name in zip(group["params"], group.get("param_names", ()))}
-    for key, state in (saved["state"] if saved else {}).items():
-        plain = {k: v for k, v in state.items() if not isinstance(v, (Tensor, dict))} \
-            if isinstance(state, dict) else {}
-        states.setdefault(canonical(str(name_of.get(key, key))), {}).update(plain)
-    number = -1
-    for group in optimizer.param_groups:
-        for p in group["params"]:
-            number += 1
-            state = {}      # tensors go by name even where the checkpoint has numbers, other values do not
-            for key in (str(number), *map(canonical, names.get(id(p), []))):
-                state.update(states.get(key, {}))
-            for field, value in state.items():
-                optimizer.state[p][field] = state_of(p, field, value, group)
-                if isinstance(value, Tensor):
-                    unused.pop(value.name, None)
-    if saved:
-        n = len(saved["param_groups"])
-        if n != len(optimizer.param_groups):
-            raise ValueError(f"the optimizer has {len(optimizer.param_groups)} groups of parameters, expected {n} as "
-                             "in the checkpoint: their hyperparameters would be lost")
-        for group, old in zip(optimizer.param_groups, saved["param_groups"]):
-            for k, v in old.items():
-                if isinstance(v, Tensor):       # a learning rate of a capturable optimizer
-                    there = group.get(k)
-                    group[k] = v.whole().to(there.device if isinstance(there, torch.Tensor) else "cpu")
-                    unused.pop(v.name, None)
-                elif k not in ("params", "param_names") and not isinstance(v, Opaque):
-                    group[k] = v
-    optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})  # as load_state_dict()
+# ---- An optimizer ----------------------------------------------------------------------------------
+
+def leaves(value, path=()):
+    """All that is in dicts, lists and tuples, and the keys that lead there."""
+    if not isinstance(value, (dict, list, tuple)):
+        yield path, value
+        return
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(each, (*path, key))
 
 
-def state_of(p, field, value, group):
-    """A value of the state of a parameter: placed like it, if it is shaped like it."""
-    if not isinstance(value, Tensor):
-        return value
-    if list(value.shape) == list(p.shape) and field != "step":
-        result = torch.zeros_like(p.detach(), dtype=value.dtype)
-        fill(result, value)
+def mapped(value, make, there=None, field=None):
+    """A value with what make(tensor, what is there so far, the last key of a dict) gives for its tensors."""
+    if isinstance(value, Tensor):
+        return make(value, there, field)
+    if isinstance(value, dict):
+        old = there if isinstance(there, dict) else {}
+        return type(value)({k: mapped(v, make, old.get(k), k) for k, v in value.items()})
+    if isinstance(value, (list, tuple)):
+        old = there if isinstance(there, (list, tuple)) and len(there) == len(value) else [None] * len(value)
+        return type(value)(mapped(v, make, o, field) for v, o in zip(value, old))
+    return value
+
+
+def is_plain(value):
+    return not any(isinstance(each, Opaque) for _, each in leaves(value))
+
+
+class Loading:
+    """What a checkpoint has for an optimizer, checked; `apply` changes the optimizer.
+
+    `names` are those of the parameters by their id.  Takes what goes into the optimizer out of `unused`.
+    """
+
+    def __init__(self, checkpoint, optimizer, names, unused):
+        self.optimizer, self.saved = optimizer, find_optimizer(checkpoint)
+        self.filled = {}        # what each tensor of a group was filled from
+        groups = self.saved["param_groups"] if self.saved else []
+        n = len(optimizer.param_groups)
+        if self.saved and n != len(groups):
+            raise ValueError(f"the optimizer has {n} groups of parameters, expected {len(groups)} as in the "
+                             "checkpoint: their hyperparameters would be lost")
+        self.groups = [{k: v for k, v in group.items() if k not in ("params", "param_names") and is_plain(v)}
+                       for group in groups]
+        self.more = {k: v for k, v in (self.saved or {}).items()
+                     if k not in ("state", "param_groups") and k in optimizer.state_dict()}
+        self.check(self.more, "the optimizer")
+        states, self.shared = self.find_states(checkpoint, groups, names, unused)
+        self.states = []        # parameters with their group and state
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                state = {}
+                for key in (str(len(self.states)), *map(canonical, names.get(id(p), []))):
+                    state.update(states.get(key, {}))
+                self.check(state, names.get(id(p), ["a parameter"])[0])
+                self.states.append((p, group, state))
+        for _, t in leaves([self.more, self.shared, self.groups, [state for *_, state in self.states]]):
+            if isinstance(t, Tensor):
+                unused.pop(t.name, None)
+
+    def find_states(self, checkpoint, groups, names, unused):
+        """States by the name or number of their parameter, and what is of none."""
+        states, shared = {}, {}
+        for name in unused:
+            base, _, field = without_roots(name).rpartition(".")
+            states.setdefault(canonical(base), {})[field] = checkpoint.tensors[name]
+        known = {canonical(name) for aliases in names.values() for name in aliases}
+        name_of = {key: name for group in groups
+                   for key, name in zip(group.get("params", ()), group.get("param_names", ()))}
+        owned = {key for group in groups for key in group.get("params", ())}
+        for key, state in self.saved["state"].items() if self.saved else ():
+            if isinstance(state, dict) and key in (owned or [key]):
+                key = str(name_of.get(key) or self.named(state, known) or key)
+                states.setdefault(canonical(key), {}).update(state)
+            elif is_plain(state):
+                shared[key] = state
+        return states, shared
+
+    @staticmethod
+    def named(state, known):
+        """The parameter that the tensors of a state are named for, where the optimizer has a number."""
+        for path, t in leaves(state):
+            field = "".join(f".{key}" for key in path)
+            if isinstance(t, Tensor) and t.name.endswith(field) and path[-1] != "step":     # which may be shared
+                base = canonical(without_roots(t.name)[:-len(field)])
+                if base in known:
+                    return base
+        return None
+
+    @staticmethod
+    def check(state, name):
+        for path, value in leaves(state):
+            if isinstance(value, Opaque):
+                raise ValueError(f"{name}: state {'.'.join(map(str, path))}: found an object of "
+                                 f"{type(value).__module__}.{type(value).__name__}, expected tensors and plain values")
+
+    def apply(self):
+        state = self.optimizer.state
+        for p, group, values in self.states:
+            for field, value in values.items():
+                state.setdefault(p, {})[field] = mapped(
+                    value, lambda t, _, field: placed(p, field, t, group), field=field)
+        for here, values in [(state, self.shared), *zip(self.optimizer.param_groups, self.groups)]:
+            for key, value in values.items():
+                here[key] = mapped(value, self.hyperparameter, here.get(key))
+        if self.more:
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), **mapped(self.more, self.hyperparameter)})
+        elif self.saved and hasattr(self.optimizer, "__setstate__"):    # as load_state_dict() does
+            try:
+                self.optimizer.__setstate__({"state": state, "param_groups": self.optimizer.param_groups})
+            except KeyError as e:
+                raise ValueError(f"{type(self.optimizer).__name__} needs {e} in its states: found those of another "
+                                 "optimizer") from None
+
+    def hyperparameter(self, source, there, _):
+        """Such as a learning rate: into the tensor that is there, so that what shares it goes on to."""
+        if not isinstance(there, torch.Tensor):
+            return source.whole()
+        if list(there.shape) != source.shape or self.filled.setdefault(id(there), source.name) != source.name:
+            return source.whole().to(there.device)
+        fill(there, source)
+        return there
+
+
+def placed(p, field, source, group):
+    """A tensor of the state of a parameter: placed like it, if it is shaped like it."""
+    if list(source.shape) == list(p.shape) and field != "step":
+        result = torch.zeros_like(p.detach(), dtype=source.dtype)
+        fill(result, source)
         return result
     there = field != "step" or group.get("capturable") or group.get("fused")
-    return value.whole().to(p.device if there else "cpu")
+    return source.whole().to(p.device if there else "cpu")
 
 
 def find_optimizer(checkpoint):
@@ -304,7 +418,7 @@ def find_optimizer(checkpoint):
     """
     tensor = lambda name, _: checkpoint.tensors.get(name)
     is_one = lambda value: isinstance(value, dict) and isinstance(value.get("state"), dict) and \
-        isinstance(value.get("param_groups"), list)
+        isinstance(value.get("param_groups"), list) and all(isinstance(g, dict) for g in value["param_groups"])
     roots = [Tree(io.BytesIO(t), tensor).load() for t in checkpoint.trees]
     found, todo = [], list(roots)
     while todo:

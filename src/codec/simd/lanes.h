@@ -290,7 +290,7 @@ LANES void lanes_absmax(const float *x, float *absmax)
 	}
 }
 
-/* tsr_softsign_code(), on magnitudes: the sign comes last. */
+/* tsr_softsign_code_in(), on magnitudes: the sign comes last. */
 LANES lanes_i32 lanes_softsign_code(lanes_f32 m, lanes_f32 scale)
 {
 	const lanes_f32 mag = lanes_abs(m);

@@ -13,6 +13,7 @@ struct tsr_candidate {
 	const char
 		*base; /* of a state: the name of its weight, as its own name has it; else NULL */
 	const char *canonical; /* base or name without wrappers and leading keys of the model */
+	size_t step; /* of a chain, of which each has states: bytes of the name up to the state's; or 0 */
 	enum tsr_role role;
 	bool weak;
 	bool settled; /* by a rule of the user */

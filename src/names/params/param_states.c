@@ -15,6 +15,7 @@
 struct joining {
 	struct tsr_parameters *p;
 	struct tsr_candidate *all; /* one per tensor */
+	size_t *next_factor;
 	struct tsr_err *err;
 };
 
@@ -79,6 +80,23 @@ static size_t *slot_of(struct tsr_parameter *p, enum tsr_role role)
 	return &p->tensor[role == TSR_ROLE_MOMENTUM ? TSR_SLOT_MOMENTUM : TSR_SLOT_VARIANCE];
 }
 
+/* Whether two states are of one step of a chain, or of an optimizer without such steps. */
+static bool is_same_step(const struct tsr_candidate *a, const struct tsr_candidate *b)
+{
+	return a->step == b->step && strncmp(a->t->name, b->t->name, a->step) == 0;
+}
+
+/* Of the states that several steps have of a role, one is it: the momentum of the variance's step. */
+static void choose(const struct joining *j, size_t i, size_t *slot)
+{
+	const size_t variance = j->p->list[j->all[i].parameter].tensor[TSR_SLOT_VARIANCE];
+	const bool better = j->all[i].role == TSR_ROLE_MOMENTUM && variance != SIZE_MAX &&
+			    is_same_step(&j->all[i], &j->all[variance]);
+
+	j->all[better ? *slot : i].role = TSR_ROLE_STATE;
+	*slot = better ? i : *slot;
+}
+
 static enum tsr_status add_state(const struct joining *j, size_t i)
 {
 	const struct tsr_candidate *k = &j->all[i], *other;
@@ -89,6 +107,10 @@ static enum tsr_status add_state(const struct joining *j, size_t i)
 		return TSR_OK;
 	}
 	other = &j->all[*slot];
+	if (k->step && other->step) {
+		choose(j, i, slot);
+		return TSR_OK;
+	}
 	if (strcmp(other->t->name, k->t->name) > 0) {
 		other = k;
 		k = &j->all[*slot];
@@ -102,46 +124,70 @@ static enum tsr_status add_state(const struct joining *j, size_t i)
 
 /* --- What they are divided by ----------------------------------------------------------------- */
 
-/* Whether the parameter of a state has another one like this: states of one stand side by side. */
-static bool has_other(const struct joining *j, const struct tsr_candidate *k,
-		      bool (*is)(const struct tsr_candidate *other, const struct tsr_candidate *k))
+/* The bytes of the name of a state that those of its parameter's other states begin with. */
+static size_t stem_of(const struct tsr_tensor *t)
 {
-	const char *name = k->t->name, *dot = strrchr(name, '.');
-	const struct tsr_candidate *at = k, *end = j->all + j->p->c->ntensors;
-	const size_t stem = dot ? (size_t)(dot - name) + 1 : 0;
+	const char *dot = strrchr(t->name, '.');
 
-	while (stem && at > j->all && strncmp(at[-1].t->name, name, stem) == 0)
-		at--;
-	for (; stem && at < end && strncmp(at->t->name, name, stem) == 0; at++) {
-		if (is(at, k))
+	return dot ? (size_t)(dot - t->name) + 1 : 0;
+}
+
+/* Number @at of the tensors by name, if it has this stem too; or NULL. */
+static const struct tsr_candidate *sibling(const struct joining *j, const struct tsr_tensor *t,
+					   size_t at)
+{
+	const struct tsr_checkpoint *c = j->p->c;
+	const size_t stem = stem_of(t), i = at < c->ntensors ? c->tensor_by_name[at] : SIZE_MAX;
+
+	return stem && i != SIZE_MAX && strncmp(c->tensors[i].name, t->name, stem) == 0 ? &j->all[i]
+											: NULL;
+}
+
+/* Per place in the names, and one more: that of the next factor. */
+static enum tsr_status find_factors(struct joining *j)
+{
+	const struct tsr_checkpoint *c = j->p->c;
+	size_t next = SIZE_MAX;
+
+	TSR_TRY(TSR_NEW(&j->next_factor, c->ntensors + 1, j->err, c->path));
+	for (size_t at = c->ntensors + 1; at-- > 0;) {
+		if (at < c->ntensors && tsr_alias_is_factor(&c->tensors[c->tensor_by_name[at]]))
+			next = at;
+		j->next_factor[at] = next;
+	}
+	return TSR_OK;
+}
+
+static bool has_factor(const struct joining *j, const struct tsr_tensor *t)
+{
+	return sibling(j, t, j->next_factor[tsr_checkpoint_from(j->p->c, t->name, stem_of(t))]);
+}
+
+/* Another state of this shape whose name says nothing. */
+static bool has_unknown(const struct joining *j, const struct tsr_tensor *t)
+{
+	const struct tsr_candidate *k;
+	size_t at = tsr_checkpoint_from(j->p->c, t->name, stem_of(t));
+
+	while ((k = sibling(j, t, at++)) != NULL) {
+		if (k->role == TSR_ROLE_NONE && tsr_tensor_same_shape(k->t, t))
 			return true;
 	}
 	return false;
-}
-
-static bool is_unknown(const struct tsr_candidate *other, const struct tsr_candidate *k)
-{
-	return other->role == TSR_ROLE_NONE && tsr_tensor_same_shape(other->t, k->t);
-}
-
-static bool is_factor(const struct tsr_candidate *other, const struct tsr_candidate *k)
-{
-	(void)k;
-	return tsr_alias_is_factor(other->t);
 }
 
 /*
  * What an optimizer with an eps divides by: state1 alone of Adagrad and RMSprop of bitsandbytes (Lion has no
  * eps), and m beside another state that is no variance, as KATE has it.
  */
-static bool is_denominator(const struct joining *j, const struct tsr_candidate *k)
+static bool is_denominator(const struct joining *j, const struct tsr_tensor *t)
 {
-	const char *dot = strrchr(k->t->name, '.');
+	const char *dot = strrchr(t->name, '.');
 
 	if (j->p->c->eps <= 0 || !dot)
 		return false;
 	return strcmp(dot, ".state1") == 0 ||
-	       ((strcmp(dot, ".m") == 0 || strcmp(dot, ".mu") == 0) && has_other(j, k, is_unknown));
+	       ((strcmp(dot, ".m") == 0 || strcmp(dot, ".mu") == 0) && has_unknown(j, t));
 }
 
 /*
@@ -156,11 +202,12 @@ static void pair(const struct joining *j, struct tsr_parameter *p)
 	const size_t last = max != SIZE_MAX ? max : variance;
 
 	/* SOAP's are in different bases: a momentum is not divided by the elements of its variance. */
-	if (has_other(j, &j->all[m - all], is_factor))
+	if (has_factor(j, m) ||
+	    (variance != SIZE_MAX && !is_same_step(&j->all[m - all], &j->all[variance])))
 		return;
 	if (variance != SIZE_MAX && !j->p->c->packed && tsr_tensor_same_shape(m, &all[variance]))
 		m->beside = all[variance].name;
-	if (last == SIZE_MAX && is_denominator(j, &j->all[m - all])) {
+	if (last == SIZE_MAX && is_denominator(j, m)) {
 		j->all[m - all].role = TSR_ROLE_STATE;
 		p->tensor[TSR_SLOT_MOMENTUM] = SIZE_MAX;
 	}
@@ -171,15 +218,24 @@ static void pair(const struct joining *j, struct tsr_parameter *p)
 	v->partner = (size_t)(m - all) + 1;
 }
 
+static void free_joining(struct joining *j)
+{
+	free(j->next_factor);
+}
+
 enum tsr_status tsr_parameters_join(struct tsr_parameters *p, struct tsr_candidate *all,
 				    struct tsr_err *err)
 {
-	const struct joining j = { p, all, err };
+	TSR_SCOPED(free_joining) struct joining j = { .p = p, .all = all, .err = err };
 
 	TSR_TRY(find_parameters(&j));
-	for (size_t i = 0; i < p->n; i++) {
-		if (tsr_candidate_is_state(&all[i]))
-			TSR_TRY(add_state(&j, i));
+	TSR_TRY(find_factors(&j));
+	for (unsigned momenta = 0; momenta < 2; momenta++) {
+		for (size_t i = 0; i < p->n; i++) {
+			if (tsr_candidate_is_state(&all[i]) &&
+			    (all[i].role == TSR_ROLE_MOMENTUM) == momenta)
+				TSR_TRY(add_state(&j, i));
+		}
 	}
 	for (size_t i = 0; i < p->n; i++) {
 		if (p->list[i].tensor[TSR_SLOT_MOMENTUM] != SIZE_MAX)
