@@ -220,10 +220,11 @@ struct logarithmic : group_codec {
 	}
 
 	/*
-	 * A range of R octaves has last - 1 steps, and codes change half a step from their values.  In steps,
-	 * estimates are off by less than slope 2^-19 + 2^-12: the scale's square, its reciprocal and the product
-	 * by 2^-22 of their value, the quotient of exact roots by 2^-23, a logarithm by 2^-22, and by that share
-	 * of itself where it is more than one, as the 2 R octaves of a range may be.  Twice that is left.
+	 * A range of R octaves has last - 1 steps, and codes change half a step from their values.  In
+	 * steps, estimates are off by less than slope 2^-19 + 2^-12: the scale's square, its reciprocal and
+	 * the product by 2^-22 of their value, the quotient of exact roots by 2^-23, a logarithm by 2^-22,
+	 * and by that share of itself where it is more than one, as the 2 R octaves of a range may be.
+	 * Twice that is left.
 	 */
 	static __device__ __forceinline__ struct coder coder_of(struct tsr_gpu_tables tables,
 								float scale, uint32_t range,

@@ -128,6 +128,10 @@ def check_damage(folder):
     planes.Plan.write = write
 
 
+# What is free on a GPU, and how many bytes of planes are copied together: all, or some at a time.
+MEMORY = (1 << 40, planes.SEGMENT), (1 << 40, 1 << 20), (0, 1 << 20)
+
+
 def main():
     if EMULATED:
         emulate()
@@ -138,8 +142,8 @@ def main():
                      {"entropy": True, "state": "ratio8/log8", "weights": "fp16+ulp8"},
                      {"entropy": True, "state": "coat", "weights": "bf16+exact16"}):
             want, _, plain, _ = saved(folder, "cpu", False, **form)
-            for free in (1 << 40, 0) if EMULATED else (None,):
-                Cuda.free, planes.SEGMENT = free, 1 << 20 if free is not None else planes.SEGMENT
+            for free, segment in MEMORY if EMULATED else ((0, planes.SEGMENT),):
+                Cuda.free, planes.SEGMENT = free, segment
                 got, staged, result, blocked = saved(folder, "gpu", True, **form)
                 expect(got == want, form, "other bytes than from the CPU", len(got), len(want))
                 expect(result.raw == plain.raw, form, result.raw, plain.raw)

@@ -301,9 +301,8 @@ class Transfer:
     def take_plain(self, segment: Segment) -> None:
         host = HOST.take(segment.nbytes, pinned=True)
         self.memory.append(host)
-        raw = [i for i in segment.tensors if not self.plan.planes[i, 0]]    # stay as they are
-        self.plan.place(segment.tensors, host.data_ptr())
-        self.plan.planes[raw] = 0
+        planes = self.plan.planes[segment.tensors]      # 0: of one that stays as it is
+        self.plan.planes[segment.tensors] = numpy.where(planes, planes - segment.device.data_ptr() + host.data_ptr(), 0)
         host[:segment.nbytes].copy_(segment.device[:segment.nbytes], non_blocking=True)
 
     def take_coded(self, segment: Segment) -> None:

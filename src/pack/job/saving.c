@@ -134,7 +134,8 @@ static uint64_t coded_bound(const struct tsr_tensor *t)
 /* The bytes of a plane, or of the elements as they are. */
 static uint64_t plane_nbytes(const struct tsr_tensor *t, unsigned plane)
 {
-	return t->coding.codec ? tsr_plane_nbytes(&t->coding, plane, t->numel) : tsr_tensor_nbytes(t);
+	return t->coding.codec ? tsr_plane_nbytes(&t->coding, plane, t->numel)
+			       : tsr_tensor_nbytes(t);
 }
 
 static uint64_t room_of(uint64_t nbytes)

@@ -71,7 +71,7 @@ static inline float tsr_log2_estimate(float x)
 	const double most = 0x1p-22 * (x >= 0.5f && x <= 2.0f ? 1 : fabs(exact));
 	const int steps = (int)(tsr_bits_from_f32(x) * 2654435761u >> 16) % 3 - 1;
 
-	return isfinite(exact) ? (float)(exact + steps * most) : (float)exact;
+	return fabs(exact) < 1e3 ? (float)(exact + steps * most) : (float)exact;
 }
 
 static inline float tsr_max_or_nan(float a, float b)
