@@ -19,7 +19,7 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "base/tiles.h"
-#include "ckpt/checksum.h"
+#include "ckpt/record_crc.h"
 #include "ckpt/fingerprint.h"
 #include "codec/measuring.h"
 #include "parts/parted_pipeline.h"

@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "bench/bench_engine.h"
-#include "ckpt/coded_plane.h"
+#include "ckpt/coded/coded_plane.h"
 #include "ckpt/tensor_tiles.h"
 
 #define GROUP 32u /* of the codecs of a made state; it divides rows, which divide pieces */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/checksum.h"
+#include "ckpt/record_crc.h"
 #include "ckpt/read.h"
 #include "names/params/parameters.h"
 #include "recording/sign_tensors.h"

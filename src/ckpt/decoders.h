@@ -3,7 +3,7 @@
 #ifndef TSR_CKPT_DECODERS_H
 #define TSR_CKPT_DECODERS_H
 
-#include "ckpt/coded_plane.h"
+#include "ckpt/coded/coded_plane.h"
 #include "ckpt/gpu/piece_coder.h"
 #include "ckpt/tensor_tiles.h"
 #include "tersor/run.h"

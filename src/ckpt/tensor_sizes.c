@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "ckpt/checkpoint_model.h"
-#include "ckpt/coded_plane.h"
+#include "ckpt/coded/coded_plane.h"
 
 uint64_t tsr_array_stored_nbytes(const struct tsr_array *a)
 {

@@ -6,7 +6,7 @@
 
 #include "base/arena.h"
 #include "base/fail.h"
-#include "ckpt/checksum.h"
+#include "ckpt/piece_hash.h"
 #include "ckpt/tensor_tiles.h"
 
 enum tsr_status tsr_unproven_pieces(const struct tsr_checkpoint *c, struct tsr_tiles *pieces,

@@ -16,7 +16,7 @@
 #include "compare/comparison.h"
 #include "pack/bounds.h"
 #include "pack/tile_codec.h"
-#include "ckpt/checksum.h"
+#include "ckpt/record_crc.h"
 #include "codec/math.h"
 #include "parts/parted_pipeline.h"
 

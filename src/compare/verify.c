@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The command `verify`: is a checkpoint whole, and does it hold what the original holds?  The walk
- * compares the hash of every plane on the way, by tsr_plane_hashes_check() of ckpt/checksum.c.
+ * compares the hash of every plane on the way, by tsr_plane_hashes_check() of ckpt/piece_hash.c.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -19,7 +19,8 @@
 #include "codec/measuring.h"
 #include "compare/comparison.h"
 #include "container/packed/packed_write.h"
-#include "ckpt/checksum.h"
+#include "ckpt/piece_hash.h"
+#include "ckpt/record_crc.h"
 #include "pack/bounds.h"
 #include "pack/masters.h"
 #include "pack/outcome/muon_matrix.h"

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/temporary.h"
-#include "ckpt/coded_plane.h"
+#include "ckpt/coded/coded_plane.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/hf_parts.h"

@@ -9,7 +9,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/base64.h"
 #include "base/fail.h"
-#include "ckpt/checksum.h"
+#include "ckpt/piece_hash.h"
 #include "format/pickle.h"
 #include "format/value_walk.h"
 #include "names/optimizer_ids.h"

@@ -10,7 +10,7 @@
 #include "base/fail.h"
 #include "io/pages.h"
 #include "base/option_size.h"
-#include "ckpt/deltas.h"
+#include "ckpt/coded/deltas.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
 #include "container/sharded.h"

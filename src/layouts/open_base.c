@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "ckpt/deltas.h"
+#include "ckpt/coded/deltas.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"

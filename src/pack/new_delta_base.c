@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "ckpt/deltas.h"
+#include "ckpt/coded/deltas.h"
 #include "pack/packing.h"
 
 /* Where the last @n names of a path begin. */

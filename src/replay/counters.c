@@ -11,7 +11,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/checksum.h"
+#include "ckpt/piece_hash.h"
 #include "ckpt/checkpoint_model.h"
 #include "codec/narrow.h"
 

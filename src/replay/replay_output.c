@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "io/mapped.h"
-#include "ckpt/checksum.h"
+#include "ckpt/piece_hash.h"
 #include "ckpt/build.h"
 #include "names/import/flashoptim_export.h"
 #include "pack/open_checkpoint.h"

@@ -4,7 +4,7 @@
 #define TSR_REPLAY_WINDOW_H
 
 #include "ckpt/checkpoint_model.h"
-#include "ckpt/checksum.h"
+#include "ckpt/record_crc.h"
 #include "replay/replaying.h"
 #include "step/step.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
-#include "ckpt/coded_plane.h"
+#include "ckpt/coded/coded_plane.h"
 #include "ckpt/tensor_tiles.h"
 #include "gpu/gpu_work.h"
 #include "tersor/device.h"

@@ -6,8 +6,8 @@
 
 #include "base/fail.h"
 #include "base/little_endian.h"
-#include "ckpt/coded_plane.h"
-#include "ckpt/deltas.h"
+#include "ckpt/coded/coded_plane.h"
+#include "ckpt/coded/deltas.h"
 
 struct tsr_delta_scratch *tsr_delta_scratch_new(void)
 {

@@ -3,8 +3,8 @@
 #include "container/packed/coded_plane_layout.h"
 
 #include "base/fail.h"
-#include "ckpt/coded_plane.h"
-#include "ckpt/deltas.h"
+#include "ckpt/coded/coded_plane.h"
+#include "ckpt/coded/deltas.h"
 #include "container/containers.h"
 #include "container/packed/packed_write.h"
 

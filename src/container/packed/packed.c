@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ckpt/coded_plane.h"
+#include "ckpt/coded/coded_plane.h"
 
 static bool ends_in(const char *name, const char *suffix)
 {

@@ -12,7 +12,7 @@
 #include "base/little_endian.h"
 #include "io/hash.h"
 #include "ckpt/build.h"
-#include "ckpt/deltas.h"
+#include "ckpt/coded/deltas.h"
 #include "container/writer.h"
 #include "text/base64.h"
 #include "tersor/version.h"

@@ -1,44 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checksums of what a checkpoint stores: CRC-32 of a container's records, XXH3 of packed planes. */
-#ifndef TSR_CKPT_CHECKSUM_H
-#define TSR_CKPT_CHECKSUM_H
+/* XXH3 of packed planes: of their pieces, and of planes by those. */
+#ifndef TSR_CKPT_PIECE_HASH_H
+#define TSR_CKPT_PIECE_HASH_H
 
-#include "io/hash.h"
 #include "base/tiles.h"
 #include "ckpt/checkpoint_model.h"
-#include "tersor/run.h"
-
-/* --- Records: zip members of .pt and .npz ------------------------------------------------------ */
-
-/* An array that is one whole record is checked while it is read; the CRC-32 of what was read so far. */
-struct tsr_record_crc {
-	uint32_t crc;
-};
-
-/* The CRC-32 of some bytes of an array as it is stored; 0 if there is nothing to check them against. */
-uint32_t tsr_record_sum(const struct tsr_array *a, const void *bytes, size_t nbytes);
-
-/*
- * Check the next @nbytes bytes of an array, from byte @offset on, whose tsr_record_sum() is @crc.
- * Tiles come in order; the first one starts @r anew and the last one compares: TSR_E_FORMAT if the
- * file has another checksum.  Does nothing for an array that has none of its own.
- */
-enum tsr_status tsr_record_commit(struct tsr_record_crc *r, const struct tsr_checkpoint *c,
-				  const struct tsr_array *a, uint64_t offset, uint64_t nbytes,
-				  uint32_t crc, struct tsr_err *err);
-
-/*
- * Read and check the records that tsr_record_commit() cannot check: tensors that are part of a
- * record or strided in it, or that are decoded as they are read.  Each part checks its share of them.
- */
-enum tsr_status tsr_records_check(const struct tsr_checkpoint *c, const struct tsr_run *run,
-				  struct tsr_err *err);
-
-/* Read and check every record: for readers that do not go through tensors in order. */
-enum tsr_status tsr_records_check_all(const struct tsr_checkpoint *c, const struct tsr_run *run,
-				      struct tsr_err *err);
-
-/* --- Planes of packed files -------------------------------------------------------------------- */
+#include "io/hash.h"
 
 /* The hash of a piece of a plane, of its bytes as they are before they are coded.  Thread-safe. */
 uint64_t tsr_piece_hash(const void *bytes, size_t nbytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How coded planes are divided into pieces, and those into elements. */
-#include "ckpt/coded_plane.h"
+#include "ckpt/coded/coded_plane.h"
 #include "ckpt/tensor_tiles.h"
 
 struct tsr_entropy_kind tsr_coded_kind(enum tsr_dtype dtype)

@@ -68,7 +68,7 @@ const unsigned char *tsr_coded_in_memory(const struct tsr_array *a, uint64_t pie
  */
 enum tsr_status tsr_coded_check_whole(const struct tsr_checkpoint *c, struct tsr_err *err);
 
-/* --- Contexts (ckpt/coded_plane_contexts.c) ----------------------------------------------------------- */
+/* --- Contexts (coded_plane_contexts.c) ----------------------------------------------------------- */
 
 /* Whether codes are of square roots, with scales in e8m8. */
 bool tsr_coded_is_root(const struct tsr_coding *coding);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Deltas: which tensor of a base a tensor differs from, and how its planes do. */
-#include "ckpt/deltas.h"
+#include "ckpt/coded/deltas.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "ckpt/build.h"
-#include "ckpt/checksum.h"
-#include "ckpt/coded_plane.h"
+#include "ckpt/piece_hash.h"
+#include "ckpt/coded/coded_plane.h"
 #include "ckpt/tensor_tiles.h"
 #include "ckpt/unproven.h"
 #include "io/dir.h"

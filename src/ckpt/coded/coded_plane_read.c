@@ -3,7 +3,7 @@
  * Reading arrays, and coded planes, which hold the pieces of a plane entropy coded (format.md, section
  * 4.8), as they are or as what differs from a base.
  */
-#include "ckpt/coded_plane.h"
+#include "ckpt/coded/coded_plane.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "ckpt/build.h"
-#include "ckpt/checksum.h"
+#include "ckpt/piece_hash.h"
 #include "ckpt/decoders.h"
 #include "ckpt/gpu/piece_coder.h"
 #include "ckpt/layout.h"

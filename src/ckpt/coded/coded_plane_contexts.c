@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/coded_plane.h"
+#include "ckpt/coded/coded_plane.h"
 #include "entropy/contexts_math.h"
 
 static bool is_logarithmic(const struct tsr_coding *coding)
