@@ -120,6 +120,41 @@ except ValueError as e:
         "1.bias: state queue: found an object of collections.deque, expected tensors and plain values", True, False]
 
 
+def test_a_class_that_adds_to_its_state_dict_keeps_types_and_what_is_shared(tmp_path):
+    """load_state_dict() casts states to the type of their parameter, and copies groups."""
+    script = """
+class More(torch.optim.AdamW):
+    def state_dict(self):
+        return {**super().state_dict(), "total": 7}
+model = torch.nn.Linear(4, 3, dtype=torch.bfloat16)
+optimizer = More(model.parameters(), lr=torch.tensor(0.25), foreach=False)
+for p in model.parameters():
+    optimizer.state[p] = {"step": torch.tensor(3.0), "exp_avg": torch.randn(p.shape), "exp_avg_sq": torch.rand(p.shape)}
+path = tt.save(folder + "/a", model, optimizer).path
+lr = torch.tensor(0.5)
+loaded = More(model.parameters(), lr=lr, foreach=False)
+tt.load(path, model, loaded)
+print(json.dumps([[loaded.state[p][k].equal(optimizer.state[p][k]) for p in model.parameters() for k in optimizer.state[p]],
+                  loaded.param_groups[0]["lr"] is lr, lr.item()]))
+"""
+    equal, shared, lr = run(script, tmp_path)
+    assert all(equal) and len(equal) == 6 and shared and lr == 0.25
+
+
+def test_an_object_in_a_state_of_no_parameter_is_refused(tmp_path):
+    script = """
+import collections
+model, optimizer = make()
+optimizer.state["shared"] = {"queue": collections.deque([1])}
+try:
+    tt.load(tt.save(folder + "/a", model, optimizer).path, *make())
+except ValueError as e:
+    print(json.dumps(str(e)))
+"""
+    assert run(script, tmp_path) == ("the optimizer: state shared.queue: found an object of collections.deque, "
+                                     "expected tensors and plain values")
+
+
 @pytest.mark.parametrize("fault", ["groups", "optimizers", "missing", "shape"])
 def test_what_does_not_fit_is_refused_before_anything_is_changed(tmp_path, fault):
     script = f"""
@@ -275,6 +310,22 @@ found[1].pop("w")
 print(json.dumps([[k for k, v in value.items() if type(each[k]) is not type(v) or each[k] != v] for each in found]))
 """
     assert run(script, tmp_path) == [[], []]
+
+
+def test_what_is_no_number_of_numpy_is_an_object(tmp_path):
+    """Whichever way it is damaged, the rest is read."""
+    script = """
+import numpy
+class Damaged:
+    def __init__(self, *args):
+        self.args = args
+    def __reduce__(self):
+        return numpy.core.multiarray.scalar if numpy.__version__ < "2" else numpy._core.multiarray.scalar, self.args
+value = [Damaged(numpy.dtype("f4"), b""), Damaged(numpy.dtype("f4"), "text"), Damaged(3, b"abcd")]
+found = tt.read(tt.save_value(folder + "/a", {"values": value, "w": torch.ones(3)}).path)
+print(json.dumps([isinstance(each, tt.Opaque) for each in found["values"]] + found["w"].tolist()))
+"""
+    assert run(script, tmp_path) == [True] * 3 + [1] * 3
 
 
 def test_a_device_of_another_build_is_an_object(tmp_path):

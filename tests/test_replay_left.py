@@ -8,7 +8,7 @@ from conftest import DATA, one_line_error, run_tersor
 from safetensors.numpy import load_file, save_file
 
 SLOW, OTHER = "a second momentum, as AdEMAMix keeps one", "a state of another optimizer"
-BASIS = "a momentum in another basis, as SOAP keeps it"
+BASIS = "a momentum that its variance does not divide, as with SOAP, which keeps them in another basis"
 ADABELIEF = "a variance of gradients around their momentum, as AdaBelief keeps it"
 REFUSED = {
     "optimizers/adabelief": ("0.weight.exp_avg_var", ADABELIEF),
@@ -134,3 +134,14 @@ def test_every_form_of_a_replay_says_so(case):
     quiet = case({"m.w.p0": ONES}, "-q", "--json", "--state", "flash,fp32")
     assert not quiet.stderr
     assert all(warning("m.w.p0", 1) in s["notes"][0] for s in json.loads(quiet.stdout)["states"])
+
+
+def test_a_reduced_momentum_is_refused_in_a_packed_file_too(tmp_path):
+    """Its kind there is "other", which its name contradicts: the momentum began anew."""
+    w = np.ones((4, 8), "f4")
+    save_file({"w": w, "w.exp_avg": w[:, :1].copy(), "w.exp_avg_sq": w[:, :1].copy()}, tmp_path / "a.safetensors")
+    run_tersor("pack", tmp_path / "a.safetensors", "-o", tmp_path / "packed", "--min-elements", "1", check=0)
+    recording = recorded(tmp_path / "recording", {"w": w})
+    for path in (tmp_path / "a.safetensors", tmp_path / "packed"):
+        done = run_tersor("replay", path, recording, "-o", tmp_path / "out", check=3)
+        assert one_line_error(done) == f"tersor: {path}: tensor w.exp_avg: is {OTHER}; replay has no rule for it"

@@ -91,7 +91,10 @@ struct tsr_saved {
 	uint64_t coded[TSR_PLANES_MAX]; /* bytes of planes from tsr_saving_code_on(); 0: plain */
 };
 
-/* Let the planes of @n tensors be one behind the other from @base on, in the room of each. */
+/*
+ * Let the planes of @n tensors in @saved be one behind the other from @base on, a multiple of 16, in the room
+ * of each.  Before tsr_saving_settle(): what it keeps raw takes another room.
+ */
 TSR_API void tsr_saving_place(const struct tsr_saving *s, struct tsr_saved *saved,
 			      const size_t *which, size_t n, void *base);
 

@@ -49,7 +49,8 @@ def expression(sbom):
 def metadata(version, sbom, licenses):
     lines = ["Metadata-Version: 2.4", "Name: tersor", f"Version: {version}", f"Summary: {SUMMARY}",
              f"License-Expression: {expression(sbom)}", *(f"License-File: {name}" for name in licenses),
-             "Requires-Python: >=3.8", "Provides-Extra: torch", 'Requires-Dist: torch; extra == "torch"',
+             "Requires-Python: >=3.8", "Provides-Extra: torch", 'Requires-Dist: numpy; extra == "torch"',
+             'Requires-Dist: torch; extra == "torch"',
              "Classifier: Environment :: Console", "Classifier: Operating System :: POSIX :: Linux",
              "Classifier: Programming Language :: C", "Classifier: Programming Language :: Python :: 3",
              "Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence",

@@ -221,10 +221,11 @@ struct logarithmic : group_codec {
 
 	/*
 	 * A range of R octaves has last - 1 steps, and codes change half a step from their values.  In
-	 * steps, estimates are off by less than slope 2^-19 + 2^-12: the scale's square, its reciprocal and
-	 * the product by 2^-22 of their value, the quotient of exact roots by 2^-23, a logarithm by 2^-22,
-	 * and by that share of itself where it is more than one, as the 2 R octaves of a range may be.
-	 * Twice that is left.
+	 * steps, estimates are off by less than slope 2^-19 + 2^-12.  Of log2: the scale's square, its
+	 * reciprocal and the product 2^-22 of their value, the square of the quotient of exact roots and of a
+	 * threshold as much, a logarithm 2^-22, and that share of itself where it is more than one, as the
+	 * 2 R octaves of a range may be.  Of slope: the logarithm that R is, and a reciprocal.  The sum is
+	 * rounded.  Twice that is left.
 	 */
 	static __device__ __forceinline__ struct coder coder_of(struct tsr_gpu_tables tables,
 								float scale, uint32_t range,

@@ -24,7 +24,7 @@ DEFINE_ESTIMATE(reciprocal, "rcp.approx.ftz.f32")
 /* Within 2^-22.9 of 1 / sqrt(x), relatively. */
 DEFINE_ESTIMATE(rsqrt, "rsqrt.approx.ftz.f32")
 
-/* Within 2^-22 of log2(x) from 1/2 to 2, elsewhere within that share of it. */
+/* Within 2^-22 of log2(x) from 1/2 to 2, of other normal x within that share of it; others count as 0. */
 DEFINE_ESTIMATE(log2, "lg2.approx.ftz.f32")
 
 /* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */

@@ -28,8 +28,8 @@ const char *tsr_names_last(const char *name);
 const struct tsr_alias *tsr_alias_find(const char *component, size_t len);
 
 /*
- * Whether the variance of this name is of gradients around their mean, as AdaBelief has it: no rule but its
- * own steps that.
+ * Whether the variance of this name is of gradients around their mean, as AdaBelief has it: only its own
+ * rule steps that.
  */
 bool tsr_alias_is_around_mean(const char *name);
 

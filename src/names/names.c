@@ -356,18 +356,23 @@ static enum tsr_kind kind_of(const struct tsr_candidate *k)
 }
 
 /*
- * A packed file records its kinds: a name that suggests another one is ignored.  What has no
+ * A packed file records its kinds: a name that suggests another one is ignored, but what its name says to be
+ * a state and its kind not is one that no kind is known for, as a momentum of another shape was.  What has no
  * dimensions is a weight or a state there if it was a parameter's.
  */
 static void settle_packed(struct assigning *a)
 {
 	for (size_t i = 0; i < a->n; i++) {
 		struct tsr_candidate *k = &a->all[i];
+		const bool differs = k->t->rank == 0 && k->t->kind != TSR_KIND_OTHER
+					     ? kind_by_name(k) != k->t->kind
+					     : !k->param && kind_of(k) != k->t->kind;
 
-		if (k->t->rank == 0 && k->t->kind != TSR_KIND_OTHER)
-			k->settled = kind_by_name(k) != k->t->kind;
+		if (differs && k->t->rank && k->t->kind == TSR_KIND_OTHER &&
+		    tsr_candidate_is_state(k))
+			k->role = TSR_ROLE_STATE;
 		else
-			k->settled = !k->param && kind_of(k) != k->t->kind;
+			k->settled = differs;
 		k->param = k->param ||
 			   (!k->settled && k->t->rank == 0 && k->t->kind == TSR_KIND_WEIGHT);
 	}

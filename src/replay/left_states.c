@@ -64,7 +64,9 @@ static enum tsr_status check_slots(const struct tsr_replaying *r, const struct t
 	if (m && m->numel != slot[TSR_SLOT_WEIGHT]->numel)
 		return refuse_state(r, m, "two momenta, as AdEMAMix of bitsandbytes keeps them");
 	if (m && v && !m->partner && tsr_tensor_has_f32(m) && tsr_tensor_has_f32(v))
-		return refuse_state(r, m, "a momentum in another basis, as SOAP keeps it");
+		return refuse_state(r, m,
+				    "a momentum that its variance does not divide, as with "
+				    "SOAP, which keeps them in another basis");
 	return TSR_OK;
 }
 

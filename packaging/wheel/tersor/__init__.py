@@ -11,7 +11,7 @@ single tensors as numpy arrays. Modules, which need PyTorch:
     tersor.signatures          hashes of gradients, weights and states, for `tersor bisect`
     tersor.transformers, tersor.lightning, tersor.accelerate    packed checkpoints of these frameworks
 
-This module needs nothing, and `tersor.open` numpy.
+This module needs nothing, `tersor.open` numpy, and those modules both.
 """
 import importlib.metadata
 import os

@@ -85,7 +85,7 @@ def library() -> Any:
     global _library
     if _library is None:
         found = ctypes.CDLL(find_library())
-        if not hasattr(found, "tsr_saving_tensors"):
+        if not hasattr(found, "tsr_saving_place"):
             raise ImportError(f"{found._name} is older than this module")
         for name, (result, *arguments) in FUNCTIONS.items():
             function = getattr(found, f"tsr_{name}")

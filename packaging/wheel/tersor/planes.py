@@ -95,8 +95,8 @@ class Plan:
     """
 
     def __init__(self, structure: Structure, form: Format):
+        self.handle, self.kept, self.raw = ctypes.c_void_p(), [], {}
         self.lib, self.form = library(), form
-        self.handle, self.raw = ctypes.c_void_p(), {}
         entries = [Entry(key.encode(), value.encode()) for key, value in structure.metadata.items()]
         state = JobState(b"the state to save", structure.pickled, len(structure.pickled),
                          structure.facts.buffer_info()[0], len(structure.tensors), (Entry * len(entries))(*entries),
@@ -113,7 +113,10 @@ class Plan:
         self.addresses: Any = planned["name"]
         self.stored = numpy.zeros(len(planned) + 1, Stored)
         self.data, self.planes, self.coded = (self.stored[each] for each in ("data", "plane", "coded"))
-        self.kept: List[Any] = []
+
+    def __del__(self) -> None:
+        if self.handle:
+            self.free()
 
     def name(self, i: int) -> str:
         return ctypes.string_at(int(self.addresses[i])).decode(errors="replace")
@@ -148,14 +151,15 @@ class Plan:
         options.delta = os.fsencode(self.form.delta) if self.form.delta else None
         most = (os.cpu_count() or 2) // 2   # one writes; coding needs more beside it than hashing
         run = Run(threads=self.form.threads or max(1, most if options.coded else min(most, 3)))
-        call("tsr_saving_write", self.handle, self.stored.ctypes.data, os.fsencode(path), ctypes.byref(options),
-             ctypes.byref(run), ctypes.byref(unpacking))
-        source = self.lib.tsr_unpacking_source(unpacking)
-        notes = [self.lib.tsr_checkpoint_note(source, i).decode(errors="replace")
-                 for i in range(self.lib.tsr_checkpoint_nnotes(source))]
-        nbytes = self.lib.tsr_unpacking_nbytes(unpacking)
-        self.lib.tsr_unpacking_free(unpacking)
-        return nbytes, notes
+        try:
+            call("tsr_saving_write", self.handle, self.stored.ctypes.data, os.fsencode(path), ctypes.byref(options),
+                 ctypes.byref(run), ctypes.byref(unpacking))
+            source = self.lib.tsr_unpacking_source(unpacking)
+            notes = [self.lib.tsr_checkpoint_note(source, i).decode(errors="replace")
+                     for i in range(self.lib.tsr_checkpoint_nnotes(source))]
+            return self.lib.tsr_unpacking_nbytes(unpacking), notes
+        finally:
+            self.lib.tsr_unpacking_free(unpacking)
 
     def free(self) -> None:
         self.lib.tsr_saving_free(self.handle)
@@ -366,6 +370,8 @@ def encode_on_gpu(plan: Plan, indices: List[int], device: torch.device) -> Any:
 
     def finish() -> List[torch.Tensor]:
         with torch.cuda.device(device):
+            if not waits:   # before the job may use the memory again
+                gpu.copies.synchronize()
             for segment in segments:
                 if segment.device is not None:
                     if waits:

@@ -22,6 +22,7 @@ import os
 import pickle
 from typing import Any, List, Optional
 
+import numpy
 import torch
 
 from tersor import commands, library
@@ -98,17 +99,16 @@ class Opaque:
 def scalar(kind, data):
     """A number of NumPy, such as a learning rate that was computed with it."""
     try:
-        import numpy
         dtype = numpy.dtype(kind.args[0]).newbyteorder(kind.state[1])
-    except ImportError:
+        return numpy.frombuffer(data, dtype, 1)[0] if dtype.kind in "biufc" else Opaque(kind, data)
+    except (AttributeError, LookupError, TypeError, ValueError):    # no number of NumPy's
         return Opaque(kind, data)
-    return numpy.frombuffer(data, dtype, 1)[0] if dtype.kind in "biufc" else Opaque(kind, data)
 
 
 def device(*args):
     try:
         return torch.device(*args)
-    except RuntimeError:    # this build has no such kind
+    except (RuntimeError, TypeError):   # this build has no such kind
         return Opaque(*args)
 
 
@@ -233,7 +233,8 @@ def load(path: Any, model: torch.nn.Module, optimizer: Optional[torch.optim.Opti
         A tensor has another shape; the optimizer has another number of groups than the one in the checkpoint, or
         that has several and none under the key "optimizer", as `save` has it; or a state is an object.
 
-    Nothing was changed then.  If the class of the optimizer finds its states to be another's, they are loaded.
+    Of these nothing was changed then.  A ValueError for states that lack what the optimizer's class needs, and one
+    for a part of a tensor that is on another rank, come when others are loaded.
     """
     if os.path.isdir(path) and os.path.isfile(os.path.join(path, ".metadata")):
         from tersor import dcp
@@ -351,7 +352,8 @@ class Loading:
             if isinstance(state, dict) and key in (owned or [key]):
                 key = str(name_of.get(key) or self.named(state, known) or key)
                 states.setdefault(canonical(key), {}).update(state)
-            elif is_plain(state):
+            else:
+                self.check({key: state}, "the optimizer")
                 shared[key] = state
         return states, shared
 
@@ -374,6 +376,8 @@ class Loading:
                                  f"{type(value).__module__}.{type(value).__name__}, expected tensors and plain values")
 
     def apply(self):
+        if self.more:
+            self.load_more()
         state = self.optimizer.state
         for p, group, values in self.states:
             for field, value in values.items():
@@ -382,14 +386,20 @@ class Loading:
         for here, values in [(state, self.shared), *zip(self.optimizer.param_groups, self.groups)]:
             for key, value in values.items():
                 here[key] = mapped(value, self.hyperparameter, here.get(key))
-        if self.more:
-            self.optimizer.load_state_dict({**self.optimizer.state_dict(), **mapped(self.more, self.hyperparameter)})
-        elif self.saved and hasattr(self.optimizer, "__setstate__"):    # as load_state_dict() does
+        if self.saved and not self.more and hasattr(self.optimizer, "__setstate__"):    # as load_state_dict() does
             try:
                 self.optimizer.__setstate__({"state": state, "param_groups": self.optimizer.param_groups})
             except KeyError as e:
                 raise ValueError(f"{type(self.optimizer).__name__} needs {e} in its states: found those of another "
                                  "optimizer") from None
+
+    def load_more(self):
+        """By the class's own load_state_dict(), which casts states and copies groups: these are kept."""
+        states, groups = dict(self.optimizer.state), [dict(group) for group in self.optimizer.param_groups]
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), **mapped(self.more, self.hyperparameter)})
+        self.optimizer.state.update(states)
+        for group, kept in zip(self.optimizer.param_groups, groups):
+            group.update(kept)
 
     def hyperparameter(self, source, there, _):
         """Such as a learning rate: into the tensor that is there, so that what shares it goes on to."""

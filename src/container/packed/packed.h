@@ -23,7 +23,7 @@
 /* Bytes of the error figures of a tensor; all bits of all set: not measured. */
 #define TSR_PACKED_ERROR_NBYTES 19u
 
-/* How many of these a figure has, which are the upper ones of a binary64: by the NMSE other data is known. */
+/* How many of these a figure takes: the upper ones of its binary64.  By the NMSE originals are told apart. */
 unsigned tsr_packed_figure_nbytes(enum tsr_metric metric);
 
 /* The bits of a figure, rounded to nearest; of a number that is not finite those of infinity. */

@@ -400,6 +400,8 @@ static enum tsr_status take_shape(struct reading *r, struct tsr_tensor *t)
 	if (t->narrow || (codec && codec->planes[0].unit != TSR_PER_ELEMENT))
 		return bad(r, t->name, "no shape");
 	found = tsr_named_find_joined(r->sorted, r->c->narrays, t->name, strlen(t->name), suffix);
+	if (!found && r->entropy) /* which may be coded */
+		return bad(r, t->name, "no shape");
 	if (!found)
 		return tsr_fail(r->err, TSR_E_FORMAT, "%s: tensor %.200s: no plane %.200s%s",
 				r->path, t->name, t->name, suffix);
