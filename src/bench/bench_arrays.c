@@ -63,7 +63,7 @@ static enum tsr_status do_tile(void *ctx, void *scratch, uint64_t job, struct ts
 
 static enum tsr_status fill_on_gpu(struct arrays *a, struct tsr_err *err)
 {
-	TSR_TRY(tsr_gpu_put(a->e.stream, a->x, a->made[a->values], a->nmade * sizeof(float), err));
+	TSR_TRY(tsr_gpu_copy(a->e.stream, a->x, a->made[a->values], a->nmade * sizeof(float), err));
 	for (uint64_t have = a->nmade; have < a->n; have *= 2)
 		TSR_TRY(tsr_gpu_copy(a->e.stream, a->x + have, a->x,
 				     (a->n - have < have ? a->n - have : have) * sizeof(float),

@@ -86,7 +86,7 @@ enum tsr_status tsr_bench_put(const struct tsr_bench_engine *e, void *array, con
 		memcpy(array, from, nbytes);
 		return TSR_OK;
 	}
-	TSR_TRY(tsr_gpu_put(e->stream, array, from, nbytes, err));
+	TSR_TRY(tsr_gpu_copy(e->stream, array, from, nbytes, err));
 	return tsr_gpu_sync(e->stream, err);
 }
 
@@ -97,7 +97,7 @@ enum tsr_status tsr_bench_get(const struct tsr_bench_engine *e, void *to, const 
 		memcpy(to, array, nbytes);
 		return TSR_OK;
 	}
-	TSR_TRY(tsr_gpu_get(e->stream, to, array, nbytes, err));
+	TSR_TRY(tsr_gpu_copy(e->stream, to, array, nbytes, err));
 	return tsr_gpu_sync(e->stream, err);
 }
 

@@ -78,9 +78,13 @@ TSR_HD float tsr_max_magnitude(float a, float b)
 /* `lo` where x is NaN: a clamp is also the guard before a conversion to an integer. */
 TSR_HD float tsr_clamp(float x, float lo, float hi)
 {
+#if defined(__CUDA_ARCH__)
+	return fminf(fmaxf(x, lo), hi);
+#else
 	const float at_least = x > lo ? x : lo;
 
 	return at_least < hi ? at_least : hi;
+#endif
 }
 
 /*

@@ -8,9 +8,9 @@
  *
  * Thresholds are compared as keys: the bits of |t|, then its sign as the lowest bit.  So a tie can be
  * settled by the sign, and keys of positive numbers are ordered like them.  Keys are looked up in
- * buckets, those with the same bits above `shift`.  The entry of a bucket has the code of its first key
- * in the upper 8 bits, and in the others what keys that have one code more are not below, or all ones:
- * a bucket has at most one threshold inside.
+ * buckets, those with the same bits above `shift`.  A bucket has at most one threshold inside.  Its entry
+ * has the code of its first key in the upper 8 bits, and in the others what carries into these when a key
+ * from the threshold on is added: 2^24 less the threshold, or 1.
  */
 #ifndef TSR_CODEC_TABLE_MATH_H
 #define TSR_CODEC_TABLE_MATH_H
@@ -171,10 +171,9 @@ TSR_HD uint32_t tsr_table_key(float x, float divisor, float unit, float lowest, 
 /* @entry is that of the row's first bucket, @bucket the number of that bucket. */
 TSR_HD uint32_t tsr_table_code(const uint32_t *entry, uint32_t bucket, uint32_t shift, uint32_t key)
 {
-	const uint32_t found = entry[(key >> shift) - bucket];
 	const uint32_t rest = key & ((1u << shift) - 1);
 
-	return (found >> 24) + (rest >= (found & 0xffffffu));
+	return (entry[(key >> shift) - bucket] + rest) >> 24;
 }
 
 /* The byte for a code of x; @least is what elements other than 0 have at least. */

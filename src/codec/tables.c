@@ -57,13 +57,13 @@ static void fill_buckets(struct making *m, struct tsr_table_row *row, const uint
 	assert(m->nentries + nbuckets <= m->room);
 	for (uint32_t i = 0; i < nbuckets; i++) {
 		const uint32_t bucket = row->bucket + i;
-		uint32_t inside = 0xffffffu;
+		uint32_t carry = 1;
 
 		while (code + 1 < row->ncodes && key[code + 1] <= bucket << row->shift)
 			code++;
 		if (code + 1 < row->ncodes && key[code + 1] >> row->shift == bucket)
-			inside = key[code + 1] & mask;
-		m->entry[m->nentries++] = code << 24 | inside;
+			carry = (1u << 24) - (key[code + 1] & mask);
+		m->entry[m->nentries++] = code << 24 | carry;
 	}
 }
 
@@ -289,7 +289,7 @@ static void make_expanded(enum tsr_table_set set, struct tsr_fp8_format f, struc
 	/* Zeros only: whatever the codes are, every value is 0. */
 	m.row[0] = (struct tsr_table_row){ .unit = 1.0f, .shift = 1, .ncodes = 1 };
 	put_negative(m.row[0].value);
-	m.entry[0] = 0xffffffu;
+	m.entry[0] = 1;
 	m.nrows = m.nentries = 1;
 	bound[0] = INFINITY;
 	for (int j = 1; j < (int)TSR_TABLE_ROWS; j++) {

@@ -60,13 +60,13 @@ static __device__ __forceinline__ const float *share(const struct learned_codebo
 template <class codec>
 static __device__ __forceinline__ struct magnitudes measure(const float *x, struct team t)
 {
-	struct magnitudes m = { 0, INT32_MAX };
+	struct magnitudes m = { 0, UINT32_MAX };
 
 	for (uint32_t k = t.thread; k < t.count; k += t.nthreads) {
 		const uint32_t mag = magnitude(x[t.first + k]);
 
 		m.largest = ::max(m.largest, mag);
-		m.least = ::min(m.least, unless_zero(mag));
+		m.least = ::min(m.least, mag - 1);
 	}
 	m = join_magnitudes(m, t.nthreads);
 	if constexpr (codec::has_rms) {

@@ -23,14 +23,9 @@
 
 /* What the magnitudes in a group range over, as bits, which are ordered like them; a NaN is larger. */
 struct magnitudes {
-	uint32_t largest, least; /* the least one is of those that are not 0 */
+	uint32_t largest,
+		least; /* the least one is of those that are not 0, less 1 until they are joined */
 };
-
-/* What the smallest magnitude other than 0 is the smallest of. */
-static __device__ __forceinline__ uint32_t unless_zero(uint32_t magnitude)
-{
-	return magnitude ? magnitude : (uint32_t)INT32_MAX;
-}
 
 static __device__ __forceinline__ uint32_t magnitude(float x)
 {
@@ -214,23 +209,24 @@ static __device__ __forceinline__ struct magnitudes join_magnitudes(struct magni
 {
 	if (nthreads == 32)
 		return { __reduce_max_sync(TSR_WHOLE_WARP, m.largest),
-			 __reduce_min_sync(TSR_WHOLE_WARP, m.least) };
+			 __reduce_min_sync(TSR_WHOLE_WARP, m.least) + 1 };
 #pragma unroll
 	for (unsigned distance = 1; distance < nthreads; distance *= 2) {
 		m.largest = ::max(m.largest, __shfl_xor_sync(TSR_WHOLE_WARP, m.largest, distance));
 		m.least = ::min(m.least, __shfl_xor_sync(TSR_WHOLE_WARP, m.least, distance));
 	}
+	m.least++;
 	return m;
 }
 
 template <int N> static __device__ __forceinline__ struct magnitudes magnitudes_of(const float *x)
 {
-	struct magnitudes m = { 0, INT32_MAX };
+	struct magnitudes m = { 0, UINT32_MAX };
 
 #pragma unroll
 	for (int k = 0; k < N; k++) {
 		m.largest = ::max(m.largest, magnitude(x[k]));
-		m.least = ::min(m.least, unless_zero(magnitude(x[k])));
+		m.least = ::min(m.least, magnitude(x[k]) - 1);
 	}
 	return m;
 }

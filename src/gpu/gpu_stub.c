@@ -58,8 +58,6 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	X(tsr_gpu_alloc_host, struct tsr_gpu *gpu, uint64_t nbytes, const char *what, void **memory_ret) \
 	X(tsr_gpu_stream_new, struct tsr_gpu *gpu, struct tsr_gpu_stream **stream_ret) \
 	X(tsr_gpu_sync, STREAM) \
-	X(tsr_gpu_put, STREAM, void *device, const void *host, uint64_t nbytes) \
-	X(tsr_gpu_get, STREAM, void *host, const void *device, uint64_t nbytes) \
 	X(tsr_gpu_copy, STREAM, void *to, const void *from, uint64_t nbytes) \
 	X(tsr_gpu_zero, STREAM, void *device, uint64_t nbytes) \
 	X(tsr_gpu_event_new, struct tsr_gpu *gpu, struct tsr_gpu_event **event_ret) \

@@ -10,57 +10,6 @@ extern "C" {
 #include "codec/tables.h"
 }
 
-/* --- Looking up codes ------------------------------------------------------------------------- */
-
-/* What encoding by a row takes. */
-struct row_coder {
-	const uint32_t *entry; /* of the row's first bucket */
-	float divisor, unit, lowest, highest;
-	float reciprocal; /* of the divisor, for the fast path of quotients; 0: it is not for this group */
-	uint32_t bucket, shift;
-};
-
-/*
- * Of a group with this largest magnitude, which is at most 2^16 divisors unless it is not finite: quotients
- * from `lowest` on are exact from the reciprocal, and others, whichever they are taken for, below it.
- */
-static __device__ __forceinline__ bool has_ordinary_quotients(const struct tsr_table_row *r,
-							      float divisor, uint32_t largest)
-{
-	return largest < TSR_F32_INF && r->unit == 1.0f && r->lowest >= 0x1p-64f &&
-	       divisor <= 0x1p60f && divisor * r->lowest >= 0x1p-90f;
-}
-
-static __device__ __forceinline__ struct row_coder row_coder_of(struct tsr_gpu_tables tables,
-								uint32_t row, float scale,
-								uint32_t largest)
-{
-	const struct tsr_table_row *r = &tables.row[row];
-	const float d = tsr_table_divisor(scale);
-
-	return { tables.entry + r->first,
-		 d,
-		 r->unit,
-		 r->lowest,
-		 r->highest,
-		 has_ordinary_quotients(r, d, largest)
-			 ? tsr_reciprocal_step(d, tsr_reciprocal_estimate(d))
-			 : 0.0f,
-		 r->bucket,
-		 r->shift };
-}
-
-template <bool ordinary>
-static __device__ __forceinline__ uint32_t row_code(const struct row_coder &c, float x)
-{
-	const float n = fabsf(x);
-	const float t = ordinary ? tsr_near_quotient(n, c.divisor, c.reciprocal)
-				 : n / c.divisor * c.unit;
-
-	return tsr_table_code(c.entry, c.bucket, c.shift,
-			      tsr_table_key_of(t, x, c.lowest, c.highest));
-}
-
 /* --- Rows of 8-bit floats, and of bitsandbytes' map -------------------------------------------- */
 
 /* Of a codec of @format, for variances or for momenta. */
@@ -102,24 +51,46 @@ template <class format, bool VARIANCE> struct tabled : group_codec {
 	}
 
 	struct coder {
-		struct row_coder row;
-		uint32_t least;
+		const uint32_t *entry; /* of bucket 0, if the row had it */
+		float divisor, unit, lowest, highest;
+		float reciprocal; /* of the divisor; 0: the fast path is not for this group */
+		uint32_t shift, least;
 	};
 
+	/*
+	 * Of a group with this largest magnitude, which is at most 2^16 divisors unless it is not finite:
+	 * quotients from `lowest` on are exact from the reciprocal, and others, whichever they are taken for,
+	 * below it.
+	 */
 	static __device__ __forceinline__ struct coder coder_of(struct tsr_gpu_tables tables,
 								uint32_t row, float scale,
 								uint32_t largest)
 	{
-		const bool keeps = format::rule(VARIANCE).keeps;
+		const struct tsr_table_row *r = &tables.row[row];
+		const float d = tsr_table_divisor(scale);
+		const bool ordinary = largest < TSR_F32_INF && r->unit == 1.0f &&
+				      r->lowest >= 0x1p-64f && d <= 0x1p60f &&
+				      d * r->lowest >= 0x1p-90f;
 
-		return { row_coder_of(tables, row, scale, largest),
-			 keeps ? tsr_table_least(&tables.row[row], scale) : 0 };
+		return { tables.entry + r->first - r->bucket,
+			 d,
+			 r->unit,
+			 r->lowest,
+			 r->highest,
+			 ordinary ? tsr_reciprocal_step(d, tsr_reciprocal_estimate(d)) : 0.0f,
+			 r->shift,
+			 format::rule(VARIANCE).keeps ? tsr_table_least(r, scale) : 0 };
 	}
 	template <bool ordinary>
 	static __device__ __forceinline__ uint32_t code(const struct coder &c, float x)
 	{
-		return tsr_table_byte(format::rule(VARIANCE).layout, row_code<ordinary>(c.row, x),
-				      x, c.least);
+		const float n = fabsf(x);
+		const float t = ordinary ? tsr_near_quotient(n, c.divisor, c.reciprocal)
+					 : n / c.divisor * c.unit;
+		const uint32_t key = tsr_table_key_of(t, x, c.lowest, c.highest);
+
+		return tsr_table_byte(format::rule(VARIANCE).layout,
+				      tsr_table_code(c.entry, 0, c.shift, key), x, c.least);
 	}
 
 	static __device__ __forceinline__ struct coder begin(const struct coded_planes &p,
@@ -146,11 +117,16 @@ template <class format, bool VARIANCE> struct tabled : group_codec {
 						      const struct coder &c, const float *x,
 						      code_type *out)
 	{
-		const bool ordinary = c.row.reciprocal > 0.0f;
-
+		/* Two loops, so that the look-ups of the first one overlap. */
+		if (c.reciprocal > 0.0f) {
 #pragma unroll
-		for (int k = 0; k < N; k++)
-			out[k] = (code_type)(ordinary ? code<true>(c, x[k]) : code<false>(c, x[k]));
+			for (int k = 0; k < N; k++)
+				out[k] = (code_type)code<true>(c, x[k]);
+		} else {
+#pragma unroll
+			for (int k = 0; k < N; k++)
+				out[k] = (code_type)code<false>(c, x[k]);
+		}
 	}
 };
 
@@ -197,10 +173,10 @@ struct logarithmic : group_codec {
 		const struct tsr_table_row *row;
 		const uint32_t *entry;
 		float scale;
-		float inverse; /* of its square; 0: the fast path is not for this group */
+		float inverse; /* of its square */
 		float slope,
 			last; /* the code of x is the nearest to last + slope log2(x / scale^2) */
-		float clear; /* as far from the nearest one as estimates decide */
+		float clear; /* as far from the nearest one as estimates decide; -1: they do not */
 	};
 
 	/* What is stored for a NaN is the largest scale, whichever NaN its root is. */
@@ -225,7 +201,7 @@ struct logarithmic : group_codec {
 	 * reciprocal and the product 2^-22 of their value, the square of the quotient of exact roots and of a
 	 * threshold as much, a logarithm 2^-22, and that share of itself where it is more than one, as the
 	 * 2 R octaves of a range may be.  Of slope: the logarithm that R is, and a reciprocal.  The sum is
-	 * rounded.  Twice that is left.
+	 * rounded.
 	 */
 	static __device__ __forceinline__ struct coder coder_of(struct tsr_gpu_tables tables,
 								float scale, uint32_t range,
@@ -241,36 +217,46 @@ struct logarithmic : group_codec {
 		return { row,
 			 tables.entry + row->first,
 			 scale,
-			 ordinary ? tsr_reciprocal_estimate(scale * scale) : 0.0f,
+			 tsr_reciprocal_estimate(scale * scale),
 			 slope,
 			 last,
-			 0.5f - tsr_fma(slope, 0x1p-18f, 0x1p-11f) };
+			 ordinary ? 0.5f - tsr_fma(slope, 0x1p-19f, 0x1p-12f) : -1.0f };
 	}
 
 	static __device__ __forceinline__ uint32_t exact_code(const struct coder &c, float x)
 	{
 		return tsr_log_code(c.row, c.entry, tsr_sqrt(x), tsr_table_divisor(c.scale));
 	}
-	static __device__ __forceinline__ uint32_t code(const struct coder &c, float x)
+	/* The code of x, if it is no farther from the number that is rounded than is clear. */
+	static __device__ __forceinline__ uint32_t code(const struct coder &c, float x,
+							float *distance)
 	{
 		const float steps = tsr_fma(tsr_log2_estimate(x * c.inverse), c.slope, c.last);
 		const float inside = fmaxf(steps, 1.0f);
 		const float rounded = inside + 0x1.8p23f;
-		uint32_t code = tsr_bits_from_f32(rounded) & 0xffu;
 
-		if (fabsf(inside - (rounded - 0x1.8p23f)) > c.clear)
-			code = exact_code(c, x);
-		return x > 0.0f ? code : 0;
+		*distance = fabsf(inside - (rounded - 0x1.8p23f));
+		return x > 0.0f ? tsr_bits_from_f32(rounded) & 0xffu : 0;
 	}
 	template <int N>
 	static __device__ __forceinline__ void encode(const struct coded_planes &,
 						      const struct coder &c, const float *x,
 						      code_type *out)
 	{
+		float distance[N], farthest = 0.0f;
+
+		/* Without a branch for each, so that the estimates overlap. */
 #pragma unroll
-		for (int k = 0; k < N; k++)
-			out[k] = (code_type)(c.inverse > 0.0f ? code(c, x[k])
-							      : exact_code(c, x[k]));
+		for (int k = 0; k < N; k++) {
+			out[k] = (code_type)code(c, x[k], &distance[k]);
+			farthest = fmaxf(farthest, distance[k]);
+		}
+		if (farthest > c.clear) {
+#pragma unroll
+			for (int k = 0; k < N; k++)
+				if (!(distance[k] <= c.clear))
+					out[k] = (code_type)exact_code(c, x[k]);
+		}
 	}
 };
 

@@ -38,14 +38,10 @@ void tsr_gpu_stream_free(struct tsr_gpu_stream *stream);
 enum tsr_status tsr_gpu_sync(struct tsr_gpu_stream *stream, struct tsr_err *err);
 
 /*
- * Append a copy: from host to device, from device to host, within the device; or zeros.  Host
+ * Append a copy to or from the device, or within it; or zeros.  Host
  * memory must stay as it is until the copy is done, which is at once unless it is from
  * tsr_gpu_alloc_host().
  */
-enum tsr_status tsr_gpu_put(struct tsr_gpu_stream *stream, void *device, const void *host,
-			    uint64_t nbytes, struct tsr_err *err);
-enum tsr_status tsr_gpu_get(struct tsr_gpu_stream *stream, void *host, const void *device,
-			    uint64_t nbytes, struct tsr_err *err);
 enum tsr_status tsr_gpu_copy(struct tsr_gpu_stream *stream, void *to, const void *from,
 			     uint64_t nbytes, struct tsr_err *err);
 enum tsr_status tsr_gpu_zero(struct tsr_gpu_stream *stream, void *device, uint64_t nbytes,

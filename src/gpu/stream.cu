@@ -121,32 +121,14 @@ extern "C" enum tsr_status tsr_gpu_scratch(struct tsr_gpu_stream *stream, unsign
 	return TSR_OK;
 }
 
-static enum tsr_status copy(struct tsr_gpu_stream *stream, void *to, const void *from,
-			    uint64_t nbytes, enum cudaMemcpyKind kind, struct tsr_err *err)
-{
-	TSR_TRY(tsr_gpu_use(stream->gpu, err));
-	TSR_CUDA_TRY(stream->gpu->index, err,
-		     cudaMemcpyAsync(to, from, nbytes, kind, stream->handle),
-		     "cannot copy %llu bytes", (unsigned long long)nbytes);
-	return TSR_OK;
-}
-
-extern "C" enum tsr_status tsr_gpu_put(struct tsr_gpu_stream *stream, void *device,
-				       const void *host, uint64_t nbytes, struct tsr_err *err)
-{
-	return copy(stream, device, host, nbytes, cudaMemcpyHostToDevice, err);
-}
-
-extern "C" enum tsr_status tsr_gpu_get(struct tsr_gpu_stream *stream, void *host,
-				       const void *device, uint64_t nbytes, struct tsr_err *err)
-{
-	return copy(stream, host, device, nbytes, cudaMemcpyDeviceToHost, err);
-}
-
 extern "C" enum tsr_status tsr_gpu_copy(struct tsr_gpu_stream *stream, void *to, const void *from,
 					uint64_t nbytes, struct tsr_err *err)
 {
-	return copy(stream, to, from, nbytes, cudaMemcpyDeviceToDevice, err);
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
+	TSR_CUDA_TRY(stream->gpu->index, err,
+		     cudaMemcpyAsync(to, from, nbytes, cudaMemcpyDefault, stream->handle),
+		     "cannot copy %llu bytes", (unsigned long long)nbytes);
+	return TSR_OK;
 }
 
 extern "C" enum tsr_status tsr_gpu_zero(struct tsr_gpu_stream *stream, void *device,

@@ -30,62 +30,42 @@ template <> struct tsr_word<16> {
 	typedef uint4 type;
 };
 
-template <typename T, int W> struct tsr_vec {
-	T v[W];
+/* What is read or written at once: 16 bytes, or a whole tile of N. */
+template <typename T, int N> struct tsr_access {
+	static const int width = 16 / sizeof(T) < N ? 16 / sizeof(T) : N, count = N / width;
+	typedef typename tsr_word<sizeof(T) * width>::type word;
 };
 
 /*
- * Vector @i of an array.  What is written leaves the cache first, as it would otherwise evict what is
- * read; reads use the cache as usual, which was faster.
+ * Tile number @tile of an array: N elements of it.  What is written leaves the cache first, as it would
+ * otherwise evict what is read; reads use the cache as usual, which was faster.
  */
-template <typename T, int W>
-static __device__ __forceinline__ tsr_vec<T, W> tsr_load(const T *array, uint64_t i)
-{
-	typedef typename tsr_word<sizeof(T) * W>::type word;
-	const word raw = ((const word *)array)[i];
-	struct tsr_vec<T, W> v;
-
-	memcpy(&v, &raw, sizeof(v));
-	return v;
-}
-
-template <typename T, int W>
-static __device__ __forceinline__ void tsr_store(T *array, uint64_t i, struct tsr_vec<T, W> v)
-{
-	typedef typename tsr_word<sizeof(T) * W>::type word;
-	word raw;
-
-	memcpy(&raw, &v, sizeof(v));
-	__stcs((word *)array + i, raw);
-}
-
-/* Elements of an access: 16 bytes of them, or a whole tile of N. */
-template <typename T, int N> static __host__ __device__ constexpr int tsr_access_width(void)
-{
-	return 16 / (int)sizeof(T) < N ? 16 / (int)sizeof(T) : N;
-}
-
-/* Tile number @tile of an array: N elements of it. */
 template <typename T, int N>
 static __device__ __forceinline__ void load_tile(const void *array, uint64_t tile, T *x)
 {
-	const int width = tsr_access_width<T, N>(), naccesses = N / width;
+	typedef tsr_access<T, N> access;
 
 #pragma unroll
-	for (int i = 0; i < naccesses; i++)
-		*(struct tsr_vec<T, width> *)&x[i * width] = tsr_load<T, width>(
-			(const T *)array, tile * naccesses + i);
+	for (int i = 0; i < access::count; i++) {
+		const typename access::word raw = ((
+			const typename access::word *)array)[tile * access::count + i];
+
+		memcpy(&x[i * access::width], &raw, sizeof(raw));
+	}
 }
 
 template <typename T, int N>
 static __device__ __forceinline__ void store_tile(void *array, uint64_t tile, const T *x)
 {
-	const int width = tsr_access_width<T, N>(), naccesses = N / width;
+	typedef tsr_access<T, N> access;
 
 #pragma unroll
-	for (int i = 0; i < naccesses; i++)
-		tsr_store<T, width>((T *)array, tile * naccesses + i,
-				    *(const struct tsr_vec<T, width> *)&x[i * width]);
+	for (int i = 0; i < access::count; i++) {
+		typename access::word raw;
+
+		memcpy(&raw, &x[i * access::width], sizeof(raw));
+		__stcs((typename access::word *)array + tile * access::count + i, raw);
+	}
 }
 
 /* Index of the first of @each vectors of this thread; they are TSR_BLOCK apart. */

@@ -133,7 +133,7 @@ static enum tsr_status decode_there(struct tsr_coder *coder, const struct tsr_co
 
 	TSR_TRY(tsr_gpu_decode(coder->stream, coding, (const void *const *)coder->device_plane, n,
 			       d->x, err));
-	return tsr_gpu_get(coder->stream, x, d->x, n * sizeof(*x), err);
+	return tsr_gpu_copy(coder->stream, x, d->x, n * sizeof(*x), err);
 }
 
 /* Append all of it: elements to the GPU, encode, planes and report back, decode, elements back. */
@@ -143,13 +143,13 @@ static enum tsr_status encode_there(struct tsr_coder *coder, const struct tsr_co
 	struct tsr_coder_memory *m = coder->m, *d = coder->device;
 	struct tsr_gpu_stream *stream = coder->stream;
 
-	TSR_TRY(tsr_gpu_put(stream, d->x, m->x, n * sizeof(*m->x), err));
+	TSR_TRY(tsr_gpu_copy(stream, d->x, m->x, n * sizeof(*m->x), err));
 	TSR_TRY(tsr_gpu_zero(stream, &d->report, sizeof(d->report), err));
 	TSR_TRY(tsr_gpu_encode(stream, coding, d->x, n, coder->device_plane, &d->report, err));
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		TSR_TRY(tsr_gpu_get(stream, m->plane[i], coder->device_plane[i],
-				    tsr_plane_nbytes(coding, i, n), err));
-	TSR_TRY(tsr_gpu_get(stream, &m->report, &d->report, sizeof(m->report), err));
+		TSR_TRY(tsr_gpu_copy(stream, m->plane[i], coder->device_plane[i],
+				     tsr_plane_nbytes(coding, i, n), err));
+	TSR_TRY(tsr_gpu_copy(stream, &m->report, &d->report, sizeof(m->report), err));
 	return decode_there(coder, coding, n, m->decoded, err);
 }
 
@@ -186,8 +186,8 @@ static enum tsr_status decode_on_gpu(struct tsr_coder *coder, const struct tsr_c
 	if (n == 0 || !tsr_gpu_has_codec(coding->codec))
 		return decode_on_cpu(coder, coding, dtype, n, err);
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		TSR_TRY(tsr_gpu_put(coder->stream, coder->device_plane[i], coder->m->plane[i],
-				    tsr_plane_nbytes(coding, i, n), err));
+		TSR_TRY(tsr_gpu_copy(coder->stream, coder->device_plane[i], coder->m->plane[i],
+				     tsr_plane_nbytes(coding, i, n), err));
 	TSR_TRY(decode_there(coder, coding, n, coder->m->x, err));
 	TSR_TRY(tsr_gpu_sync(coder->stream, err));
 	undo_ratios(coder, coding, 0, coder->m->x, n);

@@ -122,8 +122,8 @@ static enum tsr_status sweep_range(const struct sweeping *s, struct tsr_err *err
 	for (unsigned i = 0; i < s->nworkers; i++) {
 		const struct worker *w = &s->workers[i];
 
-		TSR_TRY(tsr_gpu_get(w->stream, s->found, w->rows, s->sweep->ncodecs * ROWS_NBYTES,
-				    err));
+		TSR_TRY(tsr_gpu_copy(w->stream, s->found, w->rows, s->sweep->ncodecs * ROWS_NBYTES,
+				     err));
 		TSR_TRY(tsr_gpu_sync(w->stream, err));
 		for (unsigned c = 0; c < s->sweep->ncodecs; c++) {
 			struct tsr_sweep_result *r = &s->sweep->results[c];

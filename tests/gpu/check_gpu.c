@@ -105,11 +105,11 @@ static void check_streams(void)
 	for (size_t i = 0; i < N; i++)
 		x[i] = (float)(i % 256);
 	must(tsr_gpu_record(stream, start, &err), &err);
-	must(tsr_gpu_put(stream, device_x, x, N * sizeof(*x), &err), &err);
+	must(tsr_gpu_copy(stream, device_x, x, N * sizeof(*x), &err), &err);
 	must(tsr_gpu_encode(stream, &coding, device_x, N, &device_narrow, NULL, &err), &err);
 	must(tsr_gpu_record(stream, event, &err), &err);
 	must(tsr_gpu_wait(other, event, &err), &err);
-	must(tsr_gpu_get(other, narrow, device_narrow, N * sizeof(*narrow), &err), &err);
+	must(tsr_gpu_copy(other, narrow, device_narrow, N * sizeof(*narrow), &err), &err);
 	must(tsr_gpu_sync(other, &err), &err);
 	for (size_t i = 0; i < N; i++) {
 		struct tsr_encode_report report = { 0 };

@@ -195,7 +195,7 @@ static void upload(const struct array *a)
 	struct tsr_err err;
 
 	allow_around(a, true);
-	must(tsr_gpu_put(stream, a->device, a->want, extent(a), &err), &err);
+	must(tsr_gpu_copy(stream, a->device, a->want, extent(a), &err), &err);
 	allow_around(a, false);
 }
 
@@ -206,7 +206,7 @@ static void upload_guards_only(const struct array *a)
 
 	memset(a->got, GUARD_BYTE, extent(a));
 	allow_around(a, true);
-	must(tsr_gpu_put(stream, a->device, a->got, extent(a), &err), &err);
+	must(tsr_gpu_copy(stream, a->device, a->got, extent(a), &err), &err);
 	must(tsr_gpu_sync(stream, &err), &err);
 	allow_around(a, false);
 }
@@ -218,7 +218,7 @@ static bool download_equals(const struct array *a, const char *what, const char 
 	size_t i = 0;
 
 	allow_around(a, true);
-	must(tsr_gpu_get(stream, a->got, a->device, nbytes, &err), &err);
+	must(tsr_gpu_copy(stream, a->got, a->device, nbytes, &err), &err);
 	must(tsr_gpu_sync(stream, &err), &err);
 	if (memcmp(a->want, a->got, nbytes) == 0)
 		return true;
@@ -270,9 +270,13 @@ static void compare_encode(const struct tsr_coding *coding, size_t n, const char
 	must(tsr_gpu_zero(stream, device_report, sizeof(*device_report), &err), &err);
 	must(tsr_gpu_encode(stream, coding, device_of(&x_array), n, device, device_report, &err),
 	     &err);
-	must(tsr_gpu_get(stream, &got, device_report, sizeof(got), &err), &err);
+	must(tsr_gpu_copy(stream, &got, device_report, sizeof(got), &err), &err);
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
-		download_equals(&plane_array[i], i == 0 ? "first plane" : i == 1 ? "second plane" : "third plane", which);
+		download_equals(&plane_array[i],
+				i == 0	 ? "first plane"
+				: i == 1 ? "second plane"
+					 : "third plane",
+				which);
 	if (memcmp(&want, &got, sizeof(got)) != 0)
 		check_failed("%s: report %llu %llu %llu, expected %llu %llu %llu", which,
 			     (unsigned long long)got.scale_underflow,

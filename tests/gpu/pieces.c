@@ -48,7 +48,7 @@ static void *on_gpu(const void *host, uint64_t nbytes)
 	must(tsr_gpu_alloc(gpu, nbytes + 16, "a test", &memory, &err), &err);
 	must(tsr_gpu_zero(stream, memory, nbytes + 16, &err), &err);
 	if (host)
-		must(tsr_gpu_put(stream, memory, host, nbytes, &err), &err);
+		must(tsr_gpu_copy(stream, memory, host, nbytes, &err), &err);
 	return memory;
 }
 
@@ -56,7 +56,7 @@ static void fetch(void *host, void *memory, uint64_t nbytes)
 {
 	struct tsr_err err;
 
-	must(tsr_gpu_get(stream, host, memory, nbytes, &err), &err);
+	must(tsr_gpu_copy(stream, host, memory, nbytes, &err), &err);
 	must(tsr_gpu_sync(stream, &err), &err);
 }
 

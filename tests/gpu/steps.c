@@ -231,14 +231,14 @@ static struct tsr_step upload(const struct trial *t)
 		const struct tsr_coding *c = &s.coding[p];
 
 		for (unsigned i = 0; c->codec && i < c->codec->nplanes; i++) {
-			must(tsr_gpu_put(stream, planes[p][i].device, planes[p][i].host, ROOM,
-					 &err),
+			must(tsr_gpu_copy(stream, planes[p][i].device, planes[p][i].host, ROOM,
+					  &err),
 			     &err);
 			s.plane[p][i] = (unsigned char *)planes[p][i].device +
 					t->shift * entry_nbytes(c, i);
 		}
 	}
-	must(tsr_gpu_put(stream, grad_plane.device, grad_plane.host, ROOM, &err), &err);
+	must(tsr_gpu_copy(stream, grad_plane.device, grad_plane.host, ROOM, &err), &err);
 	return s;
 }
 
@@ -258,7 +258,7 @@ static void compare_planes(const struct trial *t)
 			struct plane *x = &planes[p][i];
 			size_t at = 0;
 
-			must(tsr_gpu_get(stream, x->got, x->device, ROOM, &err), &err);
+			must(tsr_gpu_copy(stream, x->got, x->device, ROOM, &err), &err);
 			must(tsr_gpu_sync(stream, &err), &err);
 			while (at < ROOM && x->host[at] == x->got[at])
 				at++;
@@ -297,7 +297,7 @@ static void compare(struct trial *t)
 			  device_report, &err),
 	     &err);
 	compare_planes(t);
-	must(tsr_gpu_get(stream, &got, device_report, sizeof(got), &err), &err);
+	must(tsr_gpu_copy(stream, &got, device_report, sizeof(got), &err), &err);
 	must(tsr_gpu_sync(stream, &err), &err);
 	if (memcmp(&want, &got, sizeof(got)) != 0)
 		check_failed("%s, %s %s %s, data %d: the report differs", t->rule,

@@ -87,16 +87,16 @@ static enum tsr_status describe(struct tsr_piece_coder *c, const struct tsr_piec
 
 		c->control.piece.variance = *v;
 		c->control.piece.variance.scales.scales = d->scales;
-		TSR_TRY(tsr_gpu_put(c->stream, d->scales, v->scales.scales,
-				    nscales * sizeof(*d->scales), err));
+		TSR_TRY(tsr_gpu_copy(c->stream, d->scales, v->scales.scales,
+				     nscales * sizeof(*d->scales), err));
 	}
-	return tsr_gpu_put(c->stream, &d->control, &c->control, sizeof(c->control), err);
+	return tsr_gpu_copy(c->stream, &d->control, &c->control, sizeof(c->control), err);
 }
 
 static enum tsr_status get_control(struct tsr_piece_coder *c, struct tsr_err *err)
 {
-	return tsr_gpu_get(c->stream, &c->host->control, &c->device->control, sizeof(c->control),
-			   err);
+	return tsr_gpu_copy(c->stream, &c->host->control, &c->device->control, sizeof(c->control),
+			    err);
 }
 
 /* All that a piece can take is brought back: its size is not known before it is there. */
@@ -105,14 +105,14 @@ static enum tsr_status begin_on_gpu(struct tsr_piece_coder *c, const struct tsr_
 {
 	struct device_memory *d = c->device;
 
-	TSR_TRY(tsr_gpu_put(c->stream, d->plain, plain, p->n * p->kind.width, err));
+	TSR_TRY(tsr_gpu_copy(c->stream, d->plain, plain, p->n * p->kind.width, err));
 	TSR_TRY(describe(c, p, 0, err));
 	TSR_TRY(tsr_gpu_encode_pieces(c->stream, coding_of(p), &d->control.piece, 1, NULL, err));
 	TSR_TRY(get_control(c, err));
 	c->coded = c->host->coded;
 	c->nbytes_there = &c->host->control.piece.nbytes;
-	return tsr_gpu_get(c->stream, c->host->coded, d->coded, tsr_entropy_bound(p->kind, p->n),
-			   err);
+	return tsr_gpu_copy(c->stream, c->host->coded, d->coded, tsr_entropy_bound(p->kind, p->n),
+			    err);
 }
 
 /* *damaged_ret: whether the CPU has to say what is wrong. */
@@ -122,12 +122,12 @@ static enum tsr_status decode_on_gpu(struct tsr_piece_coder *c, const struct tsr
 {
 	struct device_memory *d = c->device;
 
-	TSR_TRY(tsr_gpu_put(c->stream, d->coded, coded, nbytes, err));
+	TSR_TRY(tsr_gpu_copy(c->stream, d->coded, coded, nbytes, err));
 	TSR_TRY(describe(c, p, nbytes, err));
 	TSR_TRY(tsr_gpu_decode_pieces(c->stream, coding_of(p), &d->control.piece, 1,
 				      &d->control.damaged, err));
 	TSR_TRY(get_control(c, err));
-	TSR_TRY(tsr_gpu_get(c->stream, plain, d->plain, p->n * p->kind.width, err));
+	TSR_TRY(tsr_gpu_copy(c->stream, plain, d->plain, p->n * p->kind.width, err));
 	TSR_TRY(tsr_gpu_sync(c->stream, err));
 	*damaged_ret = c->host->control.damaged != UINT64_MAX;
 	return TSR_OK;

@@ -26,7 +26,7 @@ static inline bool table_scale_is_ordinary(float scale)
 
 struct lanes_places {
 	uint32_t at[LANES_CHUNK],
-		rest[LANES_CHUNK]; /* the number of an entry, and what to compare with it */
+		rest[LANES_CHUNK]; /* the number of an entry, and what is added to it */
 };
 
 #if TSR_HAS_LANES
@@ -116,11 +116,10 @@ LANES void lanes_table_place(const struct lanes_row *r, bool signs, lanes_f32 x,
 LANES lanes_i32 lanes_table_code(const uint32_t *entry, const struct lanes_places *p, size_t i)
 {
 	const lanes_i32 found = lanes_lookup(entry, p->at + i);
-	const lanes_i32 inside = found & lanes_all_i32(0xffffffu);
 	const lanes_i32 rest = (lanes_i32)_mm256_loadu_si256(
 		(const __m256i *)(const void *)(p->rest + i));
 
-	return (lanes_i32)((lanes_u32)found >> 24) + 1 + (inside > rest);
+	return (lanes_i32)((lanes_u32)(found + rest) >> 24);
 }
 
 /* 32 values from 0 to 255 as bytes, in the order of packing. */

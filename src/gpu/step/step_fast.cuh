@@ -47,18 +47,6 @@ struct fast_words {
 	uint32_t state[TSR_SLOTS][FAST_TILE / 4], scale[TSR_SLOTS];
 };
 
-template <int WORDS>
-static __device__ __forceinline__ void load_words(const void *plane, uint32_t at, uint32_t *x)
-{
-	load_tile<uint32_t, WORDS>(plane, at, x);
-}
-
-template <int WORDS>
-static __device__ __forceinline__ void store_words(void *plane, uint32_t at, const uint32_t *x)
-{
-	store_tile<uint32_t, WORDS>(plane, at, x);
-}
-
 /* The scale of a tile's group. */
 static __device__ __forceinline__ uint16_t *scale_at(const struct coded_planes &p, uint32_t at)
 {
@@ -72,14 +60,14 @@ static __device__ __forceinline__ void fast_load(const struct step_args *a, enum
 	const struct coded_planes *slot = a->slot;
 
 	if (dtype == TSR_F32)
-		load_words<FAST_TILE>(a->grad, at, x->grad);
+		load_tile<uint32_t, FAST_TILE>(a->grad, at, x->grad);
 	else
-		load_words<FAST_TILE / 2>(a->grad, at, x->grad);
-	load_words<FAST_TILE / 2>(slot[TSR_SLOT_WEIGHT].plane[0], at, x->narrow);
-	load_words<FAST_TILE / 4>(slot[TSR_SLOT_WEIGHT].plane[1], at, x->correction);
+		load_tile<uint32_t, FAST_TILE / 2>(a->grad, at, x->grad);
+	load_tile<uint32_t, FAST_TILE / 2>(slot[TSR_SLOT_WEIGHT].plane[0], at, x->narrow);
+	load_tile<uint32_t, FAST_TILE / 4>(slot[TSR_SLOT_WEIGHT].plane[1], at, x->correction);
 #pragma unroll
 	for (unsigned p = TSR_SLOT_MOMENTUM; p <= NSTATES; p++)
-		load_words<FAST_TILE / 4>(slot[p].plane[0], at, x->state[p]);
+		load_tile<uint32_t, FAST_TILE / 4>(slot[p].plane[0], at, x->state[p]);
 #pragma unroll
 	for (unsigned p = TSR_SLOT_MOMENTUM; p <= NSTATES; p++)
 		x->scale[p] = *scale_at(slot[p], at);
@@ -373,11 +361,11 @@ static __device__ __forceinline__ bool fast_step(const struct step_args *a, uint
 	}
 	if (!inside)
 		return true;
-	store_words<FAST_TILE / 2>(weight.plane[0], at, t.narrow);
-	store_words<FAST_TILE / 4>(weight.plane[1], at, correction);
-	store_words<FAST_TILE / 4>(momentum.plane[0], at, m);
+	store_tile<uint32_t, FAST_TILE / 2>(weight.plane[0], at, t.narrow);
+	store_tile<uint32_t, FAST_TILE / 4>(weight.plane[1], at, correction);
+	store_tile<uint32_t, FAST_TILE / 4>(momentum.plane[0], at, m);
 	if (NSTATES == 2)
-		store_words<FAST_TILE / 4>(variance.plane[0], at, v);
+		store_tile<uint32_t, FAST_TILE / 4>(variance.plane[0], at, v);
 	return true;
 }
 

@@ -114,8 +114,7 @@ static __device__ __forceinline__ void take(const float *row, unsigned thread, f
 {
 #pragma unroll
 	for (unsigned i = 0; i < EACH; i += 4)
-		*(struct tsr_vec<float, 4> *)&x[i] = tsr_load<float, 4>(
-			row, (i * SIDE + thread * 4) / 4);
+		load_tile<float, 4>(row, (i * SIDE + thread * 4) / 4, &x[i]);
 }
 
 static __device__ __forceinline__ unsigned offset_of(unsigned thread, unsigned i)

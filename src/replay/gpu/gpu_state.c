@@ -56,7 +56,7 @@ static enum tsr_status put_commit(void *ctx, void *scratch, uint64_t job, struct
 	(void)job;
 	if (!j->nbytes)
 		return TSR_OK;
-	TSR_TRY(tsr_gpu_put(g->copies, j->device, j->buffer->host, j->nbytes, err));
+	TSR_TRY(tsr_gpu_copy(g->copies, j->device, j->buffer->host, j->nbytes, err));
 	TSR_TRY(tsr_gpu_record(g->copies, j->buffer->done, err));
 	tsr_replay_give_buffer(g, j->buffer, TSR_BUFFER_IN_FLIGHT);
 	return tsr_progress_add(&r->progress, 0, err);
@@ -72,7 +72,7 @@ static enum tsr_status get_work(void *ctx, void *scratch, uint64_t job, struct t
 	if (!j->nbytes)
 		return TSR_OK;
 	pthread_mutex_lock(&j->gpu->lock);
-	status = tsr_gpu_get(j->gpu->copies, j->buffer->host, j->device, j->nbytes, err);
+	status = tsr_gpu_copy(j->gpu->copies, j->buffer->host, j->device, j->nbytes, err);
 	TSR_THEN(status, tsr_gpu_record(j->gpu->copies, j->buffer->done, err));
 	pthread_mutex_unlock(&j->gpu->lock);
 	TSR_THEN(status, tsr_gpu_reach(j->buffer->done, err));

@@ -104,7 +104,7 @@ static enum tsr_status step_commit(void *ctx, void *scratch, uint64_t job, struc
 		struct tsr_replay_buffer *b = j->buffer;
 
 		if (j->tile.n) {
-			TSR_TRY(tsr_gpu_put(g->copies, b->device, b->host, j->nbytes, err));
+			TSR_TRY(tsr_gpu_copy(g->copies, b->device, b->host, j->nbytes, err));
 			TSR_TRY(tsr_gpu_record(g->copies, b->copied, err));
 			TSR_TRY(tsr_gpu_wait(g->steps, b->copied, err));
 			TSR_TRY(step_states(w, j, job, b->device, err));
@@ -127,10 +127,10 @@ static enum tsr_status fetch_of(const struct tsr_replay_window *w, const struct 
 	for (unsigned i = 0; i < w->r->gpus->nstates && n; i++) {
 		struct tsr_replay_gpu_state *s = &g->states[i];
 
-		TSR_TRY(tsr_gpu_get(g->steps, s->found, s->reports, n * sizeof(*s->found), err));
+		TSR_TRY(tsr_gpu_copy(g->steps, s->found, s->reports, n * sizeof(*s->found), err));
 		if (s->sums)
-			TSR_TRY(tsr_gpu_get(g->steps, s->compared, s->sums,
-					    w->r->nparams * sizeof(*s->sums), err));
+			TSR_TRY(tsr_gpu_copy(g->steps, s->compared, s->sums,
+					     w->r->nparams * sizeof(*s->sums), err));
 	}
 	return tsr_gpu_sync(g->steps, err);
 }
