@@ -14,11 +14,7 @@ extern "C" {
 /* A stream of the caller, for the functions that append to one of ours; it has no memory of its own. */
 static struct tsr_gpu_stream stream_of(struct tsr_gpu *gpu, void *stream)
 {
-	struct tsr_gpu_stream s = {};
-
-	s.gpu = gpu;
-	s.handle = (cudaStream_t)stream;
-	return s;
+	return { gpu, (cudaStream_t)stream, {}, {} };
 }
 
 extern "C" enum tsr_status tsr_gpu_with_stream(struct tsr_gpu *gpu, void *stream,

@@ -34,6 +34,8 @@ template <> struct tsr_word<16> {
 template <typename T, int N> struct tsr_access {
 	static const int width = 16 / sizeof(T) < N ? 16 / sizeof(T) : N, count = N / width;
 	typedef typename tsr_word<sizeof(T) * width>::type word;
+
+	T v[width];
 };
 
 /*
@@ -44,13 +46,15 @@ template <typename T, int N>
 static __device__ __forceinline__ void load_tile(const void *array, uint64_t tile, T *x)
 {
 	typedef tsr_access<T, N> access;
+	typedef typename access::word word;
 
 #pragma unroll
 	for (int i = 0; i < access::count; i++) {
-		const typename access::word raw = ((
-			const typename access::word *)array)[tile * access::count + i];
+		const word raw = ((const word *)array)[tile * access::count + i];
+		access a;
 
-		memcpy(&x[i * access::width], &raw, sizeof(raw));
+		memcpy(&a, &raw, sizeof(a));
+		*(access *)&x[i * access::width] = a;
 	}
 }
 
@@ -58,13 +62,15 @@ template <typename T, int N>
 static __device__ __forceinline__ void store_tile(void *array, uint64_t tile, const T *x)
 {
 	typedef tsr_access<T, N> access;
+	typedef typename access::word word;
 
 #pragma unroll
 	for (int i = 0; i < access::count; i++) {
-		typename access::word raw;
+		const access a = *(const access *)&x[i * access::width];
+		word raw;
 
-		memcpy(&raw, &x[i * access::width], sizeof(raw));
-		__stcs((typename access::word *)array + tile * access::count + i, raw);
+		memcpy(&raw, &a, sizeof(raw));
+		__stcs((word *)array + tile * access::count + i, raw);
 	}
 }
 
