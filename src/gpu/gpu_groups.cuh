@@ -98,12 +98,12 @@ static __device__ __forceinline__ float with_cpu_nan(float value, float scale)
 	return is_nan(value) ? tsr_f32_from_bits(CPU_NAN) : value;
 }
 
-/* The formulas of group_math.h for a codec. */
+/* The formulas of group_math.h for a codec, and what a code stands for. */
 struct group_scale {
 	float unit, factor;
 };
 
-#define DEFINE_FORMULAS(id) \
+#define DEFINE_FORMULAS(id, meaning) \
 	struct group_##id { \
 		static __device__ __forceinline__ uint32_t e8m8_max(void) \
 		{ \
@@ -132,14 +132,14 @@ struct group_scale {
 		} \
 		static __device__ __forceinline__ float value(float code, float scale) \
 		{ \
-			return tsr_##id##_value(code, scale); \
+			return meaning; \
 		} \
 	};
 
-DEFINE_FORMULAS(softsign)
-DEFINE_FORMULAS(linear)
-DEFINE_FORMULAS(sqrt)
-DEFINE_FORMULAS(ulinear)
+DEFINE_FORMULAS(softsign, tsr_softsign_ratio(code) * scale)
+DEFINE_FORMULAS(linear, tsr_linear_value(code, scale))
+DEFINE_FORMULAS(sqrt, tsr_sqrt_value(code, scale))
+DEFINE_FORMULAS(ulinear, tsr_ulinear_value(code, scale))
 
 /* --- Codecs ---------------------------------------------------------------------------------- */
 

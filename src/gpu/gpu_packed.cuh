@@ -10,10 +10,10 @@
 
 #define SHARE TSR_BIT_PACKED_SHARE
 
-DEFINE_FORMULAS(softsign9)
-DEFINE_FORMULAS(softsign10)
-DEFINE_FORMULAS(max3)
-DEFINE_FORMULAS(max4)
+DEFINE_FORMULAS(softsign9, tsr_softsign9_value(code, scale))
+DEFINE_FORMULAS(softsign10, tsr_softsign10_value(code, scale))
+DEFINE_FORMULAS(max3, tsr_max3_value(code, scale))
+DEFINE_FORMULAS(max4, tsr_max4_value(code, scale))
 
 /* What the codes of a codec are taken for in C; and whether its groups' peak is their root mean square. */
 template <class base, unsigned nbits, bool rms> struct packed : base {
