@@ -57,30 +57,6 @@ template <class format, bool VARIANCE> struct tabled : group_codec {
 		uint32_t shift, least;
 	};
 
-	/*
-	 * Of a group with this largest magnitude, which is at most 2^16 divisors unless it is not finite:
-	 * quotients from `lowest` on are exact from the reciprocal, and others, whichever they are taken for,
-	 * below it.
-	 */
-	static __device__ __forceinline__ struct coder coder_of(struct tsr_gpu_tables tables,
-								uint32_t row, float scale,
-								uint32_t largest)
-	{
-		const struct tsr_table_row *r = &tables.row[row];
-		const float d = tsr_table_divisor(scale);
-		const bool ordinary = largest < TSR_F32_INF && r->unit == 1.0f &&
-				      r->lowest >= 0x1p-64f && d <= 0x1p60f &&
-				      d * r->lowest >= 0x1p-90f;
-
-		return { tables.entry + r->first - r->bucket,
-			 d,
-			 r->unit,
-			 r->lowest,
-			 r->highest,
-			 ordinary ? tsr_reciprocal_step(d, tsr_reciprocal_estimate(d)) : 0.0f,
-			 r->shift,
-			 format::rule(VARIANCE).keeps ? tsr_table_least(r, scale) : 0 };
-	}
 	template <bool ordinary>
 	static __device__ __forceinline__ uint32_t code(const struct coder &c, float x)
 	{
@@ -93,24 +69,37 @@ template <class format, bool VARIANCE> struct tabled : group_codec {
 				      tsr_table_code(c.entry, 0, c.shift, key), x, c.least);
 	}
 
+	/*
+	 * Magnitudes are at most 2^16 divisors unless one is not finite.  Quotients from `lowest` on are exact
+	 * from the reciprocal then, and others, whichever they are taken for, below it.
+	 */
 	static __device__ __forceinline__ struct coder begin(const struct coded_planes &p,
 							     struct magnitudes m, uint64_t g,
 							     bool stores, struct scale_events *)
 	{
 		const struct tsr_table_rule rule = format::rule(VARIANCE);
 		const float absmax = tsr_f32_from_bits(m.largest);
-		const float least = tsr_f32_from_bits(m.least);
-		const float scale = tsr_table_scale(rule, absmax);
-		uint32_t row = rule.row;
+		const float scale = tsr_table_scale(rule, absmax), d = tsr_table_divisor(scale);
+		const uint32_t row = rule.expanded ? tsr_table_expand(p.tables.bound, absmax,
+								      tsr_f32_from_bits(m.least))
+						   : rule.row;
+		const struct tsr_table_row *r = &p.tables.row[row];
+		const bool ordinary = m.largest < TSR_F32_INF && r->unit == 1.0f &&
+				      r->lowest >= 0x1p-64f && d <= 0x1p60f &&
+				      d * r->lowest >= 0x1p-90f;
 
-		if (rule.expanded)
-			row = tsr_table_expand(p.tables.bound, absmax, least);
-		if (stores) {
+		if (stores)
 			((float *)p.plane[1])[g] = scale;
-			if (rule.expanded)
-				((uint8_t *)p.plane[2])[g] = (uint8_t)row;
-		}
-		return coder_of(p.tables, row, scale, m.largest);
+		if (stores && rule.expanded)
+			((uint8_t *)p.plane[2])[g] = (uint8_t)row;
+		return { p.tables.entry + r->first - r->bucket,
+			 d,
+			 r->unit,
+			 r->lowest,
+			 r->highest,
+			 ordinary ? tsr_reciprocal_step(d, tsr_reciprocal_estimate(d)) : 0.0f,
+			 r->shift,
+			 rule.keeps ? tsr_table_least(r, scale) : 0 };
 	}
 	template <int N>
 	static __device__ __forceinline__ void encode(const struct coded_planes &,
