@@ -330,7 +330,8 @@ bench: $(BUILD)/tersor
 	$(BUILD)/tersor bench
 
 # Other programs beside tersor on one checkpoint (docs/codecs.md): COMPARE_CHECKPOINT, or a small GPT that is
-# trained for it; COMPARE_PYTHON: a Python that has the libraries, instead of an environment of its own.
+# trained for it; COMPARE_PYTHON: a Python that has the libraries, instead of an environment of its own.  Then forms
+# of moments on three states.
 COMPARE_CHECKPOINT ?= $(BUILD)/compare/gpt.safetensors
 COMPARE_PYTHON ?= $(BUILD)/compare/venv/bin/python
 $(BUILD)/compare/venv/bin/python: tests/compare/requirements.txt
@@ -342,6 +343,9 @@ $(BUILD)/compare/gpt.safetensors: tests/compare/small_gpt.py | $(COMPARE_PYTHON)
 	$(COMPARE_PYTHON) $< $@
 compare: $(BUILD)/tersor $(COMPARE_PYTHON) $(COMPARE_CHECKPOINT)
 	$(COMPARE_PYTHON) tests/compare/head_to_head.py $< $(COMPARE_CHECKPOINT) --python $(COMPARE_PYTHON)
+	$(COMPARE_PYTHON) -W ignore tests/compare/forms.py $< --gpu docs/internals/speed.csv \
+		'tiny-gpt=tests/data/tiny-gpt/expected-adamw-fp32.safetensors' 'real GPT=tests/data/real-gpt-worst.safetensors' \
+		'checkpoint=$(COMPARE_CHECKPOINT)'
 
 # The sources of a commit as one file, with the same bytes wherever it is made.
 DIST := $(BUILD)/tersor-$(VERSION).tar.gz
@@ -444,7 +448,7 @@ help:
 	'make sbom        what is linked into the static binary, as SPDX 2.3: versions, licences, hashes' \
 	'make deb         Debian packages: tersor, libtersor1, libtersor-dev' \
 	'make bench       speed of the codecs beside plain copying' \
-	'make compare     other programs beside tersor on one checkpoint (gigabytes from PyPI)' \
+	'make compare     other programs and their forms beside tersor (gigabytes from PyPI)' \
 	'make lint        style, layering, and that help and man pages agree' \
 	'make fuzz        every parser under libFuzzer, FUZZ_SECONDS=600 each (FUZZ=name: one)' \
 	'make fuzz-kit    the same for a machine without a compiler: $(BUILD)/fuzz-kit/run.sh SECONDS JOBS' \

@@ -151,7 +151,7 @@ def table(rows, ways):
     base = next((r for r in rows if r["way"] == "cp"), None)
     for r in rows:
         lossless = r["differing"] == 0
-        times = [f"{r[k]:.2f} s" + (f", {r[k] / base[k]:.1f}x" if base else "") for k in ("write", "read")]
+        times = [f"{r[k] / base[k]:.1f}x" if base not in (r, None) else f"{r[k]:.2f} s" for k in ("write", "read")]
         print(f"| {r['way']} | {r['bytes'] / r['parameters']:.3f} | {'yes' if lossless else 'no'} "
               f"| {0 if lossless else format(r['update_nmse'], '.1e')} "
               f"| {0 if lossless else format(r['weights'], '.1e')} | {times[0]} | {times[1]} "
