@@ -88,6 +88,11 @@ static bool can_begin(const struct shared *s)
 	return !no_more_jobs(s) && s->next - s->finish_turn < s->nslots;
 }
 
+static bool can_step(const struct shared *s)
+{
+	return can_commit(s) || can_finish(s) || can_begin(s);
+}
+
 static struct slot *begin(struct shared *s)
 {
 	struct slot *slot = slot_of(s, s->next);
@@ -174,12 +179,15 @@ static void *worker(void *arg)
 		if (slot->state == COMMITTING && s->failed && s->failed_job < slot->job)
 			slot->failed = true;
 		failed_before = slot->failed;
+		/* Waking another costs this one time: only for a step that is left.  It wakes the next. */
+		if (can_step(s))
+			pthread_cond_signal(&s->changed);
 		pthread_mutex_unlock(&s->lock);
 		do_step(s->p, slot);
 		pthread_mutex_lock(&s->lock);
 		end_step(s, slot, failed_before);
-		pthread_cond_broadcast(&s->changed);
 	}
+	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
 }
