@@ -33,10 +33,10 @@ INLINE f32xl root_of(const f32xl *v)
 #endif
 }
 
-/* All bits set where a magnitude is that of a finite number. */
-INLINE i32xl is_finite(const i32xl *magnitude)
+/* All bits set where a number, by its bits, is finite. */
+INLINE i32xl finite_of(const i32xl *bits)
 {
-	return (i32xl)((u32xl)*magnitude - TSR_F32_INF) >> 31;
+	return (i32xl)((u32xl)(*bits & (int32_t)TSR_F32_MAG) - TSR_F32_INF) >> 31;
 }
 
 /* The arrays of a batch. */
@@ -55,7 +55,12 @@ struct counts {
 	i32xl max_before, max_after; /* as bits, which are ordered like the values */
 };
 
-LOOP void add_updates(struct sums *s, struct counts *c, const struct batch *b, float eps)
+/*
+ * Elements whose updates are not all finite are left out where they are @looked_for; else they are as finite
+ * as the sums that this leaves.
+ */
+INLINE void add_updates(struct sums *s, struct counts *c, const struct batch *b, float eps,
+			bool looked_for)
 {
 	const i32xl zero = { 0 };
 	struct f64xl uu = s->uu, dd = s->dd, tt = s->tt;
@@ -70,17 +75,24 @@ LOOP void add_updates(struct sums *s, struct counts *c, const struct batch *b, f
 		load_f32(&m_after, b->m_after + i);
 		load_f32(&v_after, b->v_after + i);
 
-		const i32xl u = (i32xl)(m / (root_of(&v) + eps));
 		const f32xl divisor = root_of(&v_after) + eps;
 		const f32xl renewed = v_after + (v - v_after) * TSR_UPDATE_RENEWED;
-		const i32xl w = (i32xl)(m_after / divisor);
-		const i32xl t = (i32xl)(m / (root_of(&renewed) + eps));
-		const i32xl u_mag = u & (int32_t)TSR_F32_MAG, w_mag = w & (int32_t)TSR_F32_MAG;
-		const i32xl t_mag = t & (int32_t)TSR_F32_MAG;
-		const i32xl defined = is_finite(&u_mag) & is_finite(&w_mag) & is_finite(&t_mag);
-		const i32xl before = u_mag & defined, after = w_mag & defined, not = ~defined;
-		const f32xl uf = (f32xl)(u & defined), d = uf - (f32xl)(w & defined);
-		const f32xl e = uf - (f32xl)(t & defined);
+		i32xl u = (i32xl)(m / (root_of(&v) + eps));
+		i32xl w = (i32xl)(m_after / divisor);
+		i32xl t = (i32xl)(m / (root_of(&renewed) + eps));
+
+		if (looked_for) {
+			const i32xl defined = finite_of(&u) & finite_of(&w) & finite_of(&t);
+			const i32xl not = ~defined;
+
+			u &= defined;
+			w &= defined;
+			t &= defined;
+			count(&undefined, &not );
+		}
+
+		const i32xl before = u & (int32_t)TSR_F32_MAG, after = w & (int32_t)TSR_F32_MAG;
+		const f32xl uf = (f32xl)u, d = uf - (f32xl)w, e = uf - (f32xl)t;
 		const i32xl zeroed = not_zero(&v) & ~not_zero(&v_after) & not_zero(&m_after);
 		struct f64xl uw, dw, ew;
 
@@ -92,13 +104,22 @@ LOOP void add_updates(struct sums *s, struct counts *c, const struct batch *b, f
 		add_product(&tt, &ew, &ew);
 		max_i32(&max_before, &before);
 		max_i32(&max_after, &after);
-		count(&undefined, &not );
 		count(&exposed, &zeroed);
 	}
 	s->uu = uu;
 	s->dd = dd;
 	s->tt = tt;
 	*c = (struct counts){ undefined, exposed, max_before, max_after };
+}
+
+LOOP void add_all(struct sums *s, struct counts *c, const struct batch *b, float eps)
+{
+	add_updates(s, c, b, eps, false);
+}
+
+LOOP void add_defined(struct sums *s, struct counts *c, const struct batch *b, float eps)
+{
+	add_updates(s, c, b, eps, true);
 }
 
 /* The rare batch in which an update is not finite. */
@@ -117,12 +138,28 @@ static void add_undefined(struct tsr_update_measure *u, const struct batch *b, f
 	}
 }
 
+static bool is_finite(const struct sums *s)
+{
+	const f64xh total = s->uu.low + s->uu.high + s->dd.low + s->dd.high + s->tt.low +
+			    s->tt.high;
+	bool finite = true;
+
+	for (int i = 0; i < LANES / 2; i++)
+		finite = finite && total[i] <= DBL_MAX;
+	return finite;
+}
+
 static void add_batch(struct tsr_update_measure *u, struct sums *s, const struct batch *b,
 		      float eps)
 {
+	const struct sums before = *s;
 	struct counts c;
 
-	add_updates(s, &c, b, eps);
+	add_all(s, &c, b, eps);
+	if (!is_finite(s)) {
+		*s = before;
+		add_defined(s, &c, b, eps);
+	}
 	u->exposed += counter_value(&c.exposed);
 	u->max_before = tsr_max_magnitude(u->max_before,
 					  tsr_f32_from_bits((uint32_t)lane_max(&c.max_before)));
