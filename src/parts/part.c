@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/pipeline.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
@@ -265,13 +266,26 @@ void tsr_part_wrote(struct tsr_parts *p, size_t file, const void *bytes, size_t 
 		tsr_text_put(&p->met[file].wrote, (const char *)&range, sizeof(range));
 }
 
-void tsr_part_remove(const struct tsr_parts *p)
+static enum tsr_status remove_report(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
+	const struct tsr_parts *p = ctx;
+
+	(void)scratch, (void)err;
+	(void)tsr_dir_remove_file(p->reports[job].name);
+	return TSR_OK;
+}
+
+void tsr_part_remove(const struct tsr_parts *p, unsigned threads)
+{
+	/* To remove a file from tmpfs takes as long as to read it. */
+	const struct tsr_pipeline reports = { .njobs = p->reports ? p->request.count : 0,
+					      .work = remove_report,
+					      .ctx = (void *)p };
+
 	/* Reports last, since they are seen; one that is left does not fit a file that is made anew. */
 	for (size_t i = 0; i < p->nmet; i++)
 		(void)tsr_dir_remove_file(p->met[i].path);
-	for (unsigned i = 0; p->reports && i < p->request.count; i++)
-		(void)tsr_dir_remove_file(p->reports[i].name);
+	(void)tsr_pipeline_run(&reports, &(struct tsr_run){ .threads = threads }, NULL);
 }
 
 /* --- Both --------------------------------------------------------------------------------------- */

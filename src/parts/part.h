@@ -140,8 +140,8 @@ size_t tsr_part_nmet(const struct tsr_parts *p);
 void tsr_part_wrote(struct tsr_parts *p, size_t file, const void *bytes, size_t nbytes,
 		    uint64_t offset);
 
-/* Who joined them removes files, and then reports, if they are still there. */
-void tsr_part_remove(const struct tsr_parts *p);
+/* Who joined them removes files, and then reports, if they are still there; @threads as of a run. */
+void tsr_part_remove(const struct tsr_parts *p, unsigned threads);
 
 /* TSR_E_UNSUPPORTED if parts are asked for, of @what, which has none. */
 enum tsr_status tsr_part_refuse(const struct tsr_run *run, const char *what, struct tsr_err *err);

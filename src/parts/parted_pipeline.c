@@ -148,56 +148,95 @@ static enum tsr_status check_run(const struct tsr_parted *p, const struct tsr_pa
 	return TSR_OK;
 }
 
-static enum tsr_status join_report(const struct tsr_parted *p, const struct tsr_parts *part,
-				   unsigned number, void *scratch, uint64_t *done,
-				   struct tsr_err *err)
+/* The reports of parts, whose jobs are taken one after the other. */
+struct joining {
+	const struct tsr_parted *p;
+	struct tsr_parts *part;
+	struct tsr_part_run run; /* of the report that is part->joined */
+	uint64_t taken; /* its jobs so far */
+	uint64_t done; /* those of all */
+};
+
+/* Go on to a report with a job that is not taken; false: there is none. */
+static enum tsr_status find_job(struct joining *j, bool *ret, struct tsr_err *err)
 {
-	const struct tsr_part_report *r = &part->reports[number - 1];
+	struct tsr_parts *part = j->part;
+
+	for (*ret = true; !part->joined || j->taken == j->run.nfound; j->taken = 0) {
+		const struct tsr_part_report *r = &part->reports[part->joined];
+
+		if (part->joined)
+			TSR_TRY(tsr_part_run_failure(&j->run, err));
+		*ret = part->joined < part->request.count;
+		if (!*ret)
+			return TSR_OK;
+		part->joined++;
+		TSR_TRY(tsr_part_report_run(r, &j->run, err));
+		TSR_TRY(check_run(j->p, part, r->name, &j->run, j->done, err));
+	}
+	return TSR_OK;
+}
+
+static enum tsr_status join_open(void *ctx, const struct tsr_run *run, void *scratch,
+				 struct tsr_err *err)
+{
+	const struct joining *j = ctx;
+
+	(void)run, (void)err;
+	memset(scratch, 0, j->p->pipeline->scratch_nbytes);
+	return TSR_OK;
+}
+
+static enum tsr_status join_commit(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
+{
+	struct joining *j = ctx;
+	const struct tsr_parted *p = j->p;
 	const struct tsr_pipeline *all = p->pipeline;
-	struct tsr_part_run run;
+	bool found;
 
-	TSR_TRY(tsr_part_report_run(r, &run, err));
-	TSR_TRY(check_run(p, part, r->name, &run, *done, err));
-	for (uint64_t i = 0; i < run.nfound; i++, ++*done) {
-		memcpy(found_in(p, scratch), run.found + i * p->found_nbytes, p->found_nbytes);
-		if (p->restore)
-			p->restore(all->ctx, scratch, *done);
-		if (all->commit)
-			TSR_TRY(all->commit(all->ctx, scratch, *done, err));
-	}
-	return tsr_part_run_failure(&run, err);
+	TSR_TRY(find_job(j, &found, err));
+	if (!found)
+		return tsr_fail(err, TSR_E_FORMAT,
+				"%s: found jobs up to %" PRIu64 ", expected %" PRIu64,
+				j->part->reports[j->part->request.count - 1].name, job, all->njobs);
+	memcpy(found_in(p, scratch), j->run.found + j->taken * p->found_nbytes, p->found_nbytes);
+	j->taken++;
+	j->done++;
+	if (p->restore)
+		p->restore(all->ctx, scratch, job);
+	return all->commit ? all->commit(all->ctx, scratch, job, err) : TSR_OK;
 }
 
-static enum tsr_status join_all(const struct tsr_parted *p, struct tsr_parts *part, void *scratch,
-				struct tsr_err *err)
+static enum tsr_status join_finish(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
-	const struct tsr_part_report *last = &part->reports[part->request.count - 1];
-	enum tsr_status status = TSR_OK;
-	uint64_t done = 0;
+	const struct joining *j = ctx;
 
-	for (unsigned i = 0; i < part->request.count && status == TSR_OK; i++) {
-		part->joined = i + 1;
-		status = join_report(p, part, i + 1, scratch, &done, err);
-	}
-	/* After a failure another pipeline can follow, of another file. */
-	for (unsigned i = 0; i < part->request.count; i++)
-		tsr_part_report_next(&part->reports[i]);
-	if (status != TSR_OK || done == p->pipeline->njobs)
-		return status;
-	return tsr_fail(err, TSR_E_FORMAT, "%s: found jobs up to %" PRIu64 ", expected %" PRIu64,
-			last->name, done, p->pipeline->njobs);
+	return j->p->join_finish(j->p->pipeline->ctx, scratch, job, err);
 }
 
-static enum tsr_status run_joined(const struct tsr_parted *p, struct tsr_parts *part,
+/* Commits and finishes are each in order, so that more than two threads would wait. */
+static enum tsr_status run_joined(const struct tsr_parted *p, const struct tsr_run *run,
 				  struct tsr_err *err)
 {
-	const size_t nbytes = (p->pipeline->scratch_nbytes + 127) / 64 * 64;
-	TSR_OWNED(free) void *scratch = aligned_alloc(64, nbytes);
+	struct joining j = { .p = p, .part = run->parts };
+	const struct tsr_run few = { .threads = p->join_finish && tsr_run_threads(run) > 1 ? 2
+											   : 1 };
+	const struct tsr_pipeline pipeline = { .njobs = p->pipeline->njobs,
+					       .scratch_nbytes = p->pipeline->scratch_nbytes,
+					       .open = join_open,
+					       .commit = join_commit,
+					       .finish = p->join_finish ? join_finish : NULL,
+					       .ctx = &j };
+	enum tsr_status status;
+	bool more;
 
-	if (!scratch)
-		return tsr_fail_nomem(err, p->what);
-	memset(scratch, 0, nbytes);
-	return join_all(p, part, scratch, err);
+	j.part->joined = 0;
+	status = tsr_pipeline_run(&pipeline, &few, err);
+	TSR_THEN(status, find_job(&j, &more, err));
+	/* After a failure another pipeline can follow, of another file. */
+	for (unsigned i = 0; i < j.part->request.count; i++)
+		tsr_part_report_next(&j.part->reports[i]);
+	return status;
 }
 
 enum tsr_status tsr_parted_run(const struct tsr_parted *p, const struct tsr_run *run,
@@ -205,6 +244,5 @@ enum tsr_status tsr_parted_run(const struct tsr_parted *p, const struct tsr_run 
 {
 	if (!run || !run->parts)
 		return tsr_pipeline_run(p->pipeline, run, err);
-	return run->parts->joins ? run_joined(p, run->parts, err)
-				 : run_part(p, run->parts, run, err);
+	return run->parts->joins ? run_joined(p, run, err) : run_part(p, run->parts, run, err);
 }

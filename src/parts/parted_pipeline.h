@@ -19,11 +19,13 @@
  * @order:    NULL, or what completes what a job found in the order of jobs, one at a time
  * @keeps_failures: failures about the inputs are reported and end the part well: the joining process fails
  *            with that of the lowest job.  Otherwise they are the caller's, and the part's
+ * @join_finish: NULL, or what the joining process does after the commit of a job: in order and one at a time,
+ *            but while others are committed
  * @as_before: a part has the jobs of the pipeline before, which had as many
  *
  * A part runs `work`, `order` and `finish` of its own jobs, writes what they found, and reports their
- * progress.  Who joins runs `restore` and `commit` of all jobs, with one scratch memory that was not opened
- * and is not cleared between jobs: it may be large.
+ * progress.  Who joins runs `restore` and `commit` of all jobs, with scratch memory that was not opened:
+ * zeros at first, it is not cleared between jobs, since it may be large.
  */
 struct tsr_parted {
 	const struct tsr_pipeline *pipeline;
@@ -33,6 +35,7 @@ struct tsr_parted {
 	size_t found_at, found_nbytes;
 	void (*restore)(void *ctx, void *scratch, uint64_t job);
 	void (*order)(void *ctx, void *scratch, uint64_t job);
+	enum tsr_status (*join_finish)(void *ctx, void *scratch, uint64_t job, struct tsr_err *err);
 	bool as_before, keeps_failures;
 };
 

@@ -49,6 +49,6 @@ int cli_join(const char *path, const struct tsr_text *reports, unsigned n,
 	status = run_joined(parts, common);
 	/* A verdict is an outcome too: what it was made of is of no more use. */
 	if (status == CLI_OK || status == CLI_DIFFERS)
-		tsr_part_remove(parts);
+		tsr_part_remove(parts, (unsigned)common->threads);
 	return status;
 }

@@ -39,7 +39,6 @@ struct coding {
 	unsigned char *index; /* likewise */
 	size_t index_room;
 	uint64_t npieces, at; /* pieces of it so far, and its bytes */
-	unsigned char *joined; /* where parts are joined: a piece of one */
 	size_t piece_max; /* the most bytes of a coded piece, but for differences */
 	uint64_t *first_piece; /* of a delta, per tensor: its first in @outcomes */
 	atomic_uchar *outcomes; /* per piece of all tensors: enum tsr_delta_outcome */
@@ -427,10 +426,13 @@ static enum tsr_status join_piece(void *ctx, void *memory, uint64_t job, struct 
 	s->hash = s->found.hash;
 	s->nbytes = (size_t)plain;
 	s->coded_nbytes = (size_t)found;
-	if (found)
-		TSR_TRY(tsr_part_get(k->w->plan.part, k->joined, s->coded_nbytes, s->found.written,
-				     err));
-	return write_as(k, s, job, k->joined, err);
+	if (!s->coded)
+		TSR_TRY(TSR_TAKE(&s->coded, tsr_coded_piece_max(), k->w->arena, err,
+				 k->w->plan.path));
+	s->bytes = s->coded;
+	return found ? tsr_part_get(k->w->plan.part, s->coded, s->coded_nbytes, s->found.written,
+				    err)
+		     : TSR_OK;
 }
 
 /* Of a trial: count what the pieces of a plane take, and how many bytes it is to have. */
@@ -499,6 +501,7 @@ static enum tsr_status run_pieces(struct coding *k, bool trial, const struct tsr
 					   .weigh = weigh_piece,
 					   .found_nbytes = sizeof(struct found),
 					   .order = note_piece,
+					   .join_finish = write_piece,
 					   .keeps_failures = true };
 
 	if (part)
@@ -529,7 +532,6 @@ static enum tsr_status write_coded(struct coding *k, const struct tsr_run *run, 
 
 	TSR_TRY(TSR_TAKE(&w->coded_nbytes, w->ntags + 1, w->arena, err, w->plan.path));
 	TSR_TRY(TSR_TAKE(&w->differs, w->ntags + 1, w->arena, err, w->plan.path));
-	TSR_TRY(TSR_TAKE(&k->joined, tsr_coded_piece_max(), w->arena, err, w->plan.path));
 	k->hasher = tsr_hasher_new();
 	if (!k->hasher)
 		return tsr_fail_nomem(err, w->plan.path);
