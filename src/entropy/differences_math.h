@@ -10,19 +10,22 @@
 
 #include "entropy/rans_math.h"
 
-/* A number of @bits bits as it is ordered: that of a float of sign and magnitude, or of a signed one. */
+/*
+ * A number of @bits bits as it is ordered: that of a float of sign and magnitude, or of a signed one.  A
+ * product flips the magnitude of a negative float: unlike a choice it is compiled for lanes of @bits bits.
+ */
 TSR_HD uint32_t tsr_difference_ordered(uint32_t x, unsigned bits, bool is_float)
 {
-	const uint32_t sign = 1u << (bits - 1), all = sign | (sign - 1);
+	const uint32_t sign = 1u << (bits - 1);
 
-	return is_float && x & sign ? ~x & all : x ^ sign;
+	return x ^ sign ^ (is_float ? (x >> (bits - 1)) * (sign - 1) : 0);
 }
 
 TSR_HD uint32_t tsr_difference_unordered(uint32_t x, unsigned bits, bool is_float)
 {
-	const uint32_t sign = 1u << (bits - 1), all = sign | (sign - 1);
+	const uint32_t sign = 1u << (bits - 1);
 
-	return is_float && !(x & sign) ? ~x & all : x ^ sign;
+	return x ^ sign ^ (is_float ? (x >> (bits - 1) ^ 1) * (sign - 1) : 0);
 }
 
 /* How far a number of @bits bits is from another, modulo 2^bits: 0, -1, 1, -2, 2 are 0, 1, 2, 3, 4. */
@@ -37,7 +40,7 @@ TSR_HD uint32_t tsr_difference_unfold(uint32_t folded, uint32_t from, unsigned b
 {
 	const uint32_t all = UINT32_MAX >> (32 - bits);
 
-	return (from + (folded >> 1 ^ (0 - (folded & 1)))) & all;
+	return (from + (folded >> 1 ^ (folded & 1) * all)) & all;
 }
 
 /*
@@ -109,9 +112,10 @@ TSR_HD uint32_t tsr_difference_exponent(uint32_t x, unsigned bits, unsigned mant
 /* The context of a float by its exponent, given that of context 0. */
 TSR_HD uint8_t tsr_difference_context(uint32_t exponent, uint32_t lowest)
 {
-	const uint32_t above = exponent > lowest ? exponent - lowest : 0;
+	const uint32_t highest = lowest + TSR_RANS_TABLE_COUNT - 1;
+	const uint32_t least = exponent > lowest ? exponent : lowest;
 
-	return (uint8_t)(above < TSR_RANS_TABLE_COUNT ? above : TSR_RANS_TABLE_COUNT - 1);
+	return (uint8_t)((least < highest ? least : highest) - lowest);
 }
 
 /* The context of a code of a variance: half octaves, of which its level has eight from 64 on. */
