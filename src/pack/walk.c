@@ -8,10 +8,12 @@
 #include "base/pipeline.h"
 #include "base/progress.h"
 #include "ckpt/checkpoint_model.h"
+#include "ckpt/coded/coded_plane.h"
 #include "ckpt/piece_hash.h"
 #include "ckpt/record_crc.h"
 #include "ckpt/decoders.h"
 #include "ckpt/read.h"
+#include "ckpt/tensor_tiles.h"
 #include "codec/narrow.h"
 #include "parts/parted_pipeline.h"
 
@@ -160,6 +162,27 @@ static void describe_tile(const struct walking *w, struct scratch *s, unsigned s
 	s->used = true;
 }
 
+/* The hashes of planes as they are stored.  Those of coded pieces were compared when they were read. */
+static enum tsr_status hash_stored(const struct walking *w, struct scratch *s,
+				   const struct tsr_tensor *stored, struct tsr_err *err)
+{
+	const struct tsr_checkpoint *c = w->walk->c;
+	const struct tsr_tile *tile = &s->walked.tile;
+	uint64_t *hash = s->found->hash;
+
+	for (unsigned i = 0; i < stored->nplanes && tsr_tile_is_piece(stored, tile); i++) {
+		const struct tsr_array *a = &c->arrays[stored->plane[i]];
+
+		if (a->coded && tile->n)
+			TSR_TRY(tsr_coded_hash(c, a, tile->first / tsr_tensor_piece(stored),
+					       &hash[i], err));
+		else
+			hash[i] = tsr_piece_hash(s->coder.plane[i],
+						 tsr_tile_plane_nbytes(stored, i, tile));
+	}
+	return TSR_OK;
+}
+
 /* Read it. */
 static enum tsr_status open_tile(const struct walking *w, struct scratch *s, unsigned side,
 				 struct tsr_tile tile, struct tsr_err *err)
@@ -169,9 +192,7 @@ static enum tsr_status open_tile(const struct walking *w, struct scratch *s, uns
 	describe_tile(w, s, side, tile);
 	s->walked.data = s->walked.tensor->coding.codec ? (void *)s->coder.m->x : s->coder.plane[0];
 	TSR_TRY(read_tile(w, stored, s, err));
-	if (s->walked.hashed)
-		tsr_tile_hash(stored, &tile, s->coder.plane, s->found->hash);
-	return TSR_OK;
+	return s->walked.hashed ? hash_stored(w, s, stored, err) : TSR_OK;
 }
 
 /* The hashes of planes that were encoded. */

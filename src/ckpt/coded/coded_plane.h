@@ -58,7 +58,11 @@ enum tsr_status tsr_coded_take(struct tsr_checkpoint *c, struct tsr_array *a,
 enum tsr_status tsr_coded_seal(const struct tsr_checkpoint *c, const struct tsr_array *a,
 			       uint64_t *hash_ret, struct tsr_err *err);
 
-/* A coded piece of such an array: its bytes, and the hash of what they decode to. */
+/* The hash of a piece by the index: whoever has read it knows that it has that. */
+enum tsr_status tsr_coded_hash(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t piece, uint64_t *hash_ret, struct tsr_err *err);
+
+/* A coded piece of an array in memory: its bytes, and the hash of what they decode to. */
 const unsigned char *tsr_coded_in_memory(const struct tsr_array *a, uint64_t piece,
 					 size_t *nbytes_ret, uint64_t *hash_ret);
 

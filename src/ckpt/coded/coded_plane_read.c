@@ -111,6 +111,14 @@ static enum tsr_status find_piece(const struct tsr_checkpoint *c, const struct t
 	return TSR_OK;
 }
 
+enum tsr_status tsr_coded_hash(const struct tsr_checkpoint *c, const struct tsr_array *a,
+			       uint64_t piece, uint64_t *hash_ret, struct tsr_err *err)
+{
+	uint64_t begin, end;
+
+	return find_piece(c, a, piece, &begin, &end, hash_ret, err);
+}
+
 static enum tsr_status make_room(const struct tsr_checkpoint *c, struct tsr_decoder *d,
 				 struct tsr_err *err)
 {
