@@ -427,9 +427,13 @@ static void order_job(void *ctx, void *scratch, uint64_t job)
 
 /* --- All of it ---------------------------------------------------------------------------------- */
 
+/* Jobs of fewer bytes, on average, take threads longer to share than one to do. */
+#define SHARED_NBYTES 4096u
+
 static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 {
 	const struct tsr_walk *walk = w->walk;
+	struct tsr_run run = w->progress.run ? *w->progress.run : (struct tsr_run){ .threads = 1 };
 	const struct tsr_pipeline pipeline = {
 		.njobs = w->tiles.njobs,
 		.scratch_nbytes = sides_at(w) + w->nsides * scratch_nbytes(walk),
@@ -449,8 +453,10 @@ static enum tsr_status run_tiles(struct walking *w, struct tsr_err *err)
 					   .order = order_job,
 					   .keeps_failures = true };
 
-	TSR_TRY(walk->in_parts ? tsr_parted_run(&parted, w->progress.run, err)
-			       : tsr_pipeline_run(&pipeline, w->progress.run, err));
+	if (w->progress.total_nbytes / SHARED_NBYTES < w->tiles.njobs)
+		run.threads = 1;
+	TSR_TRY(walk->in_parts ? tsr_parted_run(&parted, &run, err)
+			       : tsr_pipeline_run(&pipeline, &run, err));
 	return tsr_checkpoint_check_unchanged(walk->c, err);
 }
 
