@@ -260,10 +260,12 @@ size_t tsr_part_nmet(const struct tsr_parts *p)
 void tsr_part_wrote(struct tsr_parts *p, size_t file, const void *bytes, size_t nbytes,
 		    uint64_t offset)
 {
-	const struct tsr_part_range range = { offset, nbytes, tsr_hash(bytes, nbytes, 0) };
+	struct tsr_part_range range = { .offset = offset, .nbytes = nbytes };
 
-	if (tsr_part_is_one(p) && file < p->nmet)
-		tsr_text_put(&p->met[file].wrote, (const char *)&range, sizeof(range));
+	if (!tsr_part_is_one(p) || file >= p->nmet)
+		return;
+	range.hash = tsr_hash(bytes, nbytes, 0);
+	tsr_text_put(&p->met[file].wrote, (const char *)&range, sizeof(range));
 }
 
 static enum tsr_status remove_report(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
