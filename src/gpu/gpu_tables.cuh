@@ -70,8 +70,8 @@ template <class format, bool VARIANCE> struct tabled : group_codec {
 	}
 
 	/*
-	 * Magnitudes are at most 2^16 divisors unless one is not finite.  Quotients from `lowest` on are exact
-	 * from the reciprocal then, and others, whichever they are taken for, below it.
+	 * Magnitudes are at most 2^16 divisors unless one is not finite.  Quotients from `lowest` on are
+	 * exact from the reciprocal then, and others, whichever they are taken for, below it.
 	 */
 	static __device__ __forceinline__ struct coder begin(const struct coded_planes &p,
 							     struct magnitudes m, uint64_t g,
