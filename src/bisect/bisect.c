@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "recording/signing.h"
+#include "tersor/replay.h"
 #include "text/bytes.h"
 #include "text/named.h"
 
@@ -335,6 +336,7 @@ void tsr_bisect_free(struct tsr_bisect *b)
 
 	if (!c)
 		return;
+	tsr_replay_free(c->replay);
 	tsr_side_close(&c->side[0]);
 	tsr_side_close(&c->side[1]);
 	free(c->pub.tensors);
