@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/order.h"
 #include "io/crc.h"
 #include "base/grow.h"
 #include "io/file.h"
@@ -87,14 +88,8 @@ static enum tsr_status add_array(struct records *r, const struct tsr_array *a)
 	return TSR_OK;
 }
 
-static int by_place(const void *va, const void *vb)
-{
-	const struct record *a = va, *b = vb;
-
-	if (a->file != b->file)
-		return a->file < b->file ? -1 : 1;
-	return (a->offset > b->offset) - (a->offset < b->offset);
-}
+TSR_COMPARE_BY(by_place, struct record, TSR_ORDER(a->file, b->file),
+	       TSR_ORDER(a->offset, b->offset))
 
 static enum tsr_status check(const struct records *r, const struct record *record, char *buf)
 {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/order.h"
 #include "base/utf8.h"
 #include "directory/directory_data.h"
 #include "io/dir.h"
@@ -89,12 +90,7 @@ enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_er
 			d->path);
 }
 
-static int by_path(const void *va, const void *vb)
-{
-	const struct tsr_directory_entry *a = va, *b = vb;
-
-	return strcmp(a->path, b->path);
-}
+TSR_COMPARE(by_path, struct tsr_directory_entry, strcmp(a->path, b->path))
 
 struct tsr_directory_entry *tsr_directory_find(const struct tsr_directory *d, const char *path)
 {

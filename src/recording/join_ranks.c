@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/order.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "text/shape.h"
@@ -377,12 +378,7 @@ static enum tsr_status join(const struct joining *j, struct slice *slices, size_
 	return add_tensor(j, &a);
 }
 
-static int by_name(const void *va, const void *vb)
-{
-	const struct slice *a = va, *b = vb;
-
-	return strcmp(a->array->name, b->array->name);
-}
+TSR_COMPARE(by_name, struct slice, strcmp(a->array->name, b->array->name))
 
 static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, size_t nparts)
 {

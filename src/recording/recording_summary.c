@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/grow.h"
+#include "base/order.h"
 #include "ckpt/checkpoint_model.h"
 #include "recording/recording_data.h"
 #include "recording/recording_summary.h"
@@ -25,12 +26,7 @@ struct summing {
 	struct tsr_err *err;
 };
 
-static int by_name(const void *va, const void *vb)
-{
-	const struct tsr_recorded_gradient *a = va, *b = vb;
-
-	return strcmp(a->name, b->name);
-}
+TSR_COMPARE(by_name, struct tsr_recorded_gradient, strcmp(a->name, b->name))
 
 static bool is_at(const void *item, const void *key)
 {

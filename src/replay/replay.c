@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/order.h"
 #include "io/file.h"
 #include "io/mapped.h"
 #include "base/option_size.h"
@@ -204,14 +205,8 @@ static enum tsr_status check_gates(struct tsr_replaying *r)
 }
 
 /* In the order of steps, then of parameters. */
-static int by_step(const void *va, const void *vb)
-{
-	const struct tsr_numerics_warning *a = va, *b = vb;
-
-	if (a->step != b->step)
-		return a->step < b->step ? -1 : 1;
-	return (a->param > b->param) - (a->param < b->param);
-}
+TSR_COMPARE_BY(by_step, struct tsr_numerics_warning, TSR_ORDER(a->step, b->step),
+	       TSR_ORDER(a->param, b->param))
 
 /* --- All of it -------------------------------------------------------------------------------- */
 

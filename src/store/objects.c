@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/grow.h"
+#include "base/order.h"
 #include "text/text.h"
 #include "io/dir.h"
 #include "io/file.h"
@@ -298,15 +299,8 @@ static enum tsr_status list_one(struct tsr_store *s, const char *directory, cons
 	return TSR_OK;
 }
 
-static int by_id(const void *a, const void *b)
-{
-	const struct tsr_object_id *x = &((const struct tsr_known_object *)a)->id,
-				   *y = &((const struct tsr_known_object *)b)->id;
-
-	if (x->high != y->high)
-		return x->high < y->high ? -1 : 1;
-	return x->low < y->low ? -1 : x->low > y->low;
-}
+TSR_COMPARE_BY(by_id, struct tsr_known_object, TSR_ORDER(a->id.high, b->id.high),
+	       TSR_ORDER(a->id.low, b->id.low))
 
 struct tsr_known_object *tsr_objects_find(const struct tsr_store *s, const struct tsr_object_id *id)
 {

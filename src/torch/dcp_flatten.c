@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/grow.h"
+#include "base/order.h"
 #include "base/utf8.h"
 #include "format/value_walk.h"
 #include "text/named.h"
@@ -109,13 +110,9 @@ static int compare_paths(struct tsr_value *const *a, size_t na, struct tsr_value
 	return (na > nb) - (na < nb);
 }
 
-static int compare_listed(const void *va, const void *vb)
-{
-	const struct tsr_value *a = ((const struct listed *)va)->path;
-	const struct tsr_value *b = ((const struct listed *)vb)->path;
-
-	return compare_paths(a->list.items, a->list.n, b->list.items, b->list.n);
-}
+TSR_COMPARE(compare_listed, struct listed,
+	    compare_paths(a->path->list.items, a->path->list.n, b->path->list.items,
+			  b->path->list.n))
 
 const struct tsr_value *tsr_dcp_attribute(const struct tsr_value *root)
 {
