@@ -2,8 +2,6 @@
 /* Momenta of Muon, judged by the update that is made orthogonal from them. */
 #include "audit/audit_muon.h"
 
-#include <stdlib.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "base/pipeline.h"

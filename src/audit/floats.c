@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "codec/math.h"
 #include "codec/tables.h"
 
 /* 8-bit floats with a sign. */

@@ -3,7 +3,6 @@
 #include "bisect/sides.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/fail.h"

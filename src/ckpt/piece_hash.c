@@ -6,7 +6,6 @@
 
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"
 
 uint64_t tsr_piece_hash(const void *bytes, size_t nbytes)

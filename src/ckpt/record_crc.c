@@ -2,7 +2,6 @@
 /* CRC-32s of a container's records: the zip members of .pt and .npz. */
 #include "ckpt/record_crc.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/order.h"
@@ -12,7 +11,6 @@
 #include "base/progress.h"
 #include "ckpt/build.h"
 #include "ckpt/layout.h"
-#include "ckpt/tensor_tiles.h"
 #include "parts/part.h"
 
 /* --- Records that are checked while they are read ----------------------------------------------- */

@@ -4,7 +4,6 @@
  * compares the hash of every plane on the way, by tsr_plane_hashes_check() of ckpt/piece_hash.c.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

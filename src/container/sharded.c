@@ -2,7 +2,6 @@
 /* A checkpoint in shards and their index, as the Hugging Face libraries write it. */
 #include "container/sharded.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,6 @@
 #include "base/utf8.h"
 #include "directory/directory_data.h"
 #include "io/dir.h"
-#include "io/file.h"
 #include "io/temporary.h"
 
 /* Memory that the paths, entries and reasons of one directory may take. */

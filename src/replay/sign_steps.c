@@ -2,7 +2,6 @@
 /* The file of signatures of a replay, which has what a run of the same steps would have recorded. */
 #include "replay/sign_steps.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 

@@ -5,8 +5,6 @@
  */
 #include "names/import/import_states.h"
 
-#include <stdlib.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
