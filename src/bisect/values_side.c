@@ -9,7 +9,7 @@
 #include "ckpt/record_crc.h"
 #include "ckpt/read.h"
 #include "names/params/parameters.h"
-#include "recording/sign_tensors.h"
+#include "recording/signing.h"
 #include "text/bytes.h"
 
 /* --- What a tensor is -------------------------------------------------------------------------- */

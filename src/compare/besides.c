@@ -9,7 +9,6 @@
 
 #include "base/grow.h"
 #include "ckpt/build.h"
-#include "compare/value_text.h"
 #include "format/value_walk.h"
 #include "torch/torch_write.h"
 

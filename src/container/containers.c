@@ -7,7 +7,6 @@
 
 #include "base/fail.h"
 #include "base/utf8.h"
-#include "container/foreign.h"
 #include "container/writer_layout.h"
 #include "format/safetensors.h"
 #include "format/zip.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint in shards and their index, as the Hugging Face libraries write it. */
-#include "container/sharded.h"
 
 #include <stdlib.h>
 #include <string.h>

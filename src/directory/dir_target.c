@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The directory that packing or unpacking one makes. */
-#include "directory/dir_target.h"
+#include "directory/write_directory.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "container/packed/members.h"
-#include "directory/directory_index.h"
+#include "directory/directory_data.h"
 #include "directory/shard_total.h"
 #include "io/dir.h"
 #include "io/file.h"

@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "directory/copying.h"
-#include "directory/directory_index.h"
+#include "directory/directory_data.h"
 #include "io/hash.h"
 #include "tersor/version.h"
 #include "text/json.h"

@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "layouts/layouts.h"
-#include "layouts/reached.h"
+#include "layouts/folder.h"
 #include "layouts/zero.h"
 
 /* --- One checkpoint ----------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "container/foreign.h"
+#include "container/containers.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
 #include "tersor/directory.h"

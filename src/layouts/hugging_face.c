@@ -4,8 +4,7 @@
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "container/hf_parts.h"
-#include "container/sharded.h"
+#include "container/containers.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dropping the arrays of files whose parts became other arrays. */
-#include "layouts/reached.h"
+#include "layouts/folder.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "layouts/flat_join.h"
 #include "layouts/layouts.h"
-#include "layouts/reached.h"
+#include "layouts/folder.h"
 #include "layouts/zero.h"
 
 /* --- One parameter ------------------------------------------------------------------------------ */

@@ -17,7 +17,6 @@
 #include "ckpt/tensor_tiles.h"
 #include "codec/nonfinite.h"
 #include "learn/histogram.h"
-#include "learn/optimum.h"
 #include "learn/partition.h"
 #include "text/named.h"
 

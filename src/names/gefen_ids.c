@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which state of Gefen's optimizer belongs to which parameter. */
-#include "names/gefen_ids.h"
+#include "names/optimizer_ids.h"
 
 #include <ctype.h>
 #include <stdlib.h>

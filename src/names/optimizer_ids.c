@@ -13,9 +13,7 @@
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
 #include "names/aliases.h"
-#include "names/gefen_ids.h"
 #include "names/optimizer_ids.h"
-#include "names/param_order.h"
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/fail.h"
-#include "parts/find_parts.h"
+#include "parts/part_report.h"
 #include "parts/part_state.h"
 
 /* Report number @i, from 0 on, beside the first one. */

@@ -10,7 +10,7 @@
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
-#include "parts/find_parts.h"
+#include "parts/part_report.h"
 #include "parts/part_state.h"
 #include "tersor/version.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients that the ranks of a run wrote separately, as one checkpoint. */
-#include "recording/join_ranks.h"
+#include "recording/recording_data.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "text/json.h"
 #include "text/shape.h"
 #include "ckpt/build.h"
-#include "container/hf_parts.h"
+#include "container/containers.h"
 
 /* The most JSON values in the entry with the offsets of tensors. */
 #define OFFSETS_VALUES_MAX 2000000u

@@ -9,7 +9,7 @@
 #include "io/file.h"
 #include "base/option_size.h"
 #include "recording/recording_data.h"
-#include "container/hf_parts.h"
+#include "container/containers.h"
 #include "torch/dcp.h"
 
 /* --- Opening ---------------------------------------------------------------------------------- */

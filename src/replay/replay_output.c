@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The result: the checkpoint that was read, with its new state, which is in memory. */
-#include "replay/replay_output.h"
+#include "replay/stepping.h"
 
 #include <stdlib.h>
 

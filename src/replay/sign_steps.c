@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of signatures of a replay, which has what a run of the same steps would have recorded. */
-#include "replay/sign_steps.h"
+#include "replay/stepping.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "io/file.h"
 #include "io/hash.h"
 #include "recording/recording_data.h"
-#include "recording/sign_tensors.h"
+#include "recording/signing.h"
 #include "recording/signature_file.h"
 #include "text/json.h"
 

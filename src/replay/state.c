@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The resident state: what it is coded as, and in which tiles. */
-#include "replay/state.h"
+#include "replay/stepping.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -8,7 +8,6 @@
 #include "base/fail.h"
 #include "base/multiple.h"
 #include "ckpt/read.h"
-#include "replay/form/learned_state.h"
 #include "replay/form/scales.h"
 #include "replay/replay_plan.h"
 #include "step/combinations.h"

@@ -22,7 +22,6 @@
 #include "ckpt/tensor_tiles.h"
 #include "container/containers.h"
 #include "container/delta/delta_write.h"
-#include "container/packed/coded_plane_layout.h"
 #include "container/packed/packed_write.h"
 #include "io/hash.h"
 #include "parts/parted_pipeline.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Import of FlashOptim's compressed states: the types of corrections, codes and scales of states. */
-#include "names/import/flashoptim_import.h"
+#include "names/import/import_parts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Import of the 8-bit and 4-bit states of torchao: codes, a scale per group, a table unless they are FP8. */
 #include "names/import/import_parts.h"
-#include "names/import/torchao_import.h"
 
 #include <inttypes.h>
 #include <math.h>
