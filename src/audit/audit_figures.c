@@ -4,8 +4,6 @@
 #include "audit/audit_work.h"
 #include "base/fail.h"
 
-#include <stdlib.h>
-
 /* --- Of a tensor -------------------------------------------------------------------------------- */
 
 static double share(uint64_t part, uint64_t whole)

@@ -3,7 +3,6 @@
 #include "audit/floats.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "codec/tables.h"

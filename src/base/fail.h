@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of failures. */
+/* Messages of failures, and what nearly every file of the library has of the C library. */
 #ifndef TSR_BASE_FAIL_H
 #define TSR_BASE_FAIL_H
 
 /* Before what other machines may lack: they are refused in words. */
 #include "base/platform.h"
 
+#include <inttypes.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/scope.h"
 #include "tersor/status.h"

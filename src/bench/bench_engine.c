@@ -3,8 +3,6 @@
 #include "bench/bench_engine.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/fail.h"

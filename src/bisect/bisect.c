@@ -2,10 +2,6 @@
 /* The first step and tensor at which two runs differ. */
 #include "bisect/comparing.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "recording/signing.h"

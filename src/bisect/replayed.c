@@ -2,9 +2,6 @@
 /* Which of two runs has the results that a replay of its gradients has. */
 #include "bisect/comparing.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "recording/signing.h"
 #include "tersor/replay.h"

@@ -2,9 +2,6 @@
 /* Opening one of two runs, whatever it is. */
 #include "bisect/sides.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/order.h"
 #include "io/dir.h"

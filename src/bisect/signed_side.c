@@ -2,10 +2,6 @@
 /* A run of which there are files of signatures, one per rank. */
 #include "bisect/sides.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/order.h"
 #include "text/named.h"

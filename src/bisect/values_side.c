@@ -2,9 +2,6 @@
 /* A run of which there are the tensors themselves: gradients of a recording, or checkpoints. */
 #include "bisect/sides.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/record_crc.h"
 #include "ckpt/read.h"

@@ -2,9 +2,6 @@
 /* Entries of `__metadata__`: finding, sorting and replacing them. */
 #include "ckpt/meta.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "base/order.h"

@@ -2,8 +2,6 @@
 /* XXH3 of packed planes: of their pieces, and of planes by those. */
 #include "ckpt/piece_hash.h"
 
-#include <inttypes.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/tensor_tiles.h"

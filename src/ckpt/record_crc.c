@@ -2,8 +2,6 @@
 /* CRC-32s of a container's records: the zip members of .pt and .npz. */
 #include "ckpt/record_crc.h"
 
-#include <stdlib.h>
-
 #include "base/order.h"
 #include "io/crc.h"
 #include "base/grow.h"

@@ -2,8 +2,6 @@
 /* Tensors that share memory in a way that no output keeps. */
 #include "ckpt/shared_views.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "base/order.h"
 #include "ckpt/build.h"

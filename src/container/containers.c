@@ -2,9 +2,6 @@
 /* The table of containers, the row of .pt, and detecting which container a file is. */
 #include "container/containers.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/utf8.h"
 #include "container/writer_layout.h"

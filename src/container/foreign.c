@@ -2,9 +2,6 @@
 /* Files and directories of other programs that are known, but not read: what they are, and what to do. */
 #include "container/containers.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "io/dir.h"
 

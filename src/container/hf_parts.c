@@ -3,8 +3,6 @@
 #include "container/containers.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/meta.h"

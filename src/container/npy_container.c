@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NumPy's containers: one array (.npy) and zip archives of them (.npz). */
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/crc.h"
 #include "base/fail.h"
 #include "container/containers.h"

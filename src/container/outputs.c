@@ -3,8 +3,6 @@
 #include "container/outputs.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "io/dir.h"
 #include "base/fail.h"

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors files, packed or not: reading one, and writing one or several shards with an index. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/temporary.h"

@@ -2,9 +2,6 @@
 /* Deltas of directories: each packed file differs from that of the same name in another packed directory. */
 #include "directory/traversal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "directory/stored.h"
 #include "io/dir.h"

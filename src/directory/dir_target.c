@@ -3,8 +3,6 @@
 #include "directory/write_directory.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "io/dir.h"

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a user of the library sees of a packed directory. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/order.h"
 #include "base/utf8.h"

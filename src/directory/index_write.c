@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing the index of a packed directory (docs/internals/format.md). */
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "directory/copying.h"

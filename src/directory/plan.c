@@ -2,8 +2,6 @@
 /* What is to become of each file of a directory: packed, or copied and why. */
 #include "directory/plan.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "directory/traversal.h"
 #include "directory/copying.h"

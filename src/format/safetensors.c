@@ -2,10 +2,6 @@
 /* The safetensors container, read strictly and written deterministically. */
 #include "format/safetensors.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/grow.h"
 #include "base/little_endian.h"
 #include "base/order.h"

@@ -5,10 +5,6 @@
  */
 #include "format/zip.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "base/order.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories that DeepSpeed saves: `latest` names the one with the files of all ranks. */
-#include <string.h>
-
 #include "base/fail.h"
 #include "layouts/layouts.h"
 #include "layouts/folder.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of Transformers, Accelerate and PEFT: weights, an optimizer and other states. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/containers.h"

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening: what each input is, and how several become one checkpoint. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/dir.h"
 #include "io/spool.h"
 #include "io/temporary.h"

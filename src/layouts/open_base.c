@@ -2,9 +2,6 @@
 /* Opening the base of a delta that is being read: its path, and whether it is the one that is named. */
 #include "layouts/open.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/coded/deltas.h"

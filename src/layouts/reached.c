@@ -2,8 +2,6 @@
 /* Dropping the arrays of files whose parts became other arrays. */
 #include "layouts/folder.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "format/value_walk.h"

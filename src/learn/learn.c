@@ -2,10 +2,6 @@
 /* Learning from a checkpoint: one pass to find the blocks of all tensors, one to count what is in them. */
 #include "tersor/learn.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "base/option_size.h"

@@ -15,7 +15,6 @@
 #include "learn/histogram.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "learn/wide.h"

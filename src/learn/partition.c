@@ -11,8 +11,6 @@
 #include "learn/partition.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/order.h"

@@ -6,9 +6,6 @@
  */
 #include "names/optimizer_ids.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "text/bytes.h"

@@ -4,8 +4,6 @@
  * param_groups, so a number means nothing without the names, or the model whose order it follows.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/order.h"

@@ -6,9 +6,6 @@
  */
 #include "names/optimizer_ids.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "names/aliases.h"

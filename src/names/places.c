@@ -2,8 +2,6 @@
 /* What the places of tensors in what was saved around them say of them. */
 #include "names/state_dict.h"
 
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/build.h"

@@ -2,9 +2,6 @@
 /* Quantized weights are known by their type, and what belongs to them by where it is. */
 #include "names/quantized.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/order.h"
 #include "names/aliases.h"

@@ -5,9 +5,6 @@
  */
 #include "names/state_dict.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/grow.h"
 #include "text/named.h"
 #include "ckpt/build.h"

@@ -2,9 +2,6 @@
 /* Wrappers around model and optimizer, in flat names. */
 #include "names/wrappers.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "base/order.h"

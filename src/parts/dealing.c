@@ -2,9 +2,6 @@
 /* Dealing jobs to parts by their bytes. */
 #include "parts/dealing.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/order.h"
 

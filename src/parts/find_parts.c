@@ -3,8 +3,6 @@
 #include "parts/part_report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "io/dir.h"

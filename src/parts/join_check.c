@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts that are to be joined: whether they are all parts of one command, each once, and about one output. */
-#include <string.h>
-
 #include "base/fail.h"
 #include "parts/part_report.h"
 #include "parts/part_state.h"

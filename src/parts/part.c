@@ -2,10 +2,6 @@
 /* A command's work in parts: one of them, or all of them to be joined. */
 #include "parts/part.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/grow.h"
 #include "io/dir.h"
 #include "io/file.h"

@@ -2,10 +2,6 @@
 /* Gradients that the ranks of a run wrote separately, as one checkpoint. */
 #include "recording/recording_data.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/order.h"
 #include "ckpt/checkpoint_model.h"

@@ -2,10 +2,6 @@
 /* The steps of a directory without a manifest, found by the names of its files. */
 #include "recording/recording_data.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/order.h"
 #include "io/dir.h"
 #include "io/file.h"

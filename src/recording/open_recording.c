@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recordings: opening, closing, recognizing them, and the group of a parameter. */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "io/dir.h"

@@ -2,10 +2,6 @@
 /* Opening the gradients of one step, from one file or one per rank. */
 #include "recording/recording_data.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/dir.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

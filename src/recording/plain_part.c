@@ -2,8 +2,6 @@
 /* The gradients of a packed file as if it were a plain one, for those that are joined where they lie. */
 #include "recording/recording_data.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"

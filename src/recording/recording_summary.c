@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a recording has in all: its gradients, and totals of steps and groups. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/grow.h"
 #include "base/order.h"

@@ -2,8 +2,6 @@
 /* Values that are not finite: in gradients, whose steps are skipped or refused, and in the state. */
 #include "replay/stepping.h"
 
-#include <inttypes.h>
-
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "ckpt/build.h"

@@ -2,9 +2,6 @@
 /* States of stepped parameters that no rule of a replay is for: refused, or left as they are and named. */
 #include "replay/replay_plan.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"

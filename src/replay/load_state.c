@@ -2,10 +2,6 @@
 /* The resident state: how it gets into memory, and out of it. */
 #include "replay/stepping.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "io/mapped.h"
 #include "io/pages.h"

@@ -2,10 +2,7 @@
 /* Matching the parameters of a recording with the weights and states of the checkpoint. */
 #include "replay/replay_plan.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/grow.h"
 #include "base/order.h"

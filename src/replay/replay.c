@@ -2,10 +2,7 @@
 /* A replay from beginning to end: plan, load the state, step, check, write. */
 #include "tersor/replay.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/order.h"

@@ -2,8 +2,6 @@
 /* The result: the checkpoint that was read, with its new state, which is in memory. */
 #include "replay/stepping.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "io/mapped.h"
 #include "ckpt/piece_hash.h"

@@ -2,9 +2,6 @@
 /* The resident state: what it is coded as, and in which tiles. */
 #include "replay/stepping.h"
 
-#include <inttypes.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/multiple.h"
 #include "ckpt/read.h"

@@ -7,7 +7,6 @@
 #include "replay/stepping.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/grow.h"
 #include "base/pipeline.h"

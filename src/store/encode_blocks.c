@@ -3,8 +3,6 @@
 #include "store/encode_blocks.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/grow.h"
 #include "base/order.h"

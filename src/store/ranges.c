@@ -2,8 +2,6 @@
 /* The files of a checkpoint as the ranges of its tensors and what is around them, the rest. */
 #include "store/ranges.h"
 
-#include <stdlib.h>
-
 #include "base/grow.h"
 #include "base/order.h"
 

@@ -3,8 +3,6 @@
 #include "store/sources.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/grow.h"
 #include "base/order.h"

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing a checkpoint of a store again: the file or directory as it was. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "base/pipeline.h"

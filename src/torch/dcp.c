@@ -2,10 +2,6 @@
 /* Reading a directory of torch.distributed.checkpoint: its files, entries and tree. */
 #include "torch/dcp.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/order.h"
 #include "io/dir.h"
 #include "base/fail.h"

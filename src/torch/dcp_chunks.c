@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of torch.distributed.checkpoint: boxes that together are the tensor, each in an archive. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

@@ -3,9 +3,6 @@
  * Entropy coding of planes in a GPU's memory (tersor/device.h): what kernels are told of them, and what is
  * where meanwhile.
  */
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/coded/coded_plane.h"
 #include "ckpt/tensor_tiles.h"

@@ -5,10 +5,7 @@
  */
 #include "container/packed/coded_plane_write.h"
 
-#include <inttypes.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"

@@ -2,8 +2,6 @@
 /* An output in the shards that a model has already. */
 #include "container/shards/shard_cut.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/temporary.h"

@@ -2,9 +2,6 @@
 /* Import of FlashOptim's compressed states: the types of corrections, codes and scales of states. */
 #include "names/import/import_parts.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 

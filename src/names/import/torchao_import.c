@@ -2,9 +2,7 @@
 /* Import of the 8-bit and 4-bit states of torchao: codes, a scale per group, a table unless they are FP8. */
 #include "names/import/import_parts.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

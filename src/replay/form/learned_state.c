@@ -2,9 +2,6 @@
 /* States whose blocks and codebook are learned. */
 #include "replay/form/scales.h"
 
-#include <inttypes.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/build.h"
