@@ -38,6 +38,12 @@ enum tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *fmt,
 /* TSR_E_NOMEM for `what`. */
 enum tsr_status tsr_fail_nomem(struct tsr_err *err, const char *what);
 
+/* Whether an output is complete, after which there is an outcome. */
+static inline bool tsr_is_written(enum tsr_status status)
+{
+	return status == TSR_OK || status == TSR_E_DURABILITY;
+}
+
 /* Zeroed memory for @n items in *ret, to be freed; NULL and TSR_E_NOMEM for `what` if there is none. */
 #define TSR_NEW(ret, n, err, what) \
 	((*(ret) = calloc((n), sizeof(**(ret)))) ? TSR_OK : tsr_fail_nomem((err), (what)))

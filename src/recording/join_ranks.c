@@ -407,11 +407,10 @@ static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, s
 enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
 				   struct tsr_checkpoint **ret, struct tsr_err *err)
 {
-	struct joining j = { .c = calloc(1, sizeof(*j.c)), .err = err };
+	struct joining j = { .err = err };
 	enum tsr_status status;
 
-	if (!j.c)
-		return tsr_fail_nomem(err, parts[0]->path);
+	TSR_TRY(TSR_NEW(&j.c, 1, err, parts[0]->path));
 	status = build(&j, parts, nparts);
 	free(j.slices);
 	return TSR_MADE(status, ret, j.c, tsr_checkpoint_close);

@@ -428,18 +428,15 @@ static enum tsr_status flatten_all(struct flattening *f, struct tsr_value *root)
 enum tsr_status tsr_dcp_flatten(struct tsr_checkpoint *c, struct tsr_value *root, const char *path,
 				struct tsr_dcp_items *items, struct tsr_err *err)
 {
-	struct flattening *f = calloc(1, sizeof(*f));
+	TSR_OWNED(free) struct flattening *f = NULL;
+	TSR_OWNED(free) bool *reached = NULL;
 	enum tsr_status status;
 
 	*items = (struct tsr_dcp_items){ .c = c, .path = path };
-	if (!f)
-		return tsr_fail_nomem(err, path);
-	*f = (struct flattening){ .out = items,
-				  .reached = calloc(c->narrays + 1, sizeof(bool)),
-				  .err = err };
-	status = f->reached ? flatten_all(f, root) : tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&f, 1, err, path));
+	TSR_TRY(TSR_NEW(&reached, c->narrays + 1, err, path));
+	*f = (struct flattening){ .out = items, .reached = reached, .err = err };
+	status = flatten_all(f, root);
 	free(f->listed);
-	free(f->reached);
-	free(f);
 	return status;
 }
