@@ -548,6 +548,11 @@ def test_replay_says_who_is_right(replayed, tmp_path):
                                                                                 "as_b": 1}
     assert "bits of A in 1 and those of B in 0 of the 1" in \
         run_tersor("bisect", replayed, wrong, "--from", GPT / "checkpoint.pt").stdout.replace("\n  ", " ")
+    left = tmp_path / "left.safetensors"
+    run_tersor("convert", GPT / "checkpoint.pt", "-o", left, check=0)
+    safetensors.numpy.save_file({**safetensors.numpy.load_file(left), "wte.weight.q": np.ones(8, np.float32)}, left)
+    done = run_tersor("bisect", replayed, wrong, "--from", left, check=1)
+    assert "warning: " in done.stderr and "tensor wte.weight.q: is a state that adamw does not step" in done.stderr
     assert "replay" not in bisect(replayed, replayed / "signatures.tsig", "--from", GPT / "checkpoint.pt", check=0)
     for args, word in ((wrong, replayed / "signatures.tsig", GPT / "checkpoint.pt"), "has gradients"), \
             ((replayed, wrong, tmp_path / "late.pt"), "expected one before step 409"):

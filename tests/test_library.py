@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from conftest import BINARY, ROOT
+from safetensors.numpy import save_file
 
 BUILD = pathlib.Path(BINARY).resolve().parent
 LIBRARY = BUILD / "libtersor.so"
@@ -19,14 +20,14 @@ HEADERS = ROOT / "include" / "tersor"
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="only the tool is built")
 
 
-def built_example(tmp_path, compiler):
-    """examples/pack.c, linked with the shared library."""
+def built(tmp_path, compiler, source):
+    """A program that is linked with the shared library."""
     if not shutil.which(compiler[0]):
         pytest.skip(f"no {compiler[0]}")
     (tmp_path / "libtersor.so.1").symlink_to(LIBRARY)
-    program = tmp_path / "pack"
+    program = tmp_path / "program"
     subprocess.run([*compiler, "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}",
-                    ROOT / "examples" / "pack.c", "-x", "none", tmp_path / "libtersor.so.1",
+                    source, "-x", "none", tmp_path / "libtersor.so.1",
                     f"-Wl,-rpath,{tmp_path}", "-o", program], check=True)
     return program
 
@@ -34,7 +35,7 @@ def built_example(tmp_path, compiler):
 @pytest.mark.parametrize("compiler", [["gcc", "-std=c11"], ["g++", "-std=c++17", "-x", "c++"]],
                          ids=["C", "C++"])
 def test_the_example_packs_as_the_tool_does(compiler, tiny_gpt, tersor, tmp_path):
-    program = built_example(tmp_path, compiler)
+    program = built(tmp_path, compiler, ROOT / "examples" / "pack.c")
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     done = subprocess.run([program, tiny_gpt, ours], capture_output=True, text=True, check=True)
     tersor("pack", tiny_gpt, "-o", theirs, check=0)
@@ -214,6 +215,71 @@ def test_replay_by_default(library):
     assert not library.tsr_replay_failed_gate(replay, ctypes.byref(ctypes.c_size_t()),
                                               ctypes.byref(ctypes.c_size_t()))
     library.tsr_replay_free(replay)
+
+
+FOUND = r"""
+#include <stdio.h>
+#include "tersor.h"
+int main(int argc, char **argv)
+{
+	const char *const *path = (const char *const *)argv;
+	struct tsr_verify_options v = tsr_verify_defaults();
+	struct tsr_replay_options o = tsr_replay_defaults();
+	struct tsr_verification *verified = NULL;
+	struct tsr_comparison *compared = NULL;
+	struct tsr_replay *replayed = NULL;
+	const struct tsr_value_difference *d;
+	const struct tsr_replay_missing *m;
+	const struct tsr_numerics_warning *w;
+	v.against = &path[2];
+	v.nagainst = 1;
+	o.check_numerics = true;
+	if (argc != 4 || tsr_verify(argv[1], &v, NULL, &verified, NULL) != TSR_E_BOUND ||
+	    tsr_diff(&path[1], 1, &path[2], 1, NULL, NULL, &compared, NULL) != TSR_OK ||
+	    tsr_replay(&path[2], 1, path[3], NULL, &o, NULL, &replayed, NULL) != TSR_OK)
+		return 1;
+	printf("%d missing\n", (int)tsr_verification_nmissing(verified));
+	for (int i = 0; (d = tsr_verification_value(verified, i)); i++)
+		printf("%d: %s %s %s\n", (int)tsr_verification_nvalues(verified), d->where, d->a, d->b);
+	for (int i = 0; (d = tsr_comparison_value(compared, i)); i++)
+		printf("%d: %s %s %s\n", (int)tsr_comparison_nvalues(compared), d->where, d->a, d->b);
+	for (int i = 0; (m = tsr_replay_missing(replayed, i)); i++)
+		printf("%d: %s from %d, %d steps\n", (int)tsr_replay_nmissing(replayed), m->name, (int)m->first,
+		       (int)m->nsteps);
+	for (int i = 0; (w = tsr_replay_warning(replayed, i)); i++)
+		printf("%d: step %d, %s, %g, %g\n", (int)tsr_replay_nwarnings(replayed), (int)w->step,
+		       tsr_replay_param(replayed, w->param), w->largest, w->lr);
+	tsr_verification_free(verified);
+	tsr_comparison_free(compared);
+	tsr_replay_free(replayed);
+	return 0;
+}
+"""
+
+
+def test_what_was_found_is_all_there(tmp_path, tersor):
+    """What differs besides tensors, what is missing, what was not stepped and what cannot move."""
+    w, recording = np.full(8, 100, np.float32), tmp_path / "recording"
+    save_file({"a": w}, tmp_path / "less", {"k": "1"})
+    save_file({"a": w, "b": w}, tmp_path / "more", {"k": "2"})
+    tersor("pack", tmp_path / "less", "-o", tmp_path / "packed", check=0)
+    recording.mkdir()
+    (recording / "manifest.json").write_text(json.dumps({
+        "format": "tersor-recording", "version": 1, "optimizer": "sgd", "param_groups": [{"params": ["a", "b"]}],
+        "steps": [{"step": i, "file": f"{i}", "lr": [1e-9]} for i in (1, 2)]}))
+    save_file({"a": w, "b": w}, recording / "1")
+    save_file({"a": w}, recording / "2")
+    (tmp_path / "found.c").write_text(FOUND)
+    program = built(tmp_path, ["gcc", "-std=c11"], tmp_path / "found.c")
+    found = subprocess.run([program, tmp_path / "packed", tmp_path / "more", recording], capture_output=True,
+                           text=True, check=True).stdout
+    assert found == """1 missing
+1: __metadata__.k "1" "2"
+1: __metadata__.k "1" "2"
+1: b from 2, 1 steps
+2: step 1, a, 100, 1e-09
+2: step 1, b, 100, 1e-09
+"""
 
 
 @pytest.mark.parametrize("content, code, words", [

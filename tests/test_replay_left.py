@@ -20,6 +20,7 @@ REFUSED = {
     "optimizers/heavyball-ademamix": ("0.weight.0.update_by_ademamix_exp_avg_slow_0", SLOW),
     "optimizers/heavyball-soap": ("0.weight.0.scale_by_soap_exp_avg_2", BASIS),
     "optimizers/nero": ("0.weight.exp_avg_sq", OTHER),
+    "optimizers/prodigy": ("0.weight.p0", OTHER),
     "states/bitsandbytes/ademamix8bit": ("0.weight.state1", "two momenta, as AdEMAMix of bitsandbytes keeps them"),
     "states/schedule-free": ("w.z", OTHER),
     "states/soap": ("w.exp_avg", BASIS),
@@ -29,7 +30,6 @@ NAMED = {                               # the first, and how many
     "optimizers/aggmo": ("0.weight.momentum_buffer.0", 12),
     "optimizers/madgrad": ("0.weight.grad_sum_sq", 12),
     "optimizers/magma": ("optimizer.magma_state.(0).alignment", 4),
-    "optimizers/prodigy": ("0.weight.s", 8),
     "optimizers/scion": ("0.weight.d", 4),
 }
 STEPPED = ["optimizers/heavyball-adamw", "states/all-bf16", "states/batchnorm", "states/bitsandbytes-adamw8bit",
@@ -97,19 +97,27 @@ ONES = np.ones(8, np.float32)
 
 
 @pytest.mark.parametrize("added, first, n", [
-    ({"m.w.p0": ONES}, "m.w.p0", 1),
-    ({"m.w.s.0": ONES, "m.w.s.1": ONES[:1], "m.w-2": ONES, "m.w-2.p0": ONES}, "m.w.s.0", 2),     # m.w-2 is no part
-    ({"m": ONES, "m.w.p0": ONES}, "m.w.p0", 1),      # m is not stepped
+    ({"m.w.q": ONES}, "m.w.q", 1),
+    ({"m.w.s.0": ONES, "m.w.s.1": ONES[:1], "m.w-2": ONES, "m.w-2.q": ONES}, "m.w.s.0", 2),     # m.w-2 is no part
+    ({"m": ONES, "m.w.q": ONES}, "m.w.q", 1),      # m is not stepped
     ({"m.w.codes": np.ones(8, np.uint8)}, "m.w.codes", 1),
-    ({"optimizer.state.m.w.p0": ONES}, "optimizer.state.m.w.p0", 1),
+    ({"optimizer.state.m.w.q": ONES}, "optimizer.state.m.w.q", 1),
     ({"optimizer.state.0.grad_queue.0": ONES}, "optimizer.state.0.grad_queue.0", 1),
-    ({"u.p0": ONES, "u.z": ONES, "optimizer.state.z.u": ONES, "u.exp_avg_slow": ONES}, None, 0),    # not stepped
+    ({"u.q": ONES, "u.z": ONES, "optimizer.state.z.u": ONES, "u.exp_avg_slow": ONES}, None, 0),    # not stepped
     ({"m.w.k": np.ones(1, np.int64), "m.w.step": np.zeros((), np.float32)}, None, 0),       # counters
     ({"optimizer.param_groups.0.lr": np.ones((), np.float32), "optimizer.state.k": np.ones(1, np.int64)}, None, 0),
 ], ids=lambda v: ",".join(v) if isinstance(v, dict) else None)
 def test_what_is_left_is_named(case, added, first, n):
     done = case(added)
     assert (warning(first, n) in done.stderr) if n else ("a state that" not in done.stderr)
+
+
+def test_a_parameter_may_be_named_within_another(tmp_path):
+    """What comes behind m.w.b is still a state of m.w."""
+    path = tmp_path / "in.safetensors"
+    save_file({name: ONES for name in ("m.w", "m.w.b", "m.w.b.q", "m.w.c", "m.x.q")}, path)
+    done = replayed(path, recorded(tmp_path / "rec", {"m.w": ONES, "m.w.b": ONES}))
+    assert warning("m.w.b.q", 2) in done.stderr
 
 
 @pytest.mark.parametrize("optimizer, options, left", [
@@ -120,20 +128,20 @@ def test_of_another_optimizer(case, optimizer, options, left):
     assert (warning(f"m.w.{left[0]}", len(left), optimizer) in done.stderr) if left else ("a state that" not in done.stderr)
 
 
-@pytest.mark.parametrize("name", ["m.w.z", "m.w.square_avg", "optimizer.state.m.w.z", "optimizer.state.square_avg.m.w"])
+@pytest.mark.parametrize("name", ["m.w.z", "m.w.p0", "m.w.square_avg", "optimizer.state.m.w.z", "optimizer.state.square_avg.m.w"])
 def test_known_states_of_others_are_refused(case, name, tmp_path):
     for options in [], ["--zero-state"], ["--dry-run"], ["--audit"]:
         assert f"tensor {name}: is {OTHER}; replay has no rule" in one_line_error(case({name: ONES}, *options, check=3))
-    done = case({name: ONES}, "--map", "(z|square_avg)=other", "-o", tmp_path / "out.safetensors")
+    done = case({name: ONES}, "--map", "(z|p0|square_avg)=other", "-o", tmp_path / "out.safetensors")
     assert warning(name, 1) in done.stderr and (load_file(tmp_path / "out.safetensors")[name] == ONES).all()
 
 
 def test_every_form_of_a_replay_says_so(case):
     for options in ["--dry-run"], ["--audit"], ["--state", "flash,fp32"], ["--json"], ["--vary", "lr=1"]:
-        assert warning("m.w.p0", 1) in case({"m.w.p0": ONES}, *options).stderr
-    quiet = case({"m.w.p0": ONES}, "-q", "--json", "--state", "flash,fp32")
+        assert warning("m.w.q", 1) in case({"m.w.q": ONES}, *options).stderr
+    quiet = case({"m.w.q": ONES}, "-q", "--json", "--state", "flash,fp32")
     assert not quiet.stderr
-    assert all(warning("m.w.p0", 1) in s["notes"][0] for s in json.loads(quiet.stdout)["states"])
+    assert all(warning("m.w.q", 1) in s["notes"][0] for s in json.loads(quiet.stdout)["states"])
 
 
 def test_a_reduced_momentum_is_refused_in_a_packed_file_too(tmp_path):

@@ -106,6 +106,7 @@ struct tsr_bisect {
 	struct tsr_bisect_hyper hyper[TSR_BISECT_HYPERS_MAX]; /* the first that differ */
 	/* A replay up to @step by the gradients of run @replayed; -1: there was none. */
 	int replayed;
+	const struct tsr_checkpoint *from; /* what it began from, with its notes, or NULL */
 	uint64_t nreplayed; /* weights and states that differ at @step and that it has */
 	uint64_t nright[2]; /* those of them that it has the bits of, in A and in B */
 	unsigned ncolumns; /* of heat */

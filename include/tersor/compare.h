@@ -70,12 +70,8 @@ TSR_API enum tsr_status tsr_verify(const char *path, const struct tsr_verify_opt
 				   struct tsr_err *err);
 TSR_API void tsr_verification_free(struct tsr_verification *v);
 
-/* The eps that updates were measured with; *known_ret: whether the original says it. */
-TSR_API float tsr_verification_eps(const struct tsr_verification *v, bool *known_ret);
-
-/* What was verified, and what it was compared with (NULL: nothing).  Borrowed. */
+/* What was verified.  Borrowed. */
 TSR_API const struct tsr_checkpoint *tsr_verification_checked(const struct tsr_verification *v);
-TSR_API const struct tsr_checkpoint *tsr_verification_original(const struct tsr_verification *v);
 
 /* What was found about a tensor of tsr_verification_checked(), by its index; NULL past the end. */
 TSR_API const struct tsr_verified_tensor *tsr_verification_tensor(const struct tsr_verification *v,

@@ -234,9 +234,6 @@ TSR_API enum tsr_status tsr_pack_model(const char *const *paths, unsigned npaths
 /* The source: its tensors have their kinds, codings, hashes and errors.  Borrowed. */
 TSR_API const struct tsr_checkpoint *tsr_packing_source(const struct tsr_packing *p);
 
-/* The eps that updates were measured with; *known_ret: whether the source says it. */
-TSR_API float tsr_packing_eps(const struct tsr_packing *p, bool *known_ret);
-
 /* What became of a tensor of the source, by its index there; NULL past the end. */
 TSR_API const struct tsr_packed_tensor *tsr_packing_tensor(const struct tsr_packing *p,
 							   size_t index);
@@ -382,8 +379,6 @@ TSR_API enum tsr_status tsr_apply(const char *update, const char *model, const c
 				  const struct tsr_run *run, struct tsr_unpacking **ret,
 				  struct tsr_err *err);
 
-/* Of tsr_recode(), the bytes of the files if no plane were coded. */
-TSR_API uint64_t tsr_unpacking_plain_nbytes(const struct tsr_unpacking *u);
 TSR_API void tsr_unpacking_free(struct tsr_unpacking *u);
 
 /* What was read, with its notes on what the output cannot hold.  Borrowed. */

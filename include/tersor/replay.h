@@ -249,9 +249,6 @@ TSR_API enum tsr_status tsr_replay_forms(const char *const *paths, unsigned npat
 /* The checkpoint before the first step.  Borrowed. */
 TSR_API const struct tsr_checkpoint *tsr_replay_source(const struct tsr_replay *r);
 
-/* The optimizer that was replayed. */
-TSR_API enum tsr_optimizer tsr_replay_optimizer(const struct tsr_replay *r);
-
 /* Names of the weights that were stepped, in the checkpoint's order; NULL past the end. */
 TSR_API size_t tsr_replay_nparams(const struct tsr_replay *r);
 TSR_API const char *tsr_replay_param(const struct tsr_replay *r, size_t index);
@@ -276,9 +273,6 @@ TSR_API const struct tsr_gate *tsr_replay_failed_gate(const struct tsr_replay *r
 
 /* How many GPUs it ran on, and their indices, which live as long as it; 0: on the CPU. */
 TSR_API unsigned tsr_replay_gpus(const struct tsr_replay *r, const unsigned **indices_ret);
-
-/* Bytes written, or to be written. */
-TSR_API uint64_t tsr_replay_nbytes(const struct tsr_replay *r);
 
 struct tsr_finding {
 	enum tsr_finding_level level;

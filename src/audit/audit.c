@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command `audit`: what each codec would do to a checkpoint. */
-#include <stdlib.h>
-
 #include "audit/audit_figures.h"
 #include "audit/audit_work.h"
 #include "base/fail.h"

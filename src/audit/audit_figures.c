@@ -4,8 +4,6 @@
 #include "audit/audit_work.h"
 #include "base/fail.h"
 
-#include <stdlib.h>
-
 /* --- Of a tensor -------------------------------------------------------------------------------- */
 
 static double share(uint64_t part, uint64_t whole)
@@ -136,16 +134,12 @@ void tsr_audit_put_before(struct tsr_audit_pair *p, const struct tsr_update_meas
 
 /* --- Of a pair of codings ----------------------------------------------------------------------- */
 
-/* Whether a side can be stored so; bytes are added.  As it is, it always can. */
-static bool add_side(const struct tsr_audit_tensor *t, unsigned coding, unsigned ncodings,
-		     double *bytes)
+/* Whether a side can be stored so; bytes are added. */
+static bool add_side(const struct tsr_audit_tensor *t, unsigned coding, double *bytes)
 {
-	if (coding == ncodings)
-		*bytes += (double)tsr_tensor_nbytes(t->tensor);
-	else if (!tsr_audit_counts(t, coding))
+	if (!tsr_audit_counts(t, coding))
 		return false;
-	else
-		*bytes += (double)t->trials[coding].nbytes;
+	*bytes += (double)t->trials[coding].nbytes;
 	return true;
 }
 
@@ -156,9 +150,8 @@ static bool add_pair(struct tsr_audit_cell *c, const struct tsr_audit *a, size_t
 	const struct tsr_audit_update *u = tsr_audit_update(a, i, c->m, c->v);
 	double bytes = 0;
 
-	if (!u->measured || !add_side(&a->tensors[p->momentum], c->m, a->momenta.n, &bytes) ||
-	    (p->variance != p->momentum &&
-	     !add_side(&a->tensors[p->variance], c->v, a->variances.n, &bytes)))
+	if (!u->measured || !add_side(&a->tensors[p->momentum], c->m, &bytes) ||
+	    (p->variance != p->momentum && !add_side(&a->tensors[p->variance], c->v, &bytes)))
 		return false;
 	if (c->n == 0 || u->nmse > *worst) {
 		*worst = u->nmse;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All codings tried on each tile of a checkpoint, which is read once. */
-#include <string.h>
-
-#include "audit/audit_muon.h"
 #include "audit/audit_strip.h"
 #include "audit/audit_work.h"
 #include "base/fail.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Momenta of Muon, judged by the update that is made orthogonal from them. */
-#include "audit/audit_muon.h"
-
-#include <stdlib.h>
+#include "audit/audit_work.h"
 
 #include "base/arena.h"
 #include "base/fail.h"

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "audit/audit_figures.h"
+#include "base/order.h"
 
 const struct tsr_audit_list *tsr_audit_list(const struct tsr_audit *a, enum tsr_kind kind)
 {
@@ -49,12 +50,7 @@ unsigned tsr_audit_percent(unsigned i)
 	return percents[i];
 }
 
-static int compare(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
+TSR_COMPARE(compare, double, TSR_ORDER(*a, *b))
 
 void tsr_audit_quantiles(double *values, size_t n, double ret[TSR_AUDIT_QUANTILES])
 {

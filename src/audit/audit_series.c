@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Audits of several checkpoints, such as those of one training run: figures by step. */
-#include "audit/audit_series.h"
+#include "audit/audit_figures.h"
 
 #include <math.h>
 

@@ -3,8 +3,6 @@
 #include "audit/audit_strip.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/multiple.h"

@@ -78,4 +78,13 @@ enum tsr_status tsr_audit_measure(struct tsr_auditing *a, const struct tsr_run *
 void tsr_audit_put_update(struct tsr_audit_pair *p, size_t i, const struct tsr_update_measure *u);
 void tsr_audit_put_before(struct tsr_audit_pair *p, const struct tsr_update_measure *as_it_is);
 
+/* --- Momenta of Muon, judged by the update that is made orthogonal from them ------------------ */
+
+/*
+ * Fill in the updates of pairs that are a momentum of Muon and itself: of as many matrices as take some 10^12
+ * multiplications, spread over all of them.  The others are dropped, which a note says.
+ */
+enum tsr_status tsr_audit_muon(struct tsr_auditing *a, const struct tsr_run *run,
+			       struct tsr_err *err);
+
 #endif

@@ -3,10 +3,8 @@
 #include "audit/floats.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/fail.h"
-#include "codec/math.h"
 #include "codec/tables.h"
 
 /* 8-bit floats with a sign. */

@@ -8,8 +8,6 @@
 #include "tersor/granularity.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "audit/floats.h"
 #include "audit/granularity_loops.h"

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of failures. */
+/* Messages of failures, and what nearly every file of the library has of the C library. */
 #ifndef TSR_BASE_FAIL_H
 #define TSR_BASE_FAIL_H
 
 /* Before what other machines may lack: they are refused in words. */
 #include "base/platform.h"
 
+#include <inttypes.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/scope.h"
 #include "tersor/status.h"
@@ -34,6 +37,12 @@ enum tsr_status tsr_fail_errno(struct tsr_err *err, int errnum, const char *fmt,
 
 /* TSR_E_NOMEM for `what`. */
 enum tsr_status tsr_fail_nomem(struct tsr_err *err, const char *what);
+
+/* Whether an output is complete, after which there is an outcome. */
+static inline bool tsr_is_written(enum tsr_status status)
+{
+	return status == TSR_OK || status == TSR_E_DURABILITY;
+}
 
 /* Zeroed memory for @n items in *ret, to be freed; NULL and TSR_E_NOMEM for `what` if there is none. */
 #define TSR_NEW(ret, n, err, what) \

@@ -2,9 +2,6 @@
 /* Option structs of callers that know fewer or more members than this version. */
 #include "base/option_size.h"
 
-#include <stddef.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "tersor/version.h"
 

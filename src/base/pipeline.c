@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 

@@ -2,8 +2,6 @@
 /* Which part of which tensor a job works on. */
 #include "base/tiles.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 
 enum tsr_status tsr_tiles_init(struct tsr_tiles *tiles, size_t ntensors, const char *what,

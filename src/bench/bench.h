@@ -3,8 +3,6 @@
 #ifndef TSR_BENCH_BENCH_H
 #define TSR_BENCH_BENCH_H
 
-#include <stdbool.h>
-
 #include "render/document.h"
 #include "tersor/run.h"
 #include "tersor/status.h"

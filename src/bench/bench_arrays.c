@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The speed of codecs and of optimizer steps on arrays in memory. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "bench/bench_engine.h"
 #include "replay/gpu/batch_step.h"

@@ -3,12 +3,11 @@
 #include "bench/bench_engine.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/isa.h"
+#include "base/order.h"
 
 #define SPARE UINT64_C(256)
 
@@ -145,12 +144,7 @@ enum tsr_status tsr_bench_time(const struct tsr_bench_engine *e, const struct ts
 	return TSR_OK;
 }
 
-static int ascending(const void *va, const void *vb)
-{
-	const double a = *(const double *)va, b = *(const double *)vb;
-
-	return a < b ? -1 : a > b;
-}
+TSR_COMPARE(ascending, double, TSR_ORDER(*a, *b))
 
 double tsr_bench_median(double *seconds, unsigned n)
 {

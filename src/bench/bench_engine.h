@@ -8,7 +8,6 @@
 #include "base/pipeline.h"
 #include "bench/bench.h"
 #include "gpu/gpu_work.h"
-#include "tersor/optimizer.h"
 
 /* Elements that a job covers: a multiple of every power-of-two group. */
 #define TSR_BENCH_TILE (UINT64_C(1) << 18)

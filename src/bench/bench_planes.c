@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The speed of coding the planes of a state, piece by piece. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "bench/bench_engine.h"
 #include "bench/bench_state.h"

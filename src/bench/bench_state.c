@@ -2,8 +2,6 @@
 /* The planes of a state, whose coding is measured: made, or those of a packed file. */
 #include "bench/bench_state.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "bench/bench_engine.h"
 #include "ckpt/coded/coded_plane.h"

@@ -2,13 +2,10 @@
 /* The first step and tensor at which two runs differ. */
 #include "bisect/comparing.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "recording/signing.h"
+#include "tersor/replay.h"
 #include "text/bytes.h"
 #include "text/named.h"
 
@@ -335,6 +332,7 @@ void tsr_bisect_free(struct tsr_bisect *b)
 
 	if (!c)
 		return;
+	tsr_replay_free(c->replay);
 	tsr_side_close(&c->side[0]);
 	tsr_side_close(&c->side[1]);
 	free(c->pub.tensors);

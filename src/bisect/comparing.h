@@ -16,6 +16,7 @@ struct tsr_comparing {
 	struct tsr_run_side side[2];
 	struct tsr_pair *pairs; /* of tensors, as in the result */
 	struct tsr_pair *steps; /* that both have */
+	struct tsr_replay *replay; /* NULL: there was none */
 };
 
 /* What was compared at a step, and whether any of it differs. */

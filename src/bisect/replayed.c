@@ -2,15 +2,10 @@
 /* Which of two runs has the results that a replay of its gradients has. */
 #include "bisect/comparing.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "recording/signing.h"
 #include "tersor/replay.h"
 #include "text/named.h"
-
-TSR_OWNED_BY(tsr_replay_free, struct tsr_replay)
 
 struct replayed {
 	struct tsr_comparing *c;
@@ -71,7 +66,6 @@ enum tsr_status tsr_replay_cause(struct tsr_comparing *c, const char *from,
 	struct tsr_replay_options o = tsr_replay_defaults();
 	TSR_SCOPED(tsr_side_close) struct tsr_run_side side = { .ntensors = 0 };
 	struct replayed k = { c, &side, run };
-	TSR_OWNED(tsr_replay_free) struct tsr_replay *replay = NULL;
 
 	r->replayed = -1;
 	if (!from || (r->cause != TSR_BISECT_OPTIMIZER && r->cause != TSR_BISECT_STATE))
@@ -95,5 +89,7 @@ enum tsr_status tsr_replay_cause(struct tsr_comparing *c, const char *from,
 				from, side.steps[0], r->step);
 	if (side.steps[0] + 1 > recording->steps[0].step)
 		o.first_step = side.steps[0] + 1;
-	return tsr_replay(&from, 1, recording->path, NULL, &o, run, &replay, err);
+	TSR_TRY(tsr_replay(&from, 1, recording->path, NULL, &o, run, &c->replay, err));
+	r->from = tsr_replay_source(c->replay);
+	return TSR_OK;
 }

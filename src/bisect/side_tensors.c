@@ -2,10 +2,6 @@
 /* The tensors of one of two runs. */
 #include "bisect/sides.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/grow.h"
 #include "names/aliases.h"

@@ -2,10 +2,8 @@
 /* Opening one of two runs, whatever it is. */
 #include "bisect/sides.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
+#include "base/order.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/temporary.h"
@@ -79,12 +77,7 @@ struct numbered {
 	char *path;
 };
 
-static int by_step(const void *va, const void *vb)
-{
-	const struct numbered *a = va, *b = vb;
-
-	return (a->step > b->step) - (a->step < b->step);
-}
+TSR_COMPARE(by_step, struct numbered, TSR_ORDER(a->step, b->step))
 
 static enum tsr_status take_series(struct tsr_run_side *s, struct numbered *found, size_t n,
 				   struct tsr_err *err)

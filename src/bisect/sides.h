@@ -3,7 +3,6 @@
 #ifndef TSR_BISECT_SIDES_H
 #define TSR_BISECT_SIDES_H
 
-#include "base/arena.h"
 #include "ckpt/checkpoint_model.h"
 #include "tersor/bisect.h"
 #include "text/map.h"

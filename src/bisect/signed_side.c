@@ -2,11 +2,8 @@
 /* A run of which there are files of signatures, one per rank. */
 #include "bisect/sides.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
+#include "base/order.h"
 #include "text/named.h"
 
 static enum tsr_status load(struct tsr_run_side *s, size_t index, const struct tsr_run *run,
@@ -50,13 +47,7 @@ static enum tsr_status values(struct tsr_run_side *s, size_t index, struct tsr_e
 	return TSR_OK;
 }
 
-static int by_rank(const void *va, const void *vb)
-{
-	const struct tsr_signatures *a = *(struct tsr_signatures *const *)va;
-	const struct tsr_signatures *b = *(struct tsr_signatures *const *)vb;
-
-	return (a->rank > b->rank) - (a->rank < b->rank);
-}
+TSR_COMPARE(by_rank, struct tsr_signatures *, TSR_ORDER((*a)->rank, (*b)->rank))
 
 /* Each rank has one file, and all say how many there are. */
 static enum tsr_status check_ranks(struct tsr_run_side *s, struct tsr_err *err)

@@ -2,14 +2,11 @@
 /* A run of which there are the tensors themselves: gradients of a recording, or checkpoints. */
 #include "bisect/sides.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/record_crc.h"
 #include "ckpt/read.h"
 #include "names/params/parameters.h"
-#include "recording/sign_tensors.h"
+#include "recording/signing.h"
 #include "text/bytes.h"
 
 /* --- What a tensor is -------------------------------------------------------------------------- */

@@ -2,11 +2,8 @@
 /* What the readers of the containers use to fill a checkpoint. */
 #include "ckpt/build.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/grow.h"
 #include "ckpt/checkpoint_model.h"

@@ -3,7 +3,6 @@
 #ifndef TSR_CKPT_BUILD_H
 #define TSR_CKPT_BUILD_H
 
-#include "base/arena.h"
 #include "io/file.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"

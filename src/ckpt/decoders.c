@@ -3,7 +3,6 @@
 #include "ckpt/decoders.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 

@@ -2,8 +2,6 @@
 /* Telling the inputs of a command from others, by their headers and by what is read of them. */
 #include "ckpt/fingerprint.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "io/file.h"
 #include "io/hash.h"

@@ -2,10 +2,6 @@
 /* Arrays that are not one run of bytes: strided views, chunks, other byte orders. */
 #include "ckpt/layout.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "io/file.h"

@@ -2,11 +2,9 @@
 /* Entries of `__metadata__`: finding, sorting and replacing them. */
 #include "ckpt/meta.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
+#include "base/order.h"
 
 static const struct tsr_meta *find(const struct tsr_meta *meta, size_t n, const char *key)
 {
@@ -24,12 +22,7 @@ const char *tsr_meta_find(const struct tsr_meta *meta, size_t n, const char *key
 	return found ? found->value : NULL;
 }
 
-static int by_key(const void *va, const void *vb)
-{
-	const struct tsr_meta *a = va, *b = vb;
-
-	return strcmp(a->key, b->key);
-}
+TSR_COMPARE(by_key, struct tsr_meta, strcmp(a->key, b->key))
 
 void tsr_meta_sort(struct tsr_meta *meta, size_t n)
 {

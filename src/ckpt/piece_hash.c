@@ -2,11 +2,8 @@
 /* XXH3 of packed planes: of their pieces, and of planes by those. */
 #include "ckpt/piece_hash.h"
 
-#include <inttypes.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
-#include "ckpt/layout.h"
 #include "ckpt/tensor_tiles.h"
 
 uint64_t tsr_piece_hash(const void *bytes, size_t nbytes)

@@ -2,8 +2,6 @@
 /* Elements of stored tensors as FP32 values: decoded, widened or as they are. */
 #include "ckpt/read.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "codec/narrow.h"

@@ -2,16 +2,13 @@
 /* CRC-32s of a container's records: the zip members of .pt and .npz. */
 #include "ckpt/record_crc.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
+#include "base/order.h"
 #include "io/crc.h"
 #include "base/grow.h"
 #include "io/file.h"
 #include "base/progress.h"
 #include "ckpt/build.h"
 #include "ckpt/layout.h"
-#include "ckpt/tensor_tiles.h"
 #include "parts/part.h"
 
 /* --- Records that are checked while they are read ----------------------------------------------- */
@@ -87,14 +84,8 @@ static enum tsr_status add_array(struct records *r, const struct tsr_array *a)
 	return TSR_OK;
 }
 
-static int by_place(const void *va, const void *vb)
-{
-	const struct record *a = va, *b = vb;
-
-	if (a->file != b->file)
-		return a->file < b->file ? -1 : 1;
-	return (a->offset > b->offset) - (a->offset < b->offset);
-}
+TSR_COMPARE_BY(by_place, struct record, TSR_ORDER(a->file, b->file),
+	       TSR_ORDER(a->offset, b->offset))
 
 static enum tsr_status check(const struct records *r, const struct record *record, char *buf)
 {

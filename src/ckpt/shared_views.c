@@ -2,9 +2,8 @@
 /* Tensors that share memory in a way that no output keeps. */
 #include "ckpt/shared_views.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
+#include "base/order.h"
 #include "ckpt/build.h"
 #include "ckpt/layout.h"
 
@@ -45,17 +44,9 @@ static bool find_extent(const struct tsr_array *a, struct extent *e)
 	return true;
 }
 
-static int by_place(const void *va, const void *vb)
-{
-	const struct extent *a = va, *b = vb;
-
-	if (a->file != b->file)
-		return a->file < b->file ? -1 : 1;
-	if (a->start != b->start)
-		return a->start < b->start ? -1 : 1;
-	/* Arrays are in the order of the checkpoint. */
-	return a->array < b->array ? -1 : a->array > b->array;
-}
+/* Arrays are in the order of the checkpoint. */
+TSR_COMPARE_BY(by_place, struct extent, TSR_ORDER(a->file, b->file),
+	       tsr_order_then(TSR_ORDER(a->start, b->start), TSR_ORDER(a->array, b->array)))
 
 /* How many share elements with one before them, and the first that does. */
 static size_t count_shared(const struct extent *e, size_t n, const struct tsr_array **first_ret)

@@ -2,8 +2,6 @@
 /* Bases of deltas that are read only once: the hashes of the pieces that were read so far. */
 #include "ckpt/unproven.h"
 
-#include <stdlib.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/piece_hash.h"

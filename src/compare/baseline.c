@@ -2,10 +2,7 @@
 /* Earlier reports in JSON, read back and compared with. */
 #include "compare/baseline.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 

@@ -2,14 +2,10 @@
 /* Comparing what two checkpoints have besides tensors: one walk over two graphs of values. */
 #include "compare/besides.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/grow.h"
 #include "ckpt/build.h"
-#include "compare/value_text.h"
 #include "format/value_walk.h"
 #include "torch/torch_write.h"
 

@@ -27,4 +27,15 @@ enum tsr_status tsr_besides_compare(struct tsr_checkpoint *a, struct tsr_checkpo
 #define TSR_BESIDES_TEXT 400u
 const char *tsr_besides_first(const struct tsr_besides *b, char text[TSR_BESIDES_TEXT]);
 
+/* --- Values in words, as a comparison shows them ---------------------------------------------- */
+
+#define TSR_VALUE_TEXT 1024u
+
+/* Numbers with all of their digits, and bits of a NaN; the first of texts; lists by their length. */
+void tsr_value_text_of(const struct tsr_value *v, char out[TSR_VALUE_TEXT]);
+
+/* A TENSOR by its name, with what PyTorch knows of it; @stride: NULL, or those that it has. */
+void tsr_value_tensor_text(const struct tsr_value *v, const struct tsr_tensor *t,
+			   const uint64_t *stride, char out[TSR_VALUE_TEXT]);
+
 #endif

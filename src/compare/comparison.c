@@ -9,21 +9,10 @@ const struct tsr_checkpoint *tsr_verification_checked(const struct tsr_verificat
 	return v->checked;
 }
 
-const struct tsr_checkpoint *tsr_verification_original(const struct tsr_verification *v)
-{
-	return v->original;
-}
-
 const struct tsr_verified_tensor *tsr_verification_tensor(const struct tsr_verification *v,
 							  size_t index)
 {
 	return index < v->checked->ntensors ? &v->tensors[index] : NULL;
-}
-
-float tsr_verification_eps(const struct tsr_verification *v, bool *known_ret)
-{
-	*known_ret = v->eps_known;
-	return v->eps;
 }
 
 uint64_t tsr_verification_nfaults(const struct tsr_verification *v)

@@ -3,9 +3,7 @@
 #ifndef TSR_COMPARE_LOST_H
 #define TSR_COMPARE_LOST_H
 
-#include "tersor/checkpoint.h"
 #include "tersor/compare.h"
-#include "tersor/pack.h"
 
 struct tsr_losses {
 	uint64_t weights, momenta, variances, others; /* nonzero values that come back 0 */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values in words. */
-#include "compare/value_text.h"
+#include "compare/besides.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,11 +3,7 @@
  * The command `verify`: is a checkpoint whole, and does it hold what the original holds?  The walk
  * compares the hash of every plane on the way, by tsr_plane_hashes_check() of ckpt/piece_hash.c.
  */
-#include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/option_size.h"

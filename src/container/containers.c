@@ -2,12 +2,8 @@
 /* The table of containers, the row of .pt, and detecting which container a file is. */
 #include "container/containers.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/utf8.h"
-#include "container/foreign.h"
 #include "container/writer_layout.h"
 #include "format/safetensors.h"
 #include "format/zip.h"

@@ -72,4 +72,40 @@ enum tsr_status tsr_npy_lay_out(struct tsr_writer *w, struct tsr_err *err);
 
 enum tsr_status tsr_dcp_lay_out(struct tsr_writer *w, struct tsr_err *err);
 
+/* --- A checkpoint in shards and their index, as the Hugging Face libraries write it ----------- */
+
+/* Whether a file looks like an index. */
+enum tsr_status tsr_sharded_detect(const struct tsr_file *f, bool *is_ret, struct tsr_err *err);
+
+/* Read every shard that an index names; takes ownership of @f. */
+enum tsr_status tsr_sharded_read(struct tsr_checkpoint *c, struct tsr_file *f,
+				 const struct tsr_open_options *options, struct tsr_err *err);
+
+/* --- Files of DCP's Hugging Face writer that hold one rank's parts of tensors ----------------- */
+
+/* {"NAME": {"saved_offsets": [0, 12]}, ...}: where in the whole tensor the stored one begins. */
+#define TSR_OFFSETS_KEY "DCP_SHARDING_INFO"
+
+/* TSR_E_UNSUPPORTED if a safetensors file with this metadata holds parts, which nothing here joins. */
+enum tsr_status tsr_hf_parts_check(const char *path, const struct tsr_meta *meta, size_t nmeta,
+				   struct tsr_err *err);
+
+/* Whether a file is one of several ranks', by its name and that of another one beside it. */
+bool tsr_hf_parts_named(const char *path);
+
+/* Fail as tsr_hf_parts_check() does, about a file or a directory of such files. */
+enum tsr_status tsr_hf_parts_refuse(const char *path, struct tsr_err *err);
+
+/* --- Files and directories of other programs that are known, but not read --------------------- */
+
+/*
+ * TSR_E_UNSUPPORTED with what the file is and what to do, by its content; TSR_E_FORMAT for a pointer to a
+ * file that is elsewhere; TSR_OK if it is not known.
+ */
+enum tsr_status tsr_foreign_refuse(const struct tsr_file *f, const struct tsr_file_head *head,
+				   struct tsr_err *err);
+
+/* The same of a directory, by the names in it. */
+enum tsr_status tsr_foreign_refuse_directory(const char *directory, struct tsr_err *err);
+
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Laying out a directory of torch.distributed.checkpoint: the file and the place of each entry. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "container/containers.h"
 #include "container/writer_layout.h"

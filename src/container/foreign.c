@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files and directories of other programs that are known, but not read: what they are, and what to do. */
-#include "container/foreign.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "container/containers.h"
 
 #include "base/fail.h"
 #include "io/dir.h"

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of DCP's Hugging Face writer that hold one rank's parts of tensors. */
-#include "container/hf_parts.h"
+#include "container/containers.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/meta.h"

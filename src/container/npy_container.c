@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NumPy's containers: one array (.npy) and zip archives of them (.npz). */
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/crc.h"
 #include "base/fail.h"
 #include "container/containers.h"
@@ -26,12 +23,11 @@ bool tsr_npz_detect(const struct tsr_file_head *head)
 static enum tsr_status add_npy(struct tsr_checkpoint *c, const struct tsr_npy_header *h,
 			       const char *name, struct tsr_array *a, struct tsr_err *err)
 {
-	uint64_t *shape;
+	const uint64_t *shape = tsr_arena_dup(c->arena, h->shape, h->rank * sizeof(*shape));
 	struct tsr_layout *layout;
 
-	TSR_TRY(TSR_ARENA_NEW(&shape, h->rank, c->arena, tsr_build_nomem(c, err)));
-	if (h->rank)
-		memcpy(shape, h->shape, h->rank * sizeof(*shape));
+	if (!shape)
+		return tsr_build_nomem(c, err);
 	a->name = name;
 	a->dtype = h->dtype;
 	a->rank = h->rank;

@@ -3,8 +3,6 @@
 #include "container/outputs.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "io/dir.h"
 #include "base/fail.h"
@@ -338,11 +336,6 @@ static enum tsr_status tidy(const struct tsr_outputs *o, enum tsr_status status,
 	return status;
 }
 
-static bool is_published(enum tsr_status status)
-{
-	return status == TSR_OK || status == TSR_E_DURABILITY;
-}
-
 enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text *index,
 				    struct tsr_err *err)
 {
@@ -352,16 +345,16 @@ enum tsr_status tsr_outputs_publish(struct tsr_outputs *o, const struct tsr_text
 
 	/* All of them or none: no signal ends it between two files. */
 	tsr_temporary_hold(1);
-	while (published < o->n && is_published(status)) {
+	while (published < o->n && tsr_is_written(status)) {
 		one = tsr_outfile_publish(&o->files[published], err);
-		published += is_published(one);
+		published += tsr_is_written(one);
 		status = one == TSR_OK ? status : one;
 	}
-	if (index && is_published(status)) {
+	if (index && tsr_is_written(status)) {
 		one = publish_index(o, index, err);
 		status = one == TSR_OK ? status : one;
 	}
-	if (o->dir && is_published(status)) {
+	if (o->dir && tsr_is_written(status)) {
 		one = tsr_outdir_publish(o->dir, &rule, err);
 		o->dir = NULL;
 		status = one == TSR_OK ? status : one;

@@ -3,9 +3,7 @@
 #ifndef TSR_CONTAINER_OUTPUTS_H
 #define TSR_CONTAINER_OUTPUTS_H
 
-#include "base/arena.h"
 #include "io/atomic_dir.h"
-#include "io/file.h"
 #include "parts/part.h"
 #include "text/text.h"
 #include "ckpt/checkpoint_model.h"

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors files, packed or not: reading one, and writing one or several shards with an index. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "io/dir.h"
 #include "io/temporary.h"
 #include "ckpt/coded/coded_plane.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
-#include "container/hf_parts.h"
 #include "container/packed/packed_read.h"
 #include "container/packed/packed_write.h"
 #include "container/shards/shard_cut.h"
-#include "container/shards/shard_keep.h"
 #include "container/tree.h"
 #include "container/writer_layout.h"
 #include "format/safetensors.h"

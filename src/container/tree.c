@@ -2,10 +2,6 @@
 /* What was saved around the tensors, in a safetensors file: a pickle in its metadata or a tensor. */
 #include "container/tree.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "ckpt/checkpoint_model.h"
 #include "text/base64.h"
 #include "base/fail.h"

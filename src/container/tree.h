@@ -7,7 +7,6 @@
 #ifndef TSR_CONTAINER_TREE_H
 #define TSR_CONTAINER_TREE_H
 
-#include "text/text.h"
 #include "ckpt/build.h"
 
 #define TSR_TREE_KEY "tersor_tree"

@@ -2,10 +2,6 @@
 /* Writing a list of arrays into a container: laid out beforehand, put in any order, then published. */
 #include "container/writer.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/crc.h"
 #include "io/hash.h"
 #include "io/meeting.h"

@@ -23,7 +23,7 @@ struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag);
  * @container: of the output
  * @max_shard_nbytes: of a file, for safetensors and DCP; 0: as much as there is.  The planes of a tensor stay
  *          together.  A header over the limits of readers makes several files in any case, and a note
- * @like:   NULL, or a model in shards: the output has its tensors in the same ones (shards/shard_keep.h)
+ * @like:   NULL, or a model in shards: the output has its tensors in the same ones (shards/shard_cut.h)
  * @c:      the source: its files are not overwritten, and .pt gets what it has around its tensors
  * @arrays: @narrays arrays; their tags are TSR_ARRAY_TAG() of a tensor of @c and a plane
  * @keep_order: arrays stay in this order, not that of the safetensors reference

@@ -2,8 +2,6 @@
 /* What the rows of the containers use to lay out the files of a writer. */
 #include "container/writer_layout.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 
 struct tsr_st_entry tsr_stored_array(const struct tsr_tensor *t, size_t tag)

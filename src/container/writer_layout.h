@@ -3,7 +3,6 @@
 #ifndef TSR_CONTAINER_WRITER_LAYOUT_H
 #define TSR_CONTAINER_WRITER_LAYOUT_H
 
-#include "base/arena.h"
 #include "container/outputs.h"
 #include "container/writer.h"
 #include "format/zip_members.h"

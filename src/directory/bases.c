@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Deltas of directories: each packed file differs from that of the same name in another packed directory. */
-#include "directory/bases.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "directory/traversal.h"
 
 #include "base/fail.h"
 #include "directory/stored.h"

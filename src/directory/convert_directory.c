@@ -3,7 +3,6 @@
 #include "tersor/directory.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/arena.h"
 #include "base/fail.h"

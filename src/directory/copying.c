@@ -2,10 +2,6 @@
 /* Files of a directory: opened, copied and hashed. */
 #include "directory/copying.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "container/containers.h"

@@ -4,7 +4,6 @@
 #define TSR_DIRECTORY_COPYING_H
 
 #include "directory/traversal.h"
-#include "io/file.h"
 
 /* Open a file below the directory @root: a link only if the traversal allows it, and none in its output. */
 enum tsr_status tsr_open_below(struct tsr_traversal *t, const char *root, const char *name,

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparing two directories file by file, either of which may be packed. */
-#include <inttypes.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/checkpoint_model.h"

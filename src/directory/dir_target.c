@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The directory that packing or unpacking one makes. */
-#include "directory/dir_target.h"
+#include "directory/write_directory.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "io/dir.h"

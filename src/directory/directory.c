@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a user of the library sees of a packed directory. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
+#include "base/order.h"
 #include "base/utf8.h"
 #include "directory/directory_data.h"
 #include "io/dir.h"
-#include "io/file.h"
 #include "io/temporary.h"
 
 /* Memory that the paths, entries and reasons of one directory may take. */
@@ -89,12 +86,7 @@ enum tsr_status tsr_directory_nomem(const struct tsr_directory *d, struct tsr_er
 			d->path);
 }
 
-static int by_path(const void *va, const void *vb)
-{
-	const struct tsr_directory_entry *a = va, *b = vb;
-
-	return strcmp(a->path, b->path);
-}
+TSR_COMPARE(by_path, struct tsr_directory_entry, strcmp(a->path, b->path))
 
 struct tsr_directory_entry *tsr_directory_find(const struct tsr_directory *d, const char *path)
 {

@@ -3,8 +3,8 @@
 #ifndef TSR_DIRECTORY_DIRECTORY_DATA_H
 #define TSR_DIRECTORY_DIRECTORY_DATA_H
 
-#include "base/scope.h"
 #include "base/arena.h"
+#include "base/scope.h"
 #include "io/node_list.h"
 #include "pack/packing.h"
 #include "tersor/directory.h"
@@ -92,5 +92,14 @@ enum tsr_status tsr_directory_write_index(struct tsr_traversal *t, const char *p
 enum tsr_status tsr_directory_measure_index(struct tsr_directory *d, struct tsr_err *err);
 
 TSR_OWNED_BY(tsr_directory_close, struct tsr_directory)
+
+/* What writing and reading the index of a packed directory share (docs/internals/format.md). */
+
+#define TSR_INDEX_VERSION 1u
+
+/* Digits of a hash, what they are while the text is hashed, and what ends the text behind them. */
+#define TSR_INDEX_HEX 16u
+#define TSR_INDEX_ZEROS "0000000000000000"
+#define TSR_INDEX_END "\"}\n"
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making the index of a directory whose files are packed already, as the ranks of a job write them. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "directory/copying.h"
 #include "directory/stored.h"

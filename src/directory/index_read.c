@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the index of a packed directory (docs/internals/format.md), every byte of it untrusted. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "container/packed/members.h"
-#include "directory/directory_index.h"
+#include "directory/directory_data.h"
 #include "directory/shard_total.h"
 #include "io/dir.h"
 #include "io/file.h"

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing the index of a packed directory (docs/internals/format.md). */
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "directory/copying.h"
-#include "directory/directory_index.h"
+#include "directory/directory_data.h"
 #include "io/hash.h"
 #include "tersor/version.h"
 #include "text/json.h"

@@ -2,16 +2,13 @@
 /* What is to become of each file of a directory: packed, or copied and why. */
 #include "directory/plan.h"
 
-#include <string.h>
-
 #include "base/fail.h"
-#include "directory/bases.h"
+#include "directory/traversal.h"
 #include "directory/copying.h"
 #include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/containers.h"
-#include "container/sharded.h"
 #include "io/dir.h"
 #include "io/temporary.h"
 

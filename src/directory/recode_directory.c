@@ -2,7 +2,7 @@
 /* A packed directory with other planes coded: what it unpacks to, figures and generations stay. */
 #include "base/fail.h"
 #include "base/option_size.h"
-#include "directory/bases.h"
+#include "directory/traversal.h"
 #include "directory/stored.h"
 #include "directory/write_directory.h"
 #include "parts/part.h"

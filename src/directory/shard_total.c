@@ -2,10 +2,6 @@
 /* The total_size in copies of Hugging Face indices: narrow weights take fewer bytes than the source's. */
 #include "directory/shard_total.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "format/shard_index.h"

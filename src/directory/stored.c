@@ -2,8 +2,6 @@
 /* The files that a packed directory has for its entries. */
 #include "directory/stored.h"
 
-#include <inttypes.h>
-
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "directory/copying.h"

@@ -4,7 +4,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/option_size.h"
@@ -32,7 +31,7 @@ enum tsr_status tsr_traversal_end(struct tsr_traversal *t, enum tsr_status statu
 				  "%s: published and complete, but may not survive a power cut: "
 				  "cannot sync a directory in it",
 				  t->output.path);
-	if (status == TSR_OK || status == TSR_E_DURABILITY)
+	if (tsr_is_written(status))
 		*ret = t->d;
 	else
 		tsr_directory_close(t->d);

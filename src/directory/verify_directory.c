@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Verifying a packed directory: every file, those that are missing, and those that do not belong. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "compare/comparison.h"

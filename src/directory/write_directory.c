@@ -3,9 +3,8 @@
 #include "directory/write_directory.h"
 
 #include "base/fail.h"
-#include "directory/bases.h"
+#include "directory/traversal.h"
 #include "directory/copying.h"
-#include "directory/dir_target.h"
 #include "directory/shard_total.h"
 #include "directory/stored.h"
 #include "io/dir.h"

@@ -5,10 +5,8 @@
  */
 #include "format/npy.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"

@@ -2,8 +2,6 @@
 /* The opcodes of scalars and of the memo, as a pickle of protocol 2 has them. */
 #include "format/pickle_writer.h"
 
-#include <inttypes.h>
-
 #include "base/fail.h"
 #include "base/little_endian.h"
 

@@ -2,9 +2,6 @@
 /* Writing a value as a pickle of protocol 2. */
 #include "format/pickle_writer.h"
 
-#include <inttypes.h>
-#include <string.h>
-
 #include "base/fail.h"
 
 /* As in CPython, which reads back one batch at a time. */

@@ -2,12 +2,9 @@
 /* The safetensors container, read strictly and written deterministically. */
 #include "format/safetensors.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/grow.h"
 #include "base/little_endian.h"
+#include "base/order.h"
 #include "text/shape.h"
 
 /* --- Reading -------------------------------------------------------------------------------- */
@@ -195,16 +192,8 @@ static enum tsr_status read_metadata(struct reading *r, const struct tsr_json *o
 }
 
 /* Arrays with the same begin: the empty ones come first, by name. */
-static int by_offset(const void *va, const void *vb)
-{
-	const struct tsr_st_entry *a = va, *b = vb;
-
-	if (a->offset != b->offset)
-		return a->offset < b->offset ? -1 : 1;
-	if (a->nbytes != b->nbytes)
-		return a->nbytes < b->nbytes ? -1 : 1;
-	return strcmp(a->name, b->name);
-}
+TSR_COMPARE_BY(by_offset, struct tsr_st_entry, TSR_ORDER(a->offset, b->offset),
+	       tsr_order_then(TSR_ORDER(a->nbytes, b->nbytes), strcmp(a->name, b->name)))
 
 /* No hole, no overlap, nothing after the last. */
 static enum tsr_status check_coverage(struct reading *r, uint64_t data_start)
@@ -337,14 +326,8 @@ void tsr_st_drop_header(struct tsr_st_contents *c)
 
 /* --- Writing -------------------------------------------------------------------------------- */
 
-static int in_reference_order(const void *va, const void *vb)
-{
-	const struct tsr_st_entry *a = va, *b = vb;
-
-	if (a->dtype != b->dtype)
-		return a->dtype > b->dtype ? -1 : 1;
-	return strcmp(a->name, b->name);
-}
+TSR_COMPARE_BY(in_reference_order, struct tsr_st_entry, TSR_ORDER(b->dtype, a->dtype),
+	       strcmp(a->name, b->name))
 
 void tsr_st_sort(struct tsr_st_entry *entries, size_t n)
 {
@@ -352,12 +335,7 @@ void tsr_st_sort(struct tsr_st_entry *entries, size_t n)
 		qsort(entries, n, sizeof(*entries), in_reference_order);
 }
 
-static int by_tag(const void *va, const void *vb)
-{
-	const struct tsr_st_entry *a = va, *b = vb;
-
-	return a->tag < b->tag ? -1 : a->tag > b->tag;
-}
+TSR_COMPARE(by_tag, struct tsr_st_entry, TSR_ORDER(a->tag, b->tag))
 
 void tsr_st_sort_by_tag(struct tsr_st_entry *entries, size_t n)
 {

@@ -4,7 +4,6 @@
 #define TSR_FORMAT_SAFETENSORS_H
 
 #include "base/arena.h"
-#include "io/file.h"
 #include "text/json.h"
 #include "text/text.h"
 #include "tersor/dtype.h"

@@ -2,10 +2,6 @@
 /* The index of a sharded checkpoint, as Hugging Face tools lay it out. */
 #include "format/shard_index.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/dir.h"
 #include "base/fail.h"
 #include "text/named.h"

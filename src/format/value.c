@@ -3,7 +3,6 @@
 #include "format/value.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"

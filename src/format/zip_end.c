@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The records that end a zip archive: classic, and zip64, which torch always writes. */
-#include <inttypes.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "format/zip.h"
 #include "format/zip_format.h"

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The contents of a member, a buffer at a time.  The only file that inflates. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <zlib.h>
 
 #include "io/crc.h"

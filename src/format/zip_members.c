@@ -2,8 +2,6 @@
 /* The members of a zip archive that is to be written, each with bytes that are known beforehand. */
 #include "format/zip_members.h"
 
-#include <string.h>
-
 #include "io/crc.h"
 #include "base/fail.h"
 #include "base/utf8.h"

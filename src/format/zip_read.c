@@ -5,12 +5,9 @@
  */
 #include "format/zip.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
+#include "base/order.h"
 #include "format/zip_format.h"
 
 /* The last two say which effort the deflater made. */
@@ -329,12 +326,7 @@ static enum tsr_status check_local(struct reading *r, const struct extent *x, ui
 			  room - data - m->stored_nbytes);
 }
 
-static int compare_headers(const void *va, const void *vb)
-{
-	const struct extent *a = va, *b = vb;
-
-	return (a->header > b->header) - (a->header < b->header);
-}
+TSR_COMPARE(compare_headers, struct extent, TSR_ORDER(a->header, b->header))
 
 static enum tsr_status check_members(struct reading *r)
 {

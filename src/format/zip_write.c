@@ -3,9 +3,6 @@
  * Zip archives of stored members, as torch and Python's zipfile read them.  The bytes depend on
  * names, sizes and contents alone: every date is the first that the format has.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "format/zip.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of torch.distributed.checkpoint, and those that Accelerate's FSDP is made of. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "io/temporary.h"

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories that DeepSpeed saves: `latest` names the one with the files of all ranks. */
-#include <string.h>
-
 #include "base/fail.h"
 #include "layouts/layouts.h"
-#include "layouts/reached.h"
+#include "layouts/folder.h"
 #include "layouts/zero.h"
 
 /* --- One checkpoint ----------------------------------------------------------------------------- */

@@ -2,9 +2,6 @@
 /* Arrays put together from runs of the elements of others. */
 #include "layouts/flat_join.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/grow.h"
 #include "ckpt/checkpoint_model.h"
 

@@ -3,8 +3,6 @@
 #include "layouts/folder.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

@@ -96,4 +96,13 @@ enum tsr_status tsr_folder_states(struct tsr_folder *d);
  */
 enum tsr_status tsr_folder_account(struct tsr_folder *d);
 
+/* --- Dropping the arrays of files whose parts became other arrays ----------------------------- */
+
+/*
+ * Of the arrays from @first on, keep those that @root has as TENSOR values, in their order, and number
+ * them anew.  No other tree may have one of them.
+ */
+enum tsr_status tsr_keep_reached(struct tsr_checkpoint *c, size_t first, struct tsr_value *root,
+				 struct tsr_err *err);
+
 #endif

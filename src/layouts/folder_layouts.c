@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What frameworks write into directories, one row each: how it is recognised, how it is read. */
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "container/foreign.h"
+#include "container/containers.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
 #include "tersor/directory.h"

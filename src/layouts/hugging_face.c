@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of Transformers, Accelerate and PEFT: weights, an optimizer and other states. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "container/hf_parts.h"
-#include "container/sharded.h"
+#include "container/containers.h"
 #include "layouts/folder.h"
 #include "layouts/layouts.h"
 

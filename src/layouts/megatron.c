@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of Megatron-LM: an iteration's, in its legacy form or as torch.distributed.checkpoint. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "layouts/layouts.h"

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening: what each input is, and how several become one checkpoint. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/dir.h"
 #include "io/spool.h"
 #include "io/temporary.h"
@@ -13,14 +9,10 @@
 #include "ckpt/coded/deltas.h"
 #include "ckpt/meta.h"
 #include "container/containers.h"
-#include "container/sharded.h"
 #include "container/packed/packed_read.h"
 #include "container/tree.h"
 #include "layouts/folder.h"
-#include "layouts/open_base.h"
 #include "layouts/open.h"
-#include "names/import/import_states.h"
-#include "names/places.h"
 #include "names/state_dict.h"
 #include "torch/dcp.h"
 #include "torch/torch.h"

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening the base of a delta that is being read: its path, and whether it is the one that is named. */
-#include "layouts/open_base.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "layouts/open.h"
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dropping the arrays of files whose parts became other arrays. */
-#include "layouts/reached.h"
-
-#include <stdlib.h>
+#include "layouts/folder.h"
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

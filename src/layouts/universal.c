@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DeepSpeed's universal checkpoints: one directory per parameter with its weight and states. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "layouts/flat_join.h"
 #include "layouts/layouts.h"
-#include "layouts/reached.h"
+#include "layouts/folder.h"
 #include "layouts/zero.h"
 
 /* --- One parameter ------------------------------------------------------------------------------ */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files of DeepSpeed's ZeRO stages: one of the model and one of the optimizer per rank. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "layouts/zero.h"

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole tensors from the partitions of DeepSpeed's ZeRO stages. */
-#include <inttypes.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "layouts/flat_join.h"

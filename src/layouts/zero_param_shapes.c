@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parameters of ZeRO stages, as param_shapes has them: names, shapes and places in flat groups. */
-#include <string.h>
-
 #include "base/fail.h"
 #include "layouts/zero.h"
 #include "text/shape.h"

@@ -2,10 +2,6 @@
 /* Learning from a checkpoint: one pass to find the blocks of all tensors, one to count what is in them. */
 #include "tersor/learn.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
 #include "base/option_size.h"
@@ -17,7 +13,6 @@
 #include "ckpt/tensor_tiles.h"
 #include "codec/nonfinite.h"
 #include "learn/histogram.h"
-#include "learn/optimum.h"
 #include "learn/partition.h"
 #include "text/named.h"
 
@@ -296,8 +291,8 @@ static enum tsr_status run_pass(struct learning *l, bool counts)
 				  .work = counts ? count_values : find_blocks,
 				  .commit = counts ? add_values : add_blocks,
 				  .ctx = l };
-	enum tsr_status status;
 
+	tsr_tiles_free(&l->tiles);
 	TSR_TRY(tsr_tiles_init(&l->tiles, l->pub.ntensors, l->c->path, l->err));
 	for (size_t i = 0; i < l->pub.ntensors; i++) {
 		const uint32_t block = counts ? counted_block(l, i) : 1;
@@ -306,9 +301,7 @@ static enum tsr_status run_pass(struct learning *l, bool counts)
 			      TSR_TILE_ELEMENTS - TSR_TILE_ELEMENTS % block);
 	}
 	p.njobs = l->tiles.njobs;
-	status = tsr_pipeline_run(&p, l->progress.run, l->err);
-	tsr_tiles_free(&l->tiles);
-	return status;
+	return tsr_pipeline_run(&p, l->progress.run, l->err);
 }
 
 /* --- The codebook ------------------------------------------------------------------------------- */
@@ -384,6 +377,7 @@ enum tsr_status tsr_learn(const struct tsr_checkpoint *c, const struct tsr_learn
 		free(l->units[i].partition);
 	free(l->units);
 	l->units = NULL;
+	tsr_tiles_free(&l->tiles);
 	l->pub.tensors = l->tensors;
 	return TSR_MADE(status, ret, &l->pub, tsr_learned_free);
 }

@@ -12,10 +12,9 @@
  * decrease with its end, and those of both halves lie on the two sides of that in the middle.  Nor does
  * it decrease from layer to layer, with the same end.
  */
-#include "learn/optimum.h"
+#include "learn/histogram.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "learn/wide.h"

@@ -11,10 +11,9 @@
 #include "learn/partition.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
+#include "base/order.h"
 #include "learn/learn_loops.h"
 #include "learn/log_math.h"
 #include "learn/wide.h"
@@ -72,13 +71,7 @@ uint64_t tsr_largest_divisor(uint64_t n, uint64_t most)
 	return d ? d : 1;
 }
 
-static int compare_lengths(const void *va, const void *vb)
-{
-	const uint64_t a = ((const struct blocks *)va)->length;
-	const uint64_t b = ((const struct blocks *)vb)->length;
-
-	return (a > b) - (a < b);
-}
+TSR_COMPARE(compare_lengths, struct blocks, TSR_ORDER(a->length, b->length))
 
 /* Divisors of numel with at least @least blocks; how many, put into @blocks if it is not NULL. */
 static size_t list_divisors(uint64_t numel, uint64_t least, struct blocks *blocks)

@@ -42,6 +42,7 @@ static const struct tsr_alias aliases[] = {
 	{ "step_size", TSR_ROLE_STATE, true, false },
 	{ "ax", TSR_ROLE_STATE, true, false }, /* ASGD */
 	{ "z", TSR_ROLE_STATE, true, false }, /* schedule-free */
+	{ "p0", TSR_ROLE_STATE, true, true }, /* Prodigy: the first weights, flat */
 	{ "variance", TSR_ROLE_STATE, true, false }, /* Adafactor */
 	{ "row_var", TSR_ROLE_STATE, true, true },
 	{ "col_var", TSR_ROLE_STATE, true, true },

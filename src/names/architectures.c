@@ -4,10 +4,7 @@
  * an optimizer numbers parameters by it.  A module has its children in the order in which its class
  * defines them, numbered ones by number, so the order of siblings settles everything.
  */
-#include "names/architectures.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "names/optimizer_ids.h"
 
 #include "base/arena.h"
 #include "base/fail.h"

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which state of Gefen's optimizer belongs to which parameter. */
-#include "names/gefen_ids.h"
+#include "names/optimizer_ids.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

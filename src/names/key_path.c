@@ -2,10 +2,7 @@
 /* The keys that lead to a value, kept as they are; text is made of them only for what needs a name. */
 #include "names/key_path.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/utf8.h"

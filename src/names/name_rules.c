@@ -3,7 +3,6 @@
 #include "names/name_rules.h"
 
 #include <fnmatch.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "text/text.h"

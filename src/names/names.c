@@ -4,7 +4,6 @@
 
 #include <ctype.h>
 #include <regex.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "text/bytes.h"

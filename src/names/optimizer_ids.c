@@ -4,17 +4,14 @@
  * param_groups, so a number means nothing without the names, or the model whose order it follows.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
+#include "base/order.h"
 #include "text/named.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/shape.h"
 #include "names/aliases.h"
-#include "names/gefen_ids.h"
 #include "names/optimizer_ids.h"
-#include "names/param_order.h"
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
@@ -59,12 +56,7 @@ void tsr_optim_take_eps(const struct tsr_optim *o, float *eps)
 	}
 }
 
-static int by_id(const void *va, const void *vb)
-{
-	const struct tsr_optim_id *const *a = va, *const *b = vb;
-
-	return tsr_value_compare_texts((*a)->id, (*b)->id);
-}
+TSR_COMPARE(by_id, struct tsr_optim_id *, tsr_value_compare_texts((*a)->id, (*b)->id))
 
 static bool is_id(const struct tsr_value *v)
 {
@@ -262,13 +254,8 @@ static int compare_shapes(const struct tsr_array *a, const struct tsr_array *b)
 	return tsr_shape_compare(a->rank, a->shape, b->rank, b->shape);
 }
 
-static int by_shape(const void *va, const void *vb)
-{
-	const struct shaped *a = va, *b = vb;
-	const int order = compare_shapes(a->array, b->array);
-
-	return order ? order : (a->order > b->order) - (a->order < b->order);
-}
+TSR_COMPARE_BY(by_shape, struct shaped, compare_shapes(a->array, b->array),
+	       TSR_ORDER(a->order, b->order))
 
 /* Note whether some state has a shape that no parameter has. */
 static enum tsr_status find_reduced(const struct joining *j)

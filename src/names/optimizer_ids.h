@@ -54,4 +54,44 @@ void tsr_optim_take_eps(const struct tsr_optim *o, float *eps);
 /* The bytes per weight that a FlashOptim group keeps (`master_bytewidth`), or 0. */
 uint64_t tsr_optim_bytewidth(const struct tsr_optim *o, size_t group);
 
+/* --- Which state of Gefen's optimizer belongs to which parameter ------------------------------ */
+
+/*
+ * Its states have shapes of their own, but each parameter is a group with a name: that of the model in
+ * lower case, or a number.  If the names fit @nparams parameters in one way, or all of them in their
+ * order do by their sizes, give the ids their names; *joined_ret says so.  Others are left alone.
+ */
+enum tsr_status tsr_gefen_join(struct tsr_checkpoint *c, struct tsr_optim *o,
+			       const struct tsr_param *params, size_t nparams, bool ordered,
+			       bool *joined_ret, struct tsr_err *err);
+
+/* --- Which parameters an optimizer numbers, by rules that training programs follow ------------ */
+
+/* Whether the state of an id can be that of the parameter with this array; without a state, it can. */
+bool tsr_optim_can_have(const struct tsr_checkpoint *c, const struct tsr_optim *o,
+			const struct tsr_optim_id *id, size_t param);
+
+/*
+ * Name the ids of an optimizer by the rules of docs/reading.md, "Matching state to parameters", from
+ * @params of the model, in its order if @ordered.  Where rules fit and all that do agree, *proved_ret is
+ * true, ids have names and a note says which rule it was; otherwise ids are left as they are.
+ */
+enum tsr_status tsr_order_prove(struct tsr_checkpoint *c, struct tsr_optim *o,
+				const struct tsr_param *params, size_t nparams, bool ordered,
+				bool *proved_ret, struct tsr_err *err);
+
+/* --- The order in which known architectures define their parameters --------------------------- */
+
+/* How many there are, and what messages call them. */
+size_t tsr_architecture_count(void);
+const char *tsr_architecture_name(size_t architecture);
+
+/*
+ * Sort @n names of parameters into the order of an architecture: @order gets their indices.
+ * *applies_ret is whether it knows each component that the order depends on; otherwise @order means
+ * nothing.
+ */
+enum tsr_status tsr_architecture_sort(size_t architecture, const char *const *names, size_t n,
+				      size_t *order, bool *applies_ret, struct tsr_err *err);
+
 #endif

@@ -4,15 +4,11 @@
  * parameters in the order of the model.  A rule fits if the sizes of groups and the shapes of all
  * states do, and counts only if every other rule that fits says the same.
  */
-#include "names/param_order.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "names/optimizer_ids.h"
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "names/aliases.h"
-#include "names/architectures.h"
 #include "text/shape.h"
 
 /* Ids or parameters, by their index. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the places of tensors in what was saved around them say of them. */
-#include "names/places.h"
-
-#include <string.h>
+#include "names/state_dict.h"
 
 #include "base/arena.h"
 #include "base/fail.h"

@@ -2,10 +2,8 @@
 /* Quantized weights are known by their type, and what belongs to them by where it is. */
 #include "names/quantized.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
+#include "base/order.h"
 #include "names/aliases.h"
 #include "names/roles.h"
 #include "text/bytes.h"
@@ -50,12 +48,7 @@ static size_t parent(const char *name)
 	return len ? len - 1 : 0;
 }
 
-static int by_name(const void *va, const void *vb)
-{
-	const struct scope *a = va, *b = vb;
-
-	return tsr_compare_bytes(a->name, a->len, b->name, b->len);
-}
+TSR_COMPARE(by_name, struct scope, tsr_compare_bytes(a->name, a->len, b->name, b->len))
 
 static void sort(struct scopes *s)
 {

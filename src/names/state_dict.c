@@ -5,16 +5,12 @@
  */
 #include "names/state_dict.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/grow.h"
 #include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "base/utf8.h"
-#include "names/import/flashoptim_import.h"
-#include "names/import/torchao_import.h"
+#include "names/import/import_parts.h"
 #include "names/key_path.h"
 #include "names/model_tree.h"
 #include "names/optimizer_ids.h"

@@ -2,11 +2,9 @@
 /* Wrappers around model and optimizer, in flat names. */
 #include "names/wrappers.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/fail.h"
+#include "base/order.h"
 #include "text/bytes.h"
 
 static const char *const optimizers[] = { "optim.", "optimizer." };
@@ -37,12 +35,7 @@ static struct tsr_wrapper wrapper_of(const char *name)
 	return (struct tsr_wrapper){ name, 0 };
 }
 
-static int compare(const void *va, const void *vb)
-{
-	const struct tsr_wrapper *a = va, *b = vb;
-
-	return tsr_compare_bytes(a->text, a->len, b->text, b->len);
-}
+TSR_COMPARE(compare, struct tsr_wrapper, tsr_compare_bytes(a->text, a->len, b->text, b->len))
 
 /* Whether a tensor's name begins with the wrapper and @key. */
 static bool begins_any(const struct tsr_checkpoint *c, const struct tsr_wrapper *w, const char *key)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/order.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
 #include "codec/measuring.h"
@@ -48,16 +49,8 @@ static bool may_be_master(const struct tsr_tensor *t)
 	return t->coding.codec && t->nplanes == 2 && !t->coding.codec->grouped && t->numel > 0;
 }
 
-static int compare(const void *va, const void *vb)
-{
-	const struct candidate *a = va, *b = vb;
-
-	if (a->key != b->key)
-		return a->key < b->key ? -1 : 1;
-	if (a->master != b->master)
-		return a->master ? 1 : -1;
-	return (a->tensor > b->tensor) - (a->tensor < b->tensor);
-}
+TSR_COMPARE_BY(compare, struct candidate, TSR_ORDER(a->key, b->key),
+	       tsr_order_then(TSR_ORDER(a->master, b->master), TSR_ORDER(a->tensor, b->tensor)))
 
 static void sort(const struct candidates *k)
 {

@@ -316,7 +316,7 @@ static enum tsr_status publish(struct packing *p)
 	TSR_TRY(tsr_written_delta_init(&p->result->delta, &p->out.source.base, p->c->ntensors,
 				       p->err));
 	status = tsr_writer_publish(p->out.writer, p->err);
-	if (status != TSR_OK && status != TSR_E_DURABILITY)
+	if (!tsr_is_written(status))
 		return status;
 	if (p->options->coded != TSR_CODED_NONE) {
 		take_sizes(p);

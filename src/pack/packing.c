@@ -18,12 +18,6 @@ const struct tsr_packed_tensor *tsr_packing_tensor(const struct tsr_packing *p, 
 	return index < p->source->ntensors ? &p->tensors[index] : NULL;
 }
 
-float tsr_packing_eps(const struct tsr_packing *p, bool *known_ret)
-{
-	*known_ret = p->eps_known;
-	return p->eps;
-}
-
 double tsr_packing_bound(const struct tsr_packing *p)
 {
 	return p->bound;
@@ -101,9 +95,4 @@ enum tsr_container tsr_unpacking_container(const struct tsr_unpacking *u)
 uint64_t tsr_unpacking_nbytes(const struct tsr_unpacking *u)
 {
 	return u->nbytes;
-}
-
-uint64_t tsr_unpacking_plain_nbytes(const struct tsr_unpacking *u)
-{
-	return u->plain_nbytes;
 }

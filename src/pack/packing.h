@@ -4,7 +4,7 @@
 
 /* The outcomes of packing and unpacking; users of the library have the functions of tersor/pack.h. */
 
-#include "base/scope.h"
+#include "base/fail.h"
 #include "io/file.h"
 #include "ckpt/checkpoint_model.h"
 #include "container/writer.h"
@@ -32,12 +32,7 @@ bool tsr_written_delta_differs(const struct tsr_written_delta *d, size_t ntensor
 
 void tsr_written_delta_free(struct tsr_written_delta *d);
 
-/* Whether an output is complete, after which there is an outcome; of packing, a bound may not be kept. */
-static inline bool tsr_is_written(enum tsr_status status)
-{
-	return status == TSR_OK || status == TSR_E_DURABILITY;
-}
-
+/* Whether there is an outcome of packing: a bound may not be kept. */
 static inline bool tsr_is_packed(enum tsr_status status)
 {
 	return tsr_is_written(status) || status == TSR_E_BOUND;

@@ -2,10 +2,8 @@
 /* Dealing jobs to parts by their bytes. */
 #include "parts/dealing.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
+#include "base/order.h"
 
 /* An empty tensor is a job too. */
 static uint64_t weigh(const struct tsr_deal *d, uint64_t job)
@@ -15,12 +13,7 @@ static uint64_t weigh(const struct tsr_deal *d, uint64_t job)
 	return nbytes ? nbytes : 1;
 }
 
-static int by_value(const void *va, const void *vb)
-{
-	const uint64_t *a = va, *b = vb;
-
-	return (*a > *b) - (*a < *b);
-}
+TSR_COMPARE(by_value, uint64_t, TSR_ORDER(*a, *b))
 
 /* The level up to which @more bytes fill parts that have @sorted: rounded down. */
 static uint64_t level_of(const uint64_t *sorted, unsigned n, uint64_t more)

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finding all parts of a job: the names of their reports, how many there are, and which are missing. */
-#include "parts/find_parts.h"
+#include "parts/part_report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "io/dir.h"

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parts that are to be joined: whether they are all parts of one command, each once, and about one output. */
-#include <string.h>
-
 #include "base/fail.h"
-#include "parts/find_parts.h"
+#include "parts/part_report.h"
 #include "parts/part_state.h"
 
 /* Report number @i, from 0 on, beside the first one. */

@@ -2,16 +2,12 @@
 /* A command's work in parts: one of them, or all of them to be joined. */
 #include "parts/part.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/grow.h"
 #include "base/pipeline.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "io/hash.h"
-#include "parts/find_parts.h"
+#include "parts/part_report.h"
 #include "parts/part_state.h"
 #include "tersor/version.h"
 

@@ -2,10 +2,6 @@
 /* Reports of parts: what each did and found, as bytes. */
 #include "parts/part_report.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "io/file.h"
 #include "io/hash.h"

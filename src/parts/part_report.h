@@ -95,4 +95,14 @@ void tsr_part_report_skip_to(struct tsr_part_report *r, uint64_t file);
 enum tsr_status tsr_part_report_wrote(const struct tsr_part_report *r, const char *path,
 				      struct tsr_err *err);
 
+/* --- Finding all parts of a job, by the names of their reports -------------------------------- */
+
+/* "PATH.part-NUMBER-of-COUNT.bin", to be freed. */
+enum tsr_status tsr_part_report_path(const char *path, unsigned number, unsigned count, char **ret,
+				     struct tsr_err *err);
+
+/* The reports beside @path, as many as there are parts, in their order; to be freed also on failure. */
+enum tsr_status tsr_part_reports_find(const char *path, struct tsr_part_report **ret,
+				      unsigned *n_ret, struct tsr_err *err);
+
 #endif

@@ -2,10 +2,6 @@
 /* Pipelines whose jobs are dealt to parts. */
 #include "parts/parted_pipeline.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/progress.h"
 #include "parts/part_state.h"

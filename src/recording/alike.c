@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of a recording that have the same files, so that these are looked at once. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "recording/recording_data.h"
 #include "text/text_numbers.h"

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients that the ranks of a run wrote separately, as one checkpoint. */
-#include "recording/join_ranks.h"
-
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
+#include "recording/recording_data.h"
 
 #include "base/fail.h"
+#include "base/order.h"
 #include "ckpt/checkpoint_model.h"
 #include "text/json.h"
 #include "text/shape.h"
 #include "ckpt/build.h"
-#include "container/hf_parts.h"
+#include "container/containers.h"
 
 /* The most JSON values in the entry with the offsets of tensors. */
 #define OFFSETS_VALUES_MAX 2000000u
@@ -377,12 +374,7 @@ static enum tsr_status join(const struct joining *j, struct slice *slices, size_
 	return add_tensor(j, &a);
 }
 
-static int by_name(const void *va, const void *vb)
-{
-	const struct slice *a = va, *b = vb;
-
-	return strcmp(a->array->name, b->array->name);
-}
+TSR_COMPARE(by_name, struct slice, strcmp(a->array->name, b->array->name))
 
 static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, size_t nparts)
 {
@@ -415,11 +407,10 @@ static enum tsr_status build(struct joining *j, struct tsr_checkpoint **parts, s
 enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
 				   struct tsr_checkpoint **ret, struct tsr_err *err)
 {
-	struct joining j = { .c = calloc(1, sizeof(*j.c)), .err = err };
+	struct joining j = { .err = err };
 	enum tsr_status status;
 
-	if (!j.c)
-		return tsr_fail_nomem(err, parts[0]->path);
+	TSR_TRY(TSR_NEW(&j.c, 1, err, parts[0]->path));
 	status = build(&j, parts, nparts);
 	free(j.slices);
 	return TSR_MADE(status, ret, j.c, tsr_checkpoint_close);

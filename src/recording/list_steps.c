@@ -2,10 +2,7 @@
 /* The steps of a directory without a manifest, found by the names of its files. */
 #include "recording/recording_data.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "base/order.h"
 #include "io/dir.h"
 #include "io/file.h"
 #include "base/fail.h"
@@ -35,14 +32,7 @@ struct found_step {
 	const char *name;
 };
 
-static int by_step(const void *va, const void *vb)
-{
-	const struct found_step *a = va, *b = vb;
-
-	if (a->step != b->step)
-		return a->step < b->step ? -1 : 1;
-	return strcmp(a->name, b->name);
-}
+TSR_COMPARE_BY(by_step, struct found_step, TSR_ORDER(a->step, b->step), strcmp(a->name, b->name))
 
 /* Whether a name in the directory is a step, and its number. */
 static enum tsr_status look_at(struct tsr_recording_data *r, const char *name, bool *is_step,

@@ -2,10 +2,8 @@
 /* The manifest of a recording (docs/replay.md). */
 #include "recording/recording_data.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "io/dir.h"
 #include "base/fail.h"

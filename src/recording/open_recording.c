@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recordings: opening, closing, recognizing them, and the group of a parameter. */
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "io/dir.h"
@@ -9,7 +7,7 @@
 #include "io/file.h"
 #include "base/option_size.h"
 #include "recording/recording_data.h"
-#include "container/hf_parts.h"
+#include "container/containers.h"
 #include "torch/dcp.h"
 
 /* --- Opening ---------------------------------------------------------------------------------- */

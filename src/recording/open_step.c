@@ -2,16 +2,10 @@
 /* Opening the gradients of one step, from one file or one per rank. */
 #include "recording/recording_data.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/dir.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "io/file.h"
-#include "recording/join_ranks.h"
-#include "recording/plain_part.h"
 
 /* Put the step into a message, behind the path of a file of the step that it begins with. */
 void tsr_recording_name_step(const struct tsr_recording *r, size_t index, struct tsr_err *err)

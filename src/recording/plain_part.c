@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gradients of a packed file as if it were a plain one, for those that are joined where they lie. */
-#include "recording/plain_part.h"
-
-#include <stdlib.h>
+#include "recording/recording_data.h"
 
 #include "base/fail.h"
 #include "ckpt/build.h"

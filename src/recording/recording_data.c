@@ -2,9 +2,6 @@
 /* Paths and memory of a recording. */
 #include "recording/recording_data.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "io/file.h"
 

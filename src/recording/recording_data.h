@@ -3,8 +3,8 @@
 #ifndef TSR_RECORDING_DATA_H
 #define TSR_RECORDING_DATA_H
 
-#include "base/scope.h"
 #include "base/arena.h"
+#include "base/scope.h"
 #include "tersor/recording.h"
 #include "text/named.h"
 
@@ -66,5 +66,31 @@ enum tsr_status tsr_recording_check_not(const struct tsr_recording *r, const cha
 					struct tsr_err *err);
 
 TSR_OWNED_BY(tsr_recording_close, struct tsr_recording)
+
+/* --- Gradients that the ranks of a run wrote separately, as one checkpoint -------------------- */
+
+/**
+ * tsr_recording_join() - Make one checkpoint of what ranks wrote of one step
+ * @parts: @nparts of them, whose files the joined one takes over; still to be closed
+ * @ret:   out: to be closed with tsr_checkpoint_close(); untouched on failure
+ *
+ * A tensor that is in several parts, or begins elsewhere than at 0, must say where in each of them
+ * (docs/replay.md); its slices follow each other along one dimension without a gap.
+ *
+ * Return: TSR_OK, TSR_E_FORMAT, TSR_E_UNSUPPORTED, TSR_E_LIMIT or TSR_E_NOMEM.
+ */
+enum tsr_status tsr_recording_join(struct tsr_checkpoint **parts, size_t nparts,
+				   struct tsr_checkpoint **ret, struct tsr_err *err);
+
+/* Whether a part says where its tensors begin. */
+bool tsr_recording_has_offsets(const struct tsr_checkpoint *part);
+
+/* The gradients of a packed file as if it were a plain one, for those that are joined where they lie. */
+
+/*
+ * Replace a packed checkpoint of raw tensors by one with the same tensors and metadata, whose data is in a
+ * file without a name, which is written when it is first read.  *part is NULL after a failure.
+ */
+enum tsr_status tsr_recording_plain_part(struct tsr_checkpoint **part, struct tsr_err *err);
 
 #endif

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a recording has in all: its gradients, and totals of steps and groups. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/grow.h"
+#include "base/order.h"
 #include "ckpt/checkpoint_model.h"
 #include "recording/recording_data.h"
 #include "recording/recording_summary.h"
@@ -25,12 +22,7 @@ struct summing {
 	struct tsr_err *err;
 };
 
-static int by_name(const void *va, const void *vb)
-{
-	const struct tsr_recorded_gradient *a = va, *b = vb;
-
-	return strcmp(a->name, b->name);
-}
+TSR_COMPARE(by_name, struct tsr_recorded_gradient, strcmp(a->name, b->name))
 
 static bool is_at(const void *item, const void *key)
 {

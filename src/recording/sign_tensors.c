@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signatures of tensors of an open checkpoint, a job each. */
-#include "recording/sign_tensors.h"
 
 #include "base/fail.h"
 #include "base/pipeline.h"

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading files of signatures. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/little_endian.h"
+#include "base/order.h"
 #include "codec/math.h"
 #include "io/file.h"
 #include "io/hash.h"
@@ -82,14 +79,8 @@ static enum tsr_status read_tensor(struct opened *o, size_t index, const struct 
 	return read_shape(o, index, v, t, err);
 }
 
-static int by_name(const void *va, const void *vb)
-{
-	const struct tsr_signed_tensor *a = *(const struct tsr_signed_tensor *const *)va;
-	const struct tsr_signed_tensor *b = *(const struct tsr_signed_tensor *const *)vb;
-	const int order = strcmp(a->name, b->name);
-
-	return order ? order : strcmp(a->of, b->of);
-}
+TSR_COMPARE_BY(by_name, struct tsr_signed_tensor *, strcmp((*a)->name, (*b)->name),
+	       strcmp((*a)->of, (*b)->of))
 
 /* No tensor is listed twice. */
 static enum tsr_status check_unique(const struct opened *o, struct tsr_err *err)

@@ -4,6 +4,8 @@
 #define TSR_RECORDING_SIGNING_H
 
 #include "base/isa.h"
+#include "ckpt/checkpoint_model.h"
+#include "tersor/run.h"
 #include "tersor/signatures.h"
 
 /* What is known of the values of a piece so far; begins as all zeros. */
@@ -41,5 +43,16 @@ bool tsr_signature_equal(const struct tsr_signature *a, const struct tsr_signatu
 /* Add @n values, per SIMD level. */
 typedef void tsr_sign_values_fn(struct tsr_signed_values *s, const float *x, size_t n);
 TSR_ISA_DECLARE(tsr_sign_values_fn, sign_values)
+
+/* --- Signatures of tensors of an open checkpoint ---------------------------------------------- */
+
+/* The type of the elements that are signed: packed tensors are signed as they are decoded. */
+enum tsr_dtype tsr_signed_dtype(const struct tsr_tensor *t);
+
+/* Of @n tensors into @ret; a tensor that is NULL is absent. */
+enum tsr_status tsr_sign_tensors(const struct tsr_checkpoint *c,
+				 const struct tsr_tensor *const *tensors, size_t n,
+				 struct tsr_signature *ret, const struct tsr_run *run,
+				 struct tsr_err *err);
 
 #endif

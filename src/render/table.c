@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/grow.h"
+#include "base/order.h"
 
 /* --- Filling --------------------------------------------------------------------------------- */
 
@@ -209,14 +210,8 @@ void tsr_rank(struct tsr_table *t, double value)
 		t->rows[t->nrows - 1].rank = value;
 }
 
-static int compare_rows(const void *a, const void *b)
-{
-	const struct tsr_row *x = a, *y = b;
-
-	return x->rank < y->rank || y->rank < x->rank
-		       ? (x->rank < y->rank) - (y->rank < x->rank)
-		       : (x->first > y->first) - (x->first < y->first);
-}
+TSR_COMPARE_BY(compare_rows, struct tsr_row, TSR_ORDER(b->rank, a->rank),
+	       TSR_ORDER(a->first, b->first))
 
 void tsr_table_sort(struct tsr_table *t)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values that are not finite: in gradients, whose steps are skipped or refused, and in the state. */
-#include "replay/check_finite.h"
-
-#include <inttypes.h>
+#include "replay/stepping.h"
 
 #include "base/fail.h"
 #include "base/pipeline.h"

@@ -5,9 +5,7 @@
  */
 #include "replay/replay_plan.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"

@@ -2,9 +2,7 @@
 /* Which steps are replayed, by which rule, with which hyperparameters. */
 #include "replay/replay_plan.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"

@@ -2,9 +2,6 @@
 /* States of stepped parameters that no rule of a replay is for: refused, or left as they are and named. */
 #include "replay/replay_plan.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
@@ -97,25 +94,30 @@ static int by_components(const void *va, const void *vb)
 	return place_of(*a) - place_of(*b);
 }
 
+static bool goes_on(const char *name, const char *stem)
+{
+	const size_t n = strlen(stem);
+
+	return strncmp(name, stem, n) == 0 && name[n] == '.';
+}
+
 /* Per tensor, the one whose name its own goes on from, as "w.exp_avg" from "w"; SIZE_MAX: none. */
 static enum tsr_status find_stems(const struct tsr_replaying *r, size_t *stem)
 {
 	const struct tsr_checkpoint *c = r->c;
 	TSR_OWNED(free) struct tsr_named *sorted = NULL;
-	const struct tsr_named *last = NULL;
+	size_t last = SIZE_MAX;
 
 	TSR_TRY(TSR_NEW(&sorted, c->ntensors + 1, r->err, c->path));
 	for (size_t i = 0; i < c->ntensors; i++)
 		sorted[i] = (struct tsr_named){ c->tensors[i].name, i };
 	qsort(sorted, c->ntensors, sizeof(*sorted), by_components);
 	for (const struct tsr_named *at = sorted; at < sorted + c->ntensors; at++) {
-		const size_t n = last ? strlen(last->name) : 0;
-		const bool within = last && strncmp(at->name, last->name, n) == 0 &&
-				    at->name[n] == '.';
-
-		stem[at->index] = within ? last->index : SIZE_MAX;
-		if (!within || is_stepped(r, at->index))
-			last = at;
+		while (last != SIZE_MAX && !goes_on(at->name, c->tensors[last].name))
+			last = stem[last];
+		stem[at->index] = last;
+		if (last == SIZE_MAX || is_stepped(r, at->index))
+			last = at->index;
 	}
 	return TSR_OK;
 }

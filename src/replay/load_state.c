@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The resident state: how it gets into memory, and out of it. */
-#include "replay/state.h"
-
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
+#include "replay/stepping.h"
 
 #include "base/fail.h"
 #include "io/mapped.h"
@@ -15,7 +11,6 @@
 #include "codec/measuring.h"
 #include "codec/nonfinite.h"
 #include "pack/walk.h"
-#include "replay/form/learned_state.h"
 #include "replay/form/scales.h"
 #include "replay/replay_parts.h"
 #include "tersor/measure.h"

@@ -2,8 +2,6 @@
 /* New states get a tensor each, and a place in what was saved around the tensors. */
 #include "replay/new_states.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "step/hyperparameters.h"

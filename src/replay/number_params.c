@@ -2,8 +2,6 @@
 /* Ids of parameters in the state_dict() of an optimizer that has no state of them. */
 #include "replay/new_states.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 

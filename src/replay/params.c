@@ -2,12 +2,10 @@
 /* Matching the parameters of a recording with the weights and states of the checkpoint. */
 #include "replay/replay_plan.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/grow.h"
+#include "base/order.h"
 #include "io/file.h"
 #include "text/named.h"
 #include "ckpt/build.h"
@@ -235,13 +233,8 @@ static enum tsr_status look_at_step(struct matching *m, size_t index)
 
 /* --- Their states ----------------------------------------------------------------------------- */
 
-static int by_weight(const void *va, const void *vb)
-{
-	const struct tsr_replay_param *a = va, *b = vb;
-
-	return (a->tensor[TSR_SLOT_WEIGHT] > b->tensor[TSR_SLOT_WEIGHT]) -
-	       (a->tensor[TSR_SLOT_WEIGHT] < b->tensor[TSR_SLOT_WEIGHT]);
-}
+TSR_COMPARE(by_weight, struct tsr_replay_param,
+	    TSR_ORDER(a->tensor[TSR_SLOT_WEIGHT], b->tensor[TSR_SLOT_WEIGHT]))
 
 /* Step the parameters that some step has a gradient for, in the checkpoint's order. */
 static enum tsr_status keep_seen(struct matching *m)

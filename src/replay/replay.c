@@ -2,25 +2,19 @@
 /* A replay from beginning to end: plan, load the state, step, check, write. */
 #include "tersor/replay.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
+#include "base/order.h"
 #include "io/file.h"
 #include "io/mapped.h"
 #include "base/option_size.h"
 #include "recording/recording_data.h"
-#include "replay/check_finite.h"
 #include "replay/gpu/gpu_memory.h"
 #include "replay/new_states.h"
 #include "replay/replay_plan.h"
-#include "replay/replay_output.h"
 #include "replay/replay_parts.h"
 #include "replay/form/scales.h"
-#include "replay/sign_steps.h"
-#include "replay/state.h"
 #include "replay/stepping.h"
 #include "step/hyperparameters.h"
 #include "tersor/learn.h"
@@ -204,14 +198,8 @@ static enum tsr_status check_gates(struct tsr_replaying *r)
 }
 
 /* In the order of steps, then of parameters. */
-static int by_step(const void *va, const void *vb)
-{
-	const struct tsr_numerics_warning *a = va, *b = vb;
-
-	if (a->step != b->step)
-		return a->step < b->step ? -1 : 1;
-	return (a->param > b->param) - (a->param < b->param);
-}
+TSR_COMPARE_BY(by_step, struct tsr_numerics_warning, TSR_ORDER(a->step, b->step),
+	       TSR_ORDER(a->param, b->param))
 
 /* --- All of it -------------------------------------------------------------------------------- */
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The result: the checkpoint that was read, with its new state, which is in memory. */
-#include "replay/replay_output.h"
-
-#include <stdlib.h>
+#include "replay/stepping.h"
 
 #include "base/fail.h"
 #include "io/mapped.h"
@@ -308,7 +306,7 @@ enum tsr_status tsr_replay_write(struct tsr_replaying *r, const char *out)
 	TSR_TRY(tsr_replay_write_counts(r));
 	status = packed ? write_packed(r, out) : write_plain(r, out);
 	/* Writing may have changed the list of tensors. */
-	if (status == TSR_OK || status == TSR_E_DURABILITY) {
+	if (tsr_is_written(status)) {
 		const enum tsr_status after = tsr_build_index(r->c,
 							      status == TSR_OK ? r->err : NULL);
 

@@ -7,11 +7,6 @@ const struct tsr_checkpoint *tsr_replay_source(const struct tsr_replay *r)
 	return r->source;
 }
 
-enum tsr_optimizer tsr_replay_optimizer(const struct tsr_replay *r)
-{
-	return r->optimizer;
-}
-
 size_t tsr_replay_nparams(const struct tsr_replay *r)
 {
 	return r->nparams;
@@ -66,9 +61,4 @@ unsigned tsr_replay_gpus(const struct tsr_replay *r, const unsigned **indices_re
 {
 	*indices_ret = r->gpus;
 	return r->ngpus;
-}
-
-uint64_t tsr_replay_nbytes(const struct tsr_replay *r)
-{
-	return r->out_nbytes;
 }

@@ -4,7 +4,6 @@
 
 /* The outcome of a replay; users of the library have the functions of tersor/replay.h. */
 
-#include "base/arena.h"
 #include "tersor/recording.h"
 #include "tersor/replay.h"
 

@@ -2,9 +2,7 @@
 /* What all files of a replay ask of its parameters. */
 #include "replay/replaying.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "io/mapped.h"

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of signatures of a replay, which has what a run of the same steps would have recorded. */
-#include "replay/sign_steps.h"
+#include "replay/stepping.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"
@@ -12,7 +10,7 @@
 #include "io/file.h"
 #include "io/hash.h"
 #include "recording/recording_data.h"
-#include "recording/sign_tensors.h"
+#include "recording/signing.h"
 #include "recording/signature_file.h"
 #include "text/json.h"
 

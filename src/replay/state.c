@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The resident state: what it is coded as, and in which tiles. */
-#include "replay/state.h"
-
-#include <inttypes.h>
-#include <string.h>
+#include "replay/stepping.h"
 
 #include "base/fail.h"
 #include "base/multiple.h"
 #include "ckpt/read.h"
-#include "replay/form/learned_state.h"
 #include "replay/form/scales.h"
 #include "replay/replay_plan.h"
 #include "step/combinations.h"

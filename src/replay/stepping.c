@@ -7,15 +7,12 @@
 #include "replay/stepping.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/grow.h"
 #include "base/pipeline.h"
-#include "replay/check_finite.h"
 #include "replay/compare_fp32.h"
 #include "replay/gpu/gpu_steps.h"
 #include "replay/replay_parts.h"
-#include "replay/sign_steps.h"
 
 /* Memory for tiles that wait for their turn. */
 #define WAITING_NBYTES ((size_t)64 << 20)

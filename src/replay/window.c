@@ -2,10 +2,6 @@
 /* Windows of steps: their files, which gradient is for which parameter, and the scalars of steps. */
 #include "replay/window.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"

@@ -4,7 +4,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "text/bytes.h"

@@ -4,7 +4,6 @@
 #define TSR_STEP_ORTHOGONAL_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "tersor/measure.h"
 

@@ -7,7 +7,6 @@
 #include "codec/measuring.h"
 #include "codec/narrow.h"
 #include "codec/nonfinite.h"
-#include "codec/loops.h"
 
 /* Elements whose differences are computed at a time: they stay in the L1 cache. */
 #define STRIP 1024

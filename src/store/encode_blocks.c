@@ -3,23 +3,16 @@
 #include "store/encode_blocks.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/grow.h"
+#include "base/order.h"
 #include "base/pipeline.h"
 #include "store/quantize_loops.h"
 
 /* --- The same tensor in another snapshot ------------------------------------------------------ */
 
-static int by_name(const void *a, const void *b)
-{
-	const struct tsr_stored_tensor *x = *(const struct tsr_stored_tensor *const *)a,
-				       *y = *(const struct tsr_stored_tensor *const *)b;
-	const int order = strcmp(x->name[0], y->name[0]);
-
-	return order ? order : (x->chunk > y->chunk) - (x->chunk < y->chunk);
-}
+TSR_COMPARE_BY(by_name, struct tsr_stored_tensor *, strcmp((*a)->name[0], (*b)->name[0]),
+	       TSR_ORDER((*a)->chunk, (*b)->chunk))
 
 static bool is_same(const struct tsr_stored_tensor *a, const struct tsr_stored_tensor *b)
 {

@@ -2,16 +2,14 @@
 /* The objects of a store: files that are named by their hash and never change. */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/grow.h"
+#include "base/order.h"
 #include "text/text.h"
 #include "io/dir.h"
 #include "io/file.h"
@@ -298,15 +296,8 @@ static enum tsr_status list_one(struct tsr_store *s, const char *directory, cons
 	return TSR_OK;
 }
 
-static int by_id(const void *a, const void *b)
-{
-	const struct tsr_object_id *x = &((const struct tsr_known_object *)a)->id,
-				   *y = &((const struct tsr_known_object *)b)->id;
-
-	if (x->high != y->high)
-		return x->high < y->high ? -1 : 1;
-	return x->low < y->low ? -1 : x->low > y->low;
-}
+TSR_COMPARE_BY(by_id, struct tsr_known_object, TSR_ORDER(a->id.high, b->id.high),
+	       TSR_ORDER(a->id.low, b->id.low))
 
 struct tsr_known_object *tsr_objects_find(const struct tsr_store *s, const struct tsr_object_id *id)
 {

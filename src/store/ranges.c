@@ -2,9 +2,8 @@
 /* The files of a checkpoint as the ranges of its tensors and what is around them, the rest. */
 #include "store/ranges.h"
 
-#include <stdlib.h>
-
 #include "base/grow.h"
+#include "base/order.h"
 
 static uint32_t block_elements(uint64_t n, uint64_t piece)
 {
@@ -74,12 +73,7 @@ struct tsr_object_id *tsr_job_object(const struct tsr_snapshot *s, const struct 
 			 : &s->tensors[job->item].objects[job->piece];
 }
 
-static int by_offset(const void *a, const void *b)
-{
-	const struct tsr_stored_range *x = a, *y = b;
-
-	return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
+TSR_COMPARE(by_offset, struct tsr_stored_range, TSR_ORDER(a->offset, b->offset))
 
 static enum tsr_status add_ranges(struct tsr_arena *arena, struct tsr_snapshot *s, const char *path,
 				  struct tsr_err *err)

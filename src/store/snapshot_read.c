@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading the file of a snapshot, every byte of it untrusted (docs/internals/format.md, section 19.3). */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "directory/directory_data.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing the file of a snapshot (docs/internals/format.md, section 19.3). */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "entropy/entropy.h"
 #include "io/file.h"

@@ -3,10 +3,9 @@
 #include "store/sources.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/grow.h"
+#include "base/order.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/layout.h"
 #include "directory/directory_data.h"
@@ -328,16 +327,8 @@ struct claim {
 	size_t tensor;
 };
 
-static int by_place(const void *a, const void *b)
-{
-	const struct claim *x = a, *y = b;
-
-	if (x->file != y->file)
-		return x->file < y->file ? -1 : 1;
-	if (x->offset != y->offset)
-		return x->offset < y->offset ? -1 : 1;
-	return x->nbytes > y->nbytes ? -1 : x->nbytes < y->nbytes;
-}
+TSR_COMPARE_BY(by_place, struct claim, TSR_ORDER(a->file, b->file),
+	       tsr_order_then(TSR_ORDER(a->offset, b->offset), TSR_ORDER(b->nbytes, a->nbytes)))
 
 /* Leave out tensors that share bytes with an earlier one, as tied weights do. */
 static enum tsr_status drop_overlaps(struct finding *f)

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adding a checkpoint to a store. */
-#include <inttypes.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "io/atomic_dir.h"

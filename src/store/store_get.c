@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing a checkpoint of a store again: the file or directory as it was. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "base/pipeline.h"
@@ -158,12 +154,11 @@ static enum tsr_status publish(struct getting *g, void *buffer, struct tsr_err *
 
 static enum tsr_status write_all(struct getting *g, const struct tsr_run *run, struct tsr_err *err)
 {
-	enum tsr_status status = write_blocks(g, run, err);
-	void *buffer = malloc(BUFFER_NBYTES);
+	TSR_OWNED(free) char *buffer = NULL;
 
-	TSR_THEN(status, buffer ? publish(g, buffer, err) : tsr_fail_nomem(err, g->store->path));
-	free(buffer);
-	return status;
+	TSR_TRY(write_blocks(g, run, err));
+	TSR_TRY(TSR_NEW(&buffer, BUFFER_NBYTES, err, g->store->path));
+	return publish(g, buffer, err);
 }
 
 /* Permissions last: a directory may not let its owner write. */

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/fail.h"

@@ -4,9 +4,6 @@
  * archives, and those of torch.distributed.checkpoint have many, one behind the other.  Headers are found by
  * their signatures in what tensors leave of a file; one counts only where all that it says fits.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/grow.h"
 #include "format/zip_format.h"
 #include "store/ranges.h"

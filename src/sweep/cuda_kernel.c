@@ -6,7 +6,6 @@
 #include "sweep/cuda_kernel.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
 #include "base/fail.h"
 

@@ -2,9 +2,6 @@
 /* Sweeps on the CPU: every bit pattern of a range through codecs, in tiles that threads take in turn. */
 #include "tersor/sweep.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "base/progress.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sweeps on GPUs: each takes a part of the range, and the CPU what is left at its ends. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "base/progress.h"
 #include "sweep/kernels.h"

@@ -2,8 +2,6 @@
 /* Sweeps in parts: shares of the range, whose figures add up in any order. */
 #include "sweep/sweep_parts.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "io/hash.h"
 #include "parts/parted_pipeline.h"

@@ -3,7 +3,6 @@
 #include "text/json.h"
 
 #include <math.h>
-#include <string.h>
 
 #include <cjson/cJSON.h>
 

@@ -6,7 +6,6 @@
 #include "text/json.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/utf8.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A JSON text that is a whole file. */
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "text/json.h"
 

@@ -7,28 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "base/scope.h"
 
-static int compare_indices(const struct tsr_named *a, const struct tsr_named *b)
-{
-	return (a->index > b->index) - (a->index < b->index);
-}
+TSR_COMPARE_BY(compare, struct tsr_named, strcmp(a->name, b->name), TSR_ORDER(a->index, b->index))
 
-static int compare(const void *va, const void *vb)
-{
-	const struct tsr_named *a = va, *b = vb;
-	const int order = strcmp(a->name, b->name);
-
-	return order ? order : compare_indices(a, b);
-}
-
-static int by_address(const void *va, const void *vb)
-{
-	const struct tsr_named *a = va, *b = vb;
-	const uintptr_t at = (uintptr_t)a->name, other = (uintptr_t)b->name;
-
-	return at == other ? compare_indices(a, b) : at < other ? -1 : 1;
-}
+TSR_COMPARE_BY(by_address, struct tsr_named, TSR_ORDER((uintptr_t)a->name, (uintptr_t)b->name),
+	       TSR_ORDER(a->index, b->index))
 
 /* An entry of the list, and the place of its name among all names. */
 struct placed {
@@ -36,14 +21,8 @@ struct placed {
 	struct tsr_named entry;
 };
 
-static int by_place(const void *va, const void *vb)
-{
-	const struct placed *a = va, *b = vb;
-
-	return a->place == b->place  ? compare_indices(&a->entry, &b->entry)
-	       : a->place < b->place ? -1
-				     : 1;
-}
+TSR_COMPARE_BY(by_place, struct placed, TSR_ORDER(a->place, b->place),
+	       TSR_ORDER(a->entry.index, b->entry.index))
 
 /*
  * Sort a list that is sorted by address and has only @nnames of these, so that each of them is compared

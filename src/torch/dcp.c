@@ -2,10 +2,7 @@
 /* Reading a directory of torch.distributed.checkpoint: its files, entries and tree. */
 #include "torch/dcp.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "base/order.h"
 #include "io/dir.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
@@ -42,17 +39,9 @@ static enum tsr_status check_committed(const char *directory, struct tsr_err *er
 
 /* --- Data files ----------------------------------------------------------------------------- */
 
-static int by_file(const void *va, const void *vb)
-{
-	const struct tsr_dcp_part *const *a = va, *const *b = vb;
-	const int order = strcmp((*a)->file, (*b)->file);
-
-	if (order)
-		return order;
-	if ((*a)->offset != (*b)->offset)
-		return (*a)->offset < (*b)->offset ? -1 : 1;
-	return ((*a)->nbytes > (*b)->nbytes) - ((*a)->nbytes < (*b)->nbytes);
-}
+TSR_COMPARE_BY(by_file, struct tsr_dcp_part *, strcmp((*a)->file, (*b)->file),
+	       tsr_order_then(TSR_ORDER((*a)->offset, (*b)->offset),
+			      TSR_ORDER((*a)->nbytes, (*b)->nbytes)))
 
 /* A part must lie in its file, after the part before it. */
 static enum tsr_status check_extent(const struct tsr_dcp_reading *r, const struct tsr_dcp_part *p,

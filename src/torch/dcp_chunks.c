@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of torch.distributed.checkpoint: boxes that together are the tensor, each in an archive. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
@@ -271,11 +268,8 @@ static enum tsr_status join(struct joining *j, size_t *array_ret)
 enum tsr_status tsr_dcp_read_tensor(struct tsr_dcp_reading *r, const struct tsr_dcp_entry *e,
 				    size_t *array_ret)
 {
-	struct joining j = { .r = r, .e = e };
-	enum tsr_status status;
+	TSR_OWNED(free) struct tsr_dcp_box *boxes = NULL;
 
-	TSR_TRY(TSR_NEW(&j.boxes, e->nboxes + 1, r->err, r->path));
-	status = join(&j, array_ret);
-	free(j.boxes);
-	return status;
+	TSR_TRY(TSR_NEW(&boxes, e->nboxes + 1, r->err, r->path));
+	return join(&(struct joining){ .r = r, .e = e, .boxes = boxes }, array_ret);
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The entries that torch.distributed.checkpoint makes of a nested state dict. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/grow.h"
+#include "base/order.h"
 #include "base/utf8.h"
 #include "format/value_walk.h"
 #include "text/named.h"
@@ -109,13 +107,9 @@ static int compare_paths(struct tsr_value *const *a, size_t na, struct tsr_value
 	return (na > nb) - (na < nb);
 }
 
-static int compare_listed(const void *va, const void *vb)
-{
-	const struct tsr_value *a = ((const struct listed *)va)->path;
-	const struct tsr_value *b = ((const struct listed *)vb)->path;
-
-	return compare_paths(a->list.items, a->list.n, b->list.items, b->list.n);
-}
+TSR_COMPARE(compare_listed, struct listed,
+	    compare_paths(a->path->list.items, a->path->list.n, b->path->list.items,
+			  b->path->list.n))
 
 const struct tsr_value *tsr_dcp_attribute(const struct tsr_value *root)
 {
@@ -434,18 +428,15 @@ static enum tsr_status flatten_all(struct flattening *f, struct tsr_value *root)
 enum tsr_status tsr_dcp_flatten(struct tsr_checkpoint *c, struct tsr_value *root, const char *path,
 				struct tsr_dcp_items *items, struct tsr_err *err)
 {
-	struct flattening *f = calloc(1, sizeof(*f));
+	TSR_OWNED(free) struct flattening *f = NULL;
+	TSR_OWNED(free) bool *reached = NULL;
 	enum tsr_status status;
 
 	*items = (struct tsr_dcp_items){ .c = c, .path = path };
-	if (!f)
-		return tsr_fail_nomem(err, path);
-	*f = (struct flattening){ .out = items,
-				  .reached = calloc(c->narrays + 1, sizeof(bool)),
-				  .err = err };
-	status = f->reached ? flatten_all(f, root) : tsr_fail_nomem(err, path);
+	TSR_TRY(TSR_NEW(&f, 1, err, path));
+	TSR_TRY(TSR_NEW(&reached, c->narrays + 1, err, path));
+	*f = (struct flattening){ .out = items, .reached = reached, .err = err };
+	status = flatten_all(f, root);
 	free(f->listed);
-	free(f->reached);
-	free(f);
 	return status;
 }

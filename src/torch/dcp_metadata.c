@@ -5,10 +5,6 @@
  */
 #include "torch/dcp_metadata.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "io/dir.h"
 #include "base/fail.h"
 #include "text/shape.h"

@@ -4,7 +4,6 @@
 #define TSR_TORCH_DCP_READ_H
 
 #include "base/scope.h"
-#include "torch/dcp.h"
 #include "torch/dcp_metadata.h"
 
 /* How many numbers may be compared to see whether chunks overlap: some, and some for each chunk. */

@@ -3,9 +3,6 @@
  * The nesting that was flattened on saving.  A path is a tuple of keys: strings are keys of dicts
  * and ints are indices of lists.  (Keys of dicts that were ints became strings when it was saved.)
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/grow.h"
 #include "text/map.h"
 #include "text/text_numbers.h"

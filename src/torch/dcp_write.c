@@ -2,9 +2,7 @@
 /* The bytes of a directory of torch.distributed.checkpoint: the archives of its entries and .metadata. */
 #include "torch/dcp_write.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/grow.h"
 #include "torch/torch.h"

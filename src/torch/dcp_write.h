@@ -3,7 +3,6 @@
 #ifndef TSR_TORCH_DCP_WRITE_H
 #define TSR_TORCH_DCP_WRITE_H
 
-#include "ckpt/build.h"
 #include "format/pickle.h"
 #include "format/zip_members.h"
 #include "torch/dcp.h"

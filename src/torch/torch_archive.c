@@ -4,9 +4,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "io/dir.h"

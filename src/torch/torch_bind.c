@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the calls in a value that make tensors to the tensors, whoever has their data. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "format/value_walk.h"
 #include "torch/torch_archive.h"

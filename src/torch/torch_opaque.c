@@ -4,9 +4,6 @@
  * back as they were, and nothing carries them out here.  The reader's policy says whether they are
  * carried, and a note names all of them that are.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "format/value_walk.h"

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An archive of torch.save as tensors and plain values: each view of a storage is one array. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "text/map.h"
 #include "ckpt/checkpoint_model.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the calls that rebuild a tensor say, checked against the record of its storage. */
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

@@ -3,7 +3,6 @@
 #include "torch/torch_write.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/fail.h"
 #include "format/pickle.h"

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "learn/optimum.h"
+#include "learn/histogram.h"
 #include "learn/partition.h"
 #include "tersor/checkpoint.h"
 #include "unit.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which codes are coded with contexts, and by which scales (docs/internals/format.md, 4.8). */
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/coded/coded_plane.h"

@@ -5,10 +5,6 @@
  */
 #include "ckpt/coded/coded_plane.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "ckpt/build.h"

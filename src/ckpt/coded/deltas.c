@@ -2,9 +2,6 @@
 /* Deltas: which tensor of a base a tensor differs from, and how its planes do. */
 #include "ckpt/coded/deltas.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "base/progress.h"

@@ -3,9 +3,6 @@
  * Entropy coding of planes in a GPU's memory (tersor/device.h): what kernels are told of them, and what is
  * where meanwhile.
  */
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "ckpt/coded/coded_plane.h"
 #include "ckpt/tensor_tiles.h"
@@ -222,6 +219,19 @@ static enum tsr_status check(const struct work *w, bool decodes, struct tsr_err 
 	return TSR_OK;
 }
 
+static enum tsr_status run(struct work *w, struct tsr_gpu *gpu, void *stream, bool decodes,
+			   struct tsr_err *err)
+{
+	enum tsr_status status;
+
+	if (!lay_out(w, gpu, decodes))
+		return tsr_fail_nomem(err, "coding planes");
+	status = check(w, decodes, err);
+	TSR_THEN(status, tsr_gpu_with_stream(gpu, stream, append, w, err));
+	free(w->planes);
+	return status;
+}
+
 enum tsr_status tsr_device_code(struct tsr_gpu *gpu, void *stream,
 				const struct tsr_device_plane *planes, size_t n, void *scratch,
 				void *coded, uint64_t *ends, struct tsr_err *err)
@@ -229,14 +239,8 @@ enum tsr_status tsr_device_code(struct tsr_gpu *gpu, void *stream,
 	struct work w = {
 		.given = planes, .n = n, .scratch = scratch, .coded = coded, .ends = ends
 	};
-	enum tsr_status status;
 
-	if (!lay_out(&w, gpu, false))
-		return tsr_fail_nomem(err, "coding planes");
-	status = check(&w, false, err);
-	TSR_THEN(status, tsr_gpu_with_stream(gpu, stream, append, &w, err));
-	free(w.planes);
-	return status;
+	return run(&w, gpu, stream, false, err);
 }
 
 enum tsr_status tsr_device_uncode(struct tsr_gpu *gpu, void *stream,
@@ -244,12 +248,6 @@ enum tsr_status tsr_device_uncode(struct tsr_gpu *gpu, void *stream,
 				  uint64_t *damaged, struct tsr_err *err)
 {
 	struct work w = { .given = planes, .n = n, .scratch = scratch, .damaged = damaged };
-	enum tsr_status status;
 
-	if (!lay_out(&w, gpu, true))
-		return tsr_fail_nomem(err, "decoding planes");
-	status = check(&w, true, err);
-	TSR_THEN(status, tsr_gpu_with_stream(gpu, stream, append, &w, err));
-	free(w.planes);
-	return status;
+	return run(&w, gpu, stream, true, err);
 }

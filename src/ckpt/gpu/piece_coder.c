@@ -5,8 +5,6 @@
  */
 #include "ckpt/gpu/piece_coder.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "entropy/contexts_math.h"
 #include "gpu/gpu_work.h"

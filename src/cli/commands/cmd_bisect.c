@@ -40,6 +40,8 @@ static int run(const struct cli_cmd *cmd, void *args)
 			cli_warn(common, "%s: has %" PRIu64 " of %" PRIu64 " ranks",
 				 b->side[i].path, b->side[i].nfiles, b->side[i].nranks);
 	}
+	if (b->from)
+		cli_warn_notes(common, b->from);
 	report = cli_report(cmd, common, NULL);
 	tsr_bisect_report(b, &report);
 	report.differs = b->cause != TSR_BISECT_EQUAL;

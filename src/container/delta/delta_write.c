@@ -2,8 +2,6 @@
 /* Pieces of deltas: coded by what differs from a base where that takes fewer bytes. */
 #include "container/delta/delta_write.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "base/little_endian.h"
 #include "ckpt/coded/coded_plane.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which planes of packed files are coded, and the order of their arrays. */
-#include "container/packed/coded_plane_layout.h"
+#include "container/packed/coded_plane_write.h"
 
 #include "base/fail.h"
 #include "ckpt/coded/coded_plane.h"

@@ -5,10 +5,7 @@
  */
 #include "container/packed/coded_plane_write.h"
 
-#include <inttypes.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"
@@ -22,7 +19,6 @@
 #include "ckpt/tensor_tiles.h"
 #include "container/containers.h"
 #include "container/delta/delta_write.h"
-#include "container/packed/coded_plane_layout.h"
 #include "container/packed/packed_write.h"
 #include "io/hash.h"
 #include "parts/parted_pipeline.h"

@@ -2,9 +2,6 @@
 /* The metadata of packed files as JSON: which members an object has, hashes, and what is said of bad ones. */
 #include "container/packed/members.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 
 enum tsr_status tsr_packed_bad(const char *path, const char *name, const char *what,

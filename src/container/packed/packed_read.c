@@ -2,9 +2,7 @@
 /* Reading of the packed format: what it says of the file, and that its header is as it was written. */
 #include "container/packed/packed_read.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/build.h"

@@ -3,7 +3,6 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/read.h"
-#include "codec/narrow.h"
 #include "container/packed/packed_read.h"
 
 /* A variance that elements are relative to; what they are then needs no other tensor. */

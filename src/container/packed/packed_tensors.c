@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading of the packed format: which arrays of a safetensors file make which tensor. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"

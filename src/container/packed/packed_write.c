@@ -2,11 +2,8 @@
 /* Writing of the packed format: the arrays of its tensors, and the header that describes them. */
 #include "container/packed/packed_write.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "base/little_endian.h"

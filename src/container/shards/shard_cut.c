@@ -2,8 +2,6 @@
 /* Where the arrays of a safetensors output are cut into files. */
 #include "container/shards/shard_cut.h"
 
-#include <string.h>
-
 #include "base/grow.h"
 #include "container/packed/packed.h"
 #include "container/packed/packed_write.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An output in the shards that a model has already. */
-#include "container/shards/shard_keep.h"
-
-#include <string.h>
+#include "container/shards/shard_cut.h"
 
 #include "base/fail.h"
 #include "io/dir.h"

@@ -2,8 +2,6 @@
 /* Import of the 8-bit states of bitsandbytes: codes, a table of 256 values, and a scale per group. */
 #include "names/import/import_parts.h"
 
-#include <inttypes.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "codec/codebook.h"

@@ -2,9 +2,6 @@
 /* Export of a packed checkpoint as a compressed state dict of FlashOptim. */
 #include "names/import/flashoptim_export.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Import of FlashOptim's compressed states: the types of corrections, codes and scales of states. */
-#include "names/import/flashoptim_import.h"
-
-#include <inttypes.h>
-#include <stdlib.h>
+#include "names/import/import_parts.h"
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

@@ -2,9 +2,6 @@
 /* Import of Gefen's states: indices into the optimizer's codebook, magnitudes and means of blocks. */
 #include "names/import/import_parts.h"
 
-#include <inttypes.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "codec/gefen_state.h"

@@ -2,9 +2,6 @@
 /* What the imports of other tools' states share: finding the parts of a tensor and joining them. */
 #include "names/import/import_parts.h"
 
-#include <inttypes.h>
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 

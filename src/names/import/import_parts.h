@@ -3,10 +3,11 @@
 #ifndef TSR_NAMES_IMPORT_PARTS_H
 #define TSR_NAMES_IMPORT_PARTS_H
 
-#include "text/named.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
 #include "format/value.h"
+#include "names/optimizer_ids.h"
+#include "text/named.h"
 
 /* The import of one checkpoint. */
 struct tsr_importing {
@@ -66,5 +67,40 @@ enum tsr_status tsr_import_gefen(struct tsr_importing *m, size_t i);
 
 /* Make one tensor of the parts of a state of torchao, which @v is: a TENSOR with a wrapper. */
 enum tsr_status tsr_import_torchao(struct tsr_importing *m, struct tsr_value *v);
+
+/* --- Import of FlashOptim's compressed states; flashoptim_export.h is the way back ------------ */
+
+/*
+ * If array @i has the codes of a state (NAME::quantized): make one tensor of codes and scales.  It
+ * takes over NAME, so other parts must have been found before.
+ */
+enum tsr_status tsr_import_flashoptim_state(struct tsr_importing *m, size_t i);
+
+/*
+ * For a writer of what is read with such states in it, such as a .pt: TSR_E_UNSUPPORTED if a tensor of @c
+ * has the name of codes and is none, as the reader would refuse it.  @container: what is written, for the
+ * message.
+ */
+enum tsr_status tsr_flashoptim_check_names(const struct tsr_checkpoint *c, const char *container,
+					   struct tsr_err *err);
+
+/* Let the key of such codes in a tree be NAME, too. */
+enum tsr_status tsr_import_flashoptim_key(struct tsr_importing *m, struct tsr_value **key);
+
+/*
+ * FlashOptim keeps corrections in tensors of the weight's type: whole numbers, or the bits of
+ * 16-bit integers, as the group's master_bytewidth says.  Give that of parameter @id its own type.
+ */
+enum tsr_status tsr_import_flashoptim_type(struct tsr_checkpoint *c, const struct tsr_optim *o,
+					   const struct tsr_optim_id *id, struct tsr_err *err);
+
+/* --- Import of the states of torchao, as far as the names of tensors need it ------------------ */
+
+/*
+ * The flat codes of 4 bits in the state_dict() of an optimizer become arrays of 4-bit elements with the
+ * shapes of their parameters, by which names are found.
+ */
+enum tsr_status tsr_import_torchao_shapes(struct tsr_checkpoint *c,
+					  const struct tsr_value *optimizer, struct tsr_err *err);
 
 #endif

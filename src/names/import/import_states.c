@@ -3,14 +3,11 @@
  * The compressed states of other tools, as tensors that decode to FP32.  docs/internals/numerics.md has
  * their layouts.
  */
-#include "names/import/import_states.h"
-
-#include <stdlib.h>
+#include "names/state_dict.h"
 
 #include "base/arena.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
-#include "names/import/flashoptim_import.h"
 #include "names/import/import_parts.h"
 #include "text/shape.h"
 

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Import of the 8-bit and 4-bit states of torchao: codes, a scale per group, a table unless they are FP8. */
 #include "names/import/import_parts.h"
-#include "names/import/torchao_import.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "codec/codebook.h"
+#include "codec/tables.h"
 #include "text/shape.h"
 
 /* The array of an attribute, or SIZE_MAX. */
@@ -98,16 +96,13 @@ static enum tsr_status make_codec(const struct tsr_importing *m, const struct ts
 		book->codec.name = "fp8";
 		book->codec.summary = "FP8 E4M3, with a scale per group";
 		book->codec.planes[0].dtype = TSR_F8_E4M3;
-		/* FP8 E4M3: exponent 15 has numbers too, and NaN only where all bits are set. */
 		for (unsigned code = 0; code < 256; code++) {
-			const unsigned exponent = code >> 3 & 15, fraction = code & 7;
-			const float magnitude = exponent ? ldexpf((float)(8 + fraction),
-								  (int)exponent - 10)
-							 : ldexpf((float)fraction, -9);
+			const struct tsr_fp8_value v = tsr_fp8_value(tsr_fp8_e4m3, code & 0x7f);
+			const float magnitude = ldexpf((float)v.whole, v.exponent);
 
-			book->table[code] = (code & 0x7f) == 0x7f ? NAN
-					    : code & 0x80	  ? -magnitude
-								  : magnitude;
+			book->table[code] = (code & 0x7f) >= tsr_fp8_e4m3.ncodes ? NAN
+					    : code & 0x80			 ? -magnitude
+										 : magnitude;
 		}
 		return TSR_OK;
 	}

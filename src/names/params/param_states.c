@@ -2,9 +2,6 @@
 /* The states of each parameter: one of a role, and a momentum with the variance that it is divided by. */
 #include "names/params/parameters.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "names/aliases.h"
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"

@@ -2,8 +2,6 @@
 /* The table of a checkpoint's parameters: found by name, and where their state is in what was saved. */
 #include "names/params/parameters.h"
 
-#include <string.h>
-
 #include "base/fail.h"
 #include "ckpt/checkpoint_model.h"
 #include "ckpt/read.h"

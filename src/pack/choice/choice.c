@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/option_size.h"
+#include "base/order.h"
 #include "pack/choice/choice_units.h"
 
 #define BOUND_DEFAULT 1e-4
@@ -92,12 +93,7 @@ static void give_all(const struct tsr_choosing *choosing, const struct tsr_choic
 
 /* --- By a budget --------------------------------------------------------------------------------- */
 
-static int by_value(const void *va, const void *vb)
-{
-	const double a = *(const double *)va, b = *(const double *)vb;
-
-	return a < b ? -1 : a > b;
-}
+TSR_COMPARE(by_value, double, TSR_ORDER(*a, *b))
 
 /* All errors that a bound can be: 0, as of raw tensors, and those of options, ascending. */
 static enum tsr_status list_bounds(const struct tsr_choice_units *units, double **ret,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/fail.h"
+#include "base/order.h"
 #include "ckpt/read.h"
 #include "ckpt/tensor_tiles.h"
 #include "codec/narrow.h"
@@ -94,14 +95,8 @@ static uint64_t planes_nbytes(const struct tsr_tensor *t)
 	return nbytes;
 }
 
-static int by_nbytes(const void *va, const void *vb)
-{
-	const struct tsr_option *a = va, *b = vb;
-
-	if (a->nbytes != b->nbytes)
-		return a->nbytes < b->nbytes ? -1 : 1;
-	return a->candidate < b->candidate ? -1 : a->candidate > b->candidate;
-}
+TSR_COMPARE_BY(by_nbytes, struct tsr_option, TSR_ORDER(a->nbytes, b->nbytes),
+	       TSR_ORDER(a->candidate, b->candidate))
 
 void tsr_choice_unit_list(const struct tsr_checkpoint *c, const struct tsr_choice_options *o,
 			  struct tsr_choice_unit *u)

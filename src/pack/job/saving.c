@@ -547,7 +547,7 @@ enum tsr_status tsr_saving_write(struct tsr_saving *s, const struct tsr_saved *s
 		return tsr_fail(err, TSR_E_USAGE, "%s: its plan was written already", out);
 	status = fill(c, saved, run, err);
 	TSR_THEN(status, tsr_recode_checkpoint(c, out, &o, run, ret, err));
-	if (status == TSR_OK || status == TSR_E_DURABILITY)
+	if (tsr_is_written(status))
 		s->c = NULL;
 	return status;
 }

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/option_size.h"
 #include "ckpt/checkpoint_model.h"
-#include "container/shards/shard_keep.h"
+#include "container/shards/shard_cut.h"
 #include "io/dir.h"
 #include "io/temporary.h"
 #include "layouts/open.h"

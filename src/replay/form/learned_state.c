@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* States whose blocks and codebook are learned. */
-#include "replay/form/learned_state.h"
-
-#include <inttypes.h>
-#include <string.h>
+#include "replay/form/scales.h"
 
 #include "base/arena.h"
 #include "base/fail.h"

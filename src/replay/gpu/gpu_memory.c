@@ -2,8 +2,6 @@
 /* What a replay has on GPUs: the state, and buffers by which bytes get there and back. */
 #include "replay/gpu/gpu_memory.h"
 
-#include <stdlib.h>
-
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "step/hyperparameters.h"

@@ -5,7 +5,6 @@
 
 #include <pthread.h>
 
-#include "base/pipeline.h"
 #include "gpu/gpu_work.h"
 #include "replay/window.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state on its way to GPUs and back: plane by plane of each tile, by all threads. */
-#include <string.h>
-
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "replay/gpu/gpu_memory.h"

@@ -3,7 +3,7 @@
 #ifndef TSR_REPORT_CHARTS_CHARTS_H
 #define TSR_REPORT_CHARTS_CHARTS_H
 
-#include "audit/audit_series.h"
+#include "audit/audit_figures.h"
 #include "audit/granularity_figures.h"
 #include "render/plot.h"
 #include "tersor/bisect.h"

@@ -2,7 +2,7 @@
 /* What commands say of a directory that is packed file by file. */
 #include "report/checkpoints/directory_report.h"
 
-#include "container/foreign.h"
+#include "container/containers.h"
 #include "io/file.h"
 
 #define FAULT_COLUMNS "-state,path,fault"

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "codec/loops.h"
 #include "step/simd.h"
 
 /* Products are exact: it makes no difference whether they are added by a fused operation. */

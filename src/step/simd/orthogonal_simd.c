@@ -5,7 +5,6 @@
  */
 #include <math.h>
 
-#include "codec/loops.h"
 #include "step/simd.h"
 
 /* Not fused: a sum has the same bits on every processor. */
