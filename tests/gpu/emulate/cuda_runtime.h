@@ -64,6 +64,7 @@ enum cudaMemcpyKind {
 	cudaMemcpyHostToDevice,
 	cudaMemcpyDeviceToHost,
 	cudaMemcpyDeviceToDevice,
+	cudaMemcpyDefault,
 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
