@@ -73,6 +73,8 @@ struct tsr_tensor {
 	 */
 	const char *quantized;
 	bool orthogonal; /* a momentum of Muon, whose update is made orthogonal: its group says so */
+	const unsigned char
+		*factors; /* internal: the plane of its factors before it has one, or NULL */
 };
 
 /* What becomes of Python objects that are no plain values (SECURITY.md). */

@@ -48,6 +48,7 @@ enum tsr_plane_unit {
 	TSR_PER_GROUP, /* one entry per group, rank 1; its dtype is that of the scale format */
 	TSR_PER_GROUP_TOO, /* the same, of a dtype of its own */
 	TSR_BIT_PACKED, /* 32 elements share tsr_packed_bits() entries of 32 bits, rank 1 */
+	TSR_PER_ROW, /* `share` entries for each row of a matrix, rank 1 */
 };
 
 /* Elements that share whole words in a plane of TSR_BIT_PACKED. */
@@ -123,6 +124,9 @@ struct tsr_coding {
 	 */
 	float eps;
 	const float *codebook; /* of codecs with one: 256 finite entries, ascending, borrowed */
+	uint32_t share; /* of low-rank codecs: bytes of the plane of factors for each row */
+	const unsigned char
+		*factors; /* that plane, which encoders copy; borrowed, 2-byte aligned */
 };
 
 /* What an encoder noticed that the decoded values do not show; encoders add to it. */
@@ -169,6 +173,9 @@ typedef void tsr_decode_fn(const struct tsr_coding *coding, const void *const pl
  * @learned:    whether its groups are learned from the data, tensor by tensor (tersor/learn.h); such a
  *              codec is not in tsr_codecs(), and no group is its default
  * @has_codebook: whether codes stand for entries of a codebook, so that `codebook` matters
+ * @rank:       columns of the two factors whose product approximates a matrix, tensor by tensor: @encode and
+ *              @decode work on what the product leaves, which tsr_ratios_make() and tsr_ratios_undo() take
+ *              and give back.  Such a codec is not in tsr_codecs().  0: it has no factors
  * @stochastic: whether it rounds at random, so that `seed`, `stream` and `first` matter
  * @lossless:   whether every finite value and infinity comes back with its bits
  * @encode:     @n elements of @x into @plane; adds to @report
@@ -207,6 +214,7 @@ struct tsr_codec {
 	bool flat;
 	bool learned;
 	bool has_codebook;
+	unsigned rank;
 	bool stochastic;
 	bool lossless;
 	tsr_encode_fn *encode;
@@ -214,10 +222,10 @@ struct tsr_codec {
 	tsr_decode_fn *decode;
 };
 
-/* Every codec but learned ones, for the SIMD level in use; NULL at the end. */
+/* Every codec but learned and low-rank ones, for the SIMD level in use; NULL at the end. */
 TSR_API const struct tsr_codec *const *tsr_codecs(void);
 
-/* The codec with this name, also a learned one, or NULL. */
+/* The codec with this name, also a learned or low-rank one, or NULL. */
 TSR_API const struct tsr_codec *tsr_codec_find(const char *name);
 
 /*
@@ -259,10 +267,17 @@ TSR_API bool tsr_coding_is_unsigned(const struct tsr_coding *coding);
 /*
  * The `row` of a tensor's coding: its last dimension if it has two or more and groups do not divide it.
  * 0 for codecs without groups or with flat ones, for scales of f16, which are FlashOptim's, and for rows
- * of more than TSR_ROW_MAX elements.
+ * of more than TSR_ROW_MAX elements.  Of a low-rank codec the last dimension, or 0 if the `share` is.
  */
 TSR_API uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank,
 				const uint64_t *shape);
+
+/*
+ * The `share` of a tensor in a low-rank codec: a matrix whose rows have at least a group and at most
+ * TSR_ROW_MAX elements, and whose factors take at most 1.5 bits per element.  0 for others.
+ */
+TSR_API uint32_t tsr_coding_share(const struct tsr_coding *coding, unsigned rank,
+				  const uint64_t *shape);
 
 /* How many elements a group really has: `group` without rows, else its share of a row. */
 TSR_API uint32_t tsr_coding_group(const struct tsr_coding *coding);
@@ -282,12 +297,19 @@ TSR_API bool tsr_coding_is_same(const struct tsr_coding *a, const struct tsr_cod
  *
  * The ratio is RN(m / RN(RN(sqrt(v)) + eps)), or 0 where the divisor is 0; a momentum is the ratio times
  * such a divisor.  So an update m / (sqrt(v) + eps) keeps the ratio, whatever became of the variance.
- * Other codecs' elements are left as they are.  Thread-safe.
+ * Of a low-rank codec @variance has the elements of the product, which are subtracted and added.  Other
+ * codecs' elements are left as they are.  Thread-safe.
  */
 TSR_API void tsr_ratios_make(const struct tsr_coding *coding, float *x, const float *variance,
 			     size_t n);
 TSR_API void tsr_ratios_undo(const struct tsr_coding *coding, float *x, const float *variance,
 			     size_t n);
+
+/* Whether tsr_ratios_make() does something. */
+static inline bool tsr_codec_is_beside(const struct tsr_codec *codec)
+{
+	return codec->relative || codec->rank;
+}
 
 /* Bits that an element takes in a plane of TSR_BIT_PACKED. */
 static inline unsigned tsr_packed_bits(const struct tsr_codec *codec)

@@ -19,7 +19,7 @@ static bool is_default(const struct tsr_codec *codec, enum tsr_kind kind, bool a
 	if (codec->lossless || !(codec->kinds & kind))
 		return false;
 	if (all || kind != TSR_KIND_WEIGHT)
-		return all || !codec->code_bits;
+		return all || !(codec->code_bits || codec->rank);
 	return !codec->extra_bits || (codec->extra_bits == 8 && !codec->stochastic);
 }
 
@@ -35,7 +35,7 @@ static void add(struct tsr_coding *ret, unsigned *n, const struct tsr_codec *cod
 
 unsigned tsr_audit_codings(bool all, struct tsr_coding *ret)
 {
-	static const char *const learned[] = { "gefen8", "blockmean" };
+	static const char *const others[] = { "gefen8", "blockmean", "lowrank16+linear8" };
 	unsigned n = 0;
 
 	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2) {
@@ -43,8 +43,8 @@ unsigned tsr_audit_codings(bool all, struct tsr_coding *ret)
 			if (is_default(*c, (enum tsr_kind)kind, all))
 				add(ret, &n, *c, (enum tsr_kind)kind);
 		}
-		for (unsigned i = 0; i < sizeof(learned) / sizeof(*learned); i++) {
-			const struct tsr_codec *codec = tsr_codec_find(learned[i]);
+		for (unsigned i = 0; i < sizeof(others) / sizeof(*others); i++) {
+			const struct tsr_codec *codec = tsr_codec_find(others[i]);
 
 			if (is_default(codec, (enum tsr_kind)kind, all))
 				add(ret, &n, codec, (enum tsr_kind)kind);

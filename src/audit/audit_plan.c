@@ -9,6 +9,7 @@
 #include "ckpt/read.h"
 #include "ckpt/tensor_tiles.h"
 #include "codec/narrow.h"
+#include "learn/factors.h"
 #include "names/eps.h"
 
 /* --- Codings ------------------------------------------------------------------------------------ */
@@ -128,8 +129,9 @@ static bool coding_of(const struct tsr_auditing *a, const struct tsr_tensor *t, 
 	const struct tsr_learned_tensor *known;
 
 	*ret = a->lists[tsr_audit_kind(t->kind)]->codings[i];
-	/* As pack does where there is no variance to be a ratio to. */
-	if (ret->codec->relative && t->orthogonal)
+	/* As pack does where there is no variance to be a ratio to, or no factors. */
+	if ((ret->codec->relative && t->orthogonal) ||
+	    (ret->codec->rank && !(t->factors && tsr_coding_share(ret, t->rank, t->shape))))
 		*ret = tsr_coding_with(tsr_codec_find("softsign8"), ret->scale, 0);
 	if (!tsr_codec_takes(ret->codec, t->dtype))
 		return false;
@@ -145,6 +147,8 @@ static bool coding_of(const struct tsr_auditing *a, const struct tsr_tensor *t, 
 		ret->codebook = learned->codebook;
 	}
 	ret->row = tsr_coding_row(ret, t->rank, t->shape);
+	ret->share = tsr_coding_share(ret, t->rank, t->shape);
+	ret->factors = t->factors;
 	return true;
 }
 
@@ -356,6 +360,12 @@ enum tsr_status tsr_audit_plan(struct tsr_auditing *a, const struct tsr_run *run
 	}
 	a->bound = tsr_audit_moments(&a->pub).bound;
 	TSR_TRY(learn(a, run, err));
+	for (unsigned i = 0; i < a->options.ncodings; i++) {
+		const struct tsr_coding *coding = &a->options.codings[i];
+
+		if (coding->codec && coding->codec->rank)
+			TSR_TRY(tsr_factors_find(a->c, run, err));
+	}
 	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2)
 		TSR_TRY(fill_list(a, (enum tsr_kind)kind, err));
 	a->pub.learned = a->options.learned;

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/multiple.h"
+#include "ckpt/read.h"
 #include "ckpt/tensor_tiles.h"
 #include "codec/measuring.h"
 #include "codec/narrow.h"
@@ -51,11 +52,12 @@ static unsigned same_groups(const struct trial *trials, unsigned n)
 {
 	const struct tsr_coding *coding = &trials[n].coding;
 
-	for (unsigned i = 0; i < n && !coding->codec->relative; i++) {
+	for (unsigned i = 0; i < n && !tsr_codec_is_beside(coding->codec); i++) {
 		const struct tsr_coding *other = &trials[i].coding;
 
-		if (trials[i].measured && other->codec->grouped && !other->codec->relative &&
-		    other->group == coding->group && other->row == coding->row)
+		if (trials[i].measured && other->codec->grouped &&
+		    !tsr_codec_is_beside(other->codec) && other->group == coding->group &&
+		    other->row == coding->row)
 			return i;
 	}
 	return n;
@@ -146,17 +148,35 @@ static void copy_ranges(const struct trial *trials, unsigned n, struct tsr_trial
 	}
 }
 
+/* What the product of the factors, which is then in p->momenta, leaves of a momentum. */
+static const float *rest_of(struct strips *p, const struct trial *t, const float *x, size_t n)
+{
+	const struct tsr_coding *coding = &t->coding;
+
+	/* Nothing is read, as the coding has factors, so it cannot fail. */
+	(void)tsr_tensor_products(p->a->c, p->s->tensor, coding, coding->first, n, p->momenta,
+				  NULL);
+	memcpy(p->ratios, x, n * sizeof(*x));
+	tsr_ratios_make(coding, p->ratios, p->momenta, n);
+	return p->ratios;
+}
+
 /* Any but relative codecs. */
 static void try_coding(struct strips *p, const struct tsr_strip_side *s, struct trial *trials,
 		       unsigned i, size_t first, size_t n)
 {
 	struct tsr_trial_sums *sums = &s->sums[i];
 	struct trial *t = &trials[i];
-	const float *x = s->x + first;
+	const float *x = s->x + first, *coded = x;
+	const bool lowrank = t->coding.codec->rank;
 
 	t->coding.first = s->first + first;
-	tsr_trial_code(&t->coding, x, n, &p->memory, t->decoded, &sums->report);
-	look_at_groups(t, t == &trials[t->ranges], x, n, &p->memory, sums);
+	if (lowrank)
+		coded = rest_of(p, t, x, n);
+	tsr_trial_code(&t->coding, coded, n, &p->memory, t->decoded, &sums->report);
+	look_at_groups(t, t == &trials[t->ranges], coded, n, &p->memory, sums);
+	if (lowrank)
+		tsr_ratios_undo(&t->coding, t->decoded, p->momenta, n);
 	tsr_round_to(s->tensor->dtype, t->decoded, n);
 	tsr_measure_add(&sums->measure, x, t->decoded, n);
 }

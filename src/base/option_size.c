@@ -6,7 +6,7 @@
 #include "tersor/version.h"
 
 /* More than any version will have: beyond it, a size is garbage, and nothing behind it is read. */
-#define OPTIONS_NBYTES_MAX 4096u
+#define OPTIONS_NBYTES_MAX 8192u
 
 enum tsr_status tsr_options_take(void *now, const void *given, struct tsr_err *err)
 {

@@ -53,6 +53,7 @@ void tsr_checkpoint_close(struct tsr_checkpoint *c)
 	tsr_unproven_free(c->unproven);
 	tsr_checkpoint_close(c->base);
 	tsr_arena_free(c->arena);
+	tsr_arena_free(c->factors);
 	free(c);
 }
 

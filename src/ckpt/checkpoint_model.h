@@ -122,6 +122,7 @@ struct tsr_checkpoint {
 	bool *rules_matched; /* per rule of the user: whether it matches a name; NULL without rules */
 	struct tsr_decoding *decoding; /* what coded arrays are read with; NULL: there are none */
 	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
+	struct tsr_arena *factors; /* of those in tensors; NULL: there are none */
 };
 
 /*

@@ -43,6 +43,8 @@ enum tsr_status tsr_tensor_read_planes(const struct tsr_checkpoint *c, const str
 const struct tsr_tensor *tsr_tensor_beside(const struct tsr_checkpoint *c,
 					   const struct tsr_tensor *t)
 {
+	if (t->coding.codec && t->coding.codec->rank)
+		return t;
 	return t->coding.codec && t->coding.codec->relative ? tsr_checkpoint_find(c, t->beside)
 							    : NULL;
 }
@@ -64,7 +66,10 @@ static enum tsr_status read_some(const struct tsr_checkpoint *c, const struct ts
 	t->coding.codec->decode(&t->coding, in, before + n, scratch->decoded);
 	memcpy(x, scratch->decoded + before, n * sizeof(*x));
 	if (beside) {
-		TSR_TRY(read_some(c, beside, first, n, scratch, scratch->beside, err));
+		TSR_TRY(beside == t
+				? tsr_tensor_products(c, t, &t->coding, first, n, scratch->beside,
+						      err)
+				: read_some(c, beside, first, n, scratch, scratch->beside, err));
 		tsr_ratios_undo(&t->coding, x, scratch->beside, n);
 	}
 	tsr_round_to(t->dtype, x, n);

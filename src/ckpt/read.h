@@ -32,9 +32,20 @@ enum tsr_status tsr_tensor_read_plain(const struct tsr_checkpoint *c, const stru
 				      uint64_t first, size_t n, void *narrow, float *x,
 				      struct tsr_err *err);
 
-/* The variance that a tensor with a relative codec, stored or to be, goes with; NULL of any other. */
+/*
+ * What has the values that the codec of a tensor, stored or to be, works beside: of a relative one the
+ * variance, of a low-rank one the tensor itself, which has factors.  NULL of any other.
+ */
 const struct tsr_tensor *tsr_tensor_beside(const struct tsr_checkpoint *c,
 					   const struct tsr_tensor *t);
+
+/*
+ * Elements @first to @first + @n - 1 of the product of the factors of a tensor in a low-rank coding: those in
+ * @coding, or else in the plane that @c has.
+ */
+enum tsr_status tsr_tensor_products(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				    const struct tsr_coding *coding, uint64_t first, size_t n,
+				    float *x, struct tsr_err *err);
 
 /* Elements @first to @first + @n - 1 of a tensor that tsr_tensor_has_f32(). */
 enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct tsr_tensor *t,

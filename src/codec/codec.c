@@ -93,10 +93,19 @@ void tsr_update_measure_add(struct tsr_update_measure *u, const struct tsr_momen
 	add[tsr_isa_level()](u, before, after, n, eps);
 }
 
+static void add_products(float *x, const float *products, float sign, size_t n)
+{
+	static tsr_add_products_fn *const add[] = TSR_ISA_VARIANTS(add_products);
+
+	add[tsr_isa_level()](x, products, sign, n);
+}
+
 void tsr_ratios_make(const struct tsr_coding *coding, float *x, const float *variance, size_t n)
 {
 	static tsr_ratio_fn *const make[] = TSR_ISA_VARIANTS(ratio_make);
 
+	if (coding->codec->rank)
+		add_products(x, variance, -1, n);
 	if (coding->codec->relative)
 		make[tsr_isa_level()](x, variance, TSR_RATIO_VARIANCES, coding->eps, n);
 }
@@ -105,6 +114,8 @@ void tsr_ratios_undo(const struct tsr_coding *coding, float *x, const float *var
 {
 	static tsr_ratio_fn *const undo[] = TSR_ISA_VARIANTS(ratio_undo);
 
+	if (coding->codec->rank)
+		add_products(x, variance, 1, n);
 	if (coding->codec->relative)
 		undo[tsr_isa_level()](x, variance, TSR_RATIO_VARIANCES, coding->eps, n);
 }
@@ -171,10 +182,24 @@ uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank, const ui
 {
 	const uint64_t row = rank < 2 ? 0 : shape[rank - 1];
 
+	if (coding->codec && coding->codec->rank)
+		return tsr_coding_share(coding, rank, shape) ? (uint32_t)row : 0;
 	if (!coding->codec || !coding->codec->grouped || coding->codec->learned ||
 	    coding->codec->flat || coding->scale == TSR_SCALE_F16)
 		return 0;
 	return row > coding->group && row <= TSR_ROW_MAX && row % coding->group ? (uint32_t)row : 0;
+}
+
+uint32_t tsr_coding_share(const struct tsr_coding *coding, unsigned rank, const uint64_t *shape)
+{
+	uint64_t share;
+
+	if (!coding->codec || !coding->codec->rank || rank != 2 || !shape[0] ||
+	    shape[1] < coding->group || shape[1] > TSR_ROW_MAX)
+		return 0;
+	share = TSR_FACTOR_NBYTES + TSR_FACTOR_NBYTES * shape[1] / shape[0];
+	share += TSR_FACTOR_NBYTES * shape[1] % shape[0] != 0;
+	return share * 16 <= shape[1] * 3 ? (uint32_t)share : 0;
 }
 
 uint32_t tsr_coding_group(const struct tsr_coding *coding)
@@ -252,6 +277,8 @@ uint64_t tsr_plane_count(const struct tsr_coding *coding, unsigned plane, uint64
 	case TSR_BIT_PACKED:
 		return (n / TSR_BIT_PACKED_SHARE + (n % TSR_BIT_PACKED_SHARE != 0)) *
 		       tsr_packed_bits(coding->codec);
+	case TSR_PER_ROW:
+		return coding->row ? n / coding->row * coding->share : 0;
 	}
 	return 0;
 }
@@ -273,6 +300,8 @@ double tsr_coding_bytes_per_element(const struct tsr_coding *coding)
 
 		if (p->unit == TSR_BIT_PACKED)
 			total += tsr_packed_bits(coding->codec) / 8.0;
+		else if (p->unit == TSR_PER_ROW)
+			total += coding->row ? (double)coding->share / coding->row : 0;
 		else
 			total += p->unit == TSR_PER_ELEMENT ? entry : entry / coding->group;
 	}

@@ -19,6 +19,9 @@
 #ifndef TSR_CODEC_LIST_H
 #define TSR_CODEC_LIST_H
 
+/* Columns of the factors of low-rank codecs. */
+#define TSR_RANK 16u
+
 #define TSR_KIND_ANY (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 
 /* One float per element. */
@@ -200,9 +203,20 @@
 	  .kinds = TSR_KIND_ANY, TSR_ALONE(F32), .lossless = true)
 
 /*
- * Momenta by a codebook and variances as means, in blocks.  Both are learned from the data, so these are
- * not among TSR_CODEC_LIST(), whose codecs need no data but the elements.
+ * A matrix as the product of two factors, and what that leaves in the codec that the name ends in.  These and
+ * learned codecs are not among TSR_CODEC_LIST(), whose codecs need no data but the elements.
  */
+#define TSR_LOWRANK_LIST(X) \
+	X(lowrank16_linear8, 1, lowrank, linear8, int8_t, "lowrank16+linear8", \
+	  .summary = "linear8 of what rank 16 leaves of a matrix", .source = "tersor", \
+	  .kinds = TSR_KIND_MOMENTUM, .rank = TSR_RANK, .nplanes = 3, \
+	  .planes = { { "::quantized", TSR_PER_ELEMENT, TSR_I8 }, \
+		      { "::scales", TSR_PER_GROUP, TSR_F32 }, \
+		      { "::factors", TSR_PER_ROW, TSR_U8 } }, \
+	  .narrow = TSR_F32, .parts = 1, .grouped = true, .companding = TSR_COMPANDING_LINEAR, \
+	  .group = TSR_GROUP_DEFAULT, .scales = TSR_FULL_SCALE)
+
+/* Momenta by a codebook and variances as means, in blocks: both are learned from the data. */
 #define TSR_LEARNED_LIST(X) \
 	X(gefen8, 1, learned, gefen, uint8_t, "gefen8", \
 	  .summary = "8-bit entries of a learned codebook", .source = "Gefen", \
@@ -211,7 +225,8 @@
 	X(blockmean, 1, learned, gefen, float, "blockmean", .summary = "a mean per block", \
 	  .source = "Gefen", .kinds = TSR_KIND_VARIANCE, .learned = true, .nplanes = 1, \
 	  .planes = { { "::blockmean", TSR_PER_GROUP, TSR_F32 } }, .narrow = TSR_F32, .parts = 1, \
-	  .grouped = true, .group = 1, .scales = 1u << TSR_SCALE_F32)
+	  .grouped = true, .group = 1, .scales = 1u << TSR_SCALE_F32) \
+	TSR_LOWRANK_LIST(X)
 
 #define TSR_CODEC_LIST(X) \
 	TSR_SPLIT_LIST(X) TSR_PACKED_LIST(X) TSR_GROUPED_LIST(X) TSR_LOG_LIST(X) \

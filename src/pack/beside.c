@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The variances that go with a tile of momenta in a relative codec. */
+/* The variances, or products of factors, that go with a tile of momenta. */
 #include "pack/beside.h"
 
 #include <string.h>
@@ -46,9 +46,15 @@ enum tsr_status tsr_beside_read(struct tsr_beside *b, const struct tsr_checkpoin
 				const struct tsr_tensor *stored, const struct tsr_tensor *wanted,
 				uint64_t first, size_t n, struct tsr_err *err)
 {
+	const struct tsr_tensor *last = wanted ? wanted : stored;
 	const uint64_t end = first + n;
 	uint64_t done;
 
+	if (last->coding.codec && last->coding.codec->rank) {
+		TSR_TRY(tsr_tensor_products(c, last, &last->coding, first, n, b->was, err));
+		memcpy(b->will, b->was, n * sizeof(*b->was));
+		return TSR_OK;
+	}
 	if (is_exact(stored, wanted)) {
 		TSR_TRY(tsr_tensor_read_f32(c, stored, first, n, &b->read, b->was, err));
 		memcpy(b->will, b->was, n * sizeof(*b->was));

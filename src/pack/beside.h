@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The variances that go with a tile of momenta in a relative codec. */
+/* The variances that go with a tile of momenta in a relative codec, or the products in a low-rank one. */
 #ifndef TSR_PACK_BESIDE_H
 #define TSR_PACK_BESIDE_H
 
 #include "ckpt/read.h"
 #include "ckpt/tensor_tiles.h"
 
-/* Variances of a tile's elements, and the memory that getting them needs. */
+/* Variances or products of a tile's elements, and the memory that getting them needs. */
 struct tsr_beside {
 	float was[TSR_TILE_ELEMENTS]; /* as they are read */
 	float will[TSR_TILE_ELEMENTS]; /* as they come back from the planes that they will have */
 	float momenta
-		[TSR_TILE_ELEMENTS]; /* for the coder: elements while their ratios are in its memory */
+		[TSR_TILE_ELEMENTS]; /* for the coder: elements while what it codes is in its memory */
 	float x[2 * TSR_READ_MAX];
 	struct tsr_read_scratch read;
 };
 
 /*
  * Fill in was and will for elements @first to @first + @n - 1 of a variance: @stored is how @c has it,
- * @wanted how it will be stored, or NULL if that is the same.
+ * @wanted how it will be stored, or NULL if that is the same.  In a low-rank coding it is the momentum
+ * itself, and these are its products.
  */
 enum tsr_status tsr_beside_read(struct tsr_beside *b, const struct tsr_checkpoint *c,
 				const struct tsr_tensor *stored, const struct tsr_tensor *wanted,

@@ -45,6 +45,8 @@ void tsr_pack_give(struct tsr_tensor *t, const struct tsr_coding *coding)
 		t->coding.seed = 0;
 	t->coding.kind = t->kind;
 	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
+	t->coding.share = tsr_coding_share(&t->coding, t->rank, t->shape);
+	t->coding.factors = t->coding.share ? t->factors : NULL;
 	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
 }
 

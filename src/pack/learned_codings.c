@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codings whose blocks and codebook are learned, of the tensors that are packed. */
+/* Codings whose blocks, codebook or factors are learned, of the tensors that are packed. */
 #include "pack/learned_codings.h"
 
 #include <inttypes.h>
@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "ckpt/build.h"
 #include "ckpt/checkpoint_model.h"
+#include "learn/factors.h"
 
 /* Where blocks are short a learned codec takes more than this, and the usual codecs take less. */
 #define BYTES_MAX 1.1
@@ -15,6 +16,11 @@
 static bool is_learned(const struct tsr_coding *coding)
 {
 	return coding->codec && coding->codec->learned;
+}
+
+static bool is_lowrank(const struct tsr_coding *coding)
+{
+	return coding->codec && coding->codec->rank;
 }
 
 /* Whether a tensor of the checkpoint will be packed in a learned codec. */
@@ -30,10 +36,22 @@ static bool is_needed(const struct tsr_checkpoint *c, const struct tsr_pack_opti
 	return false;
 }
 
+/* Whether some momentum may be packed by its factors. */
+static bool needs_factors(const struct tsr_pack_options *o)
+{
+	bool any = is_lowrank(&o->momentum);
+
+	for (unsigned i = 0; o->choice && i < o->choice->ncandidates; i++)
+		any = any || is_lowrank(&o->choice->candidates[i].momentum);
+	return any;
+}
+
 enum tsr_status tsr_pack_learn(struct tsr_checkpoint *c, const struct tsr_pack_options *options,
 			       const struct tsr_run *run, struct tsr_pack_learned *ret,
 			       struct tsr_err *err)
 {
+	if (needs_factors(options))
+		TSR_TRY(tsr_factors_find(c, run, err));
 	if (!is_needed(c, options))
 		return TSR_OK;
 	ret->any_size = options->learn && options->learn->peer;
@@ -60,6 +78,11 @@ enum tsr_status tsr_pack_fit(struct tsr_pack_learned *l, const struct tsr_checkp
 {
 	const struct tsr_learned_tensor *known;
 
+	if (is_lowrank(&t->coding) && !t->coding.factors) {
+		l->nomatrix = l->nnomatrix++ ? l->nomatrix : t;
+		use_usual(t);
+		t->nplanes = t->coding.codec->nplanes;
+	}
 	if (!is_learned(&t->coding))
 		return TSR_OK;
 	known = l->learned ? tsr_learned_find(l->learned, t->weight ? t->weight : t->name) : NULL;
@@ -99,6 +122,12 @@ enum tsr_status tsr_pack_note_learned(const struct tsr_pack_learned *l, struct t
 			"%.200s: %zu tensors have softsign8 or sqrt8, as there was no "
 			"gradient to learn their blocks from",
 			c->path, l->nunknown));
+	if (l->nnomatrix)
+		TSR_TRY(tsr_build_note(
+			c, err,
+			"%.200s: %zu tensors have softsign8, the first %.200s: a low-rank codec "
+			"is for matrices whose factors take at most 1.5 bits per element",
+			c->path, l->nnomatrix, l->nomatrix->name));
 	return TSR_OK;
 }
 

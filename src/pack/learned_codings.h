@@ -11,17 +11,20 @@ struct tsr_pack_learned {
 	struct tsr_learned *own; /* the same, if it was learned here */
 	const float *codebook; /* in the arena of the checkpoint */
 	bool any_size; /* accept more bytes than the usual codecs take */
-	size_t nlarge, nunknown; /* tensors that have the usual codecs instead */
+	/* Tensors that have the usual codecs instead: */
+	size_t nlarge, nunknown, nnomatrix;
+	const struct tsr_tensor *nomatrix; /* the first of the last */
 };
 
-/* Learn what @options needs, unless they have it, from @c, whose kinds are known. */
+/* Learn what @options needs, unless they have it, from @c, whose kinds are known; find factors. */
 enum tsr_status tsr_pack_learn(struct tsr_checkpoint *c, const struct tsr_pack_options *options,
 			       const struct tsr_run *run, struct tsr_pack_learned *ret,
 			       struct tsr_err *err);
 
 /*
  * Complete the coding of a tensor of @c in a learned codec.  If that takes more than 1.1 bytes per element,
- * or nothing is known of the tensor, it becomes that of the usual codec of its kind.
+ * or nothing is known of the tensor, it becomes that of the usual codec of its kind; so do those in a
+ * low-rank codec that have no factors.
  */
 enum tsr_status tsr_pack_fit(struct tsr_pack_learned *l, const struct tsr_checkpoint *c,
 			     struct tsr_tensor *t, struct tsr_err *err);

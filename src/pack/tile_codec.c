@@ -44,7 +44,7 @@ static const float *make_ratios(struct tsr_coder *coder, const struct tsr_coding
 	struct tsr_beside *b = coder->beside;
 	float *x = coder->m->x;
 
-	if (!coding->codec->relative)
+	if (!tsr_codec_is_beside(coding->codec))
 		return x;
 	memcpy(b->momenta, x, n * sizeof(*x));
 	tsr_ratios_make(coding, x, b->was, n);
@@ -56,14 +56,14 @@ static const float *make_ratios(struct tsr_coder *coder, const struct tsr_coding
 static void undo_ratios(const struct tsr_coder *coder, const struct tsr_coding *coding,
 			size_t first, float *x, size_t n)
 {
-	if (coding->codec->relative)
+	if (tsr_codec_is_beside(coding->codec))
 		tsr_ratios_undo(coding, x, coder->beside->will + first, n);
 }
 
 /* Have the momenta again where they were. */
 static void restore_momenta(struct tsr_coder *coder, const struct tsr_coding *coding, size_t n)
 {
-	if (coding->codec->relative)
+	if (tsr_codec_is_beside(coding->codec))
 		memcpy(coder->m->x, coder->beside->momenta, n * sizeof(*coder->m->x));
 }
 
@@ -243,9 +243,9 @@ static size_t strip_of(const struct tsr_coder_side *m, const struct tsr_coder_si
 	const size_t b = v->coding ? batch_of(v->coding) : TSR_MEASURE_LANES;
 	const size_t large = a > b ? a : b, small = a > b ? b : a;
 
-	const bool relative = m->coding && m->coding->codec->relative;
+	const bool beside = m->coding && tsr_codec_is_beside(m->coding->codec);
 
-	return relative || m->coder->gpu || large % small || large > n ? n : large;
+	return beside || m->coder->gpu || large % small || large > n ? n : large;
 }
 
 /* What comes back of elements @first to @end - 1. */

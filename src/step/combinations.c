@@ -10,7 +10,8 @@ enum {
 	EACH = 2, /* an element for itself, or with a scale for its group */
 	RATIOS = 4, /* relative to the root of the variance */
 	MEANS = 8, /* a variance for a whole block */
-	ANY = 15
+	FACTORS = 16, /* what the factors of a whole matrix leave of it */
+	ANY = 31
 };
 
 #define ONE(optimizer) (1u << TSR_OPTIMIZER_##optimizer)
@@ -22,6 +23,10 @@ static const struct {
 	unsigned optimizers, orders, momentum, variance; /* masks: all four have to match */
 	const char *why;
 } refusals[] = {
+	{ ALL, ALL_ORDERS, FACTORS, ANY,
+	  "a step changes the whole matrix that the codec has factors of; replay with another "
+	  "codec "
+	  "of momenta, such as softsign8, and pack the result" },
 	{ ALL, ALL_ORDERS, RATIOS, MEANS,
 	  "ratios are to the variance of each element, and a block has one" },
 	{ ONE(GEFEN), ALL_ORDERS, RATIOS, ANY,
@@ -40,6 +45,8 @@ static unsigned kind_of(const struct tsr_codec *codec)
 {
 	if (!codec)
 		return NONE;
+	if (codec->rank)
+		return FACTORS;
 	if (codec->relative)
 		return RATIOS;
 	return codec->learned && codec->kinds == TSR_KIND_VARIANCE ? MEANS : EACH;

@@ -230,12 +230,13 @@ def check_known(name, known, what):
 
 # ---- Planes: section 4 ---------------------------------------------------------------------------
 
-SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales", "::blockmean", "::expand", "::coded")
-ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, MEANS, EXPAND, CODED = SUFFIXES
+SUFFIXES = ("::error_bits", "::extra_bits", "::quantized", "::scales", "::blockmean", "::expand",
+            "::factors", "::coded")
+ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, MEANS, EXPAND, FACTORS, CODED = SUFFIXES
 SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32", "f28": "U32", "e5m3": "U8"}
 TABLED = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "e4m3x": "F8_E4M3", "e5m2x": "F8_E5M2", "dyn8": "U8"}
 SCALED = {"softsign8": "I8", "linear8": "I8", "ratio8": "I8", "sqrt8": "U8", "ulinear8": "U8",
-          "log8": "U8", **TABLED}
+          "log8": "U8", "lowrank16+linear8": "I8", **TABLED}
 # Packed codes: their bits.
 PACKED = {"ratio10": 10, "ratio9": 9, "ratio4": 4, "ratio3": 3, "log7": 7, "log6": 6, "log4": 4, "log3": 3}
 SCALED |= dict.fromkeys(PACKED, "U32")
@@ -265,6 +266,15 @@ def is_stochastic(codec):
     return codec in TRUNCATED and "+sr" in codec
 
 
+def is_lowrank(codec):
+    return codec.startswith("lowrank")
+
+
+def share_of(shape):
+    """Section 4.10: bytes of factors for each row of a matrix."""
+    return -(-18 * (shape[0] + shape[1]) // shape[0])
+
+
 def group_of(tensor):
     """How many elements a group has, and how many a row that groups do not cross; 0: there is none."""
     if not tensor.rows:
@@ -289,6 +299,8 @@ def plane_size(tensor, plane, count):
     if tensor.codec in TRUNCATED or tensor.codec in PACKED and plane == 0:
         return -(-count // 32) * bits_of(tensor) * 4
     size, row = group_of(tensor)
+    if plane == 2 and is_lowrank(tensor.codec):
+        return count // row * share_of(tensor.shape)
     groups = count // row * -(-row // size) if row else -(-count // size)
     return groups * BITS[dtype] // 8
 
@@ -306,7 +318,7 @@ def has_shape_of_tensor(codec):
 def suffixes_of(codec):
     """Section 4: what the names of the planes end in."""
     if codec in SCALED or codec == "gefen8":
-        return [QUANTIZED, SCALES] + [EXPAND] * codec.endswith("x")
+        return [QUANTIZED, SCALES] + [EXPAND] * codec.endswith("x") + [FACTORS] * is_lowrank(codec)
     if codec == "blockmean":
         return [MEANS]
     return [""] + ([EXTRA_BITS] if codec in TRUNCATED else [ERROR_BITS] * (len(UNSCALED.get(codec, "1")) - 1))
@@ -346,7 +358,8 @@ def planes_of(tensor):
         words = [-(-elements(shape) // 32) * PACKED.get(tensor.codec, 0)]
         return [(name + QUANTIZED, SCALED[tensor.codec], words if tensor.codec in PACKED else shape),
                 (name + SCALES, SCALE_DTYPE[tensor.scale], [groups]),
-                (name + EXPAND, "U8", [groups])][:3 if tensor.codec.endswith("x") else 2]
+                (name + EXPAND, "U8", [groups])][:3 if tensor.codec.endswith("x") else 2] + \
+            ([(name + FACTORS, "U8", [shape[0] * share_of(shape)])] if is_lowrank(tensor.codec) else [])
     if tensor.codec in LEARNED:
         blocks = [-(-elements(shape) // tensor.group)]
         if tensor.codec == "blockmean":
@@ -542,8 +555,14 @@ def parse_tensor(entry):
         check(is_integer(entry["group"]) and 1 <= entry["group"] <= 65_536, f"{name}: wrong group")
         check(codec not in PACKED or entry["group"] % 32 == 0, f"{name}: wrong group")
         row = entry["shape"][-1] if len(entry["shape"]) > 1 else 0
-        check("rows" not in entry or entry["rows"] is True and entry["scale"] != "f16"
-              and codec not in (*TABLED, *PACKED) and entry["group"] < row <= 65_536 and row % entry["group"], f"{name}: wrong rows")
+        if is_lowrank(codec):
+            check(entry.get("rows") is True and len(entry["shape"]) == 2 and entry["group"] <= row <= 65_536
+                  and entry["shape"][0] and 16 * share_of(entry["shape"]) <= 3 * row and entry["scale"] != "f16",
+                  f"{name}: not for a low-rank codec")
+        else:
+            check("rows" not in entry or entry["rows"] is True and entry["scale"] != "f16"
+                  and codec not in (*TABLED, *PACKED) and entry["group"] < row <= 65_536 and row % entry["group"],
+                  f"{name}: wrong rows")
     if codec.startswith("ratio"):
         check(isinstance(entry["beside"], str), f"{name}: beside is not a string")
         check(type(entry["eps"]) in (int, float) and 0 <= entry["eps"] < 2.0**128 - 2.0**103, f"{name}: wrong eps")
@@ -800,6 +819,18 @@ def decode_quantized(codec, codes, scales):
     return value * value if codec == "sqrt8" else value
 
 
+def product(shape, factors):
+    """Section 8.19: the product of the factors, one column of them after the other."""
+    rows = sum(shape)
+    codes = np.frombuffer(factors, np.int8)[:16 * rows]
+    scales = widen_scales("e8m8", np.frombuffer(factors, "<u2", rows, 16 * rows))
+    left, right = np.split(decode_quantized("linear8", codes, np.repeat(scales, 16)).reshape(rows, 16), [shape[0]])
+    total = np.zeros(shape, np.float32)
+    for k in range(16):
+        total = total + left[:, k, None] * right[:, k]
+    return total
+
+
 def unpack_bits(words, width, count):
     """Section 4.5: the bits of each element as an integer."""
     places = np.arange(count, dtype=np.int64)[:, None] * width + np.arange(width)
@@ -857,7 +888,9 @@ def decode(tensor, planes):
             codes, count = stored[0], elements(list(tensor.shape))
             if codec in PACKED:
                 codes = unpack_bits(codes, PACKED[codec], count)
-            values = decode_quantized(codec, codes, scales[:count])
+            values = decode_quantized(codec.removeprefix("lowrank16+"), codes, scales[:count])
+            if is_lowrank(codec):
+                values = values + product(tensor.shape, planes[2]).ravel()
             if tensor.dtype == "F32" or codec.startswith("ratio"):
                 return values
             return rounded_to(tensor.dtype, values)

@@ -80,7 +80,7 @@ static void test_what_a_newer_caller_sets_is_refused(void **state)
 
 static void test_sizes_that_no_version_has_are_refused(void **state)
 {
-	static const size_t sizes[] = { 0, 1, sizeof(size_t) - 1, 4097, SIZE_MAX };
+	static const size_t sizes[] = { 0, 1, sizeof(size_t) - 1, 8193, SIZE_MAX };
 	struct tsr_write_options o, given = tsr_write_defaults();
 
 	(void)state;

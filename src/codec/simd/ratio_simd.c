@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Momenta as ratios to the roots of their variances, and back. */
+/* Momenta as ratios to the roots of their variances, or without products of factors, and back. */
 #include "codec/loops.h"
 #include "codec/ratio_math.h"
 
@@ -18,3 +18,10 @@
 
 DEFINE_RATIO(ratio_make, tsr_ratio_of)
 DEFINE_RATIO(ratio_undo, tsr_ratio_momentum)
+
+void TSR_FOR_ISA(add_products)(float *restrict x, const float *restrict products, float sign,
+			       size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		x[i] += sign * products[i];
+}

@@ -34,8 +34,9 @@ bool tsr_packed_name_reserved(const char *name)
 		if (ends_in_plane(name, *c))
 			return true;
 	}
-	/* The other learned codec has the suffixes of those before. */
-	return ends_in_plane(name, tsr_codec_find("blockmean"));
+	/* Other codecs have the suffixes of these. */
+	return ends_in_plane(name, tsr_codec_find("blockmean")) ||
+	       ends_in_plane(name, tsr_codec_find("lowrank16+linear8"));
 }
 
 unsigned tsr_packed_figure_nbytes(enum tsr_metric metric)

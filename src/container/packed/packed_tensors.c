@@ -80,6 +80,8 @@ static enum tsr_status read_groups(struct reading *r, struct coding *to, const s
 	to->coding.kind = to->kind;
 	if (rows && (!tsr_json_bool(rows, &to->rows) || !to->rows))
 		return bad(r, NULL, "rows is not true");
+	if (to->coding.codec->rank && !rows)
+		return bad(r, NULL, "a low-rank codec without rows");
 	return TSR_OK;
 }
 
@@ -479,8 +481,12 @@ static enum tsr_status read_tensor(struct reading *r, const struct tsr_json *v)
 	TSR_TRY(find_shape(r, t, tsr_json_get(v, "shape")));
 	if (coding->rows) {
 		t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
+		t->coding.share = tsr_coding_share(&t->coding, t->rank, t->shape);
 		if (!t->coding.row)
-			return bad(r, t->name, "rows of a tensor whose rows its groups divide");
+			return bad(r, t->name,
+				   coding->coding.codec->rank
+					   ? "a low-rank codec of a tensor that it is not for"
+					   : "rows of a tensor whose rows its groups divide");
 	}
 	TSR_TRY(read_planes(r, t));
 	TSR_TRY(read_hashes(r, t));

@@ -79,6 +79,8 @@ static bool is_option(const struct tsr_checkpoint *c, const struct tsr_choice_un
 		any = any || t->coding.codec;
 		if (t->coding.codec && t->coding.codec->relative && !has_beside(c, u))
 			return false;
+		if (t->coding.codec && t->coding.codec->rank && !t->coding.factors)
+			return false;
 	}
 	return any && (!tsr_choice_unit_is_pair(u) ||
 		       tsr_tensor_is_paired(c->tensors, c->ntensors, u->tensor[0], false));

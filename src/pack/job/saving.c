@@ -47,7 +47,7 @@ static enum tsr_status check_options(const struct tsr_pack_options *o, struct ts
 						     &o->other };
 
 	for (size_t i = 0; i < sizeof(codings) / sizeof(*codings); i++) {
-		if (codings[i]->codec && codings[i]->codec->learned)
+		if (codings[i]->codec && (codings[i]->codec->learned || codings[i]->codec->rank))
 			return tsr_fail(
 				err, TSR_E_USAGE,
 				"codec %s: needs a pass over the data, which saving a running job "
