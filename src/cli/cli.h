@@ -269,9 +269,8 @@ void cli_note(const struct cli_common *common, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /* Say so if what was lost makes updates bad (tsr_update_level()). */
-struct tsr_losses;
-void cli_warn_updates(const struct cli_common *common, const char *path,
-		      const struct tsr_losses *l);
+struct tsr_lost;
+void cli_warn_updates(const struct cli_common *common, const char *path, const struct tsr_lost *l);
 
 /* What the user can do about a failure, in the words of this tool: "; --force ...", or "". */
 const char *cli_hint(const struct tsr_err *err);

@@ -274,14 +274,14 @@ static void on_verified(void *ctx, const struct tsr_directory_entry *e,
 			const struct tsr_verification *v)
 {
 	struct work *w = ctx;
-	struct tsr_losses losses;
+	struct tsr_lost lost;
 
 	cli_warn_notes(w->common, tsr_verification_checked(v));
 	if (!w->found.against)
 		return;
-	losses = tsr_losses_of_verification(v);
-	cli_warn_updates(w->common, e->path, &losses);
-	tsr_losses_merge(&w->found.summary.losses, &losses);
+	lost = tsr_lost_in_verification(v);
+	cli_warn_updates(w->common, e->path, &lost);
+	tsr_lost_merge(&w->found.summary.lost, &lost);
 }
 
 int cli_verify_directory(const struct cli_cmd *cmd, const struct cli_common *common,

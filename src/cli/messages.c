@@ -71,7 +71,7 @@ void cli_note(const struct cli_common *common, const char *fmt, ...)
 	va_end(ap);
 }
 
-void cli_warn_updates(const struct cli_common *common, const char *path, const struct tsr_losses *l)
+void cli_warn_updates(const struct cli_common *common, const char *path, const struct tsr_lost *l)
 {
 	if (l->nbad)
 		cli_warn(common,

@@ -8,7 +8,7 @@
 #include "compare/comparison.h"
 #include "pack/packing.h"
 
-static uint64_t *zeroed_of(struct tsr_losses *l, enum tsr_kind kind)
+static uint64_t *zeroed_of(struct tsr_lost *l, enum tsr_kind kind)
 {
 	return kind == TSR_KIND_WEIGHT	   ? &l->weights
 	       : kind == TSR_KIND_MOMENTUM ? &l->momenta
@@ -17,7 +17,7 @@ static uint64_t *zeroed_of(struct tsr_losses *l, enum tsr_kind kind)
 }
 
 /* Written so that NaN is the largest. */
-static void add_nmse(struct tsr_losses *l, const char *name, double nmse)
+static void add_nmse(struct tsr_lost *l, const char *name, double nmse)
 {
 	if (l->nupdates && nmse <= l->nmse)
 		return;
@@ -25,7 +25,7 @@ static void add_nmse(struct tsr_losses *l, const char *name, double nmse)
 	l->nmse = nmse;
 }
 
-static void add_update(struct tsr_losses *l, const char *name, const struct tsr_update_measured *u)
+static void add_update(struct tsr_lost *l, const char *name, const struct tsr_update_measured *u)
 {
 	const double nmse = u->nmse;
 
@@ -38,7 +38,7 @@ static void add_update(struct tsr_losses *l, const char *name, const struct tsr_
 	l->max_after = u->max_after > l->max_after ? u->max_after : l->max_after;
 }
 
-static void add_step(struct tsr_losses *l, const char *name, double step, double lr)
+static void add_step(struct tsr_lost *l, const char *name, double step, double lr)
 {
 	if (!(l->lr > 0) || !(step <= l->step)) {
 		snprintf(l->step_worst, sizeof(l->step_worst), "%s", name);
@@ -48,7 +48,7 @@ static void add_step(struct tsr_losses *l, const char *name, double step, double
 }
 
 /* Add a tensor; @m: NULL if it is stored as it is; @u, @step: as in struct tsr_packed_tensor. */
-static void add(struct tsr_losses *l, const struct tsr_tensor *t, const struct tsr_measured *m,
+static void add(struct tsr_lost *l, const struct tsr_tensor *t, const struct tsr_measured *m,
 		const struct tsr_update_measured *u, double step, double lr)
 {
 	if (step >= 0 && lr > 0)
@@ -63,9 +63,9 @@ static void add(struct tsr_losses *l, const struct tsr_tensor *t, const struct t
 		*(t->partner ? &l->unlike : &l->alone) += 1;
 }
 
-struct tsr_losses tsr_losses_of_packing(const struct tsr_packing *p)
+struct tsr_lost tsr_lost_in_packing(const struct tsr_packing *p)
 {
-	struct tsr_losses l = { .eps = p->eps, .eps_known = p->eps_known };
+	struct tsr_lost l = { .eps = p->eps, .eps_known = p->eps_known };
 
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		const struct tsr_tensor *t = &p->source->tensors[i];
@@ -76,9 +76,9 @@ struct tsr_losses tsr_losses_of_packing(const struct tsr_packing *p)
 	return l;
 }
 
-struct tsr_losses tsr_losses_of_verification(const struct tsr_verification *v)
+struct tsr_lost tsr_lost_in_verification(const struct tsr_verification *v)
 {
-	struct tsr_losses l = { .eps = v->eps, .eps_known = v->eps_known };
+	struct tsr_lost l = { .eps = v->eps, .eps_known = v->eps_known };
 
 	for (size_t i = 0; i < v->checked->ntensors; i++) {
 		const struct tsr_tensor *t = &v->checked->tensors[i];
@@ -90,7 +90,7 @@ struct tsr_losses tsr_losses_of_verification(const struct tsr_verification *v)
 }
 
 /* An eps counts where updates were measured with it. */
-static void merge_eps(struct tsr_losses *into, const struct tsr_losses *from)
+static void merge_eps(struct tsr_lost *into, const struct tsr_lost *from)
 {
 	if (!into->nupdates) {
 		into->eps = from->eps;
@@ -102,7 +102,7 @@ static void merge_eps(struct tsr_losses *into, const struct tsr_losses *from)
 	}
 }
 
-void tsr_losses_merge(struct tsr_losses *into, const struct tsr_losses *from)
+void tsr_lost_merge(struct tsr_lost *into, const struct tsr_lost *from)
 {
 	merge_eps(into, from);
 	if (from->nupdates)

@@ -5,7 +5,7 @@
 
 #include "tersor/compare.h"
 
-struct tsr_losses {
+struct tsr_lost {
 	uint64_t weights, momenta, variances, others; /* nonzero values that come back 0 */
 	uint64_t exposed; /* those variances whose momentum does not */
 	uint64_t signs; /* -0 that comes back +0 */
@@ -25,10 +25,10 @@ struct tsr_losses {
 };
 
 /* Of what was packed, or compared with its original. */
-struct tsr_losses tsr_losses_of_packing(const struct tsr_packing *p);
-struct tsr_losses tsr_losses_of_verification(const struct tsr_verification *v);
+struct tsr_lost tsr_lost_in_packing(const struct tsr_packing *p);
+struct tsr_lost tsr_lost_in_verification(const struct tsr_verification *v);
 
 /* Add those of another file. */
-void tsr_losses_merge(struct tsr_losses *into, const struct tsr_losses *from);
+void tsr_lost_merge(struct tsr_lost *into, const struct tsr_lost *from);
 
 #endif

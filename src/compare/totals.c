@@ -63,7 +63,7 @@ void tsr_summary_add_all(struct tsr_summary *s, const struct tsr_checkpoint *c)
 
 void tsr_summary_add_packing(struct tsr_summary *s, const struct tsr_packing *p)
 {
-	const struct tsr_losses losses = tsr_losses_of_packing(p);
+	const struct tsr_lost lost = tsr_lost_in_packing(p);
 
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		const struct tsr_tensor *t = &p->source->tensors[i];
@@ -76,7 +76,7 @@ void tsr_summary_add_packing(struct tsr_summary *s, const struct tsr_packing *p)
 	}
 	s->files_nbytes += p->header_nbytes + p->data_nbytes;
 	tsr_choices_add(&s->choices, p);
-	tsr_losses_merge(&s->losses, &losses);
+	tsr_lost_merge(&s->lost, &lost);
 	(void)tsr_copies_add(&s->copies, p->source, NULL);
 }
 

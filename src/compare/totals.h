@@ -29,7 +29,7 @@ struct tsr_summary {
 	char worst[200], worst_file[200]; /* the tensor with the largest error, and its file */
 	struct tsr_copies copies; /* which are no parameters */
 	struct tsr_summary_row quantized; /* of what belongs to quantized weights */
-	struct tsr_losses losses;
+	struct tsr_lost lost;
 	struct tsr_choices choices; /* of a packing */
 };
 

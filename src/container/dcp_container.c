@@ -131,7 +131,7 @@ static void set_offsets(struct tsr_writer *w)
 
 /* --- The directory ------------------------------------------------------------------------------ */
 
-static enum tsr_status note_losses(const struct tsr_dcp_items *items, struct tsr_err *err)
+static enum tsr_status note_lost(const struct tsr_dcp_items *items, struct tsr_err *err)
 {
 	if (items->nempty)
 		TSR_TRY(tsr_build_note(
@@ -167,7 +167,7 @@ enum tsr_status tsr_dcp_lay_out(struct tsr_writer *w, struct tsr_err *err)
 	TSR_SCOPED(free_items) struct tsr_dcp_items items = { 0 };
 
 	TSR_TRY(tsr_dcp_flatten(w->plan.c, NULL, w->plan.path, &items, err));
-	TSR_TRY(note_losses(&items, err));
+	TSR_TRY(note_lost(&items, err));
 	TSR_TRY(add_archives(w, &items, err));
 	TSR_TRY(add_files(w, &items, err));
 	set_offsets(w);

@@ -219,8 +219,8 @@ static enum tsr_status note_strides(struct writing *w, enum tsr_container contai
 }
 
 /* Name what the container cannot hold. */
-static enum tsr_status note_losses(struct writing *w, enum tsr_container container,
-				   struct tsr_err *err)
+static enum tsr_status note_lost(struct writing *w, enum tsr_container container,
+				 struct tsr_err *err)
 {
 	struct tsr_checkpoint *c = w->c;
 	const size_t nmeta = c->nmeta - has_meta(c, TSR_GENERATION_KEY) - has_meta(c, "format");
@@ -294,7 +294,7 @@ static enum tsr_status plan(struct writing *w, enum tsr_container container, str
 	if (w->options->strict)
 		TSR_TRY(tsr_checkpoint_check_strict(c, err));
 	TSR_TRY(check_names(c, container, err));
-	TSR_TRY(note_losses(w, container, err));
+	TSR_TRY(note_lost(w, container, err));
 	TSR_TRY(tsr_note_shared_views(c, err));
 	if (container == TSR_CONTAINER_SAFETENSORS) {
 		TSR_TRY(tsr_tree_attach(c, err));

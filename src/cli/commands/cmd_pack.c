@@ -158,10 +158,10 @@ static void warn(const struct cli_common *common, const struct tsr_packing *p)
 	char reason[120];
 	uint64_t underflow = 0, exposed = 0;
 	bool narrow = true; /* the scales are not why */
-	const struct tsr_losses losses = tsr_losses_of_packing(p);
+	const struct tsr_lost lost = tsr_lost_in_packing(p);
 
 	cli_warn_notes(common, p->source);
-	cli_warn_updates(common, path, &losses);
+	cli_warn_updates(common, path, &lost);
 	for (size_t i = 0; i < p->source->ntensors; i++) {
 		underflow += p->tensors[i].report.scale_underflow;
 		exposed += p->tensors[i].update.exposed;

@@ -49,11 +49,11 @@ static bool verify_one(const struct cli_cmd *cmd, const struct args *a, const ch
 	/* One that could not be read has an error instead of figures. */
 	tsr_json_open(&r->json, NULL, '{');
 	if (v) {
-		const struct tsr_losses losses = tsr_losses_of_verification(v);
+		const struct tsr_lost lost = tsr_lost_in_verification(v);
 
 		cli_warn_notes(&a->common, v->checked);
-		cli_warn_updates(&a->common, v->checked->path, &losses);
-		tsr_verification_report(v, &losses, r);
+		cli_warn_updates(&a->common, v->checked->path, &lost);
+		tsr_verification_report(v, &lost, r);
 	} else {
 		tsr_json_put_string(&r->json, "file", path);
 		tsr_json_put_string(&r->json, "error", work.err.msg);

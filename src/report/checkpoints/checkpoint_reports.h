@@ -24,7 +24,7 @@ void tsr_apply_report(struct tsr_report *r, const struct tsr_unpacking *u);
 void tsr_recoding_report(struct tsr_report *r, const struct tsr_unpacking *u);
 
 /* One of the files of a report, of which the object has been opened. */
-void tsr_verification_report(const struct tsr_verification *v, const struct tsr_losses *losses,
+void tsr_verification_report(const struct tsr_verification *v, const struct tsr_lost *lost,
 			     struct tsr_report *r);
 
 void tsr_comparison_report(const struct tsr_comparison *c, const struct tsr_diff_options *o,

@@ -100,7 +100,7 @@ void tsr_packed_directory_report(const struct tsr_directory_found *f, struct tsr
 	const struct tsr_directory_sizes sizes = tsr_directory_sizes(f->d);
 
 	tsr_report_put_output(r);
-	tsr_losses_put_json(&f->summary.losses, &r->json);
+	tsr_lost_put_json(&f->summary.lost, &r->json);
 	tsr_choices_put_json(&f->summary.choices, &r->json);
 	put_tables(f, r);
 	tsr_text_printf(&r->text, "%s: %zu packed, %zu copied; %s", tsr_report_output(r, 30).text,
@@ -114,7 +114,7 @@ void tsr_packed_directory_report(const struct tsr_directory_found *f, struct tsr
 		sizes.nbytes ? 100.0 * (double)sizes.stored_nbytes / (double)sizes.nbytes : 100.0);
 	tsr_summary_put_per_parameter(&f->summary, "", "\n", &r->text);
 	tsr_summary_put_worst(&f->summary, "largest error", &r->text);
-	tsr_losses_put_text(&f->summary.losses, &r->text);
+	tsr_lost_put_text(&f->summary.lost, &r->text);
 	tsr_choices_put_text(&f->summary.choices, &r->text);
 	if (!f->done || sizes.npacked)
 		put_deltas(f, r);
@@ -178,7 +178,7 @@ void tsr_verified_directory_report(const struct tsr_directory_found *f, struct t
 
 	tsr_json_put_string(&r->json, "remark", tsr_directory_remark(f->d));
 	if (f->against)
-		tsr_losses_put_json(&f->summary.losses, &r->json);
+		tsr_lost_put_json(&f->summary.lost, &r->json);
 	if (remark)
 		tsr_text_printf(&r->text, "%s\n", remark);
 	put_files(r, f->d, NULL, remark && !r->verbose ? NULL : FAULT_COLUMNS, "FAULT");
@@ -196,7 +196,7 @@ void tsr_verified_directory_report(const struct tsr_directory_found *f, struct t
 		tsr_text_puts(&r->text, "  copies and raw tensors equal the original's, errors are "
 					"as recorded\n");
 	if (f->against)
-		tsr_losses_put_text(&f->summary.losses, &r->text);
+		tsr_lost_put_text(&f->summary.lost, &r->text);
 }
 
 void tsr_other_files_report(const struct tsr_directory *d, struct tsr_report *r)

@@ -121,13 +121,13 @@ void tsr_packing_report(const struct tsr_packing *p, const struct tsr_pack_optio
 	tsr_summary_put_table(&s, r);
 	put_size(r, p, &s, written, o->coded != TSR_CODED_NONE);
 	tsr_summary_put_worst(&s, "largest error", &r->text);
-	tsr_losses_put_text(&s.losses, &r->text);
+	tsr_lost_put_text(&s.lost, &r->text);
 	tsr_choices_put_text(&s.choices, &r->text);
 	tsr_summary_put_remarks(&s, &r->text);
 	if (!model)
 		tsr_kept_raw_put_text(&kept, &r->text);
 	tsr_summary_put_json(&s, &r->json);
-	tsr_losses_put_json(&s.losses, &r->json);
+	tsr_lost_put_json(&s.lost, &r->json);
 	tsr_moments_put_json(&p->moments, &r->json);
 	tsr_choices_put_json(&s.choices, &r->json);
 	tsr_kept_raw_put_json(&kept, &r->json);

@@ -24,10 +24,10 @@ void tsr_measured_put(struct tsr_table *t, const struct tsr_measured *m);
 /* --- What decoded tensors lost, as text and as JSON ------------------------------------------ */
 
 /* Lines of at most 80 columns on what was lost and what was measured; none if there is nothing. */
-void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out);
+void tsr_lost_put_text(const struct tsr_lost *l, struct tsr_text *out);
 
 /* The member "losses". */
-void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json);
+void tsr_lost_put_json(const struct tsr_lost *l, struct tsr_text *json);
 
 /* The member "update" of a variance that was measured with its momentum; else nothing. */
 void tsr_update_put(struct tsr_table *t, const struct tsr_update_measured *u);

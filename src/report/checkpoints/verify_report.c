@@ -61,7 +61,7 @@ static void put_checks(struct tsr_text *out, const struct tsr_verification *v)
 }
 
 /* The lines and members that describe one file. */
-void tsr_verification_report(const struct tsr_verification *v, const struct tsr_losses *losses,
+void tsr_verification_report(const struct tsr_verification *v, const struct tsr_lost *lost,
 			     struct tsr_report *r)
 {
 	const struct tsr_checkpoint *c = v->checked;
@@ -82,10 +82,10 @@ void tsr_verification_report(const struct tsr_verification *v, const struct tsr_
 				nfaults - FAULTS_SHOWN);
 	put_checks(&r->text, v);
 	if (v->original) {
-		tsr_losses_put_json(losses, &r->json);
+		tsr_lost_put_json(lost, &r->json);
 		tsr_besides_put_json(&v->besides, &r->json);
 		tsr_besides_put_text(&v->besides, r->verbose, &r->text);
-		tsr_losses_put_text(losses, &r->text);
+		tsr_lost_put_text(lost, &r->text);
 	}
 	tsr_report_rows(r, tensors, "tensors", NULL);
 }

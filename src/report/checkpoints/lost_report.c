@@ -18,7 +18,7 @@ static void put_unmeasured(struct tsr_text *out, uint64_t n, const char *why)
 		tsr_text_printf(out, "updates not measured: variances %s: %" PRIu64 "\n", why, n);
 }
 
-void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out)
+void tsr_lost_put_text(const struct tsr_lost *l, struct tsr_text *out)
 {
 	bool any = false;
 
@@ -55,7 +55,7 @@ void tsr_losses_put_text(const struct tsr_losses *l, struct tsr_text *out)
 	put_unmeasured(out, l->unlike, "with groups unlike those of their momentum");
 }
 
-void tsr_losses_put_json(const struct tsr_losses *l, struct tsr_text *json)
+void tsr_lost_put_json(const struct tsr_lost *l, struct tsr_text *json)
 {
 	tsr_json_open(json, "losses", '{');
 	tsr_json_open(json, "zeroed", '{');
