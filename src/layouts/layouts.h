@@ -5,7 +5,7 @@
 
 #include "layouts/folder.h"
 
-/* torch.distributed.checkpoint (torchtitan, Megatron's torch_dist), with what lies beside it. */
+/* A folder of torch.distributed.checkpoint (torchtitan, Megatron's torch_dist) with all its files. */
 bool tsr_dcp_folder_detect(const struct tsr_folder *d);
 enum tsr_status tsr_dcp_folder_read(struct tsr_folder *d);
 

@@ -38,7 +38,7 @@ static enum tsr_status read_path(struct tsr_checkpoint *c, const char *path,
 			: tsr_container_read(c, f, options, err);
 }
 
-/* DIR/.metadata: the checkpoint of torch.distributed.checkpoint alone, without what lies beside it. */
+/* DIR/.metadata: the checkpoint of torch.distributed.checkpoint without other files of its folder. */
 static bool is_metadata(const char *path)
 {
 	const char *name = tsr_path_name(path);

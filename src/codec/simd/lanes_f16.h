@@ -31,7 +31,7 @@ LANES lanes_f32 lanes_from_f16(__m128i narrow)
 	return (lanes_f32)_mm256_cvtph_ps(narrow);
 }
 
-/* Whether there is none among 32, and so lanes_from_f16() is right. */
+/* Whether no NaN is among 32 numbers: lanes_from_f16() is right then. */
 LANES bool lanes_have_no_f16_nan(const uint16_t *narrow)
 {
 	const __m256i mask = _mm256_set1_epi16(0x7fff), inf = _mm256_set1_epi16(0x7c00);
