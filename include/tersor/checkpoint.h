@@ -52,6 +52,7 @@ struct tsr_tensor {
 	uint64_t hash[TSR_PLANES_MAX]; /* XXH3-64 of each plane; packed files only */
 	const struct tsr_error_summary *error; /* of packing it; NULL: not recorded */
 	bool ruled; /* a rule of the user settled its kind */
+	bool orthogonal; /* a momentum of Muon, whose update is made orthogonal: its group says so */
 	/* its position in the model's state_dict, from 1 on, if what was saved around it says so; or 0 */
 	size_t model;
 	/* of what an optimizer keeps and no kind is known for: what it calls it, such as "sum"; or NULL */
@@ -72,7 +73,6 @@ struct tsr_tensor {
 	 * the name of that weight.  NULL: it does not, or tsr_names_assign() was not called
 	 */
 	const char *quantized;
-	bool orthogonal; /* a momentum of Muon, whose update is made orthogonal: its group says so */
 	const unsigned char
 		*factors; /* internal: the plane of its factors before it has one, or NULL */
 };

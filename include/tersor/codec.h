@@ -123,10 +123,11 @@ struct tsr_coding {
 	 * 0 makes the momentum 0.  Others ignore it.
 	 */
 	float eps;
-	const float *codebook; /* of codecs with one: 256 finite entries, ascending, borrowed */
 	uint32_t share; /* of low-rank codecs: bytes of the plane of factors for each row */
-	const unsigned char
-		*factors; /* that plane, which encoders copy; borrowed, 2-byte aligned */
+	union { /* borrowed */
+		const float *codebook; /* of codecs with one: 256 finite entries, ascending */
+		const unsigned char *factors; /* of low-rank ones: that plane, 2-byte aligned */
+	};
 };
 
 /* What an encoder noticed that the decoded values do not show; encoders add to it. */

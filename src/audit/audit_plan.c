@@ -148,7 +148,8 @@ static bool coding_of(const struct tsr_auditing *a, const struct tsr_tensor *t, 
 	}
 	ret->row = tsr_coding_row(ret, t->rank, t->shape);
 	ret->share = tsr_coding_share(ret, t->rank, t->shape);
-	ret->factors = t->factors;
+	if (ret->share)
+		ret->factors = t->factors;
 	return true;
 }
 

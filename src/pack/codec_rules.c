@@ -46,7 +46,8 @@ void tsr_pack_give(struct tsr_tensor *t, const struct tsr_coding *coding)
 	t->coding.kind = t->kind;
 	t->coding.row = tsr_coding_row(&t->coding, t->rank, t->shape);
 	t->coding.share = tsr_coding_share(&t->coding, t->rank, t->shape);
-	t->coding.factors = t->coding.share ? t->factors : NULL;
+	if (t->coding.share)
+		t->coding.factors = t->factors;
 	t->nplanes = t->coding.codec ? t->coding.codec->nplanes : 1;
 }
 

@@ -31,7 +31,7 @@ Description = structure(name=S, dtype=I, rank=U, shape=ctypes.POINTER(Q), numel=
                         codec=P)    # struct tsr_tensor
 Entry = structure(key=S, value=S)   # struct tsr_meta
 Coding = structure(codec=P, scale=I, group=ctypes.c_uint32, kind=I, narrow=I, seed=Q, stream=Q, first=Q,
-                   row=ctypes.c_uint32, eps=ctypes.c_float, codebook=P, share=ctypes.c_uint32, factors=P)
+                   row=ctypes.c_uint32, eps=ctypes.c_float, share=ctypes.c_uint32, codebook=P)
 PackOptions = structure(size=Z, weight=Coding, momentum=Coding, variance=Coding, rest=REST)
 RecodeOptions = structure(size=Z, coded=I, max_shard_nbytes=Q, weights_out=S, open=P, force=B, dry_run=B, delta=S,
                           rest=REST)
