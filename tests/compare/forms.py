@@ -191,7 +191,7 @@ def short(*errors):
 
 
 def percent(pair):
-    return "-" if pair is None else ", ".join(f"{x:.0f}" if x >= 1.5 else f"{x:.1f}" for x in pair)
+    return "-" if pair is None else "/".join(f"{x:.0f}" if x >= 1.5 else f"{x:.1f}" for x in pair)
 
 
 def table(rows, states):
