@@ -45,7 +45,7 @@ enum tsr_status tsr_muon_matrix_open(const struct tsr_checkpoint *c, const struc
 	TSR_SCOPED(tsr_muon_matrix_close)
 	struct tsr_muon_matrix m = { .tensor = t, .n = n, .rows = rows };
 
-	m.block = malloc(((4 + TSR_PLANES_MAX) * n + tsr_orthogonal_work(rows, n / rows)) *
+	m.block = malloc(((3 + TSR_PLANES_MAX) * n + tsr_orthogonal_work(rows, n / rows)) *
 			 sizeof(float));
 	if (!m.block)
 		return tsr_fail_nomem(err, t->name);
@@ -54,8 +54,7 @@ enum tsr_status tsr_muon_matrix_open(const struct tsr_checkpoint *c, const struc
 	m.after = m.before + n;
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		m.plane[i] = m.after + (1 + (size_t)i) * n;
-	m.product = m.after + (1 + TSR_PLANES_MAX) * n;
-	m.work = m.product + n;
+	m.work = m.after + (1 + TSR_PLANES_MAX) * n;
 	for (size_t first = 0, size; first < n; first += size) {
 		size = n - first < TSR_READ_MAX ? n - first : TSR_READ_MAX;
 		TSR_TRY(tsr_tensor_read_plain(c, t, first, size, m.after, m.momentum + first, err));
@@ -93,14 +92,14 @@ void tsr_muon_matrix_measure(struct tsr_muon_matrix *m, const struct tsr_coding 
 	if (coding->codec->rank) {
 		rest = m->plane[TSR_PLANES_MAX - 1];
 		/* Nothing is read, as @coding has factors, so it cannot fail. */
-		(void)tsr_tensor_products(NULL, m->tensor, coding, 0, m->n, m->product, NULL);
+		(void)tsr_tensor_products(NULL, m->tensor, coding, 0, m->n, m->work, NULL);
 		memcpy(rest, m->momentum, m->n * sizeof(*rest));
-		tsr_ratios_make(coding, rest, m->product, m->n);
+		tsr_ratios_make(coding, rest, m->work, m->n);
 	}
 	coding->codec->encode(coding, rest, m->n, m->plane, &ignored);
 	coding->codec->decode(coding, (const void *const *)m->plane, m->n, m->after);
 	if (coding->codec->rank)
-		tsr_ratios_undo(coding, m->after, m->product, m->n);
+		tsr_ratios_undo(coding, m->after, m->work, m->n);
 	tsr_round_to(m->tensor->dtype, m->after, m->n);
 	tsr_muon_matrix_compare(m, ret);
 }

@@ -11,7 +11,7 @@
 struct tsr_muon_matrix {
 	const struct tsr_tensor *tensor;
 	size_t n, rows;
-	float *momentum, *before, *after, *product, *work;
+	float *momentum, *before, *after, *work;
 	void *plane[TSR_PLANES_MAX];
 	float *block;
 };
