@@ -152,10 +152,10 @@
 	  TSR_TABLED(F8_E4M3, 128)) \
 	X(e5m2, 1, tabled, e5m2, uint8_t, "e5m2", .summary = "FP8 E5M2", .source = "COAT", \
 	  TSR_TABLED(F8_E5M2, 128)) \
-	X(e4m3x, 1, tabled, e4m3x, uint8_t, "e4m3x", \
+	X(e4m3x, 1, expanded, e4m3x, uint8_t, "e4m3x", \
 	  .summary = "FP8 E4M3, its range fitted to the group", .source = "COAT", \
 	  TSR_EXPANDED(F8_E4M3, 128)) \
-	X(e5m2x, 1, tabled, e5m2x, uint8_t, "e5m2x", \
+	X(e5m2x, 1, expanded, e5m2x, uint8_t, "e5m2x", \
 	  .summary = "FP8 E5M2, its range fitted to the group", .source = "COAT", \
 	  TSR_EXPANDED(F8_E5M2, 128)) \
 	X(dyn8, 1, tabled, dynamic, uint8_t, "dyn8", \

@@ -258,6 +258,11 @@ template <class format> static void run_tabled(const struct tsr_gpu_job *j)
 					      : run<tabled<format, false>>)(j);
 }
 
+template <class format> static void run_expanded(const struct tsr_gpu_job *j)
+{
+	run<expanded<format>>(j);
+}
+
 /* --- Codecs ---------------------------------------------------------------------------------- */
 
 #define X(id, each, loops, group, code, ...) \
@@ -271,11 +276,11 @@ TSR_PACKED_GROUP_LIST(X)
 TSR_PACKED_LOG_LIST(X)
 #undef X
 #define X(id, each, loops, format, ...) \
-	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_tabled<format_##id>, \
+	const struct tsr_gpu_codec tsr_gpu_codec_##id = { run_##loops<format_##id>, \
 							  tsr_##format##_rule(false).set };
 TSR_TABLED_LIST(X)
 #undef X
 
-const struct tsr_gpu_codec tsr_gpu_codec_log8 = { run<logarithmic>, TSR_TABLES_LOG8 };
+const struct tsr_gpu_codec tsr_gpu_codec_log8 = { run<logarithmic<8>>, TSR_TABLES_LOG8 };
 const struct tsr_gpu_codec tsr_gpu_codec_gefen8 = { run<gefen_codes>, TSR_TABLES_COUNT };
 const struct tsr_gpu_codec tsr_gpu_codec_blockmean = { run<block_means>, TSR_TABLES_COUNT };

@@ -38,7 +38,7 @@ template <class formulas, unsigned bits>
 using packed_peak = packed<grouped<formulas, int16_t>, bits, false>;
 template <class formulas, unsigned bits>
 using packed_rms = packed<grouped<formulas, int8_t>, bits, true>;
-template <unsigned bits> using packed_log = packed<logarithmic, bits, false>;
+template <unsigned bits> using packed_log = packed<logarithmic<bits>, bits, false>;
 
 /* --- Shares ------------------------------------------------------------------------------------ */
 

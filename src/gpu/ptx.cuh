@@ -27,6 +27,18 @@ DEFINE_ESTIMATE(rsqrt, "rsqrt.approx.ftz.f32")
 /* Within 2^-22 of log2(x) from 1/2 to 2, of other normal x within that share of it; others count as 0. */
 DEFINE_ESTIMATE(log2, "lg2.approx.ftz.f32")
 
+/* Within 2^-22 of 2^x, relatively, for results that are normal; one instruction. */
+DEFINE_ESTIMATE(exp2, "ex2.approx.ftz.f32")
+
+/* a b + c, or the nearer of 0 and 1; 0 for a NaN.  One instruction. */
+static __device__ __forceinline__ float tsr_fma_from_0_to_1(float a, float b, float c)
+{
+	float sum;
+
+	asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(a), "f"(b), "f"(c));
+	return sum;
+}
+
 /* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */
 static __device__ __forceinline__ float tsr_max_or_nan(float a, float b)
 {

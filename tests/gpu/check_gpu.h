@@ -36,6 +36,7 @@ enum data {
 	DATA_ZERO,
 	DATA_ALL_SPECIAL, /* nothing but NaN and infinities */
 	DATA_EDGES, /* runs of one magnitude, often where kernels change their ways */
+	DATA_MIDDLES, /* next to where codes of e4m3x, e5m2x and log8 change */
 	DATA_COUNT
 };
 

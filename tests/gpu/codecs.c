@@ -28,7 +28,7 @@ static const uint32_t specials[] = {
 static const char *const data_names[DATA_COUNT] = { "special",	   "finite", "weights",
 						    "variances",   "tiny",   "huge",
 						    "equal",	   "steps",  "zero",
-						    "all special", "edges" };
+						    "all special", "edges",  "middles" };
 
 static uint64_t random_u64(uint64_t *state)
 {
@@ -106,8 +106,55 @@ static void fill_edges(float *x, size_t n, uint64_t seed)
 	}
 }
 
+/* The middle between an 8-bit float and the next one, as log2 of its share of the largest. */
+static double middle(bool e4m3, unsigned code)
+{
+	const int fraction = e4m3 ? 3 : 2, one = 1 << fraction, field = (int)code >> fraction;
+	const double significand = (double)((int)code % one + (field ? one : 0)) + 0.5;
+
+	return log2(significand / (1.75 * one)) + (field ? field : 1) - (e4m3 ? 15 : 30);
+}
+
+/*
+ * Runs of what is next to where codes change, beside the largest and least values that make them change there:
+ * of e4m3x, of e5m2x, and of log8.
+ */
+static void fill_middles(float *x, size_t n, uint64_t seed)
+{
+	static const unsigned quarters[] = { 1, 2, 4, 8, 10, 12 };
+	const size_t run = 256;
+
+	for (size_t from = 0; from < n; from += run) {
+		const uint64_t z = random_u64(&seed);
+		const unsigned which = z % 3, row = 9 + (z >> 8) % 247;
+		const double range = quarters[(z >> 8) % COUNT_OF(quarters)] / 4.0;
+		const double octaves = which < 2 ? (which == 0 ? 16.6 : 30.6) * 16 / row
+						 : 2 * range;
+		const double root = (double)(0x800 + (z >> 20) % 0x800) * 0x1p-11;
+		const double largest = ldexp(root * root, (int)((z >> 48) % 20) * 2 - 20);
+
+		for (size_t i = from; i < n && i < from + run; i++) {
+			const uint64_t y = random_u64(&seed);
+			const double at = which < 2 ? middle(which == 0, 2 + y % 120) * 16 / row
+						    : -range * (double)(2 * (y % 254) + 1) / 254;
+			const double down = i % 32 == 0	  ? 0
+					    : i % 32 == 1 ? -octaves
+							  : fmax(at, -octaves);
+			float value = (float)(largest * exp2(down));
+
+			for (unsigned step = (y >> 32) % 3; i % 32 > 1 && step; step--)
+				value = nextafterf(value, y >> 40 & 1 ? 0.0f : INFINITY);
+			x[i] = which < 2 && y >> 41 & 1 ? -value : value;
+		}
+	}
+}
+
 void fill(float *x, size_t n, enum data data, uint64_t seed)
 {
+	if (data == DATA_MIDDLES) {
+		fill_middles(x, n, seed);
+		return;
+	}
 	if (data == DATA_EDGES) {
 		fill_edges(x, n, seed);
 		return;
@@ -481,8 +528,9 @@ static void check_codec(const struct tsr_codec *codec, enum cases which)
 /* Values that are finite: packing keeps tensors with others as they are. */
 static void check_learned(const char *name, enum cases which)
 {
-	static const enum data kinds[] = { DATA_FINITE, DATA_WEIGHTS, DATA_VARIANCES, DATA_TINY,
-					   DATA_HUGE,	DATA_EQUAL,   DATA_ZERO,      DATA_EDGES };
+	static const enum data kinds[] = { DATA_FINITE, DATA_WEIGHTS, DATA_VARIANCES,
+					   DATA_TINY,	DATA_HUGE,    DATA_EQUAL,
+					   DATA_ZERO,	DATA_EDGES,   DATA_MIDDLES };
 	static const uint32_t groups[] = { 1, 2, 31, 33, 64, 100, 129, 1000, 65536 };
 	static float entry[256];
 	struct tsr_coding coding = tsr_coding_default(tsr_codec_find(name));

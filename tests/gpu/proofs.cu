@@ -115,6 +115,17 @@ static __global__ void try_log2(struct finding *f)
 		differ(f, bits, tsr_bits_from_f32(found));
 }
 
+/* Of results that are not subnormal: as near as tsr_exp2_estimate() says. */
+static __global__ void try_exp2(struct finding *f)
+{
+	const uint32_t bits = blockIdx.x * BLOCK + threadIdx.x;
+	const float x = tsr_f32_from_bits(bits), found = tsr_exp2_estimate(x);
+	const double exact = exp2((double)x);
+
+	if (x >= -126.0f && x < 127.0f && !(fabs((double)found - exact) <= 0x1p-22 * exact))
+		differ(f, bits, tsr_bits_from_f32(found));
+}
+
 /* And mantissas of two exponents, an even and an odd one, with the nearest estimate. */
 static __global__ void try_root_of_nearest(struct finding *f)
 {
@@ -392,6 +403,9 @@ static void check_all_patterns(void)
 	end(ALL_CASES);
 	begin("logarithms within their bounds");
 	try_log2<<<ALL_BLOCKS, BLOCK>>>(found);
+	end(ALL_CASES);
+	begin("powers of two within their bounds");
+	try_exp2<<<ALL_BLOCKS, BLOCK>>>(found);
 	end(ALL_CASES);
 	begin("8-bit corrections of BF16 with one rounding");
 	try_bf16_ulp8_correction<<<ALL_BLOCKS, BLOCK>>>(tsr_masks(), found);

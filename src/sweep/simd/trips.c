@@ -137,6 +137,7 @@ static const uint16_t *random_bits(struct tsr_sweep_batch *s)
 #define DEFINE_packed_rms(id, format, code)
 #define DEFINE_packed_log(id, format, code)
 #define DEFINE_tabled(id, format, code)
+#define DEFINE_expanded(id, format, code)
 #define DEFINE_plain(id, format, code)
 
 #define X(id, each, loops, format, code, ...) DEFINE_##loops(id, format, code)
@@ -154,6 +155,7 @@ TSR_CODEC_LIST(X)
 #define TRIP_packed_rms(id) NULL,
 #define TRIP_packed_log(id) NULL,
 #define TRIP_tabled(id) NULL,
+#define TRIP_expanded(id) NULL,
 #define TRIP_plain(id) NULL,
 
 #define X(id, each, loops, ...) TRIP_##loops(id)

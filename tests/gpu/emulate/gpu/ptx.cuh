@@ -74,6 +74,20 @@ static inline float tsr_log2_estimate(float x)
 	return fabs(exact) < 1e3 ? (float)(exact + steps * most) : (float)exact;
 }
 
+static inline float tsr_exp2_estimate(float x)
+{
+	const int steps = (int)(tsr_bits_from_f32(x) * 2654435761u >> 16) % 3 - 1;
+
+	return emulated_flush((float)(exp2((double)x) * (1.0 + steps * 0x1p-22)));
+}
+
+static inline float tsr_fma_from_0_to_1(float a, float b, float c)
+{
+	const float sum = fmaf(a, b, c);
+
+	return sum > 0.0f ? fminf(sum, 1.0f) : 0.0f;
+}
+
 static inline float tsr_max_or_nan(float a, float b)
 {
 	if (a != a || b != b)
