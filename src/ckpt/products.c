@@ -16,26 +16,33 @@ struct factors {
 	struct tsr_err *err;
 };
 
-/* Rows @first to @first + @n - 1 of the two factors, of which those of right come behind left's. */
-static enum tsr_status read_rows(const struct factors *f, uint64_t first, size_t n, float *rows)
+/* Codes and scales of rows @first to @first + @n - 1 of the two factors: right's are behind left's. */
+static enum tsr_status get_rows(const struct factors *f, uint64_t first, size_t n, void *codes,
+				void *scales)
 {
 	const uint64_t nrows = f->t->shape[0] + f->t->shape[1];
 	const uint64_t at[2] = { first * TSR_RANK, nrows * TSR_RANK + first * sizeof(uint16_t) };
 	const size_t nbytes[2] = { n * TSR_RANK, n * sizeof(uint16_t) };
-	const struct tsr_coding coding = tsr_factors_coding();
-	unsigned char codes[COLUMNS * TSR_RANK];
-	uint16_t scales[COLUMNS];
-	const void *plane[TSR_PLANES_MAX] = { codes, scales };
 	void *const to[2] = { codes, scales };
 
 	for (unsigned i = 0; i < 2; i++) {
 		if (f->coding->factors)
-			plane[i] = f->coding->factors + at[i];
+			memcpy(to[i], f->coding->factors + at[i], nbytes[i]);
 		else
 			TSR_TRY(tsr_array_read(f->c, &f->c->arrays[f->t->plane[2]], at[i],
 					       nbytes[i], to[i], f->err));
 	}
-	coding.codec->decode(&coding, plane, n * TSR_RANK, rows);
+	return TSR_OK;
+}
+
+static enum tsr_status read_rows(const struct factors *f, uint64_t first, size_t n, float *rows)
+{
+	const struct tsr_coding coding = tsr_factors_coding();
+	unsigned char codes[COLUMNS * TSR_RANK];
+	uint16_t scales[COLUMNS];
+
+	TSR_TRY(get_rows(f, first, n, codes, scales));
+	coding.codec->decode(&coding, (const void *const[]){ codes, scales }, n * TSR_RANK, rows);
 	return TSR_OK;
 }
 
@@ -82,4 +89,17 @@ enum tsr_status tsr_tensor_products(const struct tsr_checkpoint *c, const struct
 		}
 	}
 	return TSR_OK;
+}
+
+enum tsr_status tsr_tensor_factors(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				   const struct tsr_coding *coding, uint64_t first, size_t n,
+				   unsigned char *ret, struct tsr_err *err)
+{
+	const struct factors f = { c, t, coding, err };
+	const size_t columns = (size_t)t->shape[1], nrows = (n + columns - 1) / columns;
+	unsigned char *scales = ret + (nrows + columns) * TSR_RANK;
+
+	TSR_TRY(get_rows(&f, first / columns, nrows, ret, scales));
+	return get_rows(&f, t->shape[0], columns, ret + nrows * TSR_RANK,
+			scales + nrows * sizeof(uint16_t));
 }

@@ -47,6 +47,14 @@ enum tsr_status tsr_tensor_products(const struct tsr_checkpoint *c, const struct
 				    const struct tsr_coding *coding, uint64_t first, size_t n,
 				    float *x, struct tsr_err *err);
 
+/*
+ * The factors that these are made of, where @first is in the first column: codes of the rows that elements
+ * are of, then of all columns, then scales in the same order.
+ */
+enum tsr_status tsr_tensor_factors(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
+				   const struct tsr_coding *coding, uint64_t first, size_t n,
+				   unsigned char *ret, struct tsr_err *err);
+
 /* Elements @first to @first + @n - 1 of a tensor that tsr_tensor_has_f32(). */
 enum tsr_status tsr_tensor_read_f32(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				    uint64_t first, size_t n, struct tsr_read_scratch *scratch,

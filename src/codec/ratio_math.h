@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The formulas of momenta that are stored as ratios to the roots of their variances, for C and for CUDA:
- * see codec/math.h, whose contract they keep.  NaN become one NaN, as processors differ in theirs.
+ * The formulas of momenta that are stored as ratios to the roots of their variances, or without products of
+ * factors, for C and for CUDA: see codec/math.h, whose contract they keep.  NaN become one NaN, as processors
+ * differ in theirs.
  */
 #ifndef TSR_CODEC_RATIO_MATH_H
 #define TSR_CODEC_RATIO_MATH_H
@@ -30,6 +31,12 @@ TSR_HD float tsr_ratio_of(float m, float divisor)
 TSR_HD float tsr_ratio_momentum(float ratio, float divisor)
 {
 	return tsr_ratio_one_nan(ratio * divisor);
+}
+
+/* An element without its product, or with it again: @sign is -1 or 1. */
+TSR_HD float tsr_ratio_add_product(float x, float product, float sign)
+{
+	return tsr_ratio_one_nan(x + sign * product);
 }
 
 #endif

@@ -51,11 +51,11 @@ extern "C" enum tsr_status tsr_device_prepare(struct tsr_gpu *gpu, const struct 
 {
 	const struct tsr_gpu_codec *codec = tsr_gpu_codec_of(coding->codec);
 
-	if (coding->codec->learned || !codec)
+	if (coding->codec->learned || coding->codec->rank || !codec)
 		return tsr_fail(
 			err, TSR_E_UNSUPPORTED,
-			"cuda:%u: codec %s is not encoded in a job: its groups are learned from "
-			"all of the data",
+			"cuda:%u: codec %s is not encoded in a job: its groups or factors are "
+			"learned from all of the data",
 			gpu->index, coding->codec->name);
 	TSR_TRY(tsr_gpu_use(gpu, err));
 	return tsr_gpu_prepare_tables(gpu, codec, err);

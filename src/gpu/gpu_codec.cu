@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Encoding and decoding by a codec's kernels. */
+#include "codec/ratio_math.h"
 #include "gpu/cuda.h"
+#include "gpu/vector.cuh"
 
 /* By the row of a codec. */
 #define X(id, ...) &tsr_gpu_codec_##id,
@@ -11,6 +13,8 @@ const struct tsr_gpu_codec *tsr_gpu_codec_of(const struct tsr_codec *codec)
 {
 	if (codec->learned)
 		return codec->has_codebook ? &tsr_gpu_codec_gefen8 : &tsr_gpu_codec_blockmean;
+	if (codec->rank) /* of what the products leave */
+		return &tsr_gpu_codec_linear8;
 	return codecs[codec->row];
 }
 
@@ -69,4 +73,39 @@ extern "C" enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream,
 	const struct tsr_gpu_job job = { stream, coding, (void *const *)plane, x, n, true, NULL };
 
 	return run(&job, err);
+}
+
+/* A thread has an element.  The terms of its product are added as tsr_products_fn has it. */
+static __global__ void __launch_bounds__(TSR_BLOCK)
+	add_products(const float *left, const float *right, uint32_t columns, float sign,
+		     uint64_t n, float *x, struct tsr_encode_report *report)
+{
+	const uint64_t i = tsr_first_vector(1);
+	float l[TSR_RANK], r[TSR_RANK], sum = 0.0f;
+	bool finite = true;
+
+	if (i < n) {
+		load_tile<float, TSR_RANK>(left, i / columns, l);
+		load_tile<float, TSR_RANK>(right, i % columns, r);
+#pragma unroll
+		for (unsigned k = 0; k < TSR_RANK; k++)
+			sum += l[k] * r[k];
+		x[i] = tsr_ratio_add_product(x[i], sum, sign);
+		finite = tsr_abs(x[i]) < INFINITY;
+	}
+	if (report)
+		tsr_add_count(&report->narrow_overflow, !finite);
+}
+
+extern "C" enum tsr_status tsr_gpu_add_products(struct tsr_gpu_stream *stream, const float *left,
+						const float *right, uint32_t columns, float sign,
+						uint64_t n, float *x,
+						struct tsr_encode_report *report,
+						struct tsr_err *err)
+{
+	TSR_TRY(tsr_gpu_use(stream->gpu, err));
+	if (n)
+		add_products<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
+			left, right, columns, sign, n, x, report);
+	return tsr_gpu_started(stream->gpu, "products of factors", "", err);
 }

@@ -83,7 +83,10 @@ enum tsr_status tsr_gpu_seconds(const struct tsr_gpu_event *from, const struct t
 
 /* --- Codecs ---------------------------------------------------------------------------------- */
 
-/* Whether there are kernels for a codec.  Every row of tsr_codecs() has them. */
+/*
+ * Whether there are kernels for a codec.  Every row of tsr_codecs() has them; of a low-rank one they code
+ * what tsr_gpu_add_products() leaves, but not its factors.
+ */
 bool tsr_gpu_has_codec(const struct tsr_codec *codec);
 
 /**
@@ -106,6 +109,17 @@ enum tsr_status tsr_gpu_encode(struct tsr_gpu_stream *stream, const struct tsr_c
 enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream, const struct tsr_coding *coding,
 			       const void *const plane[], uint64_t n, float *x,
 			       struct tsr_err *err);
+
+/*
+ * Add to @n elements of whole rows, of which the last may be short, the products of the rows of @left with
+ * those of @right, of which there are @columns; or with a @sign of -1 subtract them.  Rows have TSR_RANK
+ * elements and begin at multiples of 16 bytes.  Results that are not finite are added to narrow_overflow of
+ * @report, which may be NULL.  All arrays are in device memory.
+ */
+enum tsr_status tsr_gpu_add_products(struct tsr_gpu_stream *stream, const float *left,
+				     const float *right, uint32_t columns, float sign, uint64_t n,
+				     float *x, struct tsr_encode_report *report,
+				     struct tsr_err *err);
 
 /* --- Sweeps ---------------------------------------------------------------------------------- */
 

@@ -9,23 +9,27 @@
 
 #include "codec/math.h"
 
-#define DEFINE_ESTIMATE(name, instruction) \
-	static __device__ __forceinline__ float tsr_##name##_estimate(float x) \
+/* A function of some arguments that is an instruction, of which @to is the constraint of the result. */
+#define DEFINE_INSTRUCTION(type, to, name, arguments, text, ...) \
+	static __device__ __forceinline__ type tsr_##name arguments \
 	{ \
-		float r; \
+		type result; \
 \
-		asm(instruction " %0, %1;" : "=f"(r) : "f"(x)); \
-		return r; \
+		asm(text : to(result) : __VA_ARGS__); \
+		return result; \
 	}
 
+#define DEFINE_FLOAT(...) DEFINE_INSTRUCTION(float, "=f", __VA_ARGS__)
+#define DEFINE_WORD(...) DEFINE_INSTRUCTION(uint32_t, "=r", __VA_ARGS__)
+
 /* Within 1 ULP of 1/d, for d and 1/d normal; one instruction. */
-DEFINE_ESTIMATE(reciprocal, "rcp.approx.ftz.f32")
+DEFINE_FLOAT(reciprocal_estimate, (float d), "rcp.approx.ftz.f32 %0, %1;", "f"(d))
 
 /* Within 2^-22.9 of 1 / sqrt(x), relatively. */
-DEFINE_ESTIMATE(rsqrt, "rsqrt.approx.ftz.f32")
+DEFINE_FLOAT(rsqrt_estimate, (float x), "rsqrt.approx.ftz.f32 %0, %1;", "f"(x))
 
 /* Within 2^-22 of log2(x) from 1/2 to 2, of other normal x within that share of it; others count as 0. */
-DEFINE_ESTIMATE(log2, "lg2.approx.ftz.f32")
+DEFINE_FLOAT(log2_estimate, (float x), "lg2.approx.ftz.f32 %0, %1;", "f"(x))
 
 /* Within 2^-22 of 2^x, relatively, for results that are normal; one instruction. */
 DEFINE_ESTIMATE(exp2, "ex2.approx.ftz.f32")
@@ -40,61 +44,29 @@ static __device__ __forceinline__ float tsr_fma_from_0_to_1(float a, float b, fl
 }
 
 /* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */
-static __device__ __forceinline__ float tsr_max_or_nan(float a, float b)
-{
-	float max;
-
-	asm("max.NaN.f32 %0, %1, %2;" : "=f"(max) : "f"(a), "f"(b));
-	return max;
-}
+DEFINE_FLOAT(max_or_nan, (float a, float b), "max.NaN.f32 %0, %1, %2;", "f"(a), "f"(b))
 
 /* The bits of two numbers rounded to BF16 or FP16, @low in the lower half; of a NaN some NaN. */
-static __device__ __forceinline__ uint32_t tsr_bf16_pair(float low, float high)
-{
-	uint32_t pair;
-
-	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-	return pair;
-}
+DEFINE_WORD(bf16_pair, (float low, float high), "cvt.rn.bf16x2.f32 %0, %1, %2;", "f"(high),
+	    "f"(low))
+DEFINE_WORD(f16_pair, (float low, float high), "cvt.rn.f16x2.f32 %0, %1, %2;", "f"(high), "f"(low))
 
 /* Of two pairs of BF16 without signs the smaller ones, and the larger ones; NaN is larger. */
-static __device__ __forceinline__ uint32_t tsr_bf16_pair_min(uint32_t a, uint32_t b)
-{
-	uint32_t min;
+DEFINE_WORD(bf16_pair_min, (uint32_t a, uint32_t b), "min.bf16x2 %0, %1, %2;", "r"(a), "r"(b))
+DEFINE_WORD(bf16_pair_max, (uint32_t a, uint32_t b), "max.NaN.bf16x2 %0, %1, %2;", "r"(a), "r"(b))
 
-	asm("min.bf16x2 %0, %1, %2;" : "=r"(min) : "r"(a), "r"(b));
-	return min;
-}
+/* tsr_f32_from_f16() of what is not NaN. */
+DEFINE_FLOAT(f16_widen, (uint32_t narrow), "{ .reg .f16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }",
+	     "h"((unsigned short)narrow))
 
-static __device__ __forceinline__ uint32_t tsr_bf16_pair_max(uint32_t a, uint32_t b)
-{
-	uint32_t max;
-
-	asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(max) : "r"(a), "r"(b));
-	return max;
-}
+/* Two of four bytes as signed numbers of 16 bits, the first one lowest: the first two, and the last two. */
+DEFINE_WORD(low_bytes_widened, (uint32_t bytes), "prmt.b32 %0, %1, 0, 0x9180;", "r"(bytes))
+DEFINE_WORD(high_bytes_widened, (uint32_t bytes), "prmt.b32 %0, %1, 0, 0xb3a2;", "r"(bytes))
 
 /* Byte @i of a word below the upper three bytes of @above. */
 static __device__ __forceinline__ uint32_t tsr_byte_below(uint32_t above, uint32_t word, unsigned i)
 {
 	return __byte_perm(word, above, 0x7650u | (i & 3));
-}
-
-/* Two of four bytes as signed numbers of 16 bits, the first one lowest: the first two, and the last two. */
-static __device__ __forceinline__ uint32_t tsr_low_bytes_widened(uint32_t bytes)
-{
-	uint32_t pair;
-
-	asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(pair) : "r"(bytes));
-	return pair;
-}
-
-static __device__ __forceinline__ uint32_t tsr_high_bytes_widened(uint32_t bytes)
-{
-	uint32_t pair;
-
-	asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(pair) : "r"(bytes));
-	return pair;
 }
 
 /*
@@ -120,25 +92,6 @@ static __device__ __forceinline__ uint32_t tsr_word_of_bytes(const uint32_t *byt
 	const uint32_t high = __byte_perm(byte[2], byte[3], 0x0040 + 0x11 * WHICH);
 
 	return __byte_perm(low, high, 0x5410);
-}
-
-static __device__ __forceinline__ uint32_t tsr_f16_pair(float low, float high)
-{
-	uint32_t pair;
-
-	asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-	return pair;
-}
-
-/* tsr_f32_from_f16() of what is not NaN. */
-static __device__ __forceinline__ float tsr_f16_widen(uint32_t narrow)
-{
-	float x;
-
-	asm("{ .reg .f16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }"
-	    : "=f"(x)
-	    : "h"((unsigned short)narrow));
-	return x;
 }
 
 /* Store a number in global memory on a condition, without a branch. */

@@ -5,11 +5,19 @@
 
 #include "ckpt/read.h"
 #include "ckpt/tensor_tiles.h"
+#include "codec/loops.h"
 
 /* Variances or products of a tile's elements, and the memory that getting them needs. */
 struct tsr_beside {
-	float was[TSR_TILE_ELEMENTS]; /* as they are read */
-	float will[TSR_TILE_ELEMENTS]; /* as they come back from the planes that they will have */
+	union {
+		struct {
+			float was[TSR_TILE_ELEMENTS]; /* as they are read */
+			float will[TSR_TILE_ELEMENTS]; /* as they come back from their planes */
+		};
+		/* For a GPU, which makes products itself: a row has more elements than the rank. */
+		unsigned char
+			factors[(TSR_TILE_ELEMENTS / TSR_RANK + TSR_ROW_MAX) * TSR_FACTOR_NBYTES];
+	};
 	float momenta
 		[TSR_TILE_ELEMENTS]; /* for the coder: elements while what it codes is in its memory */
 	float x[2 * TSR_READ_MAX];

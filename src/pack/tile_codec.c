@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/pipeline.h"
 #include "ckpt/read.h"
+#include "codec/loops.h"
 #include "codec/measuring.h"
 #include "codec/narrow.h"
 #include "codec/nonfinite.h"
@@ -30,11 +31,22 @@ enum tsr_status tsr_coder_beside(struct tsr_coder *coder, const struct tsr_check
 				 const struct tsr_tensor *stored, const struct tsr_tensor *wanted,
 				 uint64_t first, size_t n, struct tsr_err *err)
 {
+	const struct tsr_tensor *last = wanted ? wanted : stored;
+
 	if (!coder->beside)
 		coder->beside = malloc(sizeof(*coder->beside));
 	if (!coder->beside)
 		return tsr_fail_nomem(err, c->path);
+	if (coder->gpu && last->coding.codec && last->coding.codec->rank)
+		return tsr_tensor_factors(c, last, &last->coding, first, n, coder->beside->factors,
+					  err);
 	return tsr_beside_read(coder->beside, c, stored, wanted, first, n, err);
+}
+
+/* Whether the CPU turns momenta into what is coded, and back: a GPU makes products of factors itself. */
+static bool turns(const struct tsr_coder *coder, const struct tsr_coding *coding)
+{
+	return coding->codec->relative || (coding->codec->rank && !coder->gpu);
 }
 
 /* Have ratios where momenta are; returns where these are now.  What no float can hold overflows. */
@@ -44,7 +56,7 @@ static const float *make_ratios(struct tsr_coder *coder, const struct tsr_coding
 	struct tsr_beside *b = coder->beside;
 	float *x = coder->m->x;
 
-	if (!tsr_codec_is_beside(coding->codec))
+	if (!turns(coder, coding))
 		return x;
 	memcpy(b->momenta, x, n * sizeof(*x));
 	tsr_ratios_make(coding, x, b->was, n);
@@ -56,14 +68,14 @@ static const float *make_ratios(struct tsr_coder *coder, const struct tsr_coding
 static void undo_ratios(const struct tsr_coder *coder, const struct tsr_coding *coding,
 			size_t first, float *x, size_t n)
 {
-	if (tsr_codec_is_beside(coding->codec))
+	if (turns(coder, coding))
 		tsr_ratios_undo(coding, x, coder->beside->will + first, n);
 }
 
 /* Have the momenta again where they were. */
 static void restore_momenta(struct tsr_coder *coder, const struct tsr_coding *coding, size_t n)
 {
-	if (tsr_codec_is_beside(coding->codec))
+	if (turns(coder, coding))
 		memcpy(coder->m->x, coder->beside->momenta, n * sizeof(*coder->m->x));
 }
 
@@ -125,6 +137,34 @@ static enum tsr_status decode_on_cpu(struct tsr_coder *coder, const struct tsr_c
 
 /* --- On a GPU --------------------------------------------------------------------------------- */
 
+/* Append adding the products of a low-rank coding to the elements there; with a @sign of -1 subtracting. */
+static enum tsr_status add_products(struct tsr_coder *coder, const struct tsr_coding *coding,
+				    size_t n, float sign, struct tsr_encode_report *report,
+				    struct tsr_err *err)
+{
+	const struct tsr_coding rows = tsr_factors_coding();
+	const size_t nleft = (n + coding->row - 1) / coding->row, nrows = nleft + coding->row;
+	struct tsr_gpu_stream *stream = coder->stream;
+	unsigned char *codes;
+	void *memory;
+	float *left;
+
+	if (!coding->codec->rank)
+		return TSR_OK;
+	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH_MATRIX,
+				nrows * (TSR_RANK * sizeof(*left) + TSR_FACTOR_NBYTES), &memory,
+				err));
+	left = memory;
+	codes = (unsigned char *)(left + nrows * TSR_RANK);
+	TSR_TRY(tsr_gpu_copy(stream, codes, coder->beside->factors, nrows * TSR_FACTOR_NBYTES,
+			     err));
+	TSR_TRY(tsr_gpu_decode(stream, &rows,
+			       (const void *const[]){ codes, codes + nrows * TSR_RANK },
+			       nrows * TSR_RANK, left, err));
+	return tsr_gpu_add_products(stream, left, left + nleft * TSR_RANK, coding->row, sign, n,
+				    coder->device->x, report, err);
+}
+
 /* Append the decoding of planes on the GPU, over the elements there, and their copy to @x. */
 static enum tsr_status decode_there(struct tsr_coder *coder, const struct tsr_coding *coding,
 				    size_t n, float *x, struct tsr_err *err)
@@ -133,6 +173,7 @@ static enum tsr_status decode_there(struct tsr_coder *coder, const struct tsr_co
 
 	TSR_TRY(tsr_gpu_decode(coder->stream, coding, (const void *const *)coder->device_plane, n,
 			       d->x, err));
+	TSR_TRY(add_products(coder, coding, n, 1, NULL, err));
 	return tsr_gpu_copy(coder->stream, x, d->x, n * sizeof(*x), err);
 }
 
@@ -145,6 +186,11 @@ static enum tsr_status encode_there(struct tsr_coder *coder, const struct tsr_co
 
 	TSR_TRY(tsr_gpu_copy(stream, d->x, m->x, n * sizeof(*m->x), err));
 	TSR_TRY(tsr_gpu_zero(stream, &d->report, sizeof(d->report), err));
+	TSR_TRY(add_products(coder, coding, n, -1, &d->report, err));
+	if (coding->factors)
+		TSR_TRY(tsr_gpu_copy(stream, coder->device_plane[2],
+				     coding->factors + coding->first / coding->row * coding->share,
+				     tsr_plane_nbytes(coding, 2, n), err));
 	TSR_TRY(tsr_gpu_encode(stream, coding, d->x, n, coder->device_plane, &d->report, err));
 	for (unsigned i = 0; i < coding->codec->nplanes; i++)
 		TSR_TRY(tsr_gpu_copy(stream, m->plane[i], coder->device_plane[i],

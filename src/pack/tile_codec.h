@@ -27,8 +27,8 @@ struct tsr_coder_memory {
  * @measure, and what the encoder noticed to @report.  coding->first is the index of the first
  * element in its tensor.
  * decode: @n elements from m->plane into m->x.  The CPU decodes what the GPU has no kernel for.
- * Elements are FP32 values; what is decoded is rounded to @dtype, the tensor's.  With a relative codec
- * they are momenta, and tsr_coder_beside() comes first.
+ * Elements are FP32 values; what is decoded is rounded to @dtype, the tensor's.  With a relative or a
+ * low-rank codec they are momenta, and tsr_coder_beside() comes first.
  */
 struct tsr_coder {
 	struct tsr_coder_memory *m;
@@ -38,8 +38,7 @@ struct tsr_coder {
 				  struct tsr_encode_report *report, struct tsr_err *err);
 	enum tsr_status (*decode)(struct tsr_coder *coder, const struct tsr_coding *coding,
 				  enum tsr_dtype dtype, size_t n, struct tsr_err *err);
-	struct tsr_beside
-		*beside; /* of the tile, with a relative codec; NULL: there was none so far */
+	struct tsr_beside *beside; /* of the tile, with such a codec; NULL: there was none so far */
 	/* NULL on the CPU: */
 	struct tsr_gpu *gpu;
 	struct tsr_gpu_stream *stream;
@@ -76,7 +75,8 @@ enum tsr_status tsr_coder_open_decoder(void *ctx, const struct tsr_run *run, voi
 void tsr_coder_close(void *ctx, void *coder);
 
 /*
- * Get the variances that elements @first to @first + @n - 1 of a momentum go with: as by tsr_beside_read().
+ * Get the variances that elements @first to @first + @n - 1 of a momentum go with: as by tsr_beside_read(),
+ * but for a GPU of a low-rank coding its factors.
  */
 enum tsr_status tsr_coder_beside(struct tsr_coder *coder, const struct tsr_checkpoint *c,
 				 const struct tsr_tensor *stored, const struct tsr_tensor *wanted,

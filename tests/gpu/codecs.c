@@ -10,6 +10,7 @@
 #endif
 
 #include "check_gpu.h"
+#include "codec/list.h"
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
@@ -557,6 +558,71 @@ static void check_learned(const char *name, enum cases which)
 	check_end(cases);
 }
 
+/* Of any factors, added to elements of which the last row is short; NaN are one NaN. */
+static void compare_products(uint32_t rows, uint32_t columns, size_t n, enum data data, float sign)
+{
+	const size_t room = (size_t)(rows + columns) * TSR_RANK;
+	float *left, *right, *x, *device_left;
+	struct tsr_encode_report got;
+	uint64_t nonfinite = 0;
+	struct tsr_err err;
+	char which[200];
+
+	snprintf(which, sizeof(which), "%ux%u, %s, sign %g", rows, columns, data_names[data],
+		 (double)sign);
+	array_place(&plane_array[0], room * sizeof(float), 0);
+	array_place(&x_array, n * sizeof(float), 0);
+	left = host_of(&plane_array[0]);
+	right = left + (size_t)rows * TSR_RANK;
+	device_left = device_of(&plane_array[0]);
+	x = host_of(&x_array);
+	fill(left, room, data, columns);
+	fill(x, n, data, rows);
+	upload(&plane_array[0]);
+	upload(&x_array);
+	must(tsr_gpu_zero(stream, device_report, sizeof(*device_report), &err), &err);
+	must(tsr_gpu_add_products(stream, device_left, device_left + (size_t)rows * TSR_RANK,
+				  columns, sign, n, device_of(&x_array), device_report, &err),
+	     &err);
+	must(tsr_gpu_copy(stream, &got, device_report, sizeof(got), &err), &err);
+	for (size_t i = 0; i < n; i++) {
+		const float *l = left + i / columns * TSR_RANK, *r = right + i % columns * TSR_RANK;
+		float sum = 0;
+
+		for (unsigned k = 0; k < TSR_RANK; k++)
+			sum += l[k] * r[k];
+		x[i] = sign < 0 ? x[i] - sum : x[i] + sum;
+		x[i] = isnan(x[i]) ? float_of(0x7fc00000) : x[i];
+		nonfinite += isfinite(x[i]) ? 0 : 1;
+	}
+	download_equals(&x_array, "elements", which);
+	if (got.narrow_overflow != nonfinite)
+		check_failed("%s: found %llu that are not finite, expected %llu", which,
+			     (unsigned long long)got.narrow_overflow,
+			     (unsigned long long)nonfinite);
+}
+
+static void check_products(void)
+{
+	static const uint32_t shapes[][3] = {
+		{ 1, 1, 0 }, { 3, 97, 2 }, { 200, 256, 0 }, { 2, 3000, 2999 }, { 257, 119, 30 }
+	};
+	uint64_t cases = 0;
+
+	check_begin("products of factors");
+	for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+		const uint32_t *s = shapes[i];
+
+		for (unsigned data = 0; data < DATA_COUNT; data++, cases += 2) {
+			const size_t n = (size_t)s[0] * s[1] - s[2];
+
+			compare_products(s[0], s[1], n, (enum data)data, 1);
+			compare_products(s[0], s[1], n, (enum data)data, -1);
+		}
+	}
+	check_end(cases);
+}
+
 void check_codecs(enum cases cases)
 {
 	const size_t room = (cases == CASES_ALL ? LARGE : 200000) * sizeof(float) + 64;
@@ -573,6 +639,7 @@ void check_codecs(enum cases cases)
 	}
 	check_learned("gefen8", cases);
 	check_learned("blockmean", cases);
+	check_products();
 	array_free(&x_array);
 	for (unsigned i = 0; i < TSR_PLANES_MAX; i++)
 		array_free(&plane_array[i]);

@@ -143,6 +143,49 @@ def groups_and_scales(root):
         round_trip(root, original, *args)
 
 
+LOWRANK = ("--momentum", "lowrank16+linear8", "--min-elements", "1")
+
+
+def matrices(path, *shapes, dtype="F32", **put):
+    """Momenta, the name's element 1234 as given."""
+    tensors = {}
+    for i, (rows, columns) in enumerate(shapes):
+        grid_state(path, rows, columns)
+        data = read(path)["w.weight.exp_avg"][2]
+        if f"m{i}" in put:
+            data = data[:4936] + struct.pack("<I", put[f"m{i}"]) + data[4940:]
+        tensors[f"m{i}.exp_avg"] = (dtype, [rows, columns], narrow(data, dtype))
+    write(path, tensors)
+    return path
+
+
+def lowrank(root):
+    """Momenta by their factors: matrices of several tiles, groups that end before and with the rows, narrow
+    elements, what is not finite or overflows, coded planes and differences, and parts."""
+    path = root / "in.safetensors"
+    shapes = [(200, 256), (107, 1111), (3001, 120), (120, 3000), (600, 1111)]
+    original = matrices(path, *shapes)
+    for args in (), ("--group", "48", "--scale", "f32"), ("--group", "1", "-j", "3"):
+        packed = round_trip(root, original, *LOWRANK, *args)
+        expect(sum("::factors" in name for name in read(packed)) == len(shapes), "factors", args)
+    base = both(root, "pack", original, *LOWRANK, "--entropy", out="base.safetensors")[0]
+    both(root, "unpack", base, out="back.safetensors")
+    both(root, "pack", original, *LOWRANK, "--delta", base, out="next.safetensors")
+    whole = both(root, "pack", original, *LOWRANK, out="packed.safetensors")[0].read_bytes()
+    for part in "1/3", "3/3", "2/3":
+        done = tersor("pack", original, "-o", root / "parts", *LOWRANK, "--device", common.gpus, "--part", part)
+        expect(done.returncode == 0, part, done.stderr)
+    expect(tersor("join", root / "parts").returncode == 0 and (root / "parts").read_bytes() == whole, "parts")
+    for dtype in "BF16", "F16":
+        packed = round_trip(root, matrices(path, (300, 256), dtype=dtype), *LOWRANK)
+        expect("m0.exp_avg::factors" in read(packed), dtype)
+    odd = matrices(path, *[(200, 256)] * 4, m0=0x7fc12345, m1=0xff800000, m2=0x7f7fffff)
+    packed = both(root, "pack", odd, *LOWRANK, out="packed.safetensors")[0]
+    expect(sum(name.endswith("::factors") for name in read(packed)) == 1, read(packed).keys())
+    both(root, "unpack", packed, out="back.safetensors")
+    both(root, "pack", odd, *LOWRANK, "--strict", status=3, out="packed.safetensors")
+
+
 def threads(root):
     original = training_state(root / "in.safetensors", [5 * PIECE + 3, 0, 7])
     for n in 1, 2, 7:
@@ -509,7 +552,7 @@ def failing_kernels(root):
               TERSOR_EMULATED_BAD_LAUNCH="2")
 
 
-TESTS = [codecs, chosen_codecs, groups_and_scales, threads, other_types, narrow_states, containers,
+TESTS = [codecs, chosen_codecs, groups_and_scales, lowrank, threads, other_types, narrow_states, containers,
          other_tools, values_that_do_not_fit, damage, coded, refusals, choice, several, lists_refused, bench_of_coding,
          cancelling]
 

@@ -23,5 +23,5 @@ void TSR_FOR_ISA(add_products)(float *restrict x, const float *restrict products
 			       size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		x[i] += sign * products[i];
+		x[i] = tsr_ratio_add_product(x[i], products[i], sign);
 }
