@@ -32,16 +32,11 @@ DEFINE_FLOAT(rsqrt_estimate, (float x), "rsqrt.approx.ftz.f32 %0, %1;", "f"(x))
 DEFINE_FLOAT(log2_estimate, (float x), "lg2.approx.ftz.f32 %0, %1;", "f"(x))
 
 /* Within 2^-22 of 2^x, relatively, for results that are normal; one instruction. */
-DEFINE_ESTIMATE(exp2, "ex2.approx.ftz.f32")
+DEFINE_FLOAT(exp2_estimate, (float x), "ex2.approx.ftz.f32 %0, %1;", "f"(x))
 
 /* a b + c, or the nearer of 0 and 1; 0 for a NaN.  One instruction. */
-static __device__ __forceinline__ float tsr_fma_from_0_to_1(float a, float b, float c)
-{
-	float sum;
-
-	asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(sum) : "f"(a), "f"(b), "f"(c));
-	return sum;
-}
+DEFINE_FLOAT(fma_from_0_to_1, (float a, float b, float c), "fma.rn.sat.f32 %0, %1, %2, %3;", "f"(a),
+	     "f"(b), "f"(c))
 
 /* The larger one, or NaN if any is NaN; one instruction, which takes magnitudes too. */
 DEFINE_FLOAT(max_or_nan, (float a, float b), "max.NaN.f32 %0, %1, %2;", "f"(a), "f"(b))
