@@ -314,12 +314,18 @@ gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor $(BUILD)/libtersor.so
 # EMULATE_SAN=address,undefined: they, src/pack, src/replay and the tests under sanitizers.
 export EMULATE_SAN ?=
 EMULATED := $(BUILD)/emulated$(EMULATE_SAN:%=-san)
+# EMULATED_CASES=--small: those of check_gpu that take half a minute.
+EMULATED_CASES ?= --emulated
 check-emulated:
 	@$(MAKE) --no-print-directory BUILD=$(EMULATED) GPU=1 NVCC=tests/gpu/emulate/nvcc \
 		NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) $(EMULATED)/tests/check_gpu $(EMULATED)/tersor $(EMULATED)/libtersor.so
-	$(EMULATED)/tests/check_gpu --emulated
-	python3 tests/gpu/pack.py $(EMULATED)/tersor --emulated
-	python3 tests/gpu/replay.py $(EMULATED)/tersor --emulated
+	@$(MAKE) --no-print-directory -j$(NPROC) $(addprefix emulated-,replay pack kernels saving)
+.PHONY: emulated-kernels emulated-pack emulated-replay emulated-saving
+emulated-kernels:
+	$(EMULATED)/tests/check_gpu $(EMULATED_CASES)
+emulated-pack emulated-replay: emulated-%:
+	python3 tests/gpu/$*.py $(EMULATED)/tersor --emulated
+emulated-saving:
 	$(PYTHON) -W ignore tests/gpu/saving.py $(EMULATED)/tersor --emulated
 ifneq ($(EMULATE_SAN),)
 $(GPU_TEST_OBJ) $(filter $(BUILD)/obj/src/pack/% $(BUILD)/obj/src/replay/%,$(LIB_OBJ)): override CFLAGS += -fsanitize=$(EMULATE_SAN)
