@@ -275,7 +275,7 @@ TSR_API uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank,
 
 /*
  * The `share` of a tensor in a low-rank codec: a matrix whose rows have at least a group and at most
- * TSR_ROW_MAX elements, and whose factors take at most 1.5 bits per element.  0 for others.
+ * TSR_ROW_MAX elements, and of which factors of rank 16 take at most 1.5 bits per element.  0 for others.
  */
 TSR_API uint32_t tsr_coding_share(const struct tsr_coding *coding, unsigned rank,
 				  const uint64_t *shape);

@@ -35,7 +35,8 @@ static void add(struct tsr_coding *ret, unsigned *n, const struct tsr_codec *cod
 
 unsigned tsr_audit_codings(bool all, struct tsr_coding *ret)
 {
-	static const char *const others[] = { "gefen8", "blockmean", "lowrank16+linear8" };
+	static const char *const others[] = { "gefen8", "blockmean", "lowrank16+linear8",
+					      "lowrank32+linear8" };
 	unsigned n = 0;
 
 	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2) {

@@ -342,6 +342,7 @@ enum tsr_status tsr_audit_plan(struct tsr_auditing *a, const struct tsr_run *run
 			       struct tsr_err *err)
 {
 	double betas[2] = { TSR_AUDIT_BETA1, TSR_AUDIT_BETA2 };
+	unsigned rank = 0;
 
 	a->lists[TSR_AUDIT_WEIGHT] = &a->pub.weights;
 	a->lists[TSR_AUDIT_MOMENTUM] = &a->pub.momenta;
@@ -361,12 +362,9 @@ enum tsr_status tsr_audit_plan(struct tsr_auditing *a, const struct tsr_run *run
 	}
 	a->bound = tsr_audit_moments(&a->pub).bound;
 	TSR_TRY(learn(a, run, err));
-	for (unsigned i = 0; i < a->options.ncodings; i++) {
-		const struct tsr_coding *coding = &a->options.codings[i];
-
-		if (coding->codec && coding->codec->rank)
-			TSR_TRY(tsr_factors_find(a->c, run, err));
-	}
+	for (unsigned i = 0; i < a->options.ncodings; i++)
+		rank = tsr_factor_rank(&a->options.codings[i], rank);
+	TSR_TRY(tsr_factors_find(a->c, rank, run, err));
 	for (unsigned kind = TSR_KIND_WEIGHT; kind <= TSR_KIND_VARIANCE; kind *= 2)
 		TSR_TRY(fill_list(a, (enum tsr_kind)kind, err));
 	a->pub.learned = a->options.learned;

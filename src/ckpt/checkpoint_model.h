@@ -123,6 +123,7 @@ struct tsr_checkpoint {
 	struct tsr_decoding *decoding; /* what coded arrays are read with; NULL: there are none */
 	struct tsr_arena *arena; /* of arrays, metadata, trees and notes */
 	struct tsr_arena *factors; /* of those in tensors; NULL: there are none */
+	unsigned factor_rank; /* of these */
 };
 
 /*

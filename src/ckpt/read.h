@@ -48,8 +48,8 @@ enum tsr_status tsr_tensor_products(const struct tsr_checkpoint *c, const struct
 				    float *x, struct tsr_err *err);
 
 /*
- * The factors that these are made of, where @first is in the first column: codes of the rows that elements
- * are of, then of all columns, then scales in the same order.
+ * The factors that these are made of, where @first is in the first column: of each stage codes of the rows
+ * that elements are of, then of all columns; then scales in the same order.
  */
 enum tsr_status tsr_tensor_factors(const struct tsr_checkpoint *c, const struct tsr_tensor *t,
 				   const struct tsr_coding *coding, uint64_t first, size_t n,

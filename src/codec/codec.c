@@ -192,14 +192,14 @@ uint32_t tsr_coding_row(const struct tsr_coding *coding, unsigned rank, const ui
 
 uint32_t tsr_coding_share(const struct tsr_coding *coding, unsigned rank, const uint64_t *shape)
 {
-	uint64_t share;
+	uint64_t share; /* of a stage */
 
 	if (!coding->codec || !coding->codec->rank || rank != 2 || !shape[0] ||
 	    shape[1] < coding->group || shape[1] > TSR_ROW_MAX)
 		return 0;
 	share = TSR_FACTOR_NBYTES + TSR_FACTOR_NBYTES * shape[1] / shape[0];
 	share += TSR_FACTOR_NBYTES * shape[1] % shape[0] != 0;
-	return share * 16 <= shape[1] * 3 ? (uint32_t)share : 0;
+	return share * 16 <= shape[1] * 3 ? (uint32_t)share * tsr_factor_stages(coding) : 0;
 }
 
 uint32_t tsr_coding_group(const struct tsr_coding *coding)

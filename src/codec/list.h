@@ -19,8 +19,9 @@
 #ifndef TSR_CODEC_LIST_H
 #define TSR_CODEC_LIST_H
 
-/* Columns of the factors of low-rank codecs. */
+/* Columns of the factors of a stage; low-rank codecs have one or two, the second of what the first leaves. */
 #define TSR_RANK 16u
+#define TSR_STAGES_MAX 2u
 
 #define TSR_KIND_ANY (TSR_KIND_WEIGHT | TSR_KIND_MOMENTUM | TSR_KIND_VARIANCE)
 
@@ -206,15 +207,18 @@
  * A matrix as the product of two factors, and what that leaves in the codec that the name ends in.  These and
  * learned codecs are not among TSR_CODEC_LIST(), whose codecs need no data but the elements.
  */
+#define TSR_LOWRANK(nstages) \
+	.source = "tersor", .kinds = TSR_KIND_MOMENTUM, .rank = (nstages) * TSR_RANK, .nplanes = 3, \
+	.planes = { { "::quantized", TSR_PER_ELEMENT, TSR_I8 }, \
+		    { "::scales", TSR_PER_GROUP, TSR_F32 }, \
+		    { "::factors", TSR_PER_ROW, TSR_U8 } }, \
+	.narrow = TSR_F32, .parts = 1, .grouped = true, .companding = TSR_COMPANDING_LINEAR, \
+	.group = TSR_GROUP_DEFAULT, .scales = TSR_FULL_SCALE
 #define TSR_LOWRANK_LIST(X) \
 	X(lowrank16_linear8, 1, lowrank, linear8, int8_t, "lowrank16+linear8", \
-	  .summary = "linear8 of what rank 16 leaves of a matrix", .source = "tersor", \
-	  .kinds = TSR_KIND_MOMENTUM, .rank = TSR_RANK, .nplanes = 3, \
-	  .planes = { { "::quantized", TSR_PER_ELEMENT, TSR_I8 }, \
-		      { "::scales", TSR_PER_GROUP, TSR_F32 }, \
-		      { "::factors", TSR_PER_ROW, TSR_U8 } }, \
-	  .narrow = TSR_F32, .parts = 1, .grouped = true, .companding = TSR_COMPANDING_LINEAR, \
-	  .group = TSR_GROUP_DEFAULT, .scales = TSR_FULL_SCALE)
+	  .summary = "linear8 of what rank 16 leaves of a matrix", TSR_LOWRANK(1)) \
+	X(lowrank32_linear8, 1, lowrank, linear8, int8_t, "lowrank32+linear8", \
+	  .summary = "linear8 of what rank 32 leaves of a matrix", TSR_LOWRANK(2))
 
 /* Momenta by a codebook and variances as means, in blocks: both are learned from the data. */
 #define TSR_LEARNED_LIST(X) \

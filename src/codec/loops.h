@@ -36,9 +36,9 @@ typedef void tsr_update_measure_fn(struct tsr_update_measure *u, const struct ts
 TSR_ISA_DECLARE(tsr_update_measure_fn, update_measure_add)
 
 /*
- * The plane of factors of a low-rank codec: the matrix is about left * right^T.  Each row of the two is a
- * group of TSR_RANK codes of linear8: first the codes of all rows of left, then of right, then the e8m8
- * scales in the same order.  The rest of the plane is 0.
+ * The plane of factors of a low-rank codec has a part for each stage: the matrix is about left * right^T, or
+ * what the stage before leaves of it.  Each row of the two is a group of TSR_RANK codes of linear8: first the
+ * codes of all rows of left, then of right, then the e8m8 scales in the same order.  The rest of a part is 0.
  */
 #define TSR_FACTOR_NBYTES (TSR_RANK + sizeof(uint16_t)) /* of a row */
 
@@ -47,12 +47,17 @@ static inline struct tsr_coding tsr_factors_coding(void)
 	return tsr_coding_with(tsr_codec_find("linear8"), TSR_SCALE_E8M8, TSR_RANK);
 }
 
+static inline uint32_t tsr_factor_stages(const struct tsr_coding *coding)
+{
+	return coding->codec->rank / TSR_RANK;
+}
+
 /* Columns of a product that are computed at once. */
 #define TSR_PRODUCT_COLUMNS 256u
 
 /*
- * The products of a row of left with @n of right, of which @right has the columns one after the other, each
- * of TSR_PRODUCT_COLUMNS elements: ((0 + l0 * r0) + l1 * r1) + ..., every operation rounded.
+ * Add to @x the products of a row of left with @n of right, of which @right has the columns one after the
+ * other, each of TSR_PRODUCT_COLUMNS elements: ((x + l0 * r0) + l1 * r1) + ..., every operation rounded.
  */
 typedef void tsr_products_fn(const float *left, const float *right, size_t n, float *x);
 TSR_ISA_DECLARE(tsr_products_fn, products)

@@ -77,19 +77,23 @@ extern "C" enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream,
 
 /* A thread has an element.  The terms of its product are added as tsr_products_fn has it. */
 static __global__ void __launch_bounds__(TSR_BLOCK)
-	add_products(const float *left, const float *right, uint32_t columns, float sign,
+	add_products(const float *factors, unsigned nstages, uint32_t columns, float sign,
 		     uint64_t n, float *x, struct tsr_encode_report *report)
 {
-	const uint64_t i = tsr_first_vector(1);
+	const uint64_t i = tsr_first_vector(1), nleft = (n + columns - 1) / columns;
 	float l[TSR_RANK], r[TSR_RANK], sum = 0.0f;
 	bool finite = true;
 
 	if (i < n) {
-		load_tile<float, TSR_RANK>(left, i / columns, l);
-		load_tile<float, TSR_RANK>(right, i % columns, r);
+		for (unsigned stage = 0; stage < nstages; stage++) {
+			const uint64_t at = stage * (nleft + columns);
+
+			load_tile<float, TSR_RANK>(factors, at + i / columns, l);
+			load_tile<float, TSR_RANK>(factors, at + nleft + i % columns, r);
 #pragma unroll
-		for (unsigned k = 0; k < TSR_RANK; k++)
-			sum += l[k] * r[k];
+			for (unsigned k = 0; k < TSR_RANK; k++)
+				sum += l[k] * r[k];
+		}
 		x[i] = tsr_ratio_add_product(x[i], sum, sign);
 		finite = tsr_abs(x[i]) < INFINITY;
 	}
@@ -97,8 +101,8 @@ static __global__ void __launch_bounds__(TSR_BLOCK)
 		tsr_add_count(&report->narrow_overflow, !finite);
 }
 
-extern "C" enum tsr_status tsr_gpu_add_products(struct tsr_gpu_stream *stream, const float *left,
-						const float *right, uint32_t columns, float sign,
+extern "C" enum tsr_status tsr_gpu_add_products(struct tsr_gpu_stream *stream, const float *factors,
+						unsigned nstages, uint32_t columns, float sign,
 						uint64_t n, float *x,
 						struct tsr_encode_report *report,
 						struct tsr_err *err)
@@ -106,6 +110,6 @@ extern "C" enum tsr_status tsr_gpu_add_products(struct tsr_gpu_stream *stream, c
 	TSR_TRY(tsr_gpu_use(stream->gpu, err));
 	if (n)
 		add_products<<<tsr_blocks(n, 1), TSR_BLOCK, 0, stream->handle>>>(
-			left, right, columns, sign, n, x, report);
+			factors, nstages, columns, sign, n, x, report);
 	return tsr_gpu_started(stream->gpu, "products of factors", "", err);
 }

@@ -69,8 +69,8 @@ enum tsr_status tsr_gpu_open(unsigned index, struct tsr_gpu **gpu_ret, struct ts
 	  void *const plane[], struct tsr_encode_report *report) \
 	X(tsr_gpu_decode, STREAM, const struct tsr_coding *coding, const void *const plane[], uint64_t n, \
 	  float *x) \
-	X(tsr_gpu_add_products, STREAM, const float *left, const float *right, uint32_t columns, float sign, \
-	  uint64_t n, float *x, struct tsr_encode_report *report) \
+	X(tsr_gpu_add_products, STREAM, const float *factors, unsigned nstages, uint32_t columns, \
+	  float sign, uint64_t n, float *x, struct tsr_encode_report *report) \
 	X(tsr_gpu_sweep, STREAM, const struct tsr_codec *codec, uint32_t first, uint64_t n, \
 	  struct tsr_sweep_row *rows) \
 	X(tsr_gpu_scratch, STREAM, unsigned which, uint64_t nbytes, void **memory_ret) \

@@ -111,13 +111,15 @@ enum tsr_status tsr_gpu_decode(struct tsr_gpu_stream *stream, const struct tsr_c
 			       struct tsr_err *err);
 
 /*
- * Add to @n elements of whole rows, of which the last may be short, the products of the rows of @left with
- * those of @right, of which there are @columns; or with a @sign of -1 subtract them.  Rows have TSR_RANK
- * elements and begin at multiples of 16 bytes.  Results that are not finite are added to narrow_overflow of
- * @report, which may be NULL.  All arrays are in device memory.
+ * Add products of factors to @n elements of whole rows, of which the last may be short; or with a @sign of -1
+ * subtract them.
+ * @factors: of each stage the rows of left that elements are of, then all @columns of right, aligned to 16
+ *           bytes; rows have TSR_RANK elements
+ * @x:       the elements, as @factors in device memory
+ * @report:  results that are not finite are added to its narrow_overflow; NULL is allowed
  */
-enum tsr_status tsr_gpu_add_products(struct tsr_gpu_stream *stream, const float *left,
-				     const float *right, uint32_t columns, float sign, uint64_t n,
+enum tsr_status tsr_gpu_add_products(struct tsr_gpu_stream *stream, const float *factors,
+				     unsigned nstages, uint32_t columns, float sign, uint64_t n,
 				     float *x, struct tsr_encode_report *report,
 				     struct tsr_err *err);
 

@@ -64,19 +64,15 @@ static __device__ __forceinline__ uint32_t tsr_byte_below(uint32_t above, uint32
 	return __byte_perm(word, above, 0x7650u | (i & 3));
 }
 
-/*
- * Of a table of 16 bytes below 128 the four whose numbers are the digits of @digits, the first one lowest: a
- * digit of 8 and more selects the sign of a byte, which is 0.
- */
+/* The bytes of two words that the digits number; one of 8 and more is the sign of a byte, eight times. */
+DEFINE_WORD(bytes_of, (uint32_t a, uint32_t b, uint32_t digits), "prmt.b32 %0, %1, %2, %3;", "r"(a),
+	    "r"(b), "r"(digits))
+
+/* Of a table of 16 bytes below 128, whose signs are 0, the four that the digits number, the first lowest. */
 static __device__ __forceinline__ uint32_t tsr_look_up_bytes(const uint32_t *table, uint32_t digits)
 {
-	uint32_t low, high;
-
-	asm("prmt.b32 %0, %1, %2, %3;" : "=r"(low) : "r"(table[0]), "r"(table[1]), "r"(digits));
-	asm("prmt.b32 %0, %1, %2, %3;"
-	    : "=r"(high)
-	    : "r"(table[2]), "r"(table[3]), "r"(digits ^ 0x8888));
-	return low | high;
+	return tsr_bytes_of(table[0], table[1], digits) |
+	       tsr_bytes_of(table[2], table[3], digits ^ 0x8888);
 }
 
 /* Four bytes, byte number @WHICH of each word, the first one lowest. */

@@ -26,6 +26,7 @@
 
 struct factoring {
 	struct tsr_checkpoint *c;
+	unsigned nstages;
 	struct tsr_progress progress;
 };
 
@@ -36,8 +37,10 @@ struct matrix {
 	size_t nrows, n;
 	float unit; /* a power of two by which factors are divided, so that squares of elements are floats */
 	float *w, *z, *left;
+	struct tsr_coding
+		before; /* of the first stage, while the second is found; else without a codec */
 	struct tsr_read_scratch read;
-	float x[TSR_READ_MAX];
+	float x[TSR_READ_MAX], products[TSR_READ_MAX];
 };
 
 /* --- Passes over the elements -------------------------------------------------------------------- */
@@ -53,6 +56,11 @@ static enum tsr_status for_rows(struct matrix *m, rows_fn *step, float *result, 
 
 		TSR_TRY(tsr_tensor_read_f32(m->c, m->t, (uint64_t)first * m->n, nrows * m->n,
 					    &m->read, m->x, err));
+		if (m->before.codec) {
+			TSR_TRY(tsr_tensor_products(m->c, m->t, &m->before, (uint64_t)first * m->n,
+						    nrows * m->n, m->products, err));
+			tsr_ratios_make(&m->before, m->x, m->products, nrows * m->n);
+		}
 		step(m, first, nrows, result);
 	}
 	return TSR_OK;
@@ -205,12 +213,19 @@ static enum tsr_status find(struct matrix *m, unsigned char *plane, struct tsr_e
 	return TSR_OK;
 }
 
+static struct tsr_coding one_stage(void)
+{
+	return tsr_coding_with(tsr_codec_find("lowrank16+linear8"), TSR_SCALE_E8M8, 1);
+}
+
 /* A job is a tensor; those that are to have factors have room for them. */
 static enum tsr_status work(void *ctx, void *scratch, uint64_t job, struct tsr_err *err)
 {
 	const struct factoring *f = ctx;
 	struct matrix *m = scratch;
 	TSR_OWNED(free) float *rows = NULL;
+	struct tsr_coding coding = one_stage();
+	unsigned char *part;
 
 	m->c = f->c;
 	m->t = &f->c->tensors[job];
@@ -222,7 +237,15 @@ static enum tsr_status work(void *ctx, void *scratch, uint64_t job, struct tsr_e
 	m->left = rows;
 	m->w = m->left + m->nrows * TSR_RANK;
 	m->z = m->w + m->n * TSR_RANK;
-	return find(m, (unsigned char *)m->t->factors, err);
+	m->before.codec = NULL;
+	coding.share = tsr_coding_share(&coding, m->t->rank, m->t->shape);
+	part = (unsigned char *)m->t->factors;
+	for (unsigned i = 0; i < f->nstages; i++, part += m->nrows * coding.share) {
+		TSR_TRY(find(m, part, err));
+		coding.factors = part;
+		m->before = coding;
+	}
+	return TSR_OK;
 }
 
 /* --- All of them ---------------------------------------------------------------------------------- */
@@ -239,8 +262,7 @@ static enum tsr_status commit(void *ctx, void *scratch, uint64_t job, struct tsr
 /* Room for the factors of each matrix. */
 static enum tsr_status make_room(struct factoring *f, struct tsr_err *err)
 {
-	const struct tsr_coding coding = tsr_coding_with(tsr_codec_find("lowrank16+linear8"),
-							 TSR_SCALE_E8M8, 1);
+	const struct tsr_coding coding = one_stage();
 
 	for (size_t i = 0; i < f->c->ntensors; i++) {
 		struct tsr_tensor *t = &f->c->tensors[i];
@@ -249,27 +271,30 @@ static enum tsr_status make_room(struct factoring *f, struct tsr_err *err)
 
 		if (!share || t->kind != TSR_KIND_MOMENTUM || !tsr_tensor_has_f32(t))
 			continue;
-		TSR_TRY(TSR_TAKE(&room, (size_t)t->shape[0] * share, f->c->factors, err,
-				 f->c->path));
+		TSR_TRY(TSR_TAKE(&room, (size_t)t->shape[0] * share * f->nstages, f->c->factors,
+				 err, f->c->path));
 		t->factors = room;
 		f->progress.total_nbytes += t->numel * sizeof(float);
 	}
 	return TSR_OK;
 }
 
-enum tsr_status tsr_factors_find(struct tsr_checkpoint *c, const struct tsr_run *run,
+enum tsr_status tsr_factors_find(struct tsr_checkpoint *c, unsigned rank, const struct tsr_run *run,
 				 struct tsr_err *err)
 {
-	struct factoring f = { .c = c, .progress = { .run = run, .what = c->path } };
+	struct factoring f = { .c = c,
+			       .nstages = rank / TSR_RANK,
+			       .progress = { .run = run, .what = c->path } };
 	const struct tsr_pipeline p = { .njobs = c->ntensors,
 					.scratch_nbytes = sizeof(struct matrix),
 					.work = work,
 					.commit = commit,
 					.ctx = &f };
 
-	if (c->factors)
+	if (rank <= c->factor_rank)
 		return TSR_OK;
-	c->factors = tsr_arena_new(SIZE_MAX);
+	c->factor_rank = rank;
+	c->factors = c->factors ? c->factors : tsr_arena_new(SIZE_MAX);
 	TSR_TRY(make_room(&f, err));
 	if (f.progress.total_nbytes)
 		TSR_TRY(tsr_pipeline_run(&p, run, err));

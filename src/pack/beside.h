@@ -15,8 +15,8 @@ struct tsr_beside {
 			float will[TSR_TILE_ELEMENTS]; /* as they come back from their planes */
 		};
 		/* For a GPU, which makes products itself: a row has more elements than the rank. */
-		unsigned char
-			factors[(TSR_TILE_ELEMENTS / TSR_RANK + TSR_ROW_MAX) * TSR_FACTOR_NBYTES];
+		unsigned char factors[TSR_STAGES_MAX * TSR_FACTOR_NBYTES *
+				      (TSR_TILE_ELEMENTS / TSR_RANK + TSR_ROW_MAX)];
 	};
 	float momenta
 		[TSR_TILE_ELEMENTS]; /* for the coder: elements while what it codes is in its memory */

@@ -36,22 +36,21 @@ static bool is_needed(const struct tsr_checkpoint *c, const struct tsr_pack_opti
 	return false;
 }
 
-/* Whether some momentum may be packed by its factors. */
-static bool needs_factors(const struct tsr_pack_options *o)
+/* The rank of the factors by which some momentum may be packed. */
+static unsigned factor_rank(const struct tsr_pack_options *o)
 {
-	bool any = is_lowrank(&o->momentum);
+	unsigned rank = tsr_factor_rank(&o->momentum, 0);
 
 	for (unsigned i = 0; o->choice && i < o->choice->ncandidates; i++)
-		any = any || is_lowrank(&o->choice->candidates[i].momentum);
-	return any;
+		rank = tsr_factor_rank(&o->choice->candidates[i].momentum, rank);
+	return rank;
 }
 
 enum tsr_status tsr_pack_learn(struct tsr_checkpoint *c, const struct tsr_pack_options *options,
 			       const struct tsr_run *run, struct tsr_pack_learned *ret,
 			       struct tsr_err *err)
 {
-	if (needs_factors(options))
-		TSR_TRY(tsr_factors_find(c, run, err));
+	TSR_TRY(tsr_factors_find(c, factor_rank(options), run, err));
 	if (!is_needed(c, options))
 		return TSR_OK;
 	ret->any_size = options->learn && options->learn->peer;
@@ -126,7 +125,8 @@ enum tsr_status tsr_pack_note_learned(const struct tsr_pack_learned *l, struct t
 		TSR_TRY(tsr_build_note(
 			c, err,
 			"%.200s: %zu tensors have softsign8, the first %.200s: a low-rank codec "
-			"is for matrices whose factors take at most 1.5 bits per element",
+			"is for matrices of which factors of rank 16 take at most 1.5 bits per "
+			"element",
 			c->path, l->nnomatrix, l->nomatrix->name));
 	return TSR_OK;
 }

@@ -143,26 +143,27 @@ static enum tsr_status add_products(struct tsr_coder *coder, const struct tsr_co
 				    struct tsr_err *err)
 {
 	const struct tsr_coding rows = tsr_factors_coding();
-	const size_t nleft = (n + coding->row - 1) / coding->row, nrows = nleft + coding->row;
+	const uint32_t nstages = tsr_factor_stages(coding);
+	const size_t nrows = nstages ? ((n + coding->row - 1) / coding->row + coding->row) * nstages
+				     : 0;
 	struct tsr_gpu_stream *stream = coder->stream;
 	unsigned char *codes;
 	void *memory;
-	float *left;
+	float *x;
 
-	if (!coding->codec->rank)
+	if (!nstages)
 		return TSR_OK;
 	TSR_TRY(tsr_gpu_scratch(stream, TSR_GPU_SCRATCH_MATRIX,
-				nrows * (TSR_RANK * sizeof(*left) + TSR_FACTOR_NBYTES), &memory,
-				err));
-	left = memory;
-	codes = (unsigned char *)(left + nrows * TSR_RANK);
+				nrows * (TSR_RANK * sizeof(*x) + TSR_FACTOR_NBYTES), &memory, err));
+	x = memory;
+	codes = (unsigned char *)(x + nrows * TSR_RANK);
 	TSR_TRY(tsr_gpu_copy(stream, codes, coder->beside->factors, nrows * TSR_FACTOR_NBYTES,
 			     err));
 	TSR_TRY(tsr_gpu_decode(stream, &rows,
 			       (const void *const[]){ codes, codes + nrows * TSR_RANK },
-			       nrows * TSR_RANK, left, err));
-	return tsr_gpu_add_products(stream, left, left + nleft * TSR_RANK, coding->row, sign, n,
-				    coder->device->x, report, err);
+			       nrows * TSR_RANK, x, err));
+	return tsr_gpu_add_products(stream, x, nstages, coding->row, sign, n, coder->device->x,
+				    report, err);
 }
 
 /* Append the decoding of planes on the GPU, over the elements there, and their copy to @x. */

@@ -168,6 +168,7 @@ def lowrank(root):
     for args in (), ("--group", "48", "--scale", "f32"), ("--group", "1", "-j", "3"):
         packed = round_trip(root, original, *LOWRANK, *args)
         expect(sum("::factors" in name for name in read(packed)) == len(shapes), "factors", args)
+    round_trip(root, original, "--min-elements", "1", "--momentum", "lowrank32+linear8")
     base = both(root, "pack", original, *LOWRANK, "--entropy", out="base.safetensors")[0]
     both(root, "unpack", base, out="back.safetensors")
     both(root, "pack", original, *LOWRANK, "--delta", base, out="next.safetensors")

@@ -236,7 +236,7 @@ ERROR_BITS, EXTRA_BITS, QUANTIZED, SCALES, MEANS, EXPAND, FACTORS, CODED = SUFFI
 SCALE_DTYPE = {"e8m8": "U16", "f16": "F16", "f32": "F32", "f28": "U32", "e5m3": "U8"}
 TABLED = {"e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "e4m3x": "F8_E4M3", "e5m2x": "F8_E5M2", "dyn8": "U8"}
 SCALED = {"softsign8": "I8", "linear8": "I8", "ratio8": "I8", "sqrt8": "U8", "ulinear8": "U8",
-          "log8": "U8", "lowrank16+linear8": "I8", **TABLED}
+          "log8": "U8", "lowrank16+linear8": "I8", "lowrank32+linear8": "I8", **TABLED}
 # Packed codes: their bits.
 PACKED = {"ratio10": 10, "ratio9": 9, "ratio4": 4, "ratio3": 3, "log7": 7, "log6": 6, "log4": 4, "log3": 3}
 SCALED |= dict.fromkeys(PACKED, "U32")
@@ -270,8 +270,13 @@ def is_lowrank(codec):
     return codec.startswith("lowrank")
 
 
+def stages_of(codec):
+    """Section 4.10: one for each 16 columns of the factors."""
+    return int(codec.removeprefix("lowrank")[:2]) // 16
+
+
 def share_of(shape):
-    """Section 4.10: bytes of factors for each row of a matrix."""
+    """Section 4.10: bytes of the factors of a stage for each row of a matrix."""
     return -(-18 * (shape[0] + shape[1]) // shape[0])
 
 
@@ -300,7 +305,7 @@ def plane_size(tensor, plane, count):
         return -(-count // 32) * bits_of(tensor) * 4
     size, row = group_of(tensor)
     if plane == 2 and is_lowrank(tensor.codec):
-        return count // row * share_of(tensor.shape)
+        return count // row * share_of(tensor.shape) * stages_of(tensor.codec)
     groups = count // row * -(-row // size) if row else -(-count // size)
     return groups * BITS[dtype] // 8
 
@@ -359,7 +364,8 @@ def planes_of(tensor):
         return [(name + QUANTIZED, SCALED[tensor.codec], words if tensor.codec in PACKED else shape),
                 (name + SCALES, SCALE_DTYPE[tensor.scale], [groups]),
                 (name + EXPAND, "U8", [groups])][:3 if tensor.codec.endswith("x") else 2] + \
-            ([(name + FACTORS, "U8", [shape[0] * share_of(shape)])] if is_lowrank(tensor.codec) else [])
+            ([(name + FACTORS, "U8", [shape[0] * share_of(shape) * stages_of(tensor.codec)])]
+             if is_lowrank(tensor.codec) else [])
     if tensor.codec in LEARNED:
         blocks = [-(-elements(shape) // tensor.group)]
         if tensor.codec == "blockmean":
@@ -820,14 +826,15 @@ def decode_quantized(codec, codes, scales):
 
 
 def product(shape, factors):
-    """Section 8.19: the product of the factors, one column of them after the other."""
+    """Section 8.19: the product of the factors, one column of them after the other, stage after stage."""
     rows = sum(shape)
-    codes = np.frombuffer(factors, np.int8)[:16 * rows]
-    scales = widen_scales("e8m8", np.frombuffer(factors, "<u2", rows, 16 * rows))
-    left, right = np.split(decode_quantized("linear8", codes, np.repeat(scales, 16)).reshape(rows, 16), [shape[0]])
     total = np.zeros(shape, np.float32)
-    for k in range(16):
-        total = total + left[:, k, None] * right[:, k]
+    for at in range(0, len(factors), shape[0] * share_of(shape)):
+        codes = np.frombuffer(factors, np.int8, 16 * rows, at)
+        scales = widen_scales("e8m8", np.frombuffer(factors, "<u2", rows, at + 16 * rows))
+        left, right = np.split(decode_quantized("linear8", codes, np.repeat(scales, 16)).reshape(rows, 16), [shape[0]])
+        for k in range(16):
+            total = total + left[:, k, None] * right[:, k]
     return total
 
 
@@ -888,7 +895,7 @@ def decode(tensor, planes):
             codes, count = stored[0], elements(list(tensor.shape))
             if codec in PACKED:
                 codes = unpack_bits(codes, PACKED[codec], count)
-            values = decode_quantized(codec.removeprefix("lowrank16+"), codes, scales[:count])
+            values = decode_quantized(codec.split("+")[-1], codes, scales[:count])
             if is_lowrank(codec):
                 values = values + product(tensor.shape, planes[2]).ravel()
             if tensor.dtype == "F32" or codec.startswith("ratio"):

@@ -14,8 +14,9 @@ void TSR_FOR_ISA(products)(const float *restrict left, const float *restrict rig
 	size_t i = 0;
 
 	for (; i + LANES <= n; i += LANES) {
-		lanes_f32 sum = { 0 }, factor;
+		lanes_f32 sum, factor;
 
+		memcpy(&sum, x + i, sizeof(sum));
 		for (unsigned k = 0; k < TSR_RANK; k++) {
 			memcpy(&factor, right + k * TSR_PRODUCT_COLUMNS + i, sizeof(factor));
 			sum += left[k] * factor;
@@ -23,11 +24,8 @@ void TSR_FOR_ISA(products)(const float *restrict left, const float *restrict rig
 		memcpy(x + i, &sum, sizeof(sum));
 	}
 	for (; i < n; i++) {
-		float sum = 0;
-
 		for (unsigned k = 0; k < TSR_RANK; k++)
-			sum += left[k] * right[k * TSR_PRODUCT_COLUMNS + i];
-		x[i] = sum;
+			x[i] += left[k] * right[k * TSR_PRODUCT_COLUMNS + i];
 	}
 }
 
