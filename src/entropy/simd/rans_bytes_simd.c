@@ -4,41 +4,39 @@
 
 #include <string.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
 /* --- Elements and streams ------------------------------------------------------------------ */
 
-/* Streams of elements of two bytes, in lines of their own so that they become SIMD code. */
-static void split_2(bool rotated, const uint8_t *restrict plain, size_t n, uint8_t *restrict low,
+/* Elements of two bytes, in lines of their own and in numbers of 16 bits, so that they become SIMD code. */
+INLINE void split_2(bool rotated, const uint8_t *restrict plain, size_t n, uint8_t *restrict low,
 		    uint8_t *restrict high)
 {
-	const unsigned left = rotated ? 1 : 0, right = rotated ? 15 : 16;
-
 	for (size_t i = 0; i < n; i++) {
-		const unsigned value = plain[2 * i] | (unsigned)plain[2 * i + 1] << 8;
-		const unsigned turned = value << left | value >> right;
+		uint16_t value;
 
-		low[i] = (uint8_t)turned;
-		high[i] = (uint8_t)(turned >> 8);
+		memcpy(&value, plain + 2 * i, 2);
+		if (rotated)
+			value = (uint16_t)(value << 1 | value >> 15);
+		low[i] = (uint8_t)value;
+		high[i] = (uint8_t)(value >> 8);
 	}
 }
 
-static void merge_2(bool rotated, const uint8_t *restrict low, const uint8_t *restrict high,
+INLINE void merge_2(bool rotated, const uint8_t *restrict low, const uint8_t *restrict high,
 		    size_t n, uint8_t *restrict plain)
 {
-	const unsigned right = rotated ? 1 : 0, left = rotated ? 15 : 16;
-
 	for (size_t i = 0; i < n; i++) {
-		const unsigned value = low[i] | (unsigned)high[i] << 8;
-		const unsigned turned = value >> right | value << left;
+		uint16_t value = (uint16_t)(low[i] | high[i] << 8);
 
-		plain[2 * i] = (uint8_t)turned;
-		plain[2 * i + 1] = (uint8_t)(turned >> 8);
+		if (rotated)
+			value = (uint16_t)(value >> 1 | value << 15);
+		memcpy(plain + 2 * i, &value, 2);
 	}
 }
 
 /* Wider elements, of @width bytes, which is a constant where this is inlined. */
-static inline __attribute__((always_inline)) void split(unsigned width, bool rotated,
-							const uint8_t *plain, size_t n,
-							uint8_t *streams)
+INLINE void split(unsigned width, bool rotated, const uint8_t *plain, size_t n, uint8_t *streams)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint64_t value = 0;
@@ -51,9 +49,7 @@ static inline __attribute__((always_inline)) void split(unsigned width, bool rot
 	}
 }
 
-static inline __attribute__((always_inline)) void merge(unsigned width, bool rotated,
-							const uint8_t *streams, size_t n,
-							uint8_t *plain)
+INLINE void merge(unsigned width, bool rotated, const uint8_t *streams, size_t n, uint8_t *plain)
 {
 	for (size_t i = 0; i < n; i++) {
 		uint64_t value = 0;
@@ -69,8 +65,10 @@ static inline __attribute__((always_inline)) void merge(unsigned width, bool rot
 void TSR_FOR_ISA(rans_split)(struct tsr_entropy_kind kind, const uint8_t *plain, size_t n,
 			     uint8_t *streams)
 {
-	if (kind.width == 2)
-		split_2(kind.rotated, plain, n, streams, streams + TSR_ENTROPY_PIECE);
+	if (kind.width == 2 && kind.rotated)
+		split_2(true, plain, n, streams, streams + TSR_ENTROPY_PIECE);
+	else if (kind.width == 2)
+		split_2(false, plain, n, streams, streams + TSR_ENTROPY_PIECE);
 	else if (kind.width == 4)
 		split(4, kind.rotated, plain, n, streams);
 	else
@@ -80,8 +78,10 @@ void TSR_FOR_ISA(rans_split)(struct tsr_entropy_kind kind, const uint8_t *plain,
 void TSR_FOR_ISA(rans_merge)(struct tsr_entropy_kind kind, const uint8_t *streams, size_t n,
 			     uint8_t *plain)
 {
-	if (kind.width == 2)
-		merge_2(kind.rotated, streams, streams + TSR_ENTROPY_PIECE, n, plain);
+	if (kind.width == 2 && kind.rotated)
+		merge_2(true, streams, streams + TSR_ENTROPY_PIECE, n, plain);
+	else if (kind.width == 2)
+		merge_2(false, streams, streams + TSR_ENTROPY_PIECE, n, plain);
 	else if (kind.width == 4)
 		merge(4, kind.rotated, streams, n, plain);
 	else
