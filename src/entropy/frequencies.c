@@ -274,9 +274,14 @@ const char *tsr_rans_get_table(const uint8_t *bytes, size_t nbytes, unsigned bit
 
 void tsr_rans_decoder_table(const uint16_t *freq, uint32_t *slots)
 {
-	for (unsigned s = 0; s < NSYMBOLS; s++)
-		for (uint32_t place = 0; place < freq[s]; place++)
-			*slots++ = tsr_rans_entry(s, freq[s], place);
+	for (unsigned s = 0; s < NSYMBOLS; slots += freq[s++]) {
+		const uint32_t first = tsr_rans_entry(s, freq[s], 0);
+
+		/* A few at once, in any number of which the last ones are the next symbol's. */
+		for (uint32_t place = 0; place < freq[s]; place += TSR_RANS_SLOTS_MORE)
+			for (uint32_t k = 0; k < TSR_RANS_SLOTS_MORE; k++)
+				slots[place + k] = first + ((place + k) << 8);
+	}
 }
 
 /* Byte moves as of PSHUFB: word @from to place @to. */
@@ -306,6 +311,6 @@ void tsr_rans_decoder_moves(struct tsr_rans_decoder *d)
 
 		for (unsigned lane = 0; lane < 8; lane++)
 			if (lanes >> lane & 1)
-				move_word(d->move[lanes], from++, lane);
+				move_word(d->move[lanes], from++, 2 * lane);
 	}
 }

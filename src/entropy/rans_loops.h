@@ -13,17 +13,20 @@
 
 /*
  * What the loops look up, by table if there are some: symbols, or slots (tsr_rans_entry()); and how
- * eight words of 16 bits move, given the lanes that shed or lack one: to the end of 16 bytes, or from their
- * beginning.
+ * eight words of 16 bits move, given the lanes that shed or lack one: to the end of 16 bytes, or from the
+ * beginning of as many, which both halves of a register have, to the lanes.
  */
 struct tsr_rans_encoder {
 	struct tsr_rans_symbol symbols[256 * TSR_RANS_TABLE_COUNT];
 	uint8_t move[256][16];
 };
 
+/* What making a table may overwrite behind its slots. */
+#define TSR_RANS_SLOTS_MORE 8u
+
 struct tsr_rans_decoder {
-	uint32_t slots[TSR_RANS_TABLE_COUNT << TSR_RANS_BITS];
-	uint8_t move[256][16];
+	uint32_t slots[(TSR_RANS_TABLE_COUNT << TSR_RANS_BITS) + TSR_RANS_SLOTS_MORE];
+	uint8_t move[256][32];
 };
 
 /* What the encoder may overwrite below its words. */

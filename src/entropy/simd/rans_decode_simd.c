@@ -48,11 +48,11 @@ INLINE const uint8_t *decode_block(const struct tsr_rans_decoder *d, const uint8
  */
 static inline __m256i look_up_slots(const uint32_t *slots, __m256i slot)
 {
-	uint32_t i[8];
+	uint64_t pairs[4];
 	__m256i low, high;
 
-	store_eight(i, slot);
-#define AT(lane) _mm256_set1_epi32((int)slots[i[lane]])
+	store_eight(pairs, slot);
+#define AT(lane) _mm256_set1_epi32((int)slots[(uint32_t)(pairs[(lane) / 2] >> 32 * ((lane) % 2))])
 	low = _mm256_blend_epi32(_mm256_blend_epi32(AT(0), AT(1), 0x02),
 				 _mm256_blend_epi32(AT(2), AT(3), 0x08), 0x0c);
 	high = _mm256_blend_epi32(_mm256_blend_epi32(AT(4), AT(5), 0x20),
@@ -89,9 +89,8 @@ INLINE __m256i decode_eight(const struct tsr_rans_decoder *d, const uint8_t **wo
 	const __m256i lacks = _mm256_cmpeq_epi32(_mm256_srli_epi32(popped, 16),
 						 _mm256_setzero_si256());
 	const unsigned mask = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(lacks));
-	const __m128i loaded = load_sixteen(*words);
-	const __m128i move = load_sixteen(d->move[mask]);
-	const __m256i word = _mm256_cvtepu16_epi32(_mm_shuffle_epi8(loaded, move));
+	const __m256i loaded = _mm256_broadcastsi128_si256(load_sixteen(*words));
+	const __m256i word = _mm256_shuffle_epi8(loaded, load_eight(d->move[mask]));
 	const __m256i shift = _mm256_and_si256(lacks, _mm256_set1_epi32(16));
 
 	*symbols = _mm256_or_si256(_mm256_srli_epi32(*symbols, 8), _mm256_slli_epi32(entry, 24));
