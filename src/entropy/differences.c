@@ -26,10 +26,14 @@
 /* Whether none of @n symbols has a rest, of elements of more than one byte. */
 static inline bool have_no_rests(const uint8_t *symbols, size_t n)
 {
-	uint64_t all = 0, some;
+	uint64_t all = 0, some, four[4];
 	size_t i;
 
-	for (i = 0; n - i >= TOGETHER; i += TOGETHER) {
+	for (i = 0; n - i >= sizeof(four); i += sizeof(four)) {
+		memcpy(four, symbols + i, sizeof(four));
+		all |= four[0] | four[1] | four[2] | four[3];
+	}
+	for (; n - i >= TOGETHER; i += TOGETHER) {
 		memcpy(&some, symbols + i, TOGETHER);
 		all |= some;
 	}
@@ -284,7 +288,7 @@ static bool are_zero(const uint8_t *symbols, size_t n)
 	return symbols[0] == 0 && (n == 1 || are_equal(symbols, n));
 }
 
-/* Symbols and rests, which were checked, to new elements. */
+/* Symbols and rests, which were checked and of which there may be none, NULL, to new elements. */
 static void add(struct tsr_entropy *e, const struct tsr_entropy_old *old, const uint8_t *rests,
 		uint8_t *plane, uint8_t *correction, size_t n, bool *rests_end_ret)
 {
@@ -306,7 +310,7 @@ static void add(struct tsr_entropy *e, const struct tsr_entropy_old *old, const 
 				memcpy(more, part.correction, m * kind.correction);
 			continue;
 		}
-		if (!moved && (bits <= 8 || have_no_rests(e->symbols + i, m))) {
+		if (!moved && (!rests || have_no_rests(e->symbols + i, m))) {
 			tsr_older_move(&part, e->symbols + i, m, to, more);
 			continue;
 		}
@@ -326,7 +330,7 @@ const char *tsr_entropy_decode_differences(struct tsr_entropy *e, const struct t
 	const bool moved = old->kind.of == TSR_DIFFERENCE_VARIANCES;
 	const char *wrong;
 	bool rests_end;
-	size_t size;
+	size_t size, rests_nbytes;
 
 	if (nbytes < HEADS || nbytes % 4 || head[0] != TSR_ENTROPY_DIFFERENCES ||
 	    tsr_get_le(head + 1, 3) != nbytes - 4)
@@ -334,12 +338,12 @@ const char *tsr_entropy_decode_differences(struct tsr_entropy *e, const struct t
 	size = (size_t)tsr_get_le(head + 5, 3);
 	if (size % 4 || size > nbytes - HEADS)
 		return "a stream ends early";
+	rests_nbytes = nbytes - HEADS - size;
 	wrong = get_symbols(e, old, head[4], head + HEADS, size, n, moved ? e->expected : NULL);
 	if (!wrong)
-		wrong = check_rests(e->symbols, n, tsr_older_bits(old->kind),
-				    nbytes - HEADS - size);
+		wrong = check_rests(e->symbols, n, tsr_older_bits(old->kind), rests_nbytes);
 	if (wrong)
 		return wrong;
-	add(e, old, head + HEADS + size, plane, correction, n, &rests_end);
+	add(e, old, rests_nbytes ? head + HEADS + size : NULL, plane, correction, n, &rests_end);
 	return rests_end ? NULL : "bits behind the rests of differences are not zero";
 }

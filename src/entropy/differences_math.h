@@ -36,11 +36,15 @@ TSR_HD uint32_t tsr_difference_fold(uint32_t x, uint32_t from, unsigned bits)
 	return (d << 1 ^ (0 - (d >> 31))) >> (32 - bits);
 }
 
-TSR_HD uint32_t tsr_difference_unfold(uint32_t folded, uint32_t from, unsigned bits)
+/* And back: gcc 12 takes wider lanes than it needs if these numbers have no sign. */
+TSR_HD int32_t tsr_difference_unfold(uint32_t folded)
 {
-	const uint32_t all = UINT32_MAX >> (32 - bits);
+	return (int32_t)(folded >> 1) ^ -(int32_t)(folded & 1);
+}
 
-	return (from + (folded >> 1 ^ (folded & 1) * all)) & all;
+TSR_HD uint32_t tsr_difference_add(uint32_t from, int32_t difference, unsigned bits)
+{
+	return (from + (uint32_t)difference) & UINT32_MAX >> (32 - bits);
 }
 
 /*
@@ -104,18 +108,18 @@ TSR_HD uint32_t tsr_difference_rescale(uint32_t code, uint32_t ratio)
 }
 
 /* The exponent of a float of @bits bits. */
-TSR_HD uint32_t tsr_difference_exponent(uint32_t x, unsigned bits, unsigned mantissa)
+TSR_HD uint8_t tsr_difference_exponent(uint32_t x, unsigned bits, unsigned mantissa)
 {
-	return (x & ((1u << (bits - 1)) - 1)) >> mantissa;
+	return (uint8_t)((x & ((1u << (bits - 1)) - 1)) >> mantissa);
 }
 
-/* The context of a float by its exponent, given that of context 0. */
-TSR_HD uint8_t tsr_difference_context(uint32_t exponent, uint32_t lowest)
+/* The context of a float by its exponent, given that of context 0: in lanes of bytes. */
+TSR_HD uint8_t tsr_difference_context(uint8_t exponent, uint8_t lowest)
 {
-	const uint32_t highest = lowest + TSR_RANS_TABLE_COUNT - 1;
-	const uint32_t least = exponent > lowest ? exponent : lowest;
+	const uint8_t more = TSR_RANS_TABLE_COUNT - 1;
+	const uint8_t above = (uint8_t)((exponent > lowest ? exponent : lowest) - lowest);
 
-	return (uint8_t)((least < highest ? least : highest) - lowest);
+	return above < more ? above : more;
 }
 
 /* The context of a code of a variance: half octaves, of which its level has eight from 64 on. */

@@ -98,7 +98,9 @@ static void fill_contexts(const struct tsr_entropy_old *old, size_t n, uint8_t l
 	const unsigned width = old->kind.width;
 	const uint8_t *restrict plane = old->plane;
 
-	if (old->kind.of == TSR_DIFFERENCE_FLOATS && width == 2)
+	if (old->kind.of == TSR_DIFFERENCE_FLOATS && width == 2 && old->kind.mantissa == 7)
+		fill_floats(plane, 2, 7, n, lowest, contexts); /* BF16, in lanes of 16 bits */
+	else if (old->kind.of == TSR_DIFFERENCE_FLOATS && width == 2)
 		fill_floats(plane, 2, old->kind.mantissa, n, lowest, contexts);
 	else if (old->kind.of == TSR_DIFFERENCE_FLOATS)
 		fill_floats(plane, 4, old->kind.mantissa, n, lowest, contexts);
@@ -186,8 +188,9 @@ void TSR_FOR_ISA(older_add)(const struct tsr_entropy_old *old, const uint32_t *e
 
 #define ADD(width, more) \
 	for (size_t i = 0; i < n; i++) \
-	put(tsr_difference_unfold(differences[i], expected[i], 8 * ((width) + (more))), plane, \
-	    correction, i, width, more, is_float)
+	put(tsr_difference_add(expected[i], tsr_difference_unfold(differences[i]), \
+			       8 * ((width) + (more))), \
+	    plane, correction, i, width, more, is_float)
 	WITH_WIDTHS(old->kind, ADD);
 #undef ADD
 }
@@ -208,8 +211,8 @@ void TSR_FOR_ISA(older_move)(const struct tsr_entropy_old *old, const uint8_t *r
 
 #define MOVE(width, more) \
 	for (size_t i = 0; i < n; i++) \
-	put(tsr_difference_unfold(symbols[i], get(from, more_from, i, width, more, is_float), \
-				  8 * ((width) + (more))), \
+	put(tsr_difference_add(get(from, more_from, i, width, more, is_float), \
+			       tsr_difference_unfold(symbols[i]), 8 * ((width) + (more))), \
 	    plane, correction, i, width, more, is_float)
 	WITH_WIDTHS(old->kind, MOVE);
 #undef MOVE
