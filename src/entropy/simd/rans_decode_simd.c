@@ -98,37 +98,49 @@ INLINE __m256i decode_eight(const struct tsr_rans_decoder *d, const uint8_t **wo
 	return _mm256_or_si256(_mm256_sllv_epi32(popped, shift), word);
 }
 
-/* The entries of the first slots of all tables. */
-static inline __m256i load_first(const struct tsr_rans_decoder *d)
-{
-	uint32_t first[TSR_RANS_TABLE_COUNT];
+/* The first slots of all tables: their frequencies, and in each half their symbols. */
+struct first {
+	__m256i freqs, symbols;
+};
 
-	for (unsigned table = 0; table < TSR_RANS_TABLE_COUNT; table++)
-		first[table] = d->slots[table << BITS];
-	return load_eight(first);
+static inline struct first load_first(const struct tsr_rans_decoder *d)
+{
+	uint32_t freqs[TSR_RANS_TABLE_COUNT];
+	uint8_t symbols[16] = { 0 };
+
+	for (unsigned table = 0; table < TSR_RANS_TABLE_COUNT; table++) {
+		freqs[table] = d->slots[table << BITS] >> 20;
+		symbols[table] = (uint8_t)tsr_rans_entry_symbol(d->slots[table << BITS]);
+	}
+	return (struct first){ load_eight(freqs),
+			       _mm256_broadcastsi128_si256(load_sixteen(symbols)) };
 }
 
 /*
- * decode_eight() if all lanes pop the first symbol of their table and lack no word, which costs no look-up in
- * memory; false otherwise.
+ * decode_eight() in round @r, given the first symbols of tables in all four @symbols.  If all lanes pop that
+ * and lack no word, which is likely where symbols are few, nothing is looked up in memory.
  */
-INLINE bool decode_first(__m256i first, __m256i *x, __m256i *contexts, __m256i *symbols)
+INLINE __m256i decode_few(const struct tsr_rans_decoder *d, __m256i freqs, unsigned r,
+			  const uint8_t **words, __m256i x, __m256i *contexts, __m256i *symbols)
 {
-	const __m256i in_table = _mm256_and_si256(*x, _mm256_set1_epi32((1 << BITS) - 1));
-	const __m256i entry = _mm256_permutevar8x32_epi32(first, *contexts);
-	const __m256i freq = _mm256_srli_epi32(entry, 20);
+	const __m256i in_table = _mm256_and_si256(x, _mm256_set1_epi32((1 << BITS) - 1));
+	const __m256i freq = _mm256_permutevar8x32_epi32(freqs, *contexts);
 	const __m256i popped = _mm256_add_epi32(
-		_mm256_mullo_epi32(freq, _mm256_srli_epi32(*x, BITS)), in_table);
-	const __m256i has_word = _mm256_cmpeq_epi32(
-		_mm256_max_epu32(popped, _mm256_set1_epi32(TSR_RANS_LOW)), popped);
-	const __m256i all = _mm256_and_si256(_mm256_cmpgt_epi32(freq, in_table), has_word);
+		_mm256_mullo_epi32(freq, _mm256_srli_epi32(x, BITS)), in_table);
+	const __m256i is_first = _mm256_and_si256(_mm256_cmpgt_epi32(freq, in_table), popped);
+	const __m256i all = _mm256_cmpeq_epi32(
+		_mm256_max_epu32(is_first, _mm256_set1_epi32(TSR_RANS_LOW)), is_first);
+	__m256i other = _mm256_setzero_si256();
 
-	if (_mm256_movemask_epi8(all) != -1)
-		return false;
-	*x = popped;
-	*contexts = _mm256_srli_epi32(*contexts, 8);
-	*symbols = _mm256_or_si256(_mm256_srli_epi32(*symbols, 8), _mm256_slli_epi32(entry, 24));
-	return true;
+	if (_mm256_movemask_epi8(all) == -1) {
+		*contexts = _mm256_srli_epi32(*contexts, 8);
+		return popped;
+	}
+	x = decode_eight(d, words, x, contexts, &other);
+	*symbols = _mm256_blendv_epi8(*symbols,
+				      _mm256_srl_epi32(other, _mm_cvtsi32_si128((int)(24 - 8 * r))),
+				      _mm256_set1_epi32((int)(0xffu << 8 * r)));
+	return x;
 }
 
 /* Blocks while no word beyond @end is touched: one takes up to BLOCK words, and eight are loaded at once. */
@@ -139,7 +151,8 @@ INLINE const uint8_t *decode_blocks(const struct tsr_rans_decoder *t, const uint
 {
 	__m256i a = load_eight(states), b = load_eight(states + 8);
 	__m256i c = load_eight(states + 16), d = load_eight(states + 24);
-	__m256i to[4] = { a, b, c, d }, first = few ? load_first(t) : a;
+	__m256i to[4] = { a, b, c, d };
+	const struct first first = few ? load_first(t) : (struct first){ a, a };
 	size_t i = 0;
 
 	for (; i < nblocks && (size_t)(end - words) >= 2 * (BLOCK + 8); i++) {
@@ -147,15 +160,17 @@ INLINE const uint8_t *decode_blocks(const struct tsr_rans_decoder *t, const uint
 
 		for (unsigned v = 0; contexts && v < 4; v++)
 			by[v] = load_eight(contexts + BLOCK * i + 32 * v);
+		for (unsigned v = 0; few && v < 4; v++)
+			to[v] = _mm256_shuffle_epi8(first.symbols, by[v]);
 		for (unsigned r = 0; r < RUN; r++) {
-			if (!few || !decode_first(first, &a, &by[0], &to[0]))
-				a = decode_eight(t, &words, a, contexts ? &by[0] : NULL, &to[0]);
-			if (!few || !decode_first(first, &b, &by[1], &to[1]))
-				b = decode_eight(t, &words, b, contexts ? &by[1] : NULL, &to[1]);
-			if (!few || !decode_first(first, &c, &by[2], &to[2]))
-				c = decode_eight(t, &words, c, contexts ? &by[2] : NULL, &to[2]);
-			if (!few || !decode_first(first, &d, &by[3], &to[3]))
-				d = decode_eight(t, &words, d, contexts ? &by[3] : NULL, &to[3]);
+#define DECODE(x, v) \
+	(few ? decode_few(t, first.freqs, r, &words, x, &by[v], &to[v]) \
+	     : decode_eight(t, &words, x, contexts ? &by[v] : NULL, &to[v]))
+			a = DECODE(a, 0);
+			b = DECODE(b, 1);
+			c = DECODE(c, 2);
+			d = DECODE(d, 3);
+#undef DECODE
 		}
 		for (unsigned v = 0; v < 4; v++)
 			store_eight(symbols + BLOCK * i + 32 * v, to[v]);
