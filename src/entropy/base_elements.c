@@ -2,7 +2,6 @@
 /* What older elements say of those that differ from them: numbers in the order of elements, and contexts. */
 #include "entropy/base_elements.h"
 
-#include "base/little_endian.h"
 #include "entropy/differences_math.h"
 
 unsigned tsr_older_bits(struct tsr_difference_kind kind)
@@ -12,16 +11,13 @@ unsigned tsr_older_bits(struct tsr_difference_kind kind)
 
 uint8_t tsr_older_lowest(const struct tsr_entropy_old *old, size_t n)
 {
-	const unsigned width = old->kind.width, mantissa = old->kind.mantissa;
-	uint64_t sum = 0;
+	static tsr_older_exponents_fn *const exponents[] = TSR_ISA_VARIANTS(older_exponents);
+	size_t mean;
 
 	if (old->kind.of != TSR_DIFFERENCE_FLOATS)
 		return 0;
-	for (size_t i = 0; i < n; i++)
-		sum += tsr_difference_exponent((uint32_t)tsr_get_le(old->plane + i * width, width),
-					       8 * width, mantissa);
-	sum /= n;
-	return sum > TSR_DIFFERENCE_BELOW ? (uint8_t)(sum - TSR_DIFFERENCE_BELOW) : 0;
+	mean = exponents[tsr_isa_level()](old, n) / n;
+	return mean > TSR_DIFFERENCE_BELOW ? (uint8_t)(mean - TSR_DIFFERENCE_BELOW) : 0;
 }
 
 void tsr_older_expect(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,

@@ -35,7 +35,8 @@ void tsr_older_widen(const uint8_t *symbols, size_t n, uint32_t *differences);
 void tsr_older_move(const struct tsr_entropy_old *old, const uint8_t *symbols, size_t n,
 		    uint8_t *plane, uint8_t *correction);
 
-/* The loops. */
+/* The loops, and the sum of the exponents of floats. */
+typedef uint32_t tsr_older_exponents_fn(const struct tsr_entropy_old *old, size_t n);
 typedef void tsr_older_expect_fn(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
 				 uint32_t *expected, uint8_t *contexts);
 typedef void tsr_older_subtract_fn(const struct tsr_entropy_old *old, const uint8_t *plane,
@@ -45,6 +46,7 @@ typedef void tsr_older_add_fn(const struct tsr_entropy_old *old, const uint32_t 
 			      const uint32_t *differences, size_t n, uint8_t *plane,
 			      uint8_t *correction);
 typedef void tsr_older_widen_fn(const uint8_t *symbols, size_t n, uint32_t *differences);
+TSR_ISA_DECLARE(tsr_older_exponents_fn, older_exponents)
 TSR_ISA_DECLARE(tsr_older_expect_fn, older_expect)
 TSR_ISA_DECLARE(tsr_older_subtract_fn, older_subtract)
 TSR_ISA_DECLARE(tsr_older_add_fn, older_add)

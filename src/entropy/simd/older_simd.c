@@ -140,6 +140,22 @@ static void expect_variances(const struct tsr_entropy_old *old, size_t n, uint32
 	}
 }
 
+INLINE uint32_t add_exponents(const uint8_t *plane, unsigned width, unsigned mantissa, size_t n)
+{
+	uint32_t sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += tsr_difference_exponent(load(plane, i, width), 8 * width, mantissa);
+	return sum;
+}
+
+uint32_t TSR_FOR_ISA(older_exponents)(const struct tsr_entropy_old *old, size_t n)
+{
+	if (old->kind.width == 2)
+		return add_exponents(old->plane, 2, old->kind.mantissa, n);
+	return add_exponents(old->plane, 4, old->kind.mantissa, n);
+}
+
 void TSR_FOR_ISA(older_expect)(const struct tsr_entropy_old *old, size_t n, uint8_t lowest,
 			       uint32_t *expected, uint8_t *contexts)
 {
@@ -165,6 +181,7 @@ void TSR_FOR_ISA(older_subtract)(const struct tsr_entropy_old *old, const uint8_
 {
 	const unsigned bits = 8 * (old->kind.width + old->kind.correction);
 	const bool is_float = old->kind.of == TSR_DIFFERENCE_FLOATS;
+	uint32_t any = 0;
 
 #define SUBTRACT(width, more) \
 	for (size_t i = 0; i < n; i++) \
@@ -172,7 +189,10 @@ void TSR_FOR_ISA(older_subtract)(const struct tsr_entropy_old *old, const uint8_
 					     differences[i], 8 * ((width) + (more)))
 	WITH_WIDTHS(old->kind, SUBTRACT);
 #undef SUBTRACT
-	if (bits <= 8)
+	for (size_t i = 0; i < n; i++)
+		any |= differences[i];
+	/* Those below 16 are symbols themselves. */
+	if (bits <= 8 || any < 16)
 		for (size_t i = 0; i < n; i++)
 			symbols[i] = (uint8_t)differences[i];
 	else
