@@ -165,7 +165,7 @@ def test_every_hyperparameter(folder):
     assert found == {**values, "nesterov": 1, "beta1": 0.8, "beta2": 0.99}
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "sgdw", "adam", "adamw", "lion", "gefen", "muon", "gefen-muon"])
+@pytest.mark.parametrize("optimizer", ["sgd", "sgdw", "adam", "adamw", "lion", "gefen", "muon", "gefen-muon", "soap"])
 def test_optimizers(folder, optimizer):
     assert inspected(write(folder, manifest_of(optimizer=optimizer)))["optimizer"] == optimizer
 

@@ -864,7 +864,7 @@ def test_damaged_gradients_of_a_pt(tmp_path):
     (["--steps", "400..402"], "401 to 416"),
     (["--steps", "5..3"], "A up to B"),
     (["--momentum", "0.9"], "--hyper momentum=0.9"),
-    (["--optimizer", "adagrad"], "expected sgd, sgdw, adam, adamw, lion, gefen, muon or gefen-muon"),
+    (["--optimizer", "adagrad"], "expected sgd, sgdw, adam, adamw, lion, gefen, muon, gefen-muon or soap"),
     (["--hyper", "momentun=1"], "did you mean 'momentum'"),
     (["--max-error", "weight-nsme=1"], "did you mean 'weight-nmse'"),
     (["--max-error", "weight-nmse"], "FIGURE=VALUE"),

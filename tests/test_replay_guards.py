@@ -237,7 +237,8 @@ def test_the_page_says_what_it_is_of(small, tmp_path):
     ("GefenMuon", False, "gefen-muon"), ("Muon", False, "muon"), ("AdamW8bit", False, "adamw"),
     ("AdamWFp8", False, "adamw"), ("Adam4bit", False, "adam"), ("_AdamW", False, "adamw"),
     ("bitsandbytes.optim.Adam8bit", False, "adamw"), ("bitsandbytes.optim.PagedAdamW32bit", False, "adamw"),
-    ("bitsandbytes.optim.Lion8bit", False, "lion"), ("torchao.optim.Adam8bit", False, "adam")])
+    ("bitsandbytes.optim.Lion8bit", False, "lion"), ("torchao.optim.Adam8bit", False, "adam"),
+    ("SOAP", False, "soap"), ("pytorch_optimizer.optimizer.soap.SOAP", False, "soap"), ("heavyball.SOAP", False, None)])
 def test_recorder_knows_which_optimizers_it_can_name(tmp_path, kind, decoupled, expected):
     """With as much of PyTorch as the class needs to be made."""
     (tmp_path / "torch").mkdir()

@@ -33,10 +33,11 @@ enum tsr_optimizer {
 	TSR_OPTIMIZER_GEFEN, /* AdamW by the mean of a block's squares, and the momentum as it is stored */
 	TSR_OPTIMIZER_MUON, /* torch.optim.Muon: momentum, orthogonalised; matrices only */
 	TSR_OPTIMIZER_GEFEN_MUON, /* the same by the momentum as it is stored: Gefen's program */
+	TSR_OPTIMIZER_SOAP, /* Adam in the eigenbases of Shampoo's factors */
 	TSR_OPTIMIZER_COUNT /* none */
 };
 
-/* "sgd", "sgdw", "adam", "adamw", "lion", "gefen", "muon", "gefen-muon". */
+/* "sgd", "sgdw", "adam", "adamw", "lion", "gefen", "muon", "gefen-muon", "soap". */
 TSR_API const char *tsr_optimizer_name(enum tsr_optimizer optimizer);
 TSR_API bool tsr_optimizer_find(const char *name, enum tsr_optimizer *optimizer_ret);
 
@@ -61,10 +62,11 @@ enum tsr_order {
 	TSR_ORDER_TORCH_CUDA_CAPTURABLE, /* foreach with capturable; Adam and AdamW only */
 	TSR_ORDER_TORCH_CPU_FUSED,
 	TSR_ORDER_TORCH_CUDA_CAPTURABLE_FORLOOP, /* capturable with foreach=False */
+	TSR_ORDER_PYTORCH_OPTIMIZER, /* SOAP only; TSR_ORDER_TORCH_CPU is that of its authors' program */
 	TSR_ORDER_COUNT /* none */
 };
 
-/* "torch-cpu" (which is also found as "pytorch"), "flashoptim", "coat", ..., "torch-cpu-fused". */
+/* "torch-cpu" (which is also found as "pytorch"), "flashoptim", "coat", ..., "pytorch-optimizer". */
 TSR_API const char *tsr_order_name(enum tsr_order order);
 TSR_API bool tsr_order_find(const char *name, enum tsr_order *order_ret);
 
@@ -87,6 +89,11 @@ enum tsr_hyper_name {
 	TSR_HYPER_MAXIMIZE, /* 0, as where it is not set, or 1: the gradient is negated */
 	TSR_HYPER_AMSGRAD, /* 0 or 1: updates are divided by the root of the largest variance */
 	TSR_HYPER_TENSOR_LR, /* 0 or 1: the lr is a tensor, by which PyTorch divides otherwise */
+	TSR_HYPER_SHAMPOO_BETA, /* of SOAP's factors; where it is not set, beta2 */
+	TSR_HYPER_PRECONDITION_FREQUENCY, /* SOAP has new eigenbases every so many steps */
+	TSR_HYPER_MAX_PRECOND_DIM, /* of longer rows or columns SOAP has none */
+	TSR_HYPER_NORMALIZE_GRADS, /* 0 or 1: SOAP's update is divided by its root mean square */
+	TSR_HYPER_CORRECT_BIAS, /* 0 or 1: SOAP's rate has Adam's bias correction */
 	TSR_HYPER_COUNT
 };
 

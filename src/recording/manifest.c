@@ -77,6 +77,9 @@ static const char *const ignored[] = { "name",	     "param_names",    "foreach",
 				       "capturable", "differentiable", "max_lr",       "min_lr",
 				       "swa_lr",     "max_momentum",   "base_momentum" };
 
+/* Those that are refused if they are on; of SOAP, but for the first. */
+static const char *const refused[] = { DECOUPLED, "merge_dims", "precondition_1d" };
+
 /* false, true, 0 or 1. */
 static bool is_flag(const struct tsr_json *v, double *ret)
 {
@@ -178,7 +181,7 @@ static enum tsr_status read_hyper(struct reading *m, const char *where, const st
 		return check_rounds(m, where, v);
 	if (strcmp(name, DECOUPLED) == 0 && m->r->pub.optimizer == TSR_OPTIMIZER_ADAMW)
 		return TSR_OK;
-	if (strcmp(name, DECOUPLED) == 0)
+	if (TSR_IS_AMONG(name, refused))
 		return refuse_unless_off(m, where, v);
 	if (TSR_IS_AMONG(name, ignored))
 		return TSR_OK;

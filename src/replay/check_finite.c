@@ -6,6 +6,7 @@
 #include "base/pipeline.h"
 #include "ckpt/build.h"
 #include "codec/nonfinite.h"
+#include "replay/soap_state.h"
 #include "replay/replay_parts.h"
 
 /* --- Gradients -------------------------------------------------------------------------------- */
@@ -112,7 +113,7 @@ struct looking {
 /* Scratch memory of a job: all slots of a tile. */
 struct look {
 	struct tsr_tile tile;
-	uint64_t n[TSR_SLOTS]; /* values that are not finite */
+	uint64_t n[TSR_SLOTS + 1]; /* values that are not finite; SOAP's factors and bases last */
 	_Alignas(64) float x[];
 };
 
@@ -147,6 +148,7 @@ static enum tsr_status look_work(void *ctx, void *scratch, uint64_t job, struct 
 		variance = slot == TSR_SLOT_VARIANCE ? x : variance;
 		s->n[slot] = tsr_count_nonfinite(TSR_F32, x, s->tile.n * sizeof(float));
 	}
+	s->n[TSR_SLOTS] = tsr_replay_count_nonfinite_bases(p);
 	tsr_replay_leave_tile(l->r, &s->tile);
 	return TSR_OK;
 }
@@ -157,7 +159,7 @@ static enum tsr_status look_commit(void *ctx, void *scratch, uint64_t job, struc
 	const struct look *s = scratch;
 	const size_t param = tsr_tiles_get(&l->r->tiles, job).tensor;
 
-	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+	for (unsigned slot = 0; slot <= TSR_SLOTS; slot++) {
 		l->r->result->nonfinite += s->n[slot];
 		if (s->n[slot] && !l->found) {
 			l->found = true;
@@ -179,22 +181,23 @@ enum tsr_status tsr_replay_check_state(struct tsr_replaying *r, bool written)
 					       .work = look_work,
 					       .commit = look_commit,
 					       .ctx = &l };
+	const char *what;
 
 	if (r->nparams)
 		TSR_TRY(tsr_replay_run_tiles(pipeline, offsetof(struct look, n),
-					     TSR_SLOTS * sizeof(uint64_t), NULL));
+					     (TSR_SLOTS + 1) * sizeof(uint64_t), NULL));
 	if (!l.found)
 		return TSR_OK;
+	what = l.slot < TSR_SLOTS ? tsr_kind_name(tsr_slot_kind((enum tsr_slot)l.slot))
+				  : "factors and bases";
 	if (written)
 		return tsr_fail(
 			r->err, TSR_E_UNSUPPORTED,
 			"%s: tensor %.200s: after step %" PRIu64 " found %" PRIu64
 			" values of its %s that are not finite, expected none; nothing written",
-			r->c->path, r->params[l.param].name, last->step, l.n,
-			tsr_kind_name(tsr_slot_kind((enum tsr_slot)l.slot)));
+			r->c->path, r->params[l.param].name, last->step, l.n, what);
 	return tsr_build_note(r->c, r->err,
 			      "%s: tensor %.200s: after step %" PRIu64 " %" PRIu64
 			      " values of its %s are not finite",
-			      r->c->path, r->params[l.param].name, last->step, l.n,
-			      tsr_kind_name(tsr_slot_kind((enum tsr_slot)l.slot)));
+			      r->c->path, r->params[l.param].name, last->step, l.n, what);
 }

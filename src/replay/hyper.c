@@ -159,6 +159,10 @@ static enum tsr_status choose_group(struct tsr_replaying *r, size_t group)
 	double initial;
 
 	*h = r->recording->groups[group].hyper;
+	/* Programs settle it when they make the state: another beta2 does not change it. */
+	if (r->result->optimizer == TSR_OPTIMIZER_SOAP && tsr_hyper_is_set(h, TSR_HYPER_BETA2) &&
+	    !tsr_hyper_is_set(h, TSR_HYPER_SHAMPOO_BETA))
+		tsr_hyper_put(h, TSR_HYPER_SHAMPOO_BETA, h->value[TSR_HYPER_BETA2]);
 	tsr_hyper_override(h, &r->options->hyper);
 	if (!tsr_hyper_is_set(h, TSR_HYPER_INITIAL_LR)) {
 		TSR_TRY(find_initial_lr(r, group, &initial));

@@ -60,7 +60,8 @@ static enum tsr_status check_slots(const struct tsr_replaying *r, const struct t
 	v = slot[TSR_SLOT_VARIANCE];
 	if (m && m->numel != slot[TSR_SLOT_WEIGHT]->numel)
 		return refuse_state(r, m, "two momenta, as AdEMAMix of bitsandbytes keeps them");
-	if (m && v && !m->partner && tsr_tensor_has_f32(m) && tsr_tensor_has_f32(v))
+	if (m && v && !m->partner && tsr_tensor_has_f32(m) && tsr_tensor_has_f32(v) &&
+	    r->result->optimizer != TSR_OPTIMIZER_SOAP)
 		return refuse_state(r, m,
 				    "a momentum that its variance does not divide, as with "
 				    "SOAP, which keeps them in another basis");
@@ -132,6 +133,10 @@ static void mark_used(const struct tsr_replaying *r, bool *used)
 			if (p->tensor[slot] != SIZE_MAX &&
 			    (slot == TSR_SLOT_WEIGHT || p->slots >> slot & 1))
 				used[p->tensor[slot]] = true;
+		}
+		for (unsigned k = 0; k < TSR_BASES; k++) {
+			if (p->side[k % 2])
+				used[p->basis[k]] = true;
 		}
 		if (p->counter != SIZE_MAX)
 			used[p->counter] = true;

@@ -11,6 +11,7 @@
 #include "codec/measuring.h"
 #include "codec/nonfinite.h"
 #include "pack/walk.h"
+#include "replay/soap_state.h"
 #include "replay/form/scales.h"
 #include "replay/replay_parts.h"
 #include "tersor/measure.h"
@@ -237,6 +238,7 @@ static enum tsr_status load_work(void *ctx, void *scratch, uint64_t job, struct 
 		else
 			TSR_TRY(encode(l, s, slot, err));
 	}
+	TSR_TRY(tsr_replay_load_bases(r, p, &s->read, err));
 	tsr_replay_leave_tile(r, &s->tile);
 	return TSR_OK;
 }
@@ -307,7 +309,7 @@ static enum tsr_status verify(struct tsr_replaying *r)
 
 	if (!is_checkable(r->c))
 		return TSR_OK;
-	TSR_TRY(TSR_NEW(&tensors, r->nparams * TSR_SLOTS + 1, r->err, r->c->path));
+	TSR_TRY(TSR_NEW(&tensors, r->nparams * (TSR_SLOTS + TSR_BASES) + 1, r->err, r->c->path));
 	resident.tensors = tensors;
 	resident.ntensors = 0;
 	for (size_t i = 0; i < r->nparams; i++) {
@@ -316,6 +318,12 @@ static enum tsr_status verify(struct tsr_replaying *r)
 
 			if (tensor != SIZE_MAX && r->params[i].coding[slot].codec)
 				tensors[resident.ntensors++] = r->c->tensors[tensor];
+		}
+		for (unsigned k = 0; k < TSR_BASES; k++) {
+			const struct tsr_replay_param *p = &r->params[i];
+
+			if (p->side[k % 2])
+				tensors[resident.ntensors++] = r->c->tensors[p->basis[k]];
 		}
 	}
 	return resident.ntensors ? tsr_walk_run(&walk, r->run, r->err) : TSR_OK;

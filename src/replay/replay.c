@@ -10,6 +10,7 @@
 #include "io/mapped.h"
 #include "base/option_size.h"
 #include "recording/recording_data.h"
+#include "replay/soap_state.h"
 #include "replay/gpu/gpu_memory.h"
 #include "replay/new_states.h"
 #include "replay/replay_plan.h"
@@ -42,8 +43,7 @@ static enum tsr_status check_options(const struct tsr_replaying *r)
 		return tsr_fail(r->err, TSR_E_USAGE,
 				"%s: steps %" PRIu64 " to %" PRIu64 " are none", r->recording->path,
 				o->first_step, o->last_step);
-	TSR_TRY(tsr_replay_check_parts(r));
-	return tsr_replay_gpu_check(r);
+	return tsr_replay_check_parts(r);
 }
 
 /* A state with f16 scales is FlashOptim's; continuing in the wrong order of operations must be asked for. */
@@ -107,8 +107,10 @@ static enum tsr_status plan(struct tsr_replaying *r, const struct tsr_replaying 
 	TSR_TRY(check_options(r));
 	TSR_TRY(tsr_replay_choose_steps(r));
 	TSR_TRY(tsr_replay_choose_hyper(r));
+	TSR_TRY(tsr_replay_gpu_check(r));
 	TSR_TRY(tsr_replay_find_params(r, first));
 	TSR_TRY(choose_slots(r));
+	TSR_TRY(tsr_replay_find_bases(r));
 	TSR_TRY(tsr_replay_note_states(r));
 	TSR_TRY(tsr_replay_read_counts(r));
 	TSR_TRY(tsr_replay_plan_state(r));

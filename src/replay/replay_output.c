@@ -96,8 +96,8 @@ static enum tsr_status place_plane(struct tsr_replaying *r, size_t tensor, unsig
 }
 
 /* Of a packed file every hash is checked when it is read again. */
-static enum tsr_status hash_slot(struct tsr_replaying *r, struct tsr_tensor *t,
-				 unsigned char *const memory[])
+static enum tsr_status hash_planes(struct tsr_replaying *r, struct tsr_tensor *t,
+				   unsigned char *const memory[])
 {
 	void *plane[TSR_PLANES_MAX];
 
@@ -110,13 +110,11 @@ static enum tsr_status hash_slot(struct tsr_replaying *r, struct tsr_tensor *t,
 	return tsr_plane_hashes_whole(t, plane, t->hash, r->c->path, r->err);
 }
 
-static enum tsr_status place_slot(struct tsr_replaying *r, const struct tsr_replay_param *p,
-				  unsigned slot)
+/* Let a tensor have what is in these planes. */
+static enum tsr_status place_tensor(struct tsr_replaying *r, size_t tensor,
+				    const struct tsr_coding *coding, unsigned char *const memory[])
 {
-	const struct tsr_coding *coding = &p->coding[slot];
-	const size_t tensor = p->tensor[slot];
 	const unsigned had = r->c->tensors[tensor].nplanes;
-	const struct tsr_tile all = { .tensor = (size_t)(p - r->params), .n = (size_t)p->numel };
 	struct tsr_tensor *t;
 
 	for (unsigned i = 0; i < coding->codec->nplanes; i++) {
@@ -127,7 +125,7 @@ static enum tsr_status place_slot(struct tsr_replaying *r, const struct tsr_repl
 		if (i >= had)
 			TSR_TRY(tsr_build_array(r->c, &new, &r->c->tensors[tensor].plane[i],
 						r->err));
-		TSR_TRY(place_plane(r, tensor, i, coding, tsr_replay_planes(p, slot)[i]));
+		TSR_TRY(place_plane(r, tensor, i, coding, memory[i]));
 	}
 	t = &r->c->tensors[tensor];
 	t->dtype = TSR_F32;
@@ -135,9 +133,29 @@ static enum tsr_status place_slot(struct tsr_replaying *r, const struct tsr_repl
 	t->coding = tsr_replay_is_f32(coding) ? (struct tsr_coding){ .group = 1 } : *coding;
 	t->error = NULL;
 	t->narrow = NULL;
-	if (coding->codec->relative)
-		t->beside = r->c->tensors[p->tensor[TSR_SLOT_VARIANCE]].name;
-	TSR_TRY(hash_slot(r, t, tsr_replay_planes(p, slot)));
+	return hash_planes(r, t, memory);
+}
+
+static enum tsr_status place_param(struct tsr_replaying *r, const struct tsr_replay_param *p)
+{
+	const struct tsr_tile all = { .tensor = (size_t)(p - r->params), .n = (size_t)p->numel };
+	const struct tsr_coding f32 = tsr_coding_default(tsr_codec_find("f32"));
+
+	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
+		const struct tsr_coding *coding = &p->coding[slot];
+
+		if (!coding->codec)
+			continue;
+		TSR_TRY(place_tensor(r, p->tensor[slot], coding, tsr_replay_planes(p, slot)));
+		if (coding->codec->relative)
+			r->c->tensors[p->tensor[slot]].beside =
+				r->c->tensors[p->tensor[TSR_SLOT_VARIANCE]].name;
+	}
+	for (unsigned i = 0; i < TSR_BASES; i++) {
+		if (p->side[i % 2])
+			TSR_TRY(place_tensor(r, p->basis[i], &f32,
+					     &p->array[TSR_REPLAY_BASES + i]));
+	}
 	tsr_replay_leave_tile(r, &all);
 	return TSR_OK;
 }
@@ -156,12 +174,8 @@ static enum tsr_status add_disk(struct tsr_replaying *r)
 enum tsr_status tsr_replay_place_state(struct tsr_replaying *r)
 {
 	TSR_TRY(add_disk(r));
-	for (size_t i = 0; i < r->nparams; i++) {
-		for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
-			if (r->params[i].coding[slot].codec)
-				TSR_TRY(place_slot(r, &r->params[i], slot));
-		}
-	}
+	for (size_t i = 0; i < r->nparams; i++)
+		TSR_TRY(place_param(r, &r->params[i]));
 	return TSR_OK;
 }
 

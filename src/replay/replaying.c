@@ -6,7 +6,6 @@
 
 #include "base/fail.h"
 #include "io/mapped.h"
-#include "step/step.h"
 #include "text/named.h"
 
 size_t tsr_replay_param_of(const struct tsr_replaying *r, const char *recorded)
@@ -112,12 +111,17 @@ bool tsr_replay_has_array(const struct tsr_replaying *r, const struct tsr_replay
 	const unsigned slot = i < TSR_REPLAY_FP32 ? i / TSR_PLANES_MAX : i - TSR_REPLAY_FP32;
 	const struct tsr_codec *codec = slot < TSR_SLOTS ? p->coding[slot].codec : NULL;
 
+	if (tsr_replay_basis_nbytes(p, i))
+		return true;
 	return codec &&
 	       (i < TSR_REPLAY_FP32 ? i % TSR_PLANES_MAX < codec->nplanes : r->options->compare);
 }
 
 uint64_t tsr_replay_array_nbytes(const struct tsr_replay_param *p, unsigned i, uint64_t n)
 {
+	/* A matrix with bases is one tile. */
+	if (tsr_replay_basis_nbytes(p, i))
+		return n ? tsr_replay_basis_nbytes(p, i) : 0;
 	return i < TSR_REPLAY_FP32
 		       ? tsr_plane_nbytes(&p->coding[i / TSR_PLANES_MAX], i % TSR_PLANES_MAX, n)
 		       : n * sizeof(float);
@@ -159,8 +163,11 @@ size_t tsr_replay_matrix_work(const struct tsr_replaying *r)
 	size_t most = 0;
 
 	for (size_t i = 0; i < r->nparams; i++) {
-		const struct tsr_step step = { .rows = r->params[i].rows,
-					       .columns = r->params[i].columns };
+		const struct tsr_replay_param *p = &r->params[i];
+		const struct tsr_step step = { .optimizer = r->result->optimizer,
+					       .rows = p->rows,
+					       .columns = p->columns,
+					       .side = { p->side[0], p->side[1] } };
 		const size_t n = tsr_step_work(&step);
 
 		most = n > most ? n : most;

@@ -9,6 +9,7 @@
 #include "names/params/parameters.h"
 #include "tersor/recording.h"
 #include "replay/replay_result.h"
+#include "step/step.h"
 
 struct tsr_learned;
 
@@ -20,9 +21,11 @@ struct tsr_learned;
 
 /*
  * The arrays of a state: TSR_PLANES_MAX for the planes of each slot, and as many for the slots of the state
- * of the comparison in FP32.
+ * of the comparison in FP32.  SOAP, which has no AMSGrad, has its factors and bases where that has planes.
  */
 #define TSR_REPLAY_FP32 (TSR_SLOTS * TSR_PLANES_MAX)
+#define TSR_REPLAY_BASES (TSR_SLOT_MAX_VARIANCE * TSR_PLANES_MAX)
+_Static_assert(TSR_BASES <= TSR_PLANES_MAX, "they are no more than planes");
 #define TSR_REPLAY_ARRAYS (TSR_REPLAY_FP32 + TSR_PLANES_MAX)
 _Static_assert((int)TSR_SLOTS <= TSR_PLANES_MAX, "an array of the comparison for each slot");
 
@@ -34,6 +37,8 @@ struct tsr_replay_param {
 	unsigned slots; /* what it keeps besides the weight: a mask of 1 << enum tsr_slot */
 	uint64_t numel;
 	uint64_t rows, columns; /* of a matrix that is stepped as a whole; else 0 */
+	uint32_t side[2]; /* of SOAP: rows and columns that have a basis; else 0 */
+	size_t *basis; /* of SOAP: the tensors of their factors and bases; else NULL */
 	uint64_t align; /* tiles are multiples of so many elements, as steps and codecs need */
 	size_t tensor[TSR_SLOTS]; /* indices into the checkpoint's; SIZE_MAX: not there yet */
 	size_t counter; /* the tensor that counts its steps; SIZE_MAX: none */
@@ -84,11 +89,26 @@ struct tsr_replaying {
 	struct tsr_err *err;
 };
 
+/* The bytes of such an array; 0 where there is none, or it is another one. */
+static inline uint64_t tsr_replay_basis_nbytes(const struct tsr_replay_param *p, unsigned array)
+{
+	const uint64_t n = array >= TSR_REPLAY_BASES && array < TSR_REPLAY_FP32 ? p->side[array % 2]
+										: 0;
+
+	return n * n * sizeof(float);
+}
+
 /* The planes of a slot. */
 static inline unsigned char *const *tsr_replay_planes(const struct tsr_replay_param *p,
 						      unsigned slot)
 {
 	return p->array + slot * TSR_PLANES_MAX;
+}
+
+/* A factor or basis of SOAP; NULL: it has none. */
+static inline float *tsr_replay_basis(const struct tsr_replay_param *p, unsigned i)
+{
+	return p->basis ? (void *)p->array[TSR_REPLAY_BASES + i] : NULL;
 }
 
 /* The index of the parameter of this name in the recording, or SIZE_MAX. */

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/multiple.h"
 #include "ckpt/read.h"
+#include "replay/soap_state.h"
 #include "replay/form/scales.h"
 #include "replay/replay_plan.h"
 #include "step/combinations.h"
@@ -170,17 +171,19 @@ static enum tsr_status check_codecs(const struct tsr_replaying *r, const struct 
 			m ? m->name : "none", v ? v->name : "none", why);
 }
 
-/* Muon's update is of a whole matrix. */
+/* Muon's and SOAP's updates are of a whole matrix; of a vector SOAP's is Adam's. */
 static enum tsr_status take_matrix(const struct tsr_replaying *r, struct tsr_replay_param *p)
 {
 	const struct tsr_tensor *weight = &r->c->tensors[p->tensor[TSR_SLOT_WEIGHT]];
 
-	if (weight->rank != 2)
-		return tsr_fail(
-			r->err, TSR_E_UNSUPPORTED,
-			"%s: tensor %.200s: found %u dimensions, expected 2 of a matrix for %s",
-			r->c->path, p->name, weight->rank,
-			tsr_optimizer_name(r->result->optimizer));
+	const bool soap = r->result->optimizer == TSR_OPTIMIZER_SOAP;
+
+	if (soap ? weight->rank > 2 : weight->rank != 2)
+		return tsr_fail(r->err, TSR_E_UNSUPPORTED,
+				"%s: tensor %.200s: found %u dimensions, expected %s2 of a matrix "
+				"for %s",
+				r->c->path, p->name, weight->rank, soap ? "at most " : "",
+				tsr_optimizer_name(r->result->optimizer));
 	if (p->numel > TSR_STEP_MATRIX_MAX)
 		return tsr_fail(r->err, TSR_E_LIMIT,
 				"%s: tensor %.200s: found %" PRIu64
@@ -188,10 +191,10 @@ static enum tsr_status take_matrix(const struct tsr_replaying *r, struct tsr_rep
 				r->c->path, p->name, p->numel, TSR_STEP_MATRIX_MAX,
 				tsr_optimizer_name(r->result->optimizer));
 	TSR_TRY(tsr_replay_check_blocks(r, p));
-	p->rows = p->numel ? weight->shape[0] : 0;
-	p->columns = p->numel ? weight->shape[1] : 0;
+	p->rows = weight->rank == 2 && p->numel ? weight->shape[0] : p->numel;
+	p->columns = weight->rank == 2 && p->numel ? weight->shape[1] : p->numel != 0;
 	p->align = p->numel ? p->numel : 1;
-	return TSR_OK;
+	return soap ? tsr_replay_check_bases(r, p) : TSR_OK;
 }
 
 static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_replay_param *p)
@@ -199,7 +202,7 @@ static enum tsr_status align_param(const struct tsr_replaying *r, struct tsr_rep
 	struct tsr_step step = { .optimizer = r->result->optimizer, .order = r->result->order };
 
 	memcpy(step.coding, p->coding, sizeof(step.coding));
-	if (tsr_optimizer_is_muon(r->result->optimizer))
+	if (tsr_optimizer_takes_matrices(r->result->optimizer))
 		return take_matrix(r, p);
 	if ((tsr_replay_is_relative(p) || tsr_step_stores_first(&step)) &&
 	    tsr_step_moments_align(&step) > TSR_GROUP_MAX)

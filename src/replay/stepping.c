@@ -145,6 +145,8 @@ static enum tsr_status step_state(struct stepping *k, const struct tsr_replaying
 	} else if (grad) {
 		tsr_step_apply(&at, grad, 0, s->tile.n, &report);
 	}
+	if (grad)
+		tsr_step_turn(&at);
 	return tsr_replay_check_report(&k->w, r, step, param, &report, err);
 }
 

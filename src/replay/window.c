@@ -132,8 +132,8 @@ static struct tsr_step_scalars scalars_of(const struct tsr_replay_window *w,
 	tsr_hyper_put(&h, TSR_HYPER_LR, tsr_replay_step_in(r, w, step)->lr[p->group]);
 	s = tsr_step_scalars(r->result->order, r->result->optimizer, &h, g->count, g->fresh);
 	s.elements = weight_of(w->r, param)->numel;
-	/* The lr of a matrix depends on its shape. */
-	if (p->rows)
+	/* The lr of an update that is made orthogonal depends on its shape. */
+	if (p->rows && tsr_optimizer_is_muon(r->result->optimizer))
 		s.rate = tsr_step_matrix_rate(&h, p->rows, p->columns);
 	return s;
 }
@@ -170,6 +170,10 @@ struct tsr_step tsr_replay_step_at(const struct tsr_replay_window *w, const stru
 		s.grad_dtype = g->array->dtype;
 		s.rows = p->rows;
 		s.columns = p->columns;
+		for (unsigned i = 0; i < TSR_BASES; i++) {
+			s.side[i % 2] = p->side[i % 2];
+			s.basis[i] = tsr_replay_basis(p, i);
+		}
 	}
 	for (unsigned slot = 0; slot < TSR_SLOTS; slot++) {
 		if (!p->coding[slot].codec)

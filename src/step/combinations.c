@@ -35,6 +35,10 @@ static const struct {
 	{ ALL, ORDER(GEFEN), RATIOS, ANY,
 	  "the step uses the momentum as it is stored, before the variance that it is relative "
 	  "to" },
+	{ ONE(SOAP), ALL_ORDERS, RATIOS, ANY,
+	  "ratios are to the variance of each element, which is in another basis" },
+	{ ONE(SOAP), ALL_ORDERS, ANY, MEANS,
+	  "there is no step by the means of blocks in other bases" },
 	{ ONE(ADAM), ALL_ORDERS, ANY, MEANS,
 	  "a step by the means of blocks decays weights apart from the gradient, as adamw does" },
 	{ ALL, ALL_ORDERS & ~(ORDER(TORCH_CPU) | ORDER(GEFEN)), ANY, MEANS,

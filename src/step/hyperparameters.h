@@ -28,8 +28,9 @@ enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer op
 /* Whether the order is one of PyTorch's own. */
 bool tsr_order_is_torch(enum tsr_order order);
 
-/* Whether a step is of a whole matrix. */
+/* Whether an update is made orthogonal; whether a step is of a whole matrix, as that is and SOAP's. */
 bool tsr_optimizer_is_muon(enum tsr_optimizer optimizer);
+bool tsr_optimizer_takes_matrices(enum tsr_optimizer optimizer);
 
 /* Whether the update rule has this hyperparameter. */
 bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name);

@@ -20,15 +20,19 @@
 #define LION_USES (BIT(LR) | BIT(BETA1) | BIT(BETA2) | BIT(WEIGHT_DECAY))
 #define MUON_USES \
 	(BIT(LR) | BIT(WEIGHT_DECAY) | BIT(MOMENTUM) | BIT(NESTEROV) | BIT(EPS) | BIT(MATCH_RMS))
+#define SOAP_USES \
+	(GEFEN_USES | BIT(SHAMPOO_BETA) | BIT(PRECONDITION_FREQUENCY) | BIT(MAX_PRECOND_DIM) | \
+	 BIT(NORMALIZE_GRADS) | BIT(CORRECT_BIAS))
 #define DECOUPLED_USES (BIT(INITIAL_LR) | BIT(DECOUPLE_LR))
 
-/* Defaults are PyTorch's; Lion's are those of its paper, Gefen's of its program; SGDW's those of SGD. */
+/* Defaults are PyTorch's; Lion's those of its paper, Gefen's and SOAP's of their programs; SGDW's SGD's. */
 static const struct {
 	const char *name;
 	unsigned uses; /* mask of hyperparameters */
 	double beta2, weight_decay;
 	double momentum, nesterov;
 	double eps; /* 0: 1e-8 */
+	double beta1; /* 0: 0.9 */
 } optimizers[TSR_OPTIMIZER_COUNT] = {
 	[TSR_OPTIMIZER_SGD] = { "sgd", SGD_USES, 0, 0, 0, 0, 0 },
 	[TSR_OPTIMIZER_SGDW] = { "sgdw", SGD_USES | DECOUPLED_USES, 0, 0, 0, 0, 0 },
@@ -38,6 +42,7 @@ static const struct {
 	[TSR_OPTIMIZER_GEFEN] = { "gefen", GEFEN_USES | DECOUPLED_USES, 0.999, 0, 0, 0, 0 },
 	[TSR_OPTIMIZER_MUON] = { "muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
 	[TSR_OPTIMIZER_GEFEN_MUON] = { "gefen-muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
+	[TSR_OPTIMIZER_SOAP] = { "soap", SOAP_USES, 0.95, 0.01, 0, 0, 0, 0.95 },
 };
 
 const char *tsr_optimizer_name(enum tsr_optimizer optimizer)
@@ -79,6 +84,7 @@ static const struct {
 						      true },
 	[TSR_ORDER_TORCH_CUDA_FUSED] = { "torch-cuda-fused", TORCH, true },
 	[TSR_ORDER_TORCH_CUDA_FUSED_DOUBLE] = { "torch-cuda-fused-double", TORCH, true },
+	[TSR_ORDER_PYTORCH_OPTIMIZER] = { "pytorch-optimizer", 1u << TSR_OPTIMIZER_SOAP, false },
 };
 
 const char *tsr_order_name(enum tsr_order order)
@@ -105,7 +111,7 @@ bool tsr_order_has(enum tsr_order order, enum tsr_optimizer optimizer)
 
 /* --- Hyperparameters ------------------------------------------------------------------------- */
 
-enum range { NOT_NEGATIVE, POSITIVE, BELOW_ONE, ANY, YES_OR_NO };
+enum range { NOT_NEGATIVE, POSITIVE, BELOW_ONE, ANY, YES_OR_NO, COUNT };
 
 static const char *const range_text[] = {
 	[NOT_NEGATIVE] = "a number from 0 on",
@@ -113,6 +119,7 @@ static const char *const range_text[] = {
 	[BELOW_ONE] = "a number from 0 to below 1",
 	[ANY] = "a number",
 	[YES_OR_NO] = "0 or 1",
+	[COUNT] = "a whole number from 1 to 2^31",
 };
 
 static const struct {
@@ -133,6 +140,11 @@ static const struct {
 	[TSR_HYPER_MAXIMIZE] = { "maximize", YES_OR_NO },
 	[TSR_HYPER_AMSGRAD] = { "amsgrad", YES_OR_NO },
 	[TSR_HYPER_TENSOR_LR] = { "tensor_lr", YES_OR_NO },
+	[TSR_HYPER_SHAMPOO_BETA] = { "shampoo_beta", BELOW_ONE },
+	[TSR_HYPER_PRECONDITION_FREQUENCY] = { "precondition_frequency", COUNT },
+	[TSR_HYPER_MAX_PRECOND_DIM] = { "max_precond_dim", COUNT },
+	[TSR_HYPER_NORMALIZE_GRADS] = { "normalize_grads", YES_OR_NO },
+	[TSR_HYPER_CORRECT_BIAS] = { "correct_bias", YES_OR_NO },
 };
 
 const char *tsr_hyper_name(enum tsr_hyper_name name)
@@ -189,7 +201,8 @@ void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer)
 {
 	if (tsr_hyper_is_set(h, TSR_HYPER_LR))
 		put_default(h, TSR_HYPER_INITIAL_LR, h->value[TSR_HYPER_LR]);
-	put_default(h, TSR_HYPER_BETA1, 0.9);
+	put_default(h, TSR_HYPER_BETA1,
+		    optimizers[optimizer].beta1 != 0 ? optimizers[optimizer].beta1 : 0.9);
 	put_default(h, TSR_HYPER_BETA2, optimizers[optimizer].beta2);
 	put_default(h, TSR_HYPER_EPS,
 		    optimizers[optimizer].eps != 0 ? optimizers[optimizer].eps : 1e-8);
@@ -199,6 +212,13 @@ void tsr_hyper_defaults(struct tsr_hyper *h, enum tsr_optimizer optimizer)
 	put_default(h, TSR_HYPER_NESTEROV, optimizers[optimizer].nesterov);
 	put_default(h, TSR_HYPER_DECOUPLE_LR, 0);
 	put_default(h, TSR_HYPER_MATCH_RMS, 0);
+	if (optimizer != TSR_OPTIMIZER_SOAP)
+		return;
+	put_default(h, TSR_HYPER_SHAMPOO_BETA, h->value[TSR_HYPER_BETA2]);
+	put_default(h, TSR_HYPER_PRECONDITION_FREQUENCY, 10);
+	put_default(h, TSR_HYPER_MAX_PRECOND_DIM, 10000);
+	put_default(h, TSR_HYPER_NORMALIZE_GRADS, 0);
+	put_default(h, TSR_HYPER_CORRECT_BIAS, 1);
 }
 
 /* Outside every range: NaN, and what becomes infinite as a float. */
@@ -217,6 +237,8 @@ static bool in_range(enum range range, double x)
 		return true;
 	case YES_OR_NO:
 		return x == 0 || x == 1;
+	case COUNT:
+		return x >= 1 && x <= 0x1p31 && x == floor(x);
 	}
 	return false;
 }
@@ -287,6 +309,11 @@ enum tsr_status tsr_hyper_check(const struct tsr_hyper *h, enum tsr_optimizer op
 bool tsr_optimizer_is_muon(enum tsr_optimizer optimizer)
 {
 	return optimizer == TSR_OPTIMIZER_MUON || optimizer == TSR_OPTIMIZER_GEFEN_MUON;
+}
+
+bool tsr_optimizer_takes_matrices(enum tsr_optimizer optimizer)
+{
+	return tsr_optimizer_is_muon(optimizer) || optimizer == TSR_OPTIMIZER_SOAP;
 }
 
 bool tsr_optimizer_uses(enum tsr_optimizer optimizer, enum tsr_hyper_name name)

@@ -107,6 +107,34 @@ static void put_muon(struct tsr_step_scalars *s, enum tsr_optimizer optimizer,
 	s->rest1 = optimizer == TSR_OPTIMIZER_GEFEN_MUON ? weight : 0;
 }
 
+/*
+ * The first step only makes factors and bases.  pytorch_optimizer counts it, and keeps the momentum as it is;
+ * the authors' program does not, and keeps it in the bases.
+ */
+static struct tsr_step_scalars soap_scalars(enum tsr_order order, const struct tsr_hyper *h,
+					    uint64_t t)
+{
+	const bool other = order == TSR_ORDER_PYTORCH_OPTIMIZER;
+	const uint64_t count = other ? t - 1 : t;
+	const double *x = h->value, beta = x[TSR_HYPER_SHAMPOO_BETA];
+	struct tsr_step_scalars s = {
+		.keep = (float)(1 - decay(h)),
+		.eps = (float)x[TSR_HYPER_EPS],
+		.soap = { .beta = (float)beta,
+			  .rest = (float)(1 - beta),
+			  .least = other ? (float)x[TSR_HYPER_EPS] : 1e-30f,
+			  .normalizes = x[TSR_HYPER_NORMALIZE_GRADS] != 0,
+			  .turns = !other,
+			  .refreshes = count % (uint64_t)x[TSR_HYPER_PRECONDITION_FREQUENCY] == 0 },
+	};
+
+	put_lion(&s, h);
+	if (x[TSR_HYPER_CORRECT_BIAS] != 0)
+		s.rate = (float)-(x[TSR_HYPER_LR] * (sqrt(1 - power(x[TSR_HYPER_BETA2], count)) /
+						     (1 - power(x[TSR_HYPER_BETA1], count))));
+	return s;
+}
+
 float tsr_step_matrix_rate(const struct tsr_hyper *h, uint64_t rows, uint64_t columns)
 {
 	const double lr = h->value[TSR_HYPER_LR];
@@ -338,6 +366,8 @@ static struct tsr_step_scalars torch_scalars(enum tsr_order order, enum tsr_opti
 struct tsr_step_scalars tsr_step_scalars(enum tsr_order order, enum tsr_optimizer optimizer,
 					 const struct tsr_hyper *h, uint64_t t, bool fresh)
 {
+	if (optimizer == TSR_OPTIMIZER_SOAP)
+		return soap_scalars(order, h, t);
 	switch (order) {
 	case TSR_ORDER_FLASHOPTIM:
 		return flash_scalars(optimizer, h, t);
@@ -381,10 +411,15 @@ uint64_t tsr_step_moments_align(const struct tsr_step *step)
 	return align;
 }
 
+/* SOAP: factors and bases, one more square, four numbers per row of it, two matrices, slots and gradient. */
 size_t tsr_step_work(const struct tsr_step *step)
 {
+	const uint64_t *side = step->side, most = side[0] > side[1] ? side[0] : side[1];
 	const uint64_t least = step->rows < step->columns ? step->rows : step->columns;
-	const uint64_t arrays = 5 * step->rows * step->columns + 2 * least * least;
+	const uint64_t bases = 2 * (side[0] * side[0] + side[1] * side[1]) + most * most + 4 * most;
+	const bool soap = step->optimizer == TSR_OPTIMIZER_SOAP;
+	const uint64_t arrays = (soap ? 6 : 5) * step->rows * step->columns +
+				(soap ? bases : 2 * least * least);
 
 	return arrays ? (size_t)arrays + TSR_MUON_PANEL : 0;
 }

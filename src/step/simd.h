@@ -21,6 +21,11 @@ typedef void tsr_weights_fn(const struct tsr_step *step, const float *m, const f
 /* tsr_step_matrix(), per SIMD level. */
 typedef void tsr_matrix_fn(const struct tsr_step *step, const float *g, const float *m, float *w);
 
+/* A step of SOAP on FP32 arrays; see tsr_step_turn(). */
+typedef void tsr_soap_fn(const struct tsr_step *step, const float *g, float *const slot[]);
+
+TSR_ISA_DECLARE(tsr_soap_fn, step_soap)
+
 /* tsr_orthogonalize(), per SIMD level. */
 typedef void tsr_orthogonal_fn(float *x, size_t rows, size_t columns, float *work);
 

@@ -2,6 +2,8 @@
 /* Steps: the kind and name of each slot, and a step at the SIMD level in use. */
 #include "step/step.h"
 
+#include <string.h>
+
 #include "step/simd.h"
 
 enum tsr_kind tsr_slot_kind(enum tsr_slot slot)
@@ -50,6 +52,20 @@ void tsr_step_matrix(const struct tsr_step *step, const float *g, const float *m
 	static tsr_matrix_fn *const matrix[] = TSR_ISA_VARIANTS(step_matrix);
 
 	matrix[tsr_isa_level()](step, g, m, w);
+}
+
+/* They are the first that the work space has. */
+void tsr_step_turn(const struct tsr_step *step)
+{
+	const float *from = step->work;
+
+	for (unsigned i = 0; i < TSR_BASES; i++) {
+		const size_t n = (size_t)(step->side[i % 2] * step->side[i % 2]);
+
+		if (n)
+			memcpy(step->basis[i], from, n * sizeof(*from));
+		from += n;
+	}
 }
 
 struct tsr_step tsr_step_from(const struct tsr_step *step, uint64_t first)

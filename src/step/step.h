@@ -13,6 +13,9 @@
 #include "tersor/optimizer.h"
 #include "step/step_math.h"
 
+/* What SOAP has of both sides of a matrix: factors of rows and columns, then eigenbases of both. */
+#define TSR_BASES 4
+
 /**
  * struct tsr_step - One step of an optimizer on one tensor, whatever form its state has
  * @optimizer:  the update rule
@@ -26,6 +29,8 @@
  *              tsr_step_moments_align() is in its limit
  * @plane:      the planes of each slot: of the whole tensor
  * @rows, @columns: of the matrix, whose elements are stepped together, if the rule needs one; else 0
+ * @side:       of SOAP: how many rows and columns of it are turned; 0: they are left as they are
+ * @basis:      of SOAP, of such rows and columns: their factors, then their eigenbases
  * @work:       for such a step: tsr_step_work() floats that it may use
  *
  * Decode, update by the formulas of step_math.h in FP32, encode: the bits are those of the codecs
@@ -39,8 +44,16 @@ struct tsr_step {
 	struct tsr_coding coding[TSR_SLOTS];
 	void *plane[TSR_SLOTS][TSR_PLANES_MAX];
 	uint64_t rows, columns;
+	uint64_t side[2];
+	float *basis[TSR_BASES];
 	float *work;
 };
+
+/*
+ * Once every state that has these factors and bases was stepped, in FP32 as well: put what the last one made
+ * of them in their place.  Of other optimizers it does nothing.
+ */
+void tsr_step_turn(const struct tsr_step *step);
 
 /* What a step noticed; added up over calls.  Start from zeros. */
 struct tsr_step_report {

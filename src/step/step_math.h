@@ -20,6 +20,15 @@ struct tsr_step_wide {
 	double nesterov;
 };
 
+/* Of SOAP: its factors, and when its bases change. */
+struct tsr_step_soap {
+	float beta, rest; /* of factors: beta and 1 - beta */
+	float least; /* what is added to the norm of an update that is divided by it */
+	bool normalizes;
+	bool turns; /* the momentum is kept in the bases */
+	bool refreshes; /* there are new bases after the step */
+};
+
 /*
  * What a rule needs to know of a step besides the elements.  Computed on the host in binary64, each
  * rounded once.  A rule uses those that its formula names.
@@ -46,6 +55,7 @@ struct tsr_step_scalars {
 	bool amsgrad; /* updates are divided by the root of the largest variance */
 	uint64_t elements; /* of the tensor: which one it is decides how some are computed */
 	struct tsr_step_wide wide;
+	struct tsr_step_soap soap;
 };
 
 /* An element of each part, and which one it is; a rule leaves those alone that it does not use. */

@@ -10,8 +10,8 @@
 
 static void test_names(void **state)
 {
-	static const char *const names[] = { "sgd",  "sgdw",  "adam", "adamw",
-					     "lion", "gefen", "muon", "gefen-muon" };
+	static const char *const names[] = { "sgd",   "sgdw", "adam",	    "adamw", "lion",
+					     "gefen", "muon", "gefen-muon", "soap" };
 	enum tsr_optimizer found = TSR_OPTIMIZER_COUNT;
 
 	(void)state;
@@ -332,6 +332,8 @@ static bool goes(enum tsr_optimizer o, enum tsr_order order, const char *momentu
 
 	if (ratios && (o == TSR_OPTIMIZER_GEFEN || order == TSR_ORDER_GEFEN))
 		return false;
+	if (o == TSR_OPTIMIZER_SOAP)
+		return !ratios && strcmp(variance, "blockmean") != 0;
 	if (strcmp(variance, "blockmean") != 0)
 		return true;
 	return !ratios && o != TSR_OPTIMIZER_ADAM &&

@@ -29,10 +29,13 @@ try:
 except ImportError:
     save_file = None
 
-OPTIMIZERS = ("sgd", "sgdw", "adam", "adamw", "lion", "gefen", "muon", "gefen-muon")
+OPTIMIZERS = ("sgd", "sgdw", "adam", "adamw", "lion", "gefen", "muon", "gefen-muon", "soap")
 HYPERPARAMETERS = ("betas", "eps", "weight_decay", "momentum", "dampening", "nesterov",
                    "decouple_lr", "initial_lr", "amsgrad", "maximize", "adjust_lr_fn", "ns_coefficients",
-                   "ns_steps")
+                   "ns_steps", "precondition_frequency", "max_precond_dim", "merge_dims", "precondition_1d",
+                   "normalize_grads", "correct_bias")
+# What pytorch_optimizer calls some of these
+OTHER_NAMES = {"max_precondition_dim": "max_precond_dim", "normalize_gradient": "normalize_grads"}
 
 
 def kind_of(optimizer):
@@ -41,6 +44,8 @@ def kind_of(optimizer):
     name = re.sub(r"^_?(flash|coat|paged)?|(4bit|8bit|16bit|32bit|fp8)?$", "", cls.__name__.lower())
     if name == "gefenmuon":
         return "gefen-muon"
+    if name == "soap" and cls.__module__.startswith("heavyball"):
+        return "soap of heavyball"  # another rule, whose state has other names
     apart = cls.__module__.startswith("bitsandbytes")  # it decays weights apart from the gradient, in Adam, too
     if name == "adam" and (apart or any(g.get("decoupled_weight_decay") for g in optimizer.param_groups)):
         return "adamw"  # of RAdam and others the option does not make one
@@ -74,6 +79,9 @@ def groups_of(kind, names, optimizer):
     groups = [{"params": [names[id(p)] for p in g["params"]],
                **({"betas": (g["beta1"], g["beta2"])} if kind == "gefen" and "beta1" in g else {}),
                **({"tensor_lr": True} if torch.is_tensor(g.get("lr")) else {}),
+               **({"maximize": True} if getattr(optimizer, "maximize", False) else {}),
+               **({"shampoo_beta": g["shampoo_beta"]} if g.get("shampoo_beta") is not None and g["shampoo_beta"] >= 0 else {}),
+               **{mine: g[k] for k, mine in OTHER_NAMES.items() if kind == "soap" and k in g},
                **{k: g[k] for k in HYPERPARAMETERS if k in g}} for g in optimizer.param_groups]
     return json.loads(json.dumps(groups, default=float))  # betas and such may be tensors
 
@@ -82,6 +90,8 @@ def run_of(kind, optimizer):
     """What a manifest says of the run besides its groups."""
     orders = {order_of(kind, g) for g in optimizer.param_groups}
     ours = type(optimizer).__module__.startswith("torch.optim")
+    if kind == "soap" and type(optimizer).__module__.startswith("pytorch_optimizer"):
+        orders, ours = {"pytorch-optimizer"}, True
     device = next((p.device for g in optimizer.param_groups for p in g["params"]), None)
     return {"optimizer": kind, "order": orders.pop() if ours and len(orders) == 1 else None,
             "pytorch": torch.__version__,

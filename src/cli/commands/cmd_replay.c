@@ -12,11 +12,11 @@
 #define ORDERS \
 	"torch-cpu torch-cpu-fused torch-cuda-foreach torch-cuda-forloop torch-cuda-capturable " \
 	"torch-cuda-capturable-forloop torch-cuda-fused torch-cuda-fused-double flashoptim coat " \
-	"bitsandbytes gefen pytorch"
+	"bitsandbytes gefen pytorch-optimizer pytorch"
 
 static const struct cli_opt opts[] = {
 	CLI_OPT("optimizer", "NAME", CLI_WORD, optimizer,
-		"sgd sgdw adam adamw lion gefen muon gefen-muon"),
+		"sgd sgdw adam adamw lion gefen muon gefen-muon soap"),
 	CLI_OPT_REAL("lr", "X", lr, 0, 0),
 	CLI_OPT("schedule", "FILE", CLI_STRING, schedule, "@file"),
 	CLI_OPT("betas", "B1,B2", CLI_STRING, betas, NULL),
@@ -26,7 +26,8 @@ static const struct cli_opt opts[] = {
 	CLI_OPT("decouple-lr", NULL, CLI_FLAG, decouple_lr, NULL),
 	CLI_OPT("hyper", "NAME=X", CLI_LIST, hyper,
 		"lr= initial_lr= beta1= beta2= eps= weight_decay= momentum= dampening= nesterov= "
-		"decouple_lr= match_rms= maximize= amsgrad= tensor_lr="),
+		"decouple_lr= match_rms= maximize= amsgrad= tensor_lr= shampoo_beta= "
+		"precondition_frequency= max_precond_dim= normalize_grads= correct_bias="),
 	CLI_OPT("vary", "NAME=X,X...", CLI_LIST, vary,
 		"lr= beta1= beta2= eps= weight_decay= momentum= dampening=",
 		.excludes = "state weights momentum variance audit check-numerics output"),

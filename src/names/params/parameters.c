@@ -172,8 +172,24 @@ static bool is_number(const struct tsr_value *v)
 	return v->type == TSR_VALUE_INT || v->type == TSR_VALUE_FLOAT;
 }
 
-/* States of parameters in a mapping, and a number of steps beside them. */
-static void look_at(struct tsr_parameters *p, struct tsr_value *dict)
+/* All groups have the same number, and from here on one value. */
+static enum tsr_status take_group_step(struct tsr_parameters *p, struct tsr_value *group,
+				       struct tsr_value *count, struct tsr_err *err)
+{
+	const double first = tsr_value_number(p->group_step ? p->group_step : count);
+
+	if (tsr_value_number(count) != first)
+		return tsr_fail(err, TSR_E_UNSUPPORTED,
+				"%s: param_groups: found step %.17g and %.17g, expected the same",
+				p->c->path, first, tsr_value_number(count));
+	p->group_step = p->group_step ? p->group_step : count;
+	(void)tsr_value_set_at(p->c->arena, group, "step", p->group_step);
+	return TSR_OK;
+}
+
+/* States of parameters in a mapping, and a number of steps beside them; or a group that has one. */
+static enum tsr_status look_at(struct tsr_parameters *p, struct tsr_value *dict,
+			       struct tsr_err *err)
 {
 	struct tsr_parameter *last = NULL;
 	struct tsr_value *count = NULL;
@@ -190,9 +206,12 @@ static void look_at(struct tsr_parameters *p, struct tsr_value *dict)
 	}
 	if (last && count && last->counter == SIZE_MAX)
 		last->count = count;
+	if (count && tsr_value_at(dict, "max_precondition_dim"))
+		return take_group_step(p, dict, count, err);
+	return TSR_OK;
 }
 
-static void walk(struct tsr_parameters *p, struct tsr_value *root)
+static enum tsr_status walk(struct tsr_parameters *p, struct tsr_value *root, struct tsr_err *err)
 {
 	struct tsr_value_walk walk = { .root = root, .mark = TSR_MARK_PARAMETERS };
 	struct tsr_value *v;
@@ -203,8 +222,9 @@ static void walk(struct tsr_parameters *p, struct tsr_value *root)
 			p->noptimizers++;
 		}
 		if (v->type == TSR_VALUE_DICT)
-			look_at(p, v);
+			TSR_TRY(look_at(p, v, err));
 	}
+	return TSR_OK;
 }
 
 enum tsr_status tsr_parameters_place(struct tsr_parameters *p, struct tsr_err *err)
@@ -223,6 +243,10 @@ enum tsr_status tsr_parameters_place(struct tsr_parameters *p, struct tsr_err *e
 		}
 	}
 	for (size_t i = 0; i < c->ntrees; i++)
-		walk(p, c->trees[i]);
+		TSR_TRY(walk(p, c->trees[i], err));
+	for (size_t i = 0; i < p->n; i++) {
+		if (p->list[i].counter == SIZE_MAX && !p->list[i].count)
+			p->list[i].count = p->group_step;
+	}
 	return TSR_OK;
 }

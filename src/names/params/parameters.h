@@ -18,7 +18,8 @@ struct tsr_parameter {
 	struct tsr_value *state; /* the mapping that has its state; NULL: none */
 	const char *prefix; /* of its keys there, "state.NAME."; NULL: the mapping is its own */
 	size_t prefix_nbytes;
-	struct tsr_value *count; /* the number of its steps; NULL: none, or a tensor counts them */
+	/* The number of its steps, which may be that of all groups; NULL: none, or a tensor counts them. */
+	struct tsr_value *count;
 };
 
 /* Tensors by their names without what wrappers add. */
@@ -49,6 +50,8 @@ struct tsr_parameters {
 	size_t *of_state; /* per array: the one whose momentum or variance it is, or SIZE_MAX */
 	struct tsr_value *optimizer; /* the first state_dict() of an optimizer in the trees */
 	size_t noptimizers;
+	struct tsr_value
+		*group_step; /* that groups of pytorch_optimizer's SOAP count; NULL: none does */
 };
 
 void tsr_parameters_free(struct tsr_parameters *p);

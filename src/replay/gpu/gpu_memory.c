@@ -22,20 +22,24 @@
 
 /* --- What is asked for ------------------------------------------------------------------------ */
 
-static bool needs_cpu(const struct tsr_replay_options *o)
+static bool needs_cpu(const struct tsr_replaying *r)
 {
-	return o->check_numerics || tsr_replay_looks(o) || o->state_dir;
+	const struct tsr_replay_options *o = r->options;
+
+	return o->check_numerics || tsr_replay_looks(o) || o->state_dir ||
+	       r->result->optimizer == TSR_OPTIMIZER_SOAP;
 }
 
 enum tsr_status tsr_replay_gpu_check(const struct tsr_replaying *r)
 {
-	if (r->options->ngpus <= 0 || !needs_cpu(r->options))
+	if (r->options->ngpus <= 0 || !needs_cpu(r))
 		return TSR_OK;
 	return tsr_fail_hint(r->err, TSR_E_USAGE, TSR_HINT_CPU, "cuda:%u: %s only runs on the CPU",
 			     r->options->gpus[0],
 			     r->options->state_dir	    ? "a state on disk"
 			     : tsr_replay_looks(r->options) ? "looking at each step"
-							    : "checking numerics");
+			     : r->options->check_numerics   ? "checking numerics"
+							    : "soap");
 }
 
 /* --- Memory on GPUs -------------------------------------------------------------------------- */
@@ -290,7 +294,7 @@ enum tsr_status tsr_replay_gpu_open(struct tsr_replaying *r)
 		return TSR_OK;
 	if (asked > 0)
 		return open_on(r, r->options->gpus, (unsigned)asked, r->err);
-	n = needs_cpu(r->options) || r->progress.total_nbytes < worth ? 0 : tsr_gpu_count();
+	n = needs_cpu(r) || r->progress.total_nbytes < worth ? 0 : tsr_gpu_count();
 	for (unsigned i = 0; i < n && !r->gpus; i++)
 		(void)open_on(r, &i, 1, &err);
 	return TSR_OK;

@@ -466,13 +466,13 @@ static void step_tile(const struct tile *t, float *const scratch[], size_t capac
 		step_in_one(t, scratch, capacity);
 }
 
-/* All of a matrix.  Its arrays in FP32 are behind what tsr_step_matrix() uses. */
+/* All of a matrix.  Its arrays in FP32 are behind what else tsr_step_work() has. */
 static void step_whole(const struct tile *t)
 {
 	const struct tsr_step *step = t->step;
 	const size_t n = (size_t)(t->end - t->first);
 	float *grad = step->work + tsr_step_work(step) - n;
-	float *const scratch[TSR_SLOTS] = { grad - 2 * n, grad - n, NULL };
+	float *const scratch[TSR_SLOTS] = { grad - 2 * n, grad - n, grad - 3 * n };
 	struct buffer buffer[TSR_SLOTS] = { 0 };
 	float *x[TSR_SLOTS] = { NULL };
 	const float *g;
@@ -482,6 +482,11 @@ static void step_whole(const struct tile *t)
 		buffer[p].capacity = n;
 	buffers_at(t, buffer, t->first, t->end, x);
 	g = whole_gradient(t, t->first, t->end, grad);
+	if (step->optimizer == TSR_OPTIMIZER_SOAP) {
+		TSR_FOR_ISA(step_soap)(step, g, x);
+		buffers_done(t, buffer, t->end);
+		return;
+	}
 	step_moments_of(t, buffer, t->first, t->end, g);
 	TSR_FOR_ISA(step_matrix)(step, g, x[TSR_SLOT_MOMENTUM], x[TSR_SLOT_WEIGHT]);
 	buffer_store(&buffer[TSR_SLOT_WEIGHT], &t->report->encode[TSR_SLOT_WEIGHT]);
