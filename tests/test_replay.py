@@ -474,6 +474,27 @@ def test_new_states_in_a_tree(tmp_path):
         assert torchfile.content_of(a["model"][name]) == torchfile.content_of(b["model"][name])
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_counter_changes_no_other_number(tmp_path, ordered):
+    """A small number of a pickle may be read as one value: ids were renumbered with the counters."""
+    def tensor():
+        return torchfile.tensor(np.ones((2, 2), np.float32))
+
+    names = [f"w{i}" for i in range(5)]
+    states = {i: {"step": 3, "exp_avg": tensor(), "exp_avg_sq": tensor()} for i in range(5)}
+    root = {"model": {n: tensor() for n in names}, "step": 3, "seed": 3,
+            "optimizer": {"state": states, "param_groups": [{"lr": 0.1, "params": list(range(5)), "fours": [3, 4]}]}}
+    source, out = tmp_path / "in.pt", tmp_path / "out.pt"
+    source.write_bytes(torchfile.pt(torchfile.Dict(root, ordered=ordered)))
+    (tmp_path / "rec").mkdir()
+    save_file({n: np.ones((2, 2), np.float32) for n in names}, tmp_path / "rec" / "4.safetensors")
+    run_tersor("replay", source, tmp_path / "rec", "--optimizer", "adamw", "--lr", "0.1", "-o", out, check=0)
+    got = torchfile.load(out)
+    group = got["optimizer"]["param_groups"][0]
+    assert (got["step"], got["seed"], group["params"], group["fours"]) == (4, 3, [0, 1, 2, 3, 4], [3, 4])
+    assert [(i, s["step"]) for i, s in got["optimizer"]["state"].pairs] == [(i, 4) for i in range(5)]
+
+
 def test_flat_trees_and_integer_counts(tmp_path):
     """A flat state dict takes new states under their names; a Python number counts, too."""
     flat, out = tmp_path / "flat.pt", tmp_path / "out.pt"

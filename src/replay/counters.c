@@ -236,23 +236,16 @@ static enum tsr_status write_tensor(struct tsr_replaying *r, size_t tensor, uint
 	return TSR_OK;
 }
 
-static enum tsr_status set_int(struct tsr_replaying *r, struct tsr_value *v, uint64_t number)
+/* The value is the parameters' own: tsr_parameters_place() took care of that. */
+static enum tsr_status write_scalar(struct tsr_replaying *r, struct tsr_value *v, uint64_t count)
 {
-	const struct tsr_value *now = tsr_value_int(r->c->arena, (int64_t)number);
+	const struct tsr_value *now = v->type == TSR_VALUE_INT
+					      ? tsr_value_int(r->c->arena, (int64_t)count)
+					      : tsr_value_float(r->c->arena, (double)count);
 
 	if (!now)
 		return tsr_build_nomem(r->c, r->err);
-	v->text = now->text;
-	return TSR_OK;
-}
-
-static enum tsr_status write_scalar(struct tsr_replaying *r, struct tsr_value *v, uint64_t count)
-{
-	const double real = (double)count;
-
-	if (v->type == TSR_VALUE_INT)
-		return set_int(r, v, count);
-	memcpy(&v->real, &real, sizeof(real));
+	*v = *now;
 	return TSR_OK;
 }
 
@@ -276,7 +269,7 @@ enum tsr_status tsr_replay_write_counts(struct tsr_replaying *r)
 
 		if (v && v->type == TSR_VALUE_INT && tsr_value_get_u64(v, &number) &&
 		    number == steps[0].step - 1)
-			TSR_TRY(set_int(r, v, steps[r->result->nsteps - 1].step));
+			TSR_TRY(write_scalar(r, v, steps[r->result->nsteps - 1].step));
 	}
 	return TSR_OK;
 }

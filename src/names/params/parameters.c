@@ -187,6 +187,19 @@ static enum tsr_status take_group_step(struct tsr_parameters *p, struct tsr_valu
 	return TSR_OK;
 }
 
+/* A value of its own, since it may change: equal small numbers of a pickle are one value. */
+static enum tsr_status own_number(struct tsr_parameters *p, struct tsr_value **place,
+				  struct tsr_err *err)
+{
+	struct tsr_value *own = tsr_value_new(p->c->arena, (*place)->type);
+
+	if (!own)
+		return tsr_fail_nomem(err, p->c->path);
+	*own = **place;
+	*place = own;
+	return TSR_OK;
+}
+
 /* States of parameters in a mapping, and a number of steps beside them; or a group that has one. */
 static enum tsr_status look_at(struct tsr_parameters *p, struct tsr_value *dict,
 			       struct tsr_err *err)
@@ -197,8 +210,10 @@ static enum tsr_status look_at(struct tsr_parameters *p, struct tsr_value *dict,
 	for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
 		struct tsr_value *key = dict->list.items[i], *v = dict->list.items[i + 1];
 
-		if (tsr_value_is_string(key, "step") && is_number(v))
-			count = v;
+		if (tsr_value_is_string(key, "step") && is_number(v)) {
+			TSR_TRY(own_number(p, &dict->list.items[i + 1], err));
+			count = dict->list.items[i + 1];
+		}
 		if (v->type != TSR_VALUE_TENSOR || p->of_state[v->tensor.array] == SIZE_MAX)
 			continue;
 		last = &p->list[p->of_state[v->tensor.array]];

@@ -102,7 +102,10 @@ enum tsr_status tsr_parameters_weight(const struct tsr_parameters *p, const char
 enum tsr_status tsr_parameters_keep(struct tsr_parameters *p, const bool *kept,
 				    struct tsr_err *err);
 
-/* Find the optimizers, and what kept parameters have in what was saved around the tensors. */
+/*
+ * Find the optimizers, and what kept parameters have in what was saved around the tensors.  There each number
+ * under the key "step" is a value of its own from then on.
+ */
 enum tsr_status tsr_parameters_place(struct tsr_parameters *p, struct tsr_err *err);
 
 #endif
