@@ -194,10 +194,11 @@ template <class format> struct expanded : tabled<format, true> {
 	}
 
 	/*
-	 * What the estimate of u is off by at most, as a share of it, in 2^-22.  Of log2(|x| / s): 2.5, for the
-	 * reciprocal, the product, the quotient and threshold that are compared where it is exact, and the
-	 * logarithm, and what octaves it has as much again.  Of the logarithm of the largest value 2, of the sum
-	 * 4, of the power 1.  Together log(2) (2.5 row / 16 + octaves + 6) + 1; u is below 2 of clear's units.
+	 * What the estimate of u is off by at most, as a share of it, in 2^-22.  Of log2(|x| / s): 2.5, for
+	 * the reciprocal, the product, the quotient and threshold that are compared where it is exact, and
+	 * the logarithm; and what octaves it has as much again.  Of the logarithm of the largest value 2, of
+	 * the sum 4, of the power 1.  Together log(2) (2.5 row / 16 + octaves + 6) + 1; u is below 2 of the
+	 * units of `clear`.
 	 */
 	static __device__ __forceinline__ struct coder begin(const struct coded_planes &p,
 							     struct magnitudes m, uint64_t g,
@@ -225,10 +226,9 @@ template <class format> struct expanded : tabled<format, true> {
 	}
 
 	/*
-	 * The code of x in the lowest 8 bits, without its sign.  The last place of the sum is a step between
-	 * values, so that its lowest bits are the significand, and the others the exponent, which has to be
-	 * added to them: the shift is such that nothing has to be taken off.  @distance is above 0 where u is not
-	 * clear.
+	 * The code of x in the lowest 8 bits.  The last place of the sum is a step between values, so that
+	 * its lowest bits are the significand, and the others the exponent, which has to be added to them:
+	 * the shift is such that nothing has to be taken off.  @distance is above 0 where u is not clear.
 	 */
 	static __device__ __forceinline__ uint32_t estimate(const struct coder &c, float x,
 							    float *distance)
@@ -323,11 +323,12 @@ template <unsigned bits> struct logarithmic : group_codec {
 	 * What is stored for a NaN is the largest scale, whichever NaN its root is.
 	 *
 	 * A range of R octaves has last - 1 steps, and codes change half a step from their values.  In
-	 * steps, estimates are off by less than slope 2^-19 + 2^-12.  Of log2: the scale's square, its
-	 * reciprocal and the product 2^-22 of their value, the square of the quotient of exact roots and of a
-	 * threshold as much, a logarithm 2^-22, and that share of itself where it is more than one, as the
-	 * 2 R octaves of a range may be.  Of slope: the logarithm that R is, a reciprocal, and a division.  The
-	 * sum is rounded.
+	 * steps, estimates are off by less than 2^-12 and 2^-19 of the steps of an octave of variances.  Of
+	 * log2: the scale's square, its reciprocal and the product 2^-22 of their value, the square of the
+	 * quotient of exact roots and of a threshold as much, a logarithm 2^-22, and that share of itself
+	 * where it is more than one, as the 2 R octaves of a range may be.  Of the slope: the logarithm that
+	 * R is, a reciprocal, and a division.  Sums are rounded.  Estimates are for groups whose range
+	 * reaches their least root, so that no element but 0 has code 0.
 	 */
 	static __device__ __forceinline__ struct coder begin(const struct coded_planes &p,
 							     struct magnitudes m, uint64_t g,
