@@ -4,6 +4,7 @@
  * room than there is.  tests/test_delta.py compares them with another decoder.
  */
 #include "base/isa.h"
+#include "entropy/base_elements.h"
 #include "entropy/differences.h"
 #include "entropy/differences_math.h"
 #include "unit.h"
@@ -112,6 +113,36 @@ static void test_any_elements_come_back(void **state)
 	}
 }
 
+/* An integer of two bytes, @step more than the old one. */
+static void move_by(size_t i, uint32_t step)
+{
+	uint16_t x;
+
+	memcpy(&x, old_plane + 2 * i, 2);
+	x = (uint16_t)(x + step);
+	memcpy(plane + 2 * i, &x, 2);
+}
+
+/* Around the smallest difference that is no symbol, and with a single rest, which may be anywhere. */
+static void test_small_steps_come_back(void **state)
+{
+	static const uint32_t mosts[] = { 1, 7, 8, 9, 20 };
+	uint64_t seed = 3;
+
+	(void)state;
+	fill(1, 4);
+	for (size_t k = 0; k < COUNT_OF(mosts); k++) {
+		for (size_t i = 0; i < 5000; i++)
+			move_by(i, (uint32_t)(random_u64(&seed) % (mosts[k] + 1)));
+		assert_round_trip(kinds[1], 5000);
+	}
+	for (size_t place = 0; place < 64; place++) {
+		memcpy(plane, old_plane, sizeof(plane));
+		move_by(place, 20000);
+		assert_round_trip(kinds[1], 5000);
+	}
+}
+
 static void assert_levels_agree(struct tsr_difference_kind kind)
 {
 	size_t nbytes;
@@ -142,6 +173,39 @@ static void test_every_level_writes_the_same(void **state)
 		for (size_t k = 0; k < COUNT_OF(kinds); k++)
 			assert_levels_agree(kinds[k]);
 	}
+}
+
+static void assert_contexts(struct tsr_difference_kind kind, uint8_t lowest)
+{
+	const struct tsr_entropy_old old = old_of(kind);
+
+	assert_int_equal(tsr_older_lowest(&old, 1 << 16), kind.mantissa == 10 ? 11 : 123);
+	tsr_older_expect(&old, 1 << 16, lowest, NULL, others);
+	for (uint32_t x = 0; x < 1 << 16; x++) {
+		const uint32_t magnitude = kind.width == 2 ? x & 0x7fff : (x & 0x7fff) << 16;
+		const int above = (int)(magnitude >> kind.mantissa) - lowest;
+
+		assert_int_equal(others[x], above < 0 ? 0 : above > 7 ? 7 : above);
+	}
+}
+
+/* Of all numbers of two bytes, and of four with these in front.  Context 0 is 4 below their mean. */
+static void test_contexts_are_exponents_above_the_lowest(void **state)
+{
+	static const uint8_t lowests[] = { 0, 11, 120, 255 };
+
+	(void)state;
+	for (size_t k = 3; k < 6; k++) {
+		for (uint32_t x = 0; x < 1 << 16; x++) {
+			memset(old_plane + kinds[k].width * x, 0, 4);
+			memcpy(old_plane + kinds[k].width * (x + 1) - 2, &(uint16_t){ (uint16_t)x },
+			       2);
+		}
+		for (const char *const *isa = tsr_isa_names(); *isa; isa++)
+			for (size_t i = 0; tsr_isa_select(*isa) && i < COUNT_OF(lowests); i++)
+				assert_contexts(kinds[k], lowests[i]);
+	}
+	assert_true(tsr_isa_select(NULL));
 }
 
 /* Heads, and one symbol that all elements have. */
@@ -260,7 +324,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_any_elements_come_back),
+		cmocka_unit_test(test_small_steps_come_back),
 		cmocka_unit_test(test_every_level_writes_the_same),
+		cmocka_unit_test(test_contexts_are_exponents_above_the_lowest),
 		cmocka_unit_test(test_nothing_new_takes_twelve_bytes),
 		cmocka_unit_test(test_rare_steps_take_a_hundredth_of_their_plane),
 		cmocka_unit_test(test_what_does_not_fit_is_not_written),
