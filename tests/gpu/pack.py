@@ -150,8 +150,9 @@ def matrices(path, *shapes, dtype="F32", **put):
     """Momenta, the name's element 1234 as given."""
     tensors = {}
     for i, (rows, columns) in enumerate(shapes):
-        grid_state(path, rows, columns)
-        data = read(path)["w.weight.exp_avg"][2]
+        noise, row = struct.unpack("<997f", floats(997, i)), [k % 19 + 1 for k in range(columns)]
+        data = b"".join(struct.pack(f"<{columns}f", *(
+            (r % 37 - 18) * x + 9 * noise[(r * 31 + 7 * k) % 997] for k, x in enumerate(row))) for r in range(rows))
         if f"m{i}" in put:
             data = data[:4936] + struct.pack("<I", put[f"m{i}"]) + data[4940:]
         tensors[f"m{i}.exp_avg"] = (dtype, [rows, columns], narrow(data, dtype))
