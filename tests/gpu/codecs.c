@@ -127,7 +127,7 @@ static void fill_middles(float *x, size_t n, uint64_t seed)
 
 	for (size_t from = 0; from < n; from += run) {
 		const uint64_t z = random_u64(&seed);
-		const unsigned which = z % 3, row = 9 + (z >> 8) % 247;
+		const unsigned which = (unsigned)(z % 3), row = 9 + (unsigned)((z >> 8) % 247);
 		const double range = quarters[(z >> 8) % COUNT_OF(quarters)] / 4.0;
 		const double octaves = which < 2 ? (which == 0 ? 16.6 : 30.6) * 16 / row
 						 : 2 * range;
@@ -136,14 +136,15 @@ static void fill_middles(float *x, size_t n, uint64_t seed)
 
 		for (size_t i = from; i < n && i < from + run; i++) {
 			const uint64_t y = random_u64(&seed);
-			const double at = which < 2 ? middle(which == 0, 2 + y % 120) * 16 / row
+			const double at = which < 2 ? middle(which == 0, 2 + (unsigned)(y % 120)) *
+							      16 / row
 						    : -range * (double)(2 * (y % 254) + 1) / 254;
 			const double down = i % 32 == 0	  ? 0
 					    : i % 32 == 1 ? -octaves
 							  : fmax(at, -octaves);
 			float value = (float)(largest * exp2(down));
 
-			for (unsigned step = (y >> 32) % 3; i % 32 > 1 && step; step--)
+			for (unsigned step = (unsigned)((y >> 32) % 3); i % 32 > 1 && step; step--)
 				value = nextafterf(value, y >> 40 & 1 ? 0.0f : INFINITY);
 			x[i] = which < 2 && y >> 41 & 1 ? -value : value;
 		}
