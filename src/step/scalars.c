@@ -411,12 +411,16 @@ uint64_t tsr_step_moments_align(const struct tsr_step *step)
 	return align;
 }
 
-/* SOAP: factors and bases, one more square, four numbers per row of it, two matrices, slots and gradient. */
+/*
+ * SOAP: factors and bases; one more square, 4 and a strip of at most 32 numbers per row of it; two matrices,
+ * slots and gradient.
+ */
 size_t tsr_step_work(const struct tsr_step *step)
 {
 	const uint64_t *side = step->side, most = side[0] > side[1] ? side[0] : side[1];
 	const uint64_t least = step->rows < step->columns ? step->rows : step->columns;
-	const uint64_t bases = 2 * (side[0] * side[0] + side[1] * side[1]) + most * most + 4 * most;
+	const uint64_t bases = 2 * (side[0] * side[0] + side[1] * side[1]) + most * most +
+			       36 * most;
 	const bool soap = step->optimizer == TSR_OPTIMIZER_SOAP;
 	const uint64_t arrays = (soap ? 6 : 5) * step->rows * step->columns +
 				(soap ? bases : 2 * least * least);

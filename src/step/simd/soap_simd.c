@@ -33,7 +33,8 @@ struct soap {
 	float *next[TSR_BASES]; /* what becomes of factors and bases: see tsr_step_turn() */
 	float *x, *y; /* of the matrix */
 	float *square; /* of the longer side that has a basis */
-	float *v, *line; /* a number per element of that side */
+	float *line, *scale; /* a number per element of that side */
+	float *strip; /* COLUMNS of them */
 	struct place *places; /* one as well */
 	float *panel; /* TSR_MUON_PANEL */
 };
@@ -56,8 +57,9 @@ static struct soap take_space(const struct tsr_step *step)
 	for (unsigned i = 0; i < TSR_BASES; i++)
 		k.next[i] = take(&at, (size_t)(step->side[i % 2] * step->side[i % 2]));
 	k.square = take(&at, most * most);
-	k.v = take(&at, most);
 	k.line = take(&at, most);
+	k.scale = take(&at, most);
+	k.strip = take(&at, most * COLUMNS);
 	k.places = (void *)take(&at, 2 * most);
 	k.x = take(&at, n);
 	k.y = take(&at, n);
@@ -128,60 +130,75 @@ static void move_factor(const struct soap *k, const float *factor, const float *
 }
 
 /*
- * The reflection that makes column @at of @a zero below the diagonal, as LAPACK has it: the diagonal changes
- * its sign.  Returns what it is scaled by, 0 if there is nothing to do; its vector is k->v from @at on.
+ * The reflection that makes a column zero below row @at, as LAPACK has it: the element there changes its
+ * sign.  Its vector becomes row @at of the square, and what it is scaled by k->scale[at]: 0 for none.
  */
-static float find_reflection(const struct soap *k, const float *a, size_t n, size_t at)
+static void find_reflection(const struct soap *k, const float *column, size_t n, size_t at)
 {
-	const double head = a[at * n + at];
+	const double head = column[at * COLUMNS];
+	float *v = k->square + at * n;
 	double rest = 0, beta;
 
 	for (size_t i = at + 1; i < n; i++)
-		rest += (double)a[i * n + at] * (double)a[i * n + at];
+		rest += (double)column[i * COLUMNS] * (double)column[i * COLUMNS];
+	k->scale[at] = 0.0f;
 	if (rest == 0)
-		return 0.0f;
+		return;
 	beta = -copysign(sqrt(head * head + rest), head);
-	k->v[at] = 1.0f;
+	v[at] = 1.0f;
 	for (size_t i = at + 1; i < n; i++)
-		k->v[i] = (float)((double)a[i * n + at] / (head - beta));
-	return (float)((beta - head) / beta);
+		v[i] = (float)((double)column[i * COLUMNS] / (head - beta));
+	k->scale[at] = (float)((beta - head) / beta);
 }
 
-/* Reflect the columns of @a from @first on, in the rows from @at on. */
-static void reflect(const struct soap *k, float *a, size_t n, size_t at, size_t first, float scale)
+/* Reflect a strip of @n rows by a vector. */
+static void reflect(const float *restrict v, float scale, size_t n, float *restrict x)
 {
-	float *line = k->line;
+	float line[COLUMNS] = { 0.0f };
 
-	memset(line, 0, n * sizeof(*line));
-	for (size_t i = at; i < n; i++) {
-		for (size_t j = first; j < n; j++)
-			line[j] += k->v[i] * a[i * n + j];
+	for (size_t i = 0; i < n && scale != 0.0f; i++) {
+		WHOLE
+		for (size_t j = 0; j < COLUMNS; j++)
+			line[j] += v[i] * x[i * COLUMNS + j];
 	}
-	for (size_t i = at; i < n; i++) {
-		const float factor = scale * k->v[i];
+	for (size_t i = 0; i < n && scale != 0.0f; i++) {
+		const float factor = scale * v[i];
 
-		for (size_t j = first; j < n; j++)
-			a[i * n + j] -= factor * line[j];
+		WHOLE
+		for (size_t j = 0; j < COLUMNS; j++)
+			x[i * COLUMNS + j] -= factor * line[j];
 	}
 }
 
-/* Make @a, of @n x @n, the orthogonal factor of its QR decomposition. */
+/* Make @a, of @n x @n, the Q of its QR decomposition.  A strip of columns stays in the cache. */
 static void orthogonalize(const struct soap *k, float *a, size_t n)
 {
-	float *q = k->square;
+	const struct product all = { .b = a, .columns = n };
+	struct panel strip = { .n = n, .x = k->strip };
 
-	memset(q, 0, n * n * sizeof(*q));
-	for (size_t i = 0; i < n; i++)
-		q[i * n + i] = 1.0f;
-	for (size_t at = 0; at < n; at++) {
-		const float scale = find_reflection(k, a, n, at);
-
-		if (scale == 0.0f)
-			continue;
-		reflect(k, a, n, at, at + 1, scale);
-		reflect(k, q, n, at, 0, scale);
+	for (size_t j = 0; j < n; j += COLUMNS) {
+		strip.column = j;
+		strip.ncolumns = n - j < COLUMNS ? n - j : COLUMNS;
+		fill_panel(&all, &strip);
+		for (size_t at = 0; at < j + strip.ncolumns; at++) {
+			if (at >= j)
+				find_reflection(k, strip.x + (at - j), n, at);
+			reflect(k->square + at * n + at, k->scale[at], n - at,
+				strip.x + at * COLUMNS);
+		}
 	}
-	transpose(q, n, n, a);
+	for (size_t j = 0; j < n; j += COLUMNS) {
+		const size_t ncolumns = n - j < COLUMNS ? n - j : COLUMNS;
+
+		memset(strip.x, 0, n * COLUMNS * sizeof(float));
+		for (size_t i = 0; i < ncolumns; i++)
+			strip.x[(j + i) * COLUMNS + i] = 1.0f;
+		for (size_t at = j + ncolumns; at-- > 0;)
+			reflect(k->square + at * n + at, k->scale[at], n - at,
+				strip.x + at * COLUMNS);
+		for (size_t i = 0; i < n; i++)
+			memcpy(a + i * n + j, strip.x + i * COLUMNS, ncolumns * sizeof(float));
+	}
 }
 
 /* Put the rows or columns of a variance into the order of the new basis. */
