@@ -1,25 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding GPUs, their errors, and making sure that their code rounds as the CPU's does. */
-#include <stdarg.h>
+/* Finding GPUs, and making sure that their code rounds as the CPU's does. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "gpu/cuda.h"
 #include "codec/math.h"
-
-enum tsr_status tsr_gpu_fail(struct tsr_err *err, unsigned index, cudaError_t e, const char *fmt,
-			     ...)
-{
-	const enum tsr_status status = e == cudaErrorMemoryAllocation ? TSR_E_NOMEM : TSR_E_IO;
-	char what[256];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(what, sizeof(what), fmt, ap);
-	va_end(ap);
-	cudaGetLastError();
-	return tsr_fail(err, status, "cuda:%u: %s: %s", index, what, cudaGetErrorString(e));
-}
 
 /*
  * Cases in which fused and unfused arithmetic, or a flush of subnormals, give other bits.  They come from

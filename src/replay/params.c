@@ -62,7 +62,7 @@ static enum tsr_status add_param(struct matching *m, const char *name, size_t gr
 	p = &m->params[m->nparams++];
 	*p = (struct tsr_replay_param){ .name = r->c->tensors[tensor].name,
 					.recorded = name,
-					.group = group,
+					.group = (unsigned)group,
 					.numel = r->c->tensors[tensor].numel,
 					.tensor = { tensor, SIZE_MAX, SIZE_MAX },
 					.grad_dtype = TSR_F32,

@@ -33,11 +33,15 @@ _Static_assert((int)TSR_SLOTS <= TSR_PLANES_MAX, "an array of the comparison for
 struct tsr_replay_param {
 	const char *name; /* of its weight in the checkpoint */
 	const char *recorded; /* in the recording */
-	size_t group; /* of the recording */
+	/* What takes less than 8 bytes is in a row: there may be many. */
+	unsigned group; /* of the recording */
 	unsigned slots; /* what it keeps besides the weight: a mask of 1 << enum tsr_slot */
+	uint32_t side[2]; /* of SOAP: rows and columns that have a basis; else 0 */
+	enum tsr_dtype grad_dtype; /* of the gradient of the first step; F32 if that has none */
+	bool fresh; /* it has no momentum yet */
+	bool lossy; /* something was encoded with loss that was not so before */
 	uint64_t numel;
 	uint64_t rows, columns; /* of a matrix that is stepped as a whole; else 0 */
-	uint32_t side[2]; /* of SOAP: rows and columns that have a basis; else 0 */
 	size_t *basis; /* of SOAP: the tensors of their factors and bases; else NULL */
 	uint64_t align; /* tiles are multiples of so many elements, as steps and codecs need */
 	size_t tensor[TSR_SLOTS]; /* indices into the checkpoint's; SIZE_MAX: not there yet */
@@ -47,10 +51,7 @@ struct tsr_replay_param {
 	unsigned char *array[TSR_REPLAY_ARRAYS]; /* NULL until they are allocated */
 	uint64_t count; /* steps taken */
 	size_t nseen; /* steps that have a gradient for it */
-	enum tsr_dtype grad_dtype; /* of that of the first step; F32 if that has none */
 	size_t first_missing; /* index of the first that has none, if any */
-	bool fresh; /* it has no momentum yet */
-	bool lossy; /* something was encoded with loss that was not so before */
 };
 
 /* A replay in progress. */

@@ -34,14 +34,14 @@ static const struct {
 	double eps; /* 0: 1e-8 */
 	double beta1; /* 0: 0.9 */
 } optimizers[TSR_OPTIMIZER_COUNT] = {
-	[TSR_OPTIMIZER_SGD] = { "sgd", SGD_USES, 0, 0, 0, 0, 0 },
-	[TSR_OPTIMIZER_SGDW] = { "sgdw", SGD_USES | DECOUPLED_USES, 0, 0, 0, 0, 0 },
-	[TSR_OPTIMIZER_ADAM] = { "adam", ADAM_USES, 0.999, 0, 0, 0, 0 },
-	[TSR_OPTIMIZER_ADAMW] = { "adamw", ADAM_USES | DECOUPLED_USES, 0.999, 0.01, 0, 0, 0 },
-	[TSR_OPTIMIZER_LION] = { "lion", LION_USES | DECOUPLED_USES, 0.99, 0, 0, 0, 0 },
-	[TSR_OPTIMIZER_GEFEN] = { "gefen", GEFEN_USES | DECOUPLED_USES, 0.999, 0, 0, 0, 0 },
-	[TSR_OPTIMIZER_MUON] = { "muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
-	[TSR_OPTIMIZER_GEFEN_MUON] = { "gefen-muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7 },
+	[TSR_OPTIMIZER_SGD] = { "sgd", SGD_USES, 0, 0, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_SGDW] = { "sgdw", SGD_USES | DECOUPLED_USES, 0, 0, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_ADAM] = { "adam", ADAM_USES, 0.999, 0, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_ADAMW] = { "adamw", ADAM_USES | DECOUPLED_USES, 0.999, 0.01, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_LION] = { "lion", LION_USES | DECOUPLED_USES, 0.99, 0, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_GEFEN] = { "gefen", GEFEN_USES | DECOUPLED_USES, 0.999, 0, 0, 0, 0, 0 },
+	[TSR_OPTIMIZER_MUON] = { "muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7, 0 },
+	[TSR_OPTIMIZER_GEFEN_MUON] = { "gefen-muon", MUON_USES, 0, 0.1, 0.95, 1, 1e-7, 0 },
 	[TSR_OPTIMIZER_SOAP] = { "soap", SOAP_USES, 0.95, 0.01, 0, 0, 0, 0.95 },
 };
 
