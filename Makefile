@@ -314,15 +314,13 @@ gpu-kit: $(BUILD)/tests/check_gpu $(BUILD)/tersor $(BUILD)/libtersor.so
 # EMULATE_SAN=address,undefined: they, src/pack, src/replay and the tests under sanitizers.
 export EMULATE_SAN ?=
 EMULATED := $(BUILD)/emulated$(EMULATE_SAN:%=-san)
-# EMULATED_CASES=--small: those of check_gpu that take half a minute.
-EMULATED_CASES ?= --emulated
 check-emulated:
 	@$(MAKE) --no-print-directory BUILD=$(EMULATED) GPU=1 NVCC=tests/gpu/emulate/nvcc \
 		NVCCFLAGS=-O$(if $(EMULATE_SAN),1,2) $(EMULATED)/tests/check_gpu $(EMULATED)/tersor $(EMULATED)/libtersor.so
 	@$(MAKE) --no-print-directory -j$(NPROC) $(addprefix emulated-,replay pack kernels saving)
 .PHONY: emulated-kernels emulated-pack emulated-replay emulated-saving
 emulated-kernels:
-	$(EMULATED)/tests/check_gpu $(EMULATED_CASES)
+	$(EMULATED)/tests/check_gpu --emulated
 emulated-pack emulated-replay: emulated-%:
 	python3 tests/gpu/$*.py $(EMULATED)/tersor --emulated
 emulated-saving:
